@@ -1,0 +1,45 @@
+"""Samples, and a data set made of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError
+
+__all__ = ["Dataset", "Samples"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """Features and targets, row by row: one client's data, or a whole training set."""
+
+    features: npt.NDArray[np.floating]
+    targets: npt.NDArray[np.integer] | npt.NDArray[np.floating]
+
+    def __post_init__(self) -> None:
+        if len(self.features) != len(self.targets):
+            raise ParameterError(
+                f"features and targets must have equally many rows, got {len(self.features)} "
+                f"and {len(self.targets)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def take(self, rows: npt.NDArray[np.integer]) -> "Samples":
+        """Return the given rows, in the given order."""
+        return Samples(self.features[rows], self.targets[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """A named data set: training samples, and test samples nobody trains on."""
+
+    name: str
+    train: Samples
+    test: Samples
+    classes: int | None
+    """Number of classes; None for regression."""
+    writers: npt.NDArray[np.integer] | None = None
+    """Who made each training sample, where that is known."""

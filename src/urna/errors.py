@@ -1,0 +1,86 @@
+"""What can go wrong, in one tree.
+
+UrnaError
+├── ParameterError        what was asked for cannot be: wrong use, exit code 2
+│   ├── UnknownName       no such data set, split, family ...; names the nearest
+│   └── DataMissing       the folder or package that should hold the data does not
+├── BudgetExceeded        a release would pass the ledger's cap; nothing was released
+├── LedgerError           a ledger file cannot be used as it is
+├── OutputError           a result could not be written; nothing half-written is left
+└── ProtocolError         a message or request breaks the protocol; nothing was answered
+    └── RoundAborted      too few clients are left; nothing was revealed
+
+A message says what should hold, what was found, and what to do next. Numbers are also
+attributes. Secrets and data never enter a message: messages may travel to a server.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "BudgetExceeded",
+    "DataMissing",
+    "LedgerError",
+    "OutputError",
+    "ParameterError",
+    "ProtocolError",
+    "RoundAborted",
+    "UnknownName",
+    "UrnaError",
+]
+
+
+class UrnaError(Exception):
+    """Anything Urna refuses or could not do."""
+
+    exit_code = 1
+
+
+class ParameterError(UrnaError, ValueError):
+    """What was asked for cannot be. Nothing was computed or released."""
+
+    exit_code = 2
+
+
+class UnknownName(ParameterError):
+    """A name is not one of those known; the message offers the nearest."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        """Keep the name and the known names as attributes."""
+        self.name, self.known = name, tuple(known)
+        near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        super().__init__(f"unknown {kind} {name!r}; {hint}known are: {', '.join(self.known)}")
+
+
+class DataMissing(ParameterError):
+    """The data set is known, but its files or its package are not there."""
+
+
+class BudgetExceeded(UrnaError):
+    """The next release would pass the ledger's cap. Nothing was released."""
+
+    def __init__(self, *, spent: float, after: float, cap: float, delta: float) -> None:
+        """Keep the numbers as attributes, for the command line and the report."""
+        self.spent, self.after, self.cap, self.delta = spent, after, cap, delta
+        super().__init__(
+            f"this release would bring epsilon from {spent:.4g} to {after:.4g} at delta {delta:g}; "
+            f"the ledger's cap is {cap:g}. Nothing was released. "
+            "Ask for a smaller epsilon, or start a ledger for other data."
+        )
+
+
+class LedgerError(UrnaError):
+    """A ledger file cannot be used as it is."""
+
+
+class OutputError(UrnaError):
+    """A result could not be written. No half-written file is left."""
+
+
+class ProtocolError(UrnaError):
+    """A message or a request breaks the protocol. Nothing was answered."""
+
+
+class RoundAborted(ProtocolError):
+    """Too few clients are left to finish the round. Nothing was revealed."""

@@ -1,0 +1,5 @@
+"""A client alone with its data."""
+
+from urna.local.objective import Losses, Objective, Progress
+
+__all__ = ["Losses", "Objective", "Progress"]

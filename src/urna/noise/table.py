@@ -1,0 +1,116 @@
+"""Draw integers from a symmetric distribution held as a table of integer weights.
+
+The table is computed in exact integer arithmetic, so it is the same on every platform and
+under every version of NumPy, and so is what is drawn from a seed: a server that is given the
+seed of a noise component removes exactly what the client added.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.randomness import KeyStream, derive_seed, expand_words, little_endian
+
+__all__ = ["IntVector", "Table"]
+
+IntVector = npt.NDArray[np.int64]
+
+_BATCH = 1 << 16  # numbers drawn at a time: the intermediate arrays stay in the cache
+_MOST_GUIDE_BITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A symmetric integer distribution, ready for drawing.
+
+    A draw is a 96-bit uniform number U looked up in the cumulative weights: the draw is the
+    number of boundaries at or below U, less `reach`. The first 32 bits of U come from the
+    seed's own stream and nearly always decide; the other 64 are expanded, from a second
+    stream and in the order they are needed, only where they do not.
+
+    Guarantee:
+        Each draw differs from the distribution aimed at by at most `distance` in total
+        variation: what `Table.of` is told, and 2^-96 for each boundary.
+
+    Assumes:
+        The key stream of the seed is uniform (AES-256 as a pseudo-random function).
+    """
+
+    reach: int
+    """Largest magnitude that can be drawn."""
+    distance: float
+    """Bound on the total variation between one draw and the distribution aimed at."""
+    _high: npt.NDArray[np.uint64] = field(repr=False)
+    _low: npt.NDArray[np.uint64] = field(repr=False)
+    _guide: npt.NDArray[np.int16] | npt.NDArray[np.int32] = field(repr=False)
+
+    @classmethod
+    def of(cls, half: Sequence[int], error: float) -> "Table":
+        """Build a table from integer weights of 0, 1, 2, …, mirrored for the negatives.
+
+        Args:
+            half: Positive weights of 0, 1, …, reach, proportional to the probabilities.
+            error: Bound on the total variation between the weights over their sum and the
+                distribution aimed at, its tails beyond `reach` included.
+        """
+        reach = len(half) - 1
+        weights = [*half[:0:-1], *half]
+        total = sum(weights)
+        bounds = [(c << 96) // total for c in accumulate(weights[:-1])]
+        high = np.array([b >> 32 for b in bounds], dtype=np.uint64)
+        low = np.array([b & 0xFFFFFFFF for b in bounds], dtype=np.uint64)
+        bits = min(_MOST_GUIDE_BITS, math.ceil(math.log2(256 * len(weights))))
+        # A guide cell that no boundary cuts holds the answer, a cut one a mark.
+        cells = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+        first = np.searchsorted(high, cells, side="left")
+        after = np.searchsorted(high, cells | np.uint64((1 << 64 - bits) - 1), side="right")
+        kind = np.int16 if reach < np.iinfo(np.int16).max else np.int32
+        guide = np.where(first == after, first - reach, np.iinfo(kind).max).astype(kind)
+        return cls(reach, error + len(bounds) * 2.0**-96, high, low, guide)
+
+    def draw(self, seed: bytes, count: int) -> IntVector:
+        """Return `count` independent draws, a function of the seed alone.
+
+        Fewer draws from the same seed are the first of more.
+        """
+        drawn = np.empty(count, dtype=np.int64)
+        stream = KeyStream(seed)
+        room = np.empty(4 * _BATCH, dtype=np.uint8)
+        cells = np.empty(_BATCH, dtype=np.int64)
+        shift = np.uint32(32 - (len(self._guide) - 1).bit_length())
+        mark = np.iinfo(self._guide.dtype).max
+        where, words = [], []
+        for start in range(0, count, _BATCH):
+            size = min(_BATCH, count - start)
+            stream.fill(room[: 4 * size])
+            batch = little_endian(room[: 4 * size], 32)
+            np.right_shift(batch, shift, out=cells[:size], casting="unsafe")
+            found = self._guide.take(cells[:size])
+            drawn[start : start + size] = found
+            cut = np.flatnonzero(found == mark)
+            where.append(cut + start)
+            words.append(batch[cut])
+        if count:
+            cut_words = np.concatenate(words).astype(np.uint64)
+            drawn[np.concatenate(where)] = self._search(cut_words, derive_seed(seed, b"more bits"))
+        return drawn
+
+    def _search(self, words: npt.NDArray[np.uint64], seed: bytes) -> IntVector:
+        """Look 32-bit words up in the full table, each continued by 64 more bits."""
+        more = expand_words(seed, len(words), 64).astype(np.uint64, copy=False)
+        high = words << np.uint64(32) | more >> np.uint64(32)
+        low = more & np.uint64(0xFFFFFFFF)
+        index = np.searchsorted(self._high, high, side="left")
+        # A boundary with the same high word is passed if its low word is at or below ours.
+        for tie in np.flatnonzero(np.isin(high, self._high)).tolist():  # about never
+            at = int(index[tie])
+            while at < len(self._high) and self._high[at] == high[tie]:
+                if self._low[at] > low[tie]:
+                    break
+                at += 1
+            index[tie] = at
+        return np.asarray(index - self.reach, dtype=np.int64)

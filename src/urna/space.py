@@ -1,0 +1,342 @@
+"""The public, ordered, finite space of candidates that clients vote on.
+
+Candidates are the product of the axes in the order given, the last axis running fastest, or
+a subset of that product. Both the set and its order are public; a fingerprint lets a client
+check that it votes on what the server announced.
+"""
+
+import functools
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError, UnknownName
+
+__all__ = ["Axis", "AxisKind", "Candidate", "Space", "Value"]
+
+Value = bool | int | float | str
+Candidate = dict[str, Value]
+
+_MOST_CANDIDATES = 1_000_000
+
+
+class AxisKind(StrEnum):
+    """How far apart two values of an axis are."""
+
+    LOG = "log"
+    """By ratio: 0.01 and 0.1 are as far apart as 0.1 and 1."""
+    LINEAR = "linear"
+    """By difference."""
+    ORDINAL = "ordinal"
+    """By position in the list."""
+    CATEGORICAL = "categorical"
+    """Equal or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One hyperparameter and its values, in order.
+
+    Example:
+        >>> Axis.log_range(1e-3, 1e-1, count=3).values
+        (0.001, 0.01, 0.1)
+    """
+
+    kind: AxisKind
+    values: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ParameterError("an axis needs at least one value, got none")
+        for value in self.values:
+            if not isinstance(value, bool | int | float | str):
+                raise ParameterError(
+                    f"axis values are numbers, texts or true/false, got {value!r} "
+                    f"({type(value).__name__})"
+                )
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ParameterError(f"axis values must be finite, got {value}")
+        if len(set(self.values)) < len(self.values):
+            double = next(v for i, v in enumerate(self.values) if v in self.values[:i])
+            raise ParameterError(f"axis values must differ, got {double!r} twice")
+        if self.kind in (AxisKind.LOG, AxisKind.LINEAR):
+            for value in self.values:
+                if isinstance(value, bool | str):
+                    raise ParameterError(f"a {self.kind} axis holds numbers, got {value!r}")
+                if self.kind is AxisKind.LOG and value <= 0:
+                    raise ParameterError(f"a log axis holds positive numbers, got {value!r}")
+
+    @classmethod
+    def log(cls, values: Sequence[float]) -> Self:
+        """Return an axis whose values compare by ratio (learning rates)."""
+        return cls(AxisKind.LOG, _plain(values))
+
+    @classmethod
+    def linear(cls, values: Sequence[float]) -> Self:
+        """Return an axis whose values compare by difference (momentum)."""
+        return cls(AxisKind.LINEAR, _plain(values))
+
+    @classmethod
+    def ordinal(cls, values: Sequence[Value]) -> Self:
+        """Return an axis whose values compare by position in the list (network sizes)."""
+        return cls(AxisKind.ORDINAL, _plain(values))
+
+    @classmethod
+    def categorical(cls, values: Sequence[Value]) -> Self:
+        """Return an axis whose values are equal or not (kinds of optimiser)."""
+        return cls(AxisKind.CATEGORICAL, _plain(values))
+
+    @classmethod
+    def log_range(cls, low: float, high: float, count: int) -> Self:
+        """Return `count` values from `low` to `high` in equal ratios."""
+        if not 0 < low < high < math.inf or count < 2:
+            raise ParameterError(
+                f"a log range needs 0 < low < high and count >= 2, got {low}, {high}, {count}"
+            )
+        start, end = math.log10(low), math.log10(high)
+        steps = [start + (end - start) * i / (count - 1) for i in range(count)]
+        return cls.log([low, *(float(f"{10**s:.6g}") for s in steps[1:-1]), high])
+
+    @classmethod
+    def linear_range(cls, low: float, high: float, count: int) -> Self:
+        """Return `count` values from `low` to `high` in equal steps."""
+        if not -math.inf < low < high < math.inf or count < 2:
+            raise ParameterError(
+                f"a linear range needs low < high and count >= 2, got {low}, {high}, {count}"
+            )
+        inner = [float(f"{low + (high - low) * i / (count - 1):.6g}") for i in range(1, count - 1)]
+        return cls.linear([low, *inner, high])
+
+    @classmethod
+    def of(cls, values: "Axis | Sequence[Value]") -> "Axis":
+        """Return an axis from a plain list: numbers are ordinal, anything else categorical."""
+        if isinstance(values, Axis):
+            return values
+        plain = _plain(values)
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in plain)
+        return cls(AxisKind.ORDINAL if numbers else AxisKind.CATEGORICAL, plain)
+
+    def steps(self) -> npt.NDArray[np.float64]:
+        """Return the distances between all values, one mean step of the axis being 1."""
+        count = len(self.values)
+        if self.kind is AxisKind.CATEGORICAL:
+            return 1.0 - np.eye(count)
+        if self.kind is AxisKind.ORDINAL:
+            places = np.arange(count, dtype=np.float64)
+        else:
+            places = np.array([float(v) for v in self.values])
+            if self.kind is AxisKind.LOG:
+                places = np.log(places)
+            places *= (count - 1) / max(np.ptp(places), np.finfo(float).tiny)
+        return np.asarray(np.abs(places[:, None] - places[None, :]))
+
+
+class Space(Sequence[Candidate]):
+    """An ordered, finite, public set of candidates.
+
+    Args:
+        axes: One keyword per hyperparameter: a list of values, or an `Axis`.
+
+    Raises:
+        ParameterError: There is no axis, an axis is empty or holds a value twice.
+
+    Example:
+        >>> space = Space(lr=Axis.log([0.01, 0.1]), momentum=[0.0, 0.9])
+        >>> len(space), space[1]
+        (4, {'lr': 0.01, 'momentum': 0.9})
+    """
+
+    def __init__(self, **axes: Axis | Sequence[Value]) -> None:
+        if not axes:
+            raise ParameterError("a space needs at least one axis: Space(lr=[0.01, 0.1])")
+        built = {}
+        for name, values in axes.items():
+            try:
+                built[name] = Axis.of(values)
+            except ParameterError as error:
+                raise ParameterError(f"axis {name!r}: {error}") from error
+        self._axes: Mapping[str, Axis] = built
+        self._shape = tuple(len(axis.values) for axis in built.values())
+        if math.prod(self._shape) > _MOST_CANDIDATES:
+            raise ParameterError(
+                f"the product of the axes has {math.prod(self._shape):,} candidates; at most "
+                f"{_MOST_CANDIDATES:,} are supported. Use fewer values per axis."
+            )
+        self._chosen: tuple[int, ...] | None = None
+
+    @property
+    def axes(self) -> Mapping[str, Axis]:
+        """The axes by name, in product order."""
+        return dict(self._axes)
+
+    @property
+    def chosen(self) -> tuple[int, ...] | None:
+        """Places in the full product, ascending; None when the space is the full product."""
+        return self._chosen
+
+    def __len__(self) -> int:
+        return math.prod(self._shape) if self._chosen is None else len(self._chosen)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - Sequence's overloads
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"candidate {index} of {len(self)}")
+        places = self._places()[index]
+        return {
+            name: axis.values[place]
+            for (name, axis), place in zip(self._axes.items(), places, strict=True)
+        }
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return (self[i] for i in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Space) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{n}={a.kind}[{len(a.values)}]" for n, a in self._axes.items())
+        return f"Space({axes}: {len(self)} candidates)"
+
+    def subset(self, count: int, rng: np.random.Generator) -> "Space":
+        """Return `count` candidates drawn without replacement, kept in product order.
+
+        Args:
+            count: How many candidates to keep.
+            rng: A public generator. The draw must not depend on any client's data.
+        """
+        if not 1 <= count <= len(self):
+            raise ParameterError(f"a subset takes 1 to {len(self)} candidates, got {count}")
+        drawn = sorted(rng.choice(len(self), size=count, replace=False).tolist())
+        before = self._chosen or range(len(self))
+        return self._with_chosen([before[i] for i in drawn])
+
+    def distances(self) -> npt.NDArray[np.float64]:
+        """Return distances between candidates in axis steps, shape (axes, m, m).
+
+        Kept per axis because a decoder scales each axis by itself.
+        """
+        places = self._places()
+        return np.stack(
+            [
+                axis.steps()[np.ix_(places[:, i], places[:, i])]
+                for i, axis in enumerate(self._axes.values())
+            ]
+        )
+
+    def distance(self, first: int, second: int) -> float:
+        """Return the Euclidean distance between two candidates in axis steps.
+
+        Example:
+            >>> Space(a=[1, 2, 3], b=["x", "y"]).distance(0, 4)
+            2.0
+        """
+        places = self._places()
+        pairs = zip(self._axes.values(), places[first], places[second], strict=True)
+        return math.sqrt(sum(axis.steps()[a, b] ** 2 for axis, a, b in pairs))
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A digest of axes, values, kinds and order, for clients and server to compare."""
+        text = json.dumps(self.as_mapping(), ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(b"urna space\0" + text.encode()).hexdigest()
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the space as plain values, for JSON."""
+        # A list, not an object: the order of axes is part of the space.
+        axes = [
+            {"name": name, "kind": str(axis.kind), "values": list(axis.values)}
+            for name, axis in self._axes.items()
+        ]
+        return {"axes": axes} | ({} if self._chosen is None else {"chosen": list(self._chosen)})
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> "Space":
+        """Read what `as_mapping` wrote, or axes as `{name: values}`."""
+        if not isinstance(mapping, Mapping) or not mapping.keys() <= {"axes", "chosen"}:
+            raise ParameterError("a space holds `axes` and, for a subset, `chosen`")
+        axes = mapping.get("axes")
+        if isinstance(axes, Mapping):
+            named = [(str(name), _axis(entry)) for name, entry in axes.items()]
+        elif isinstance(axes, list) and all(isinstance(a, Mapping) and "name" in a for a in axes):
+            named = [(str(entry["name"]), _axis(entry)) for entry in axes]
+        else:
+            raise ParameterError("`axes` must map names to values, or list entries with a `name`")
+        if len(dict(named)) < len(named):
+            raise ParameterError(f"axes must differ in name, got {[n for n, _ in named]}")
+        space = cls(**dict(named))
+        return space if "chosen" not in mapping else space._with_chosen(mapping["chosen"])
+
+    def as_json(self) -> str:
+        """Return the space as JSON text."""
+        return json.dumps(self.as_mapping(), indent=2)
+
+    def as_toml(self) -> str:
+        """Return the space as TOML text."""
+        lines = [] if self._chosen is None else [f"chosen = {list(self._chosen)}", ""]
+        for name, axis in self._axes.items():
+            # JSON's texts, numbers and true/false are written the same way in TOML.
+            values = ", ".join(json.dumps(v) for v in axis.values)
+            lines += ["[[axes]]", f"name = {json.dumps(name)}"]
+            lines += [f'kind = "{axis.kind}"', f"values = [{values}]", ""]
+        return "\n".join(lines)
+
+    @classmethod
+    def read(cls, path: Path) -> "Space":
+        """Read a space from a .json or .toml file."""
+        readers = {".json": json.loads, ".toml": tomllib.loads}
+        if path.suffix not in readers:
+            raise ParameterError(f"a space file ends in .json or .toml, got {path.name!r}")
+        try:
+            return cls.from_mapping(readers[path.suffix](path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise ParameterError(f"cannot read the space file: {error}") from error
+        except (ValueError, TypeError) as error:
+            raise ParameterError(f"{path}: {error}") from error
+
+    def _with_chosen(self, chosen: Sequence[int]) -> "Space":
+        total = math.prod(self._shape)
+        whole = isinstance(chosen, Sequence) and all(type(i) is int for i in chosen)
+        if not whole or not chosen or list(chosen) != sorted(set(chosen)):
+            raise ParameterError("`chosen` must list different places, ascending")
+        if not 0 <= chosen[0] <= chosen[-1] < total:
+            raise ParameterError(f"`chosen` must lie in 0..{total - 1}")
+        space = Space(**self._axes)
+        space._chosen = tuple(chosen)
+        return space
+
+    def _places(self) -> npt.NDArray[np.intp]:
+        """Return each candidate's place on each axis, shape (m, axes)."""
+        flat = np.arange(len(self)) if self._chosen is None else np.array(self._chosen)
+        return np.stack(np.unravel_index(flat, self._shape), axis=1)
+
+
+def _axis(entry: Any) -> Axis:  # noqa: ANN401 - read from a file
+    if not isinstance(entry, Mapping):
+        return Axis.of(entry)
+    if not {"values"} <= entry.keys() <= {"name", "kind", "values"}:
+        raise ParameterError(f"an axis has `values` and may have a `kind`, got {sorted(entry)}")
+    if "kind" not in entry:
+        return Axis.of(entry["values"])
+    if entry["kind"] not in list(AxisKind):
+        raise UnknownName("kind of axis", str(entry["kind"]), AxisKind)
+    return Axis(AxisKind(entry["kind"]), _plain(entry["values"]))
+
+
+def _plain(values: Sequence[Value]) -> tuple[Value, ...]:
+    """Return values as Python's own types: NumPy scalars and arrays are taken as they print."""
+    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+        raise ParameterError(f"an axis takes a list of values, got {values!r}")
+    return tuple(value.item() if isinstance(value, np.generic) else value for value in values)
