@@ -16,10 +16,10 @@ Losses = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 """Called with (candidates finished, candidates in all) while losses are computed."""
 
-DataT = TypeVar("DataT", contravariant=True)
+DataT_contra = TypeVar("DataT_contra", contravariant=True)
 
 
-class Objective(Protocol[DataT]):
+class Objective(Protocol[DataT_contra]):
     """Losses of all candidates on one client's data.
 
     An objective runs at a client, alone with its data. Nothing it computes is private and
@@ -27,7 +27,7 @@ class Objective(Protocol[DataT]):
     """
 
     def losses(
-        self, data: DataT, space: Space, *, seed: int, progress: Progress | None = None
+        self, data: DataT_contra, space: Space, *, seed: int, progress: Progress | None = None
     ) -> Losses:
         """Return the loss of every candidate of `space` on `data`.
 

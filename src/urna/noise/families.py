@@ -13,7 +13,7 @@ from typing import Protocol
 from mpmath import mp, mpf
 
 from urna.errors import ParameterError
-from urna.noise.table import IntVector, Table
+from urna.noise.table import Table
 
 __all__ = ["DISCRETE_GAUSSIAN", "SKELLAM", "DiscreteGaussian", "Noise", "Skellam"]
 
@@ -51,7 +51,7 @@ class _Tabled:
 
     def table(self, variance: Fraction) -> Table:
         """Return the table that draws noise of this variance."""
-        return _table(self, variance)  # type: ignore[arg-type]
+        return _table(self, variance)
 
 
 class Skellam(_Tabled):

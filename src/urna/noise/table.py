@@ -46,7 +46,7 @@ class Table:
     """Bound on the total variation between one draw and the distribution aimed at."""
     _high: npt.NDArray[np.uint64] = field(repr=False)
     _low: npt.NDArray[np.uint64] = field(repr=False)
-    _guide: npt.NDArray[np.int16] | npt.NDArray[np.int32] = field(repr=False)
+    _guide: npt.NDArray[np.signedinteger] = field(repr=False)
 
     @classmethod
     def of(cls, half: Sequence[int], error: float) -> "Table":
@@ -69,8 +69,8 @@ class Table:
         first = np.searchsorted(high, cells, side="left")
         after = np.searchsorted(high, cells | np.uint64((1 << 64 - bits) - 1), side="right")
         kind = np.int16 if reach < np.iinfo(np.int16).max else np.int32
-        guide = np.where(first == after, first - reach, np.iinfo(kind).max).astype(kind)
-        return cls(reach, error + len(bounds) * 2.0**-96, high, low, guide)
+        guide = np.where(first == after, first - reach, np.iinfo(kind).max)
+        return cls(reach, error + len(bounds) * 2.0**-96, high, low, guide.astype(kind))
 
     def draw(self, seed: bytes, count: int) -> IntVector:
         """Return `count` independent draws, a function of the seed alone.
