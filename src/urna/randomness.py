@@ -118,7 +118,7 @@ class KeyStream:
         In pieces that stay in the cache, and in place: that is where the speed comes from.
         """
         for start in range(0, len(room), _PIECE):
-            piece = memoryview(room[start : start + _PIECE])
+            piece = room[start : start + _PIECE].data
             self._encryptor.update_into(memoryview(_ZEROS)[: len(piece)], piece)
 
 
