@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from urna.privacy.events import Release
@@ -69,10 +70,10 @@ def compose(releases: Sequence[Release], delta: float) -> Spent:
         ]
     best = min(bounds, key=lambda spent: spent.epsilon, default=Spent(math.inf, "no bound known"))
     draw_error = sum(release.draw_error for release in releases)
-    if math.log1p(math.exp(-best.epsilon)) + best.epsilon + math.log(draw_error or 5e-324) > (
-        math.log(_DELTA_FOR_DRAWS * delta)
-    ):
-        return Spent(math.inf, "no bound known: delta is too small for the sampler's precision")
+    if best.epsilon < math.inf and draw_error > 0:
+        log_cost = math.log(draw_error) + float(np.logaddexp(0.0, best.epsilon))
+        if log_cost > math.log(_DELTA_FOR_DRAWS * delta):
+            return Spent(math.inf, "no bound known: delta is too small for the draws' precision")
     return best
 
 

@@ -14,6 +14,7 @@ from urna.privacy.gaussian import gaussian_std
 
 __all__ = ["Calibration", "calibrate_ballots", "honest_survivors"]
 
+_LARGEST_EPSILON = 20.0  # a larger budget gets this one's noise: draws are exact enough for it
 _SHARE_STD = 4  # grid steps; below it discreteness would begin to cost
 _SHARE_BITS = 12  # a share is resolved to one part in 2^12 of its variance
 
@@ -94,6 +95,7 @@ def calibrate_ballots(
         >>> round(calibration.noise_std, 1)
         11.8
     """
+    budget = Budget(min(budget.epsilon, _LARGEST_EPSILON), budget.delta)
     votes = shape.shifts(adjacency)
     sensitivity = math.sqrt(sum(count * shift**2 for shift, count in votes))
     guess = gaussian_std(budget, sensitivity=sensitivity)  # in votes, of the sum

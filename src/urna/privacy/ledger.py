@@ -143,22 +143,31 @@ class Ledger:
         name = id or uuid.uuid4().hex
         while True:
             seen = self._last()
-            entries = self.entries()
-            if same := [entry for entry in entries if entry.id == name]:
+            if same := [entry for entry in self.entries() if entry.id == name]:
                 if same[0].release == release and not same[0].withdrawn:
                     return name
                 raise LedgerError(f"the id {name!r} already names another release")
-            counted = [entry.release for entry in entries if not entry.withdrawn]
-            after = compose([*counted, release], self.cap.delta).epsilon
-            if after > self.cap.epsilon * (1 + _SLACK):
-                spent = compose(counted, self.cap.delta).epsilon
-                raise BudgetExceeded(
-                    spent=spent, after=after, cap=self.cap.epsilon, delta=self.cap.delta
-                )
+            self.check(release)
             text = json.dumps(release.as_mapping())
             # Pricing takes a while, so it runs unlocked; if somebody entered meanwhile, again.
             if self._append(seen, (name, None, label, text)):
                 return name
+
+    def check(self, release: Release) -> None:
+        """Refuse a release that would pass the cap; enter nothing.
+
+        For asking early, before work is done whose result could not be released.
+
+        Raises:
+            BudgetExceeded: The cap would be passed.
+        """
+        counted = [entry.release for entry in self.entries() if not entry.withdrawn]
+        after = compose([*counted, release], self.cap.delta).epsilon
+        if after > self.cap.epsilon * (1 + _SLACK):
+            spent = compose(counted, self.cap.delta).epsilon
+            raise BudgetExceeded(
+                spent=spent, after=after, cap=self.cap.epsilon, delta=self.cap.delta
+            )
 
     def withdraw(self, id: str, *, reason: str) -> None:  # noqa: A002
         """Certify that an entered release did not happen, so that it no longer counts.
