@@ -230,10 +230,13 @@ def _needs(module: str, package: str, name: str) -> None:
 
 def _arrays(path: Path, *wanted: str) -> _Arrays:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here: NumPy leaves its own handle open when an archive is damaged.
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ParameterError("it is a single array, not an archive of named arrays")
-            arrays = {key: archive[key] for key in archive.files}
+            with archive:
+                arrays = {key: archive[key] for key in archive.files}
     except ParameterError:
         raise
     except _UNREADABLE as error:
