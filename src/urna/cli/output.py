@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from enum import StrEnum
@@ -39,8 +40,9 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def results() -> Console:
-    """Return a console on the standard output there is now."""
-    return Console(highlight=False, soft_wrap=True)
+    """Return a console on the standard output there is now; a pipe gets wide lines."""
+    width = None if sys.stdout.isatty() else 120
+    return Console(highlight=False, soft_wrap=True, width=width)
 
 
 def table(title: str, *columns: str) -> Table:
@@ -48,8 +50,9 @@ def table(title: str, *columns: str) -> Table:
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
         name = column.removeprefix(">")
-        justify: JustifyMethod = "left" if name == column else "right"
-        made.add_column(name, justify=justify, header_style="dim", no_wrap=True)
+        number = name != column
+        justify: JustifyMethod = "right" if number else "left"
+        made.add_column(name, justify=justify, header_style="dim", no_wrap=number)
     return made
 
 

@@ -1,5 +1,6 @@
 """Size the noise of a vote: the least integer noise that meets a budget."""
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -62,6 +63,7 @@ def honest_survivors(clients: int, *, dropout: Fraction, colluding: Fraction) ->
     return left
 
 
+@functools.lru_cache(maxsize=128)
 def calibrate_ballots(
     budget: Budget,
     shape: BallotShape,
