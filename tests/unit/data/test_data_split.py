@@ -129,7 +129,7 @@ def _labels_look_iid(parts: list[Samples], classes: int) -> bool:
     ("how", "beta", "iid"),
     [
         ("iid", 1.0, True),
-        ("quantity", 0.5, True),
+        ("quantity", 5.0, True),
         ("dirichlet", 0.5, False),
         ("dirichlet", 5.0, False),
     ],
