@@ -38,6 +38,6 @@ if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constrai
     exit 0
 fi
 echo "installing urna${extras:+[$extras]} into .venv (a few minutes the first time)" >&2
-.venv/bin/python -m pip install --quiet --disable-pip-version-check \
+.venv/bin/python -m pip install -qq --disable-pip-version-check \
     --constraint constraints.txt --editable ".${extras:+[$extras]}" >&2
 touch "$stamp"
