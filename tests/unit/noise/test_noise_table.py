@@ -101,7 +101,7 @@ def test_draws_match_the_golden_vectors() -> None:
 
 @pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(2**40), 9.0])
 def test_a_variance_without_a_table_is_refused(variance: Fraction) -> None:
-    with pytest.raises(ParameterError, match="variance|standard deviation"):
+    with pytest.raises(ParameterError, match=r"variance|standard deviation"):
         SKELLAM.table(variance)
 
 

@@ -54,8 +54,12 @@ def test_discrete_gaussian_weights_are_exponentials(variance: str) -> None:
     v = Fraction(variance)
     found = masses(DISCRETE_GAUSSIAN, v)
     x = mp.mpf(v.numerator) / v.denominator
-    norm = mp.nsum(lambda k: mp.exp(-(k**2) / (2 * x)), [-mp.inf, mp.inf]) if v < 100 else (
-        mp.sqrt(2 * mp.pi * x)  # Poisson summation: the rest is below exp(−2π²·100)
+    norm = (
+        mp.nsum(lambda k: mp.exp(-(k**2) / (2 * x)), [-mp.inf, mp.inf])
+        if v < 100
+        else (
+            mp.sqrt(2 * mp.pi * x)  # Poisson summation: the rest is below exp(−2π²·100)
+        )
     )
     for k in {0, len(found) // 3, 2 * len(found) // 3, len(found) - 1}:
         exact = mp.exp(-(mp.mpf(k) ** 2) / (2 * x)) / norm
