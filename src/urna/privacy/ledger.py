@@ -125,7 +125,8 @@ class Ledger:
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"cannot create a ledger at {path}: {error}") from error
         finally:
-            beside.unlink(missing_ok=True)
+            with suppress(OSError):  # what went wrong above is what the user needs to hear
+                beside.unlink(missing_ok=True)
 
     def enter(self, release: Release, *, label: str, id: str | None = None) -> str:  # noqa: A002
         """Count a release, before it happens; return its id.
