@@ -13,6 +13,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from urna.privacy.distributions import DRAW_BITS
 from urna.randomness import KeyStream, derive_seed, expand_words, little_endian
 
 __all__ = ["IntVector", "Table"]
@@ -33,8 +34,8 @@ class Table:
     stream and in the order they are needed, only where they do not.
 
     Guarantee:
-        Each draw differs from the distribution aimed at by at most `distance` in total
-        variation: what `Table.of` is told, and 2^-96 for each boundary.
+        Each draw differs from the distribution aimed at by at most `error` in total
+        variation.
 
     Assumes:
         The key stream of the seed is uniform (AES-256 as a pseudo-random function).
@@ -42,7 +43,7 @@ class Table:
 
     reach: int
     """Largest magnitude that can be drawn."""
-    distance: float
+    error: float
     """Bound on the total variation between one draw and the distribution aimed at."""
     _high: npt.NDArray[np.uint64] = field(repr=False)
     _low: npt.NDArray[np.uint64] = field(repr=False)
@@ -54,13 +55,13 @@ class Table:
 
         Args:
             half: Positive weights of 0, 1, …, reach, proportional to the probabilities.
-            error: Bound on the total variation between the weights over their sum and the
-                distribution aimed at, its tails beyond `reach` included.
+            error: Bound on the error of one draw in total variation, `2^-DRAW_BITS` for each
+                boundary included.
         """
         reach = len(half) - 1
         weights = [*half[:0:-1], *half]
         total = sum(weights)
-        bounds = [(c << 96) // total for c in accumulate(weights[:-1])]
+        bounds = [(c << DRAW_BITS) // total for c in accumulate(weights[:-1])]
         high = np.array([b >> 32 for b in bounds], dtype=np.uint64)
         low = np.array([b & 0xFFFFFFFF for b in bounds], dtype=np.uint64)
         bits = min(_MOST_GUIDE_BITS, math.ceil(math.log2(256 * len(weights))))
@@ -70,7 +71,7 @@ class Table:
         after = np.searchsorted(high, cells | np.uint64((1 << 64 - bits) - 1), side="right")
         kind = np.int16 if reach < np.iinfo(np.int16).max else np.int32
         guide = np.where(first == after, first - reach, np.iinfo(kind).max)
-        return cls(reach, error + len(bounds) * 2.0**-96, high, low, guide.astype(kind))
+        return cls(reach, error, high, low, guide.astype(kind))
 
     def draw(self, seed: bytes, count: int) -> IntVector:
         """Return `count` independent draws, a function of the seed alone.

@@ -1,0 +1,69 @@
+"""What is random in local training, defined by seed, epoch and step alone.
+
+Batches and dropout masks depend on the public seed and on where in the training a step
+stands; not on the candidate, the device, the number of workers or what ran before. So all
+candidates of a client see the same batches and the same masks (which makes their losses
+comparable), and a batched run gives the answer of a plain loop.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["epoch_batches", "epoch_order", "seeded_module", "step_key"]
+
+_ORDER = 0x4F524452  # keeps the shuffles apart from other streams of the same seed
+_WORD = 2**64
+
+
+def epoch_order(rows: int, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """Return the order in which one epoch visits the training rows."""
+    return np.random.default_rng([_ORDER, seed, epoch]).permutation(rows)
+
+
+def epoch_batches(
+    rows: int, batch_size: int, *, seed: int, epoch: int
+) -> list[npt.NDArray[np.int64]]:
+    """Return the rows of every batch of one epoch.
+
+    The last batch may be smaller. If it would hold a single row, that row waits for the next
+    epoch: batch norm cannot normalise one row by itself.
+    """
+    order = epoch_order(rows, seed=seed, epoch=epoch)
+    if batch_size > 1 and rows > 1 and rows % batch_size == 1:
+        order = order[:-1]
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+def step_key(seed: int, step: int) -> int:
+    """Return the key of one step's dropout masks, a signed 64-bit number.
+
+    Args:
+        seed: The client's public seed.
+        step: Steps taken before, counted over all epochs.
+    """
+    key = _finalise(_finalise(seed % _WORD) + step * 0x9E3779B97F4A7C15)
+    return key - _WORD if key >= _WORD // 2 else key
+
+
+def _finalise(z: int) -> int:
+    """Mix 64 bits (SplitMix64's last step; Steele, Lea and Flood 2014)."""
+    z %= _WORD
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % _WORD
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % _WORD
+    return z ^ (z >> 31)
+
+
+@contextlib.contextmanager
+def seeded_module(seed: int) -> Iterator[None]:
+    """Let modules built inside draw their first weights from `seed`.
+
+    PyTorch's initialisers know only the global generator; its state is put back after.
+    """
+    import torch  # noqa: PLC0415 - the core imports urna.local without torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed % 2**63)
+        yield

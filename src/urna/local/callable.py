@@ -1,0 +1,134 @@
+"""Any Python function as an objective."""
+
+import inspect
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from urna.data import Samples
+from urna.errors import ParameterError
+from urna.local.holdout import hold_out
+from urna.local.objective import Losses, Progress
+from urna.space import Candidate, Space
+
+__all__ = ["CallableObjective", "report_failures"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CallableObjective:
+    """Judge each candidate by a function of your own.
+
+    The function is called as `function(candidate, data)`, or, when it takes three positional
+    arguments, as `function(candidate, train, validation)` after a seeded local split. If it
+    has a keyword `seed`, the public seed is passed as well. It returns a loss: a number,
+    lower is better.
+
+    A function that raises for one candidate fails for that candidate only: its loss is
+    infinite and it ranks last. If it raises for all of them, the log names the first error's
+    type, and the client abstains. The text of an error is not logged: it may hold data.
+
+    Args:
+        function: What judges a candidate.
+        validation_fraction: Share of rows to validate on, for three-argument functions.
+
+    Example:
+        >>> space = Space(x=[0.0, 1.0, 2.0])
+        >>> nobody = Samples(np.zeros((2, 1)), np.zeros(2))
+        >>> objective = CallableObjective(lambda candidate, data: (candidate["x"] - 1) ** 2)
+        >>> objective.losses(nobody, space, seed=0).tolist()
+        [1.0, 0.0, 1.0]
+    """
+
+    function: Callable[..., float]
+    validation_fraction: float = 0.2
+
+    def __post_init__(self) -> None:
+        call_shape(self.function)
+
+    def losses(
+        self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
+    ) -> Losses:
+        """Return the function's value for every candidate, infinite where it raised."""
+        arguments, keywords = call_arguments(
+            self.function, data, fraction=self.validation_fraction, seed=seed
+        )
+        losses = np.full(len(space), math.inf)
+        errors: list[str] = []
+        for place, candidate in enumerate(space):
+            try:
+                losses[place] = one_loss(self.function, candidate, arguments, keywords)
+            except Exception as error:
+                # Whatever a stranger's function raises is its own verdict on this candidate.
+                errors.append(type(error).__name__)
+            if progress is not None:
+                progress(place + 1, len(space))
+        report_failures(errors, len(space))
+        return losses
+
+
+def call_shape(function: Callable[..., float]) -> tuple[int, bool]:
+    """Return how many positional arguments a function takes, and whether it takes a seed.
+
+    Raises:
+        ParameterError: It takes neither (candidate, data) nor (candidate, train, validation).
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2, False  # a built-in without a signature: the simplest call
+    takes_seed = any(
+        p.name == "seed" and p.kind is not inspect.Parameter.POSITIONAL_ONLY for p in parameters
+    )
+    positional = [
+        p
+        for p in parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "seed"
+    ]
+    required = sum(p.default is p.empty for p in positional)
+    star = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    for count in (3, 2):
+        if required == count or (count == 2 and required < 2 <= len(positional) + 2 * star):
+            return count, takes_seed
+    raise ParameterError(
+        "an objective function takes (candidate, data) or (candidate, train, validation), and "
+        f"may take a keyword `seed`; this one requires {required} positional arguments"
+    )
+
+
+def call_arguments(
+    function: Callable[..., float], data: Samples, *, fraction: float, seed: int
+) -> tuple[tuple[Samples, ...], dict[str, int]]:
+    """Return what to pass to the function after the candidate."""
+    count, takes_seed = call_shape(function)
+    keywords = {"seed": seed} if takes_seed else {}
+    if count == 2:
+        return (data,), keywords
+    parts = hold_out(data, fraction=fraction, seed=seed)
+    return (parts.train, parts.validation), keywords
+
+
+def one_loss(
+    function: Callable[..., float],
+    candidate: Candidate,
+    arguments: tuple[Samples, ...],
+    keywords: dict[str, Any],
+) -> float:
+    """Return one candidate's loss; NaN becomes infinite."""
+    loss = float(function(dict(candidate), *arguments, **keywords))
+    return math.inf if math.isnan(loss) else loss
+
+
+def report_failures(errors: list[str], candidates: int) -> None:
+    """Log a warning when every candidate failed: then the mistake is rarely a candidate's."""
+    if errors and len(errors) == candidates:
+        _log.warning(
+            "all %d candidates failed, the first with %s; this client has nothing to vote for",
+            candidates,
+            errors[0],
+        )

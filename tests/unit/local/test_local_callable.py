@@ -1,0 +1,77 @@
+import logging
+import math
+
+import numpy as np
+import pytest
+
+from urna.data import Samples
+from urna.errors import ParameterError
+from urna.local import CallableObjective
+from urna.space import Candidate, Space
+
+DATA = Samples(np.arange(10.0)[:, None], np.arange(10) % 2)
+SPACE = Space(x=[0, 1, 2, 3])
+
+
+def test_losses_come_in_the_order_of_the_space() -> None:
+    objective = CallableObjective(lambda candidate, data: candidate["x"] * len(data))
+    assert objective.losses(DATA, SPACE, seed=0).tolist() == [0, 10, 20, 30]
+
+
+def test_three_arguments_get_a_training_and_a_validation_part() -> None:
+    def function(candidate: Candidate, train: Samples, validation: Samples) -> float:
+        return 100 * len(train) + len(validation)
+
+    assert CallableObjective(function).losses(DATA, SPACE, seed=0).tolist() == [802] * 4
+
+
+def test_a_function_that_asks_for_the_seed_gets_it() -> None:
+    objective = CallableObjective(lambda candidate, data, seed: seed)
+    assert objective.losses(DATA, SPACE, seed=17).tolist() == [17] * 4
+
+
+def test_an_exception_is_the_failure_of_one_candidate_only() -> None:
+    def function(candidate: Candidate, data: Samples) -> float:
+        return 1 / (candidate["x"] - 2)
+
+    losses = CallableObjective(function).losses(DATA, SPACE, seed=0)
+    assert losses.tolist() == [-0.5, -1.0, math.inf, 1.0]
+
+
+def test_nan_counts_as_infinite() -> None:
+    objective = CallableObjective(lambda candidate, data: math.nan)
+    assert np.isposinf(objective.losses(DATA, SPACE, seed=0)).all()
+
+
+def test_the_log_tells_when_all_fail_and_keeps_the_text_to_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def function(candidate: Candidate, data: Samples) -> float:
+        raise KeyError("a patient's name")
+
+    with caplog.at_level(logging.WARNING):
+        losses = CallableObjective(function).losses(DATA, SPACE, seed=0)
+    assert np.isposinf(losses).all()
+    assert "all 4 candidates failed, the first with KeyError" in caplog.text
+    assert "patient" not in caplog.text
+
+
+def test_progress_counts_every_candidate() -> None:
+    seen: list[tuple[int, int]] = []
+    objective = CallableObjective(lambda candidate, data: 0.0)
+    objective.losses(DATA, SPACE, seed=0, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_function_cannot_change_the_space_by_changing_its_candidate() -> None:
+    def function(candidate: Candidate, data: Samples) -> float:
+        return float(candidate.pop("x"))
+
+    objective = CallableObjective(function)
+    assert objective.losses(DATA, SPACE, seed=0).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("function", [lambda: 0.0, lambda a: 0.0, lambda a, b, c, d: 0.0])
+def test_a_function_of_another_shape_is_refused(function: object) -> None:
+    with pytest.raises(ParameterError, match="candidate, data"):
+        CallableObjective(function)  # type: ignore[arg-type]

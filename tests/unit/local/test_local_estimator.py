@@ -1,0 +1,116 @@
+import functools
+import math
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+
+from urna.data import Samples
+from urna.errors import ParameterError, UnknownName
+from urna.local import EstimatorObjective, Metric, hold_out
+from urna.space import Space
+
+features, targets = load_breast_cancer(return_X_y=True)
+CANCER = Samples(features / features.max(axis=0), targets)
+
+
+def test_a_classifier_with_probabilities_is_judged_by_log_loss() -> None:
+    losses = EstimatorObjective(LogisticRegression).losses(CANCER, Space(C=[0.01, 10.0]), seed=3)
+    parts = hold_out(CANCER, seed=3)
+    for loss, C in zip(losses, [0.01, 10.0], strict=True):
+        model = LogisticRegression(C=C, random_state=3)
+        model.fit(parts.train.features, parts.train.targets)
+        chances = model.predict_proba(parts.validation.features)
+        assert loss == pytest.approx(log_loss(parts.validation.targets, chances))
+
+
+def test_a_classifier_without_probabilities_is_judged_by_its_errors() -> None:
+    losses = EstimatorObjective(LinearSVC).losses(CANCER, Space(C=[1e-6, 1.0]), seed=0)
+    assert losses[1] < losses[0] < 1
+    assert losses[0] * 114 == pytest.approx(round(losses[0] * 114))  # 20 % of 569 rows
+
+
+def test_a_regressor_is_judged_by_squared_error() -> None:
+    data = Samples(*load_diabetes(return_X_y=True))
+    losses = EstimatorObjective(Ridge).losses(data, Space(alpha=[1e-3, 1e6]), seed=0)
+    parts = hold_out(data, seed=0)
+    assert losses[1] == pytest.approx(np.var(parts.validation.targets), rel=0.1)
+    assert losses[0] < 0.8 * losses[1]
+
+
+def test_random_estimators_follow_the_seed() -> None:
+    objective = EstimatorObjective(RandomForestClassifier, fixed={"n_estimators": 5})
+    space = Space(max_depth=[2, 3])
+    first, again, other = (objective.losses(CANCER, space, seed=s) for s in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        DecisionTreeClassifier,
+        DecisionTreeClassifier(),
+        functools.partial(DecisionTreeClassifier, criterion="gini"),
+    ],
+    ids=["class", "instance", "factory"],
+)
+def test_an_estimator_may_come_as(estimator: object) -> None:
+    space = Space(max_depth=[1, 4])
+    expected = EstimatorObjective(DecisionTreeClassifier).losses(CANCER, space, seed=0)
+    assert np.array_equal(EstimatorObjective(estimator).losses(CANCER, space, seed=0), expected)
+
+
+def test_a_fit_that_raises_fails_for_that_candidate_only() -> None:
+    objective = EstimatorObjective(KNeighborsClassifier)
+    losses = objective.losses(CANCER, Space(n_neighbors=[5, 100_000]), seed=0)
+    assert math.isfinite(losses[0])
+    assert losses[1] == math.inf
+
+
+def test_a_client_with_one_class_has_nothing_to_vote_for() -> None:
+    data = Samples(CANCER.features[:20], np.zeros(20, dtype=int))
+    losses = EstimatorObjective(LogisticRegression).losses(data, Space(C=[1.0, 2.0]), seed=0)
+    assert np.isposinf(losses).all()
+
+
+def test_a_class_that_is_missing_from_training_gives_a_finite_loss() -> None:
+    targets = np.array([0] * 10 + [1] * 10 + [2])
+    data = Samples(np.arange(21.0)[:, None], targets)
+    objective = EstimatorObjective(DecisionTreeClassifier, validation_fraction=0.5)
+    losses = [objective.losses(data, Space(max_depth=[2]), seed=s)[0] for s in range(8)]
+    assert all(math.isfinite(loss) for loss in losses)
+    assert any(loss > 1 for loss in losses)  # some split held the lone row out
+
+
+def test_images_are_flattened() -> None:
+    images = Samples(CANCER.features.reshape(-1, 5, 6), CANCER.targets)
+    objective = EstimatorObjective(DecisionTreeClassifier)
+    space = Space(max_depth=[2])
+    flat = objective.losses(CANCER, space, seed=0)
+    assert np.array_equal(objective.losses(images, space, seed=0), flat)
+
+
+def test_an_unknown_parameter_is_named_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="max_depth"):
+        EstimatorObjective(DecisionTreeClassifier).losses(CANCER, Space(max_dept=[1]), seed=0)
+    with pytest.raises(UnknownName, match="max_depth"):
+        EstimatorObjective(DecisionTreeClassifier, fixed={"maxdepth": 1})
+
+
+@pytest.mark.parametrize("thing", [3, dict])
+def test_what_is_no_estimator_is_refused(thing: object) -> None:
+    with pytest.raises(ParameterError, match="estimator"):
+        EstimatorObjective(thing)
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(UnknownName, match="log_loss"):
+        EstimatorObjective(Ridge, metric="logloss")
+    assert EstimatorObjective(Ridge, metric="error").metric == Metric.ERROR
