@@ -24,6 +24,7 @@ PRIME = 65521
 """The largest prime below 2^16."""
 
 _LIMBS = SEED_BYTES // 2
+_ONE_THREAD = 1 << 18  # multiplications below which OpenBLAS does not start threads
 
 Limbs = npt.NDArray[np.uint16]
 
@@ -62,9 +63,15 @@ def share(
     rows = np.empty((threshold, limbs.size))
     rows[0] = limbs
     rows[1:] = _field_elements(source, (threshold - 1) * limbs.size).reshape(-1, limbs.size)
-    # Below threshold·2^32 < 2^48: exact in float64, whatever order the library adds in.
-    bundles = (_powers(holders, threshold) @ rows) % PRIME
-    return [bundle.tobytes() for bundle in bundles.astype("<u2")]
+    powers = _powers(holders, threshold)
+    bundles = np.empty((holders, limbs.size), dtype="<u2")
+    # Narrow strips stay on one thread: more threads cost more than such products take.
+    width = max(1, _ONE_THREAD // (holders * threshold))
+    for start in range(0, limbs.size, width):
+        # Below threshold·2^32 < 2^48: exact in float64, whatever order the library adds in.
+        strip = powers @ rows[:, start : start + width]
+        bundles[:, start : start + width] = strip.astype(np.int64) % PRIME
+    return [bundle.tobytes() for bundle in bundles]
 
 
 def recover(points: npt.NDArray[np.int64], shares: Limbs) -> Limbs:

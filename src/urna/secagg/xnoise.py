@@ -84,7 +84,7 @@ class NoisePlan:
                 f"{self.clients} clients less {self.colluders} colluders and {self.dropouts} "
                 "dropouts leave no honest client to add noise"
             )
-        if self.removal is not Removal.NONE and not self.family.closed_under_addition:
+        if self.removal is not Removal.NONE and not self.family.distribution.closed_under_addition:
             raise ParameterError(
                 f"what {self.family.name} noise leaves when parts of it are removed is not "
                 "known exactly; use Skellam noise, or no removal"
@@ -130,6 +130,14 @@ class NoisePlan:
         removed = self.removed(lost)
         kept = (variance for k, variance in enumerate(components) if k not in removed)
         return sum(kept, Fraction(0))
+
+    def honest_left(self, lost: int) -> Fraction:
+        """Return the variance that honest survivors are sure to leave in the sum.
+
+        At least `target`; the difference is what colluding clients were counted out for and
+        what approximate removal, or none, leaves too much.
+        """
+        return (self.clients - lost - self.colluders) * self.left(lost)
 
     def draw_seeds(self, source: SecretSource) -> tuple[bytes, ...]:
         """Draw the seeds of all components; that of component 0 is never shared.
