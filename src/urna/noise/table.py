@@ -80,8 +80,8 @@ class Table:
         """
         drawn = np.empty(count, dtype=np.int64)
         stream = KeyStream(seed)
-        room = np.empty(4 * _BATCH, dtype=np.uint8)
-        cells = np.empty(_BATCH, dtype=np.int64)
+        room = np.empty(4 * min(_BATCH, count), dtype=np.uint8)
+        cells = np.empty(min(_BATCH, count), dtype=np.int64)
         shift = np.uint32(32 - (len(self._guide) - 1).bit_length())
         mark = np.iinfo(self._guide.dtype).max
         where, words = [], []
@@ -107,7 +107,8 @@ class Table:
         low = more & np.uint64(0xFFFFFFFF)
         index = np.searchsorted(self._high, high, side="left")
         # A boundary with the same high word is passed if its low word is at or below ours.
-        for tie in np.flatnonzero(np.isin(high, self._high)).tolist():  # about never
+        ties = (index < len(self._high)) & (self._high.take(index, mode="clip") == high)
+        for tie in np.flatnonzero(ties).tolist():  # about never
             at = int(index[tie])
             while at < len(self._high) and self._high[at] == high[tie]:
                 if self._low[at] > low[tie]:
