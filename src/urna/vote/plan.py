@@ -24,8 +24,7 @@ _LARGEST_EPSILON = 20.0
 class VotePlan:
     """The noise of a vote, and the guarantees that follow from it.
 
-    Utility is stated for the most noise the sum can hold: that of every client, when nobody
-    drops out. Fewer clients' noise only makes the winner surer.
+    Utility is stated for the most noise the opened sum can hold.
     """
 
     tally: TallyPlan
@@ -128,6 +127,7 @@ class VotePlan:
                 colluding=tally.colluding,
                 adjacency=tally.adjacency,
                 family=tally.noise.name,
+                removes_excess=tally.removes_excess,
             ),
         )
 
@@ -142,7 +142,7 @@ class VotePlan:
 
     def _difference_tail(self) -> npt.NDArray[np.float64]:
         """Return P[D ≥ s] for s = 0, 1, … grid steps, D the difference of two noises."""
-        variance = 2 * self.tally.share * self.tally.clients
+        variance = 2 * self.tally.most_noise
         half, _ = self.tally.noise.distribution.half_weights(variance)
         total = 2 * sum(half) - half[0]
         tails, tail = [], 0
@@ -163,6 +163,7 @@ def plan(
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
     family: str = SKELLAM.name,
     ring_bits: int | None = None,
+    removes_excess: bool = True,
 ) -> VotePlan:
     """Plan a vote; nothing is spent.
 
@@ -176,6 +177,7 @@ def plan(
         adjacency: Between which electorates the guarantee holds.
         family: Name of the noise's family.
         ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
+        removes_excess: Whether the summation removes noise that turns out not to be needed.
 
     Example:
         >>> vote = plan(clients=100, candidates=100, budget=Budget(1.0, 1e-5))
@@ -192,6 +194,7 @@ def plan(
             adjacency=adjacency,
             family=family,
             ring_bits=ring_bits,
+            removes_excess=removes_excess,
         )
     )
 
