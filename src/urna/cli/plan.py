@@ -1,5 +1,6 @@
 """`urna plan`: what a vote can find, before any budget is spent."""
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -90,9 +91,8 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     lines.add_row("noise in the tally", f"± {vote.noise_std:.2f} votes ({tally.noise.name})")
     if tally.most_noise_std > 1.001 * vote.noise_std:
         lines.add_row("… with what colluders add", f"± {tally.most_noise_std:.2f} votes")
-    lines.add_row(
-        "noise one client adds", f"± {tally.most_noise_std / tally.clients**0.5:.2f} votes"
-    )
+    per_client = math.sqrt(tally.share) / tally.scale
+    lines.add_row("noise one client adds", f"± {per_client:.2f} votes")
     lines.add_row(f"gap at which a good one wins with {sure}", f"{answers['gap']:g} votes")
     if "given_gap" in answers:
         given = f"{answers['given_gap']:g} votes"
