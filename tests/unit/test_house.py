@@ -124,12 +124,14 @@ def global_draws(tree: ast.AST) -> list[str]:
     of_numpy = {"Generator", "SeedSequence", "default_rng"}
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr not in of_numpy:
-            if ast.unparse(node.value) in ("np.random", "numpy.random"):
-                found.append(ast.unparse(node))
-        elif isinstance(node, ast.Call) and not node.args:
-            if ast.unparse(node.func).endswith("default_rng"):
-                found.append(ast.unparse(node))
+        match node:
+            case ast.Attribute(value=owner, attr=name) if name not in of_numpy:
+                wrong = ast.unparse(owner) in ("np.random", "numpy.random")
+            case ast.Call(func=function, args=[]):
+                wrong = ast.unparse(function).endswith("default_rng")
+            case _:
+                wrong = False
+        found += [ast.unparse(node)] if wrong else []
     return found + sorted(imports(tree) & {"random"})
 
 
