@@ -112,7 +112,7 @@ def calibrated(predicted: Votes, led: npt.NDArray[np.bool_]) -> bool:
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", [0.1, 0.5, 2.0])
 def test_leaders_lead_as_often_as_they_are_said_to(noise: float) -> None:
-    held = elections(noise, 800)
+    held = elections(noise, 500)
     predicted = np.array([leading_probability(v, noise, w) for v, w, _ in held])
     assert calibrated(predicted, np.array([leads for *_, leads in held]))
 
