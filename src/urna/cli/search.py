@@ -15,6 +15,7 @@ from urna.cli.output import (
 )
 from urna.cli.progress import live_progress
 from urna.data import Split, load, split
+from urna.errors import OutputError
 from urna.local.presets import PRESETS, preset
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
@@ -85,15 +86,23 @@ def search(
             seed=seed,
             progress=report,
         )
+    failed: OutputError | None = None
     if out is not None:
-        write_whole(out / "result.json", result.as_json() + "\n")
+        try:
+            write_whole(out / "result.json", result.as_json() + "\n")
+        except OutputError as error:
+            failed = error  # the budget is spent: print the result all the same
     if output is Format.JSON:
         typer.echo(result.as_json())
     else:
-        _print(result, f"{dataset.name}, {chosen.description}, {clients} clients ({how})", out)
+        _print(result, f"{dataset.name}, {chosen.description}, {clients} clients ({how})")
+    if failed is not None:
+        raise failed
+    if out is not None and output is Format.TEXT:
+        results().print(f"written: {out / 'result.json'}", markup=False)
 
 
-def _print(result: Result, title: str, out: Path | None) -> None:
+def _print(result: Result, title: str) -> None:
     console = results()
     rows = table(title, *(f">{name}" for name in result.space.axes), ">noisy votes", "")
     longest = max(float(result.votes.max()), 1.0)
@@ -103,5 +112,3 @@ def _print(result: Result, title: str, out: Path | None) -> None:
     console.print(rows)
     console.print(f"each ± {result.standard_error:.1f} votes of noise\n", style="dim")
     console.print(str(result), markup=False)
-    if out is not None:
-        console.print(f"written: {out / 'result.json'}")
