@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import split
 
 import pytest
-from conftest import Command
+from commands import Command
 from forks import environment
 
 from urna.cli.output import write_whole

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import split
 
 import pytest
-from conftest import Command
+from commands import Command
 from forks import environment
 
 CONTRACT = "--clients 100 --candidates 100 --votes 5 --delta 1e-5 --dropout 0 --colluding 0"
