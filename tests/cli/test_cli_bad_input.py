@@ -231,12 +231,11 @@ def test_ctrl_c_in_the_middle_of_a_search_leaves_nothing(tmp_path: Path) -> None
     assert ledger.entries() == []
 
 
-@pytest.mark.parametrize("arguments", [["data"], ["data", "--format", "json"]])
-def test_a_reader_that_goes_away_is_no_traceback(arguments: list[str]) -> None:
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "urna", *arguments],
+        [sys.executable, "-m", "urna", "data", "--format", "json"],
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,
