@@ -62,7 +62,8 @@ def test_a_plan_says_what_dropouts_cost(urna: Command) -> None:
     text = urna(*split("plan --clients 60 --votes 1 --dropout 0.2 --colluding 0.1")).stdout
     assert "honest clients sure to remain" in text
     assert "42" in text
-    assert "if nobody drops out" in text
+    assert "with what colluders add" in text
+    assert "neighbours, shares that rebuild" in text
 
 
 def test_the_version_and_help_are_printed(urna: Command) -> None:
@@ -90,9 +91,14 @@ def test_a_search_prints_a_table_and_says_what_it_costs(
     for part in ("eta0", "noisy votes", "best: eta0=", "truly ahead with probability"):
         assert part in done.stdout
     assert "(0.5, 0.001)-DP, replace-one-client" in done.stdout
-    assert "The sum was made in the clear" in done.stdout
+    assert "secure summation" in done.stdout
     assert "evaluating candidates" in done.stderr
     assert "36/36" in done.stderr
+
+
+def test_a_sum_in_the_clear_is_called_so(urna: Command, few: tuple[str, ...]) -> None:
+    done = urna("search", *few, "--quiet", "--summation", "clear")
+    assert "The sum was made in the clear" in done.stdout
 
 
 def test_a_search_as_json_keeps_stdout_clean(urna: Command, few: tuple[str, ...]) -> None:
@@ -110,15 +116,15 @@ def test_a_quiet_search_writes_its_result_whole(
     folder = tmp_path / "new" / "[folder]"
     done = urna("search", *few, "--quiet", "--output", folder)
     assert (done.code, done.stderr) == (0, "")
-    assert f"written: {folder / 'result.json'}" in done.stdout.replace("\n", "")
-    assert [path.name for path in folder.iterdir()] == ["result.json"]
+    assert f"and {folder / 'result.json'}" in done.stdout.replace("\n", "")
+    assert {path.name for path in folder.iterdir()} == {"report.html", "result.json"}
     text = (folder / "result.json").read_text(encoding="utf-8")
     assert text.endswith("}\n")
     again = urna("search", *few, "--quiet", "--output", folder, "--format", "json")
     written = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert written == again.json()
     assert written["votes"] != json.loads(text)["votes"]
-    assert [path.name for path in folder.iterdir()] == ["result.json"]
+    assert {path.name for path in folder.iterdir()} == {"report.html", "result.json"}
 
 
 def test_a_scripted_search_repeats_and_says_it_is_not_private(
