@@ -15,6 +15,7 @@ attributes. Secrets and data never enter a message: messages may travel to a ser
 """
 
 import difflib
+import math
 from collections.abc import Iterable
 
 __all__ = [
@@ -66,7 +67,11 @@ class BudgetExceeded(UrnaError):
         super().__init__(
             f"this release would bring epsilon from {spent:.4g} to {after:.4g} at delta {delta:g}; "
             f"the ledger's cap is {cap:g}. Nothing was released. "
-            "Ask for a smaller epsilon, or start a ledger for other data."
+            + (
+                "Ask for a smaller epsilon, or start a ledger for other data."
+                if after < math.inf
+                else "A release without a guarantee at this delta never fits."
+            )
         )
 
 

@@ -4,6 +4,7 @@ import sys
 
 import click
 import typer
+from rich.text import Text
 
 import urna
 from urna.cli.data import data
@@ -52,13 +53,13 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except UrnaError as error:
-        errors.print(f"[bold red]error:[/] {_escaped(str(error))}")
+        _tell(str(error))
         code = error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         typer.echo(error.format_message())
         code = 2
     except click.ClickException as error:
-        errors.print(f"[bold red]error:[/] {_escaped(error.format_message())}")
+        _tell(error.format_message())
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = _STOPPED
@@ -70,5 +71,5 @@ def main() -> None:
     sys.exit(code or 0)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
+def _tell(message: str) -> None:
+    errors.print(Text.assemble(("error: ", "bold red"), message))

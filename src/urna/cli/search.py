@@ -79,7 +79,7 @@ def search(
 ) -> None:
     """Let clients agree on hyperparameters by secret ballot."""
     if out is not None:
-        check_folder(out)
+        check_folder(out, "result.json", "report.html")
     budget = Budget(epsilon, delta)
     opened = Ledger(ledger) if ledger is not None else None
     secrets: SecretSource = (
@@ -118,7 +118,7 @@ def search(
         write_whole(out / "report.html", page(result, title=title))
         if output is Format.TEXT:
             written = f"written: {out / 'report.html'} and {out / 'result.json'}"
-            results().print(written, markup=False)
+            results().print(written)
 
 
 def _print(result: Result, title: str) -> None:
@@ -130,4 +130,4 @@ def _print(result: Result, title: str) -> None:
         rows.add_row(*(f"{value}" for value in candidate.values()), f"{votes:.1f}", bar)
     console.print(rows)
     console.print(f"each ± {result.standard_error:.1f} votes of noise\n", style="dim")
-    console.print(str(result), markup=False)
+    console.print(str(result))

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from urna.errors import ParameterError, RoundAborted
+from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.local import Objective
 from urna.noise import IntVector
 from urna.privacy import (
@@ -110,6 +110,11 @@ def search(
             )
         ledger.check(release)
     ballots = _ballots(space, objective, clients, vote, secrets, seed, report)
+    if not any(ballot.any() for ballot in ballots.values()):
+        raise ParameterError(
+            "no candidate has a finite loss at any client, so there is nothing to vote on. "
+            "Check the space and the objective; nothing was released."
+        )
     report("summing ballots", 0, 1)
     entered = ledger and ledger.enter(release, label=f"vote on {len(space)} candidates")
     try:
@@ -118,6 +123,13 @@ def search(
         if ledger is not None and entered:
             ledger.withdraw(entered, reason=str(aborted))
         raise
+    left, planned = tallied.release, vote.tally.calibration.release
+    if left.variance < planned.variance or left.shifts != planned.shifts:
+        raise ProtocolError(
+            f"the summation left a noise variance of {float(left.variance):g} where "
+            f"{float(planned.variance):g} is needed: its result is not used. The ledger keeps "
+            "counting it, but its guarantee does not hold."
+        )
     report("summing ballots", 1, 1)
     statement = _statement(vote, summation, secrets)
     return _read(space, vote, tallied, decoder, statement)

@@ -112,7 +112,7 @@ def test_a_gap_that_no_epsilon_serves_is_refused(
     small: VotePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = importlib.import_module("urna.vote.plan")
-    monkeypatch.setattr(module, "_LARGEST_EPSILON", SMALL.epsilon)  # pricing beyond it is slow
+    monkeypatch.setattr(module, "LARGEST_EPSILON", SMALL.epsilon)  # pricing beyond it is slow
     with pytest.raises(ParameterError, match=r"even epsilon 0\.5 is not enough for this gap"):
         small.epsilon_for(1.0)
 
