@@ -195,7 +195,7 @@ def plan(
         >>> small = plan(clients=250, dimension=200, colluding=Fraction(1, 10),
         ...              dropout=Fraction(1, 5))
         >>> small.neighbours, small.threshold, small.dropouts
-        (58, 24, 50)
+        (56, 23, 50)
     """
     _check_numbers(clients, dimension, ring_bits, colluding, dropout)
     removal, server = Removal(xnoise), ServerModel(server)
