@@ -161,6 +161,7 @@ def test_left_over_noise_is_exactly_what_was_never_removed(xnoise: str, lost: in
 
 def noise_seeds(plan: secagg.Plan, label: bytes) -> dict[int, tuple[bytes, ...]]:
     """Draw again what each client drew: two keys, the self-mask seed, then the noise seeds."""
+
     class Again:
         private = False
 

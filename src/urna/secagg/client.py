@@ -59,6 +59,7 @@ from urna.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
     lists_digest,
+    peers_digest,
 )
 from urna.secagg.plan import Plan
 from urna.secagg.shamir import draw_secret, share
@@ -273,7 +274,8 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
         (add_mask if client < peer else subtract_mask)(words, seed)
     sent = words.astype(words.dtype.newbyteorder("<")).tobytes()
     after = Masked(state.member, round_id, state.neighbours, bundles)
-    return after, MaskedVector(round_id, client, sent)
+    digest = peers_digest(round_id, bundles)
+    return after, MaskedVector(round_id, client, digest, sent)
 
 
 def agree(state: Masked, request: AgreeRequest) -> tuple[Agreed, Agreement]:

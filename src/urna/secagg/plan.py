@@ -120,7 +120,7 @@ class Plan:
         lists = 2 * ((self.clients + 7) // 8)
         agreement = 120 + lists + 68 * self.clients if self.server is ServerModel.DISHONEST else 0
         reply = k * (survivors + 4) + 60
-        return keys + shares + self.vector_bytes + 60 + agreement + lists + 60 + reply
+        return keys + shares + self.vector_bytes + 92 + agreement + lists + 60 + reply
 
     @property
     def client_seconds(self) -> float:

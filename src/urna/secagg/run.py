@@ -160,7 +160,8 @@ def conduct(plan: Plan, transport: Transport, *, number: int, coin: bytes) -> Ou
     check_shares = functools.partial(server.check_shares, keyed)
     shares = desk.ask(Stage.SHARE, books, keyed.round_id, SealedShares, check_shares)
     routed, boxes = server.pass_on_shares(keyed, shares)
-    vectors = desk.ask(Stage.MASK, boxes, routed.round_id, MaskedVector)
+    check_masks = functools.partial(server.check_vector, routed)
+    vectors = desk.ask(Stage.MASK, boxes, routed.round_id, MaskedVector, check_masks)
     summed = server.add_vectors(routed, vectors)
     last: server.Summed | server.Certified = summed
     if plan.server is ServerModel.DISHONEST:

@@ -30,6 +30,7 @@ from urna.secagg.messages import (
     ShareBox,
     UnmaskReply,
     UnmaskRequest,
+    peers_digest,
 )
 from urna.secagg.plan import Plan
 from urna.secagg.shamir import PRIME, recover
@@ -45,6 +46,9 @@ __all__ = [
     "ask_to_agree",
     "ask_to_unmask",
     "certify",
+    "check_reply",
+    "check_shares",
+    "check_vector",
     "invite",
     "pass_on_keys",
     "pass_on_shares",
@@ -177,6 +181,13 @@ def pass_on_shares(
     }
     routed = Routed(state.plan, state.round_id, state.neighbours, state.mask_keys, commitments)
     return routed, boxes
+
+
+def check_vector(state: Routed, sent: MaskedVector) -> None:
+    """Refuse a vector whose masks are not those that its neighbours' masks will cancel."""
+    peers = [peer for peer in state.neighbours[sent.client] if peer in state.commitments]
+    if sent.peers_digest != peers_digest(state.round_id, peers):
+        raise ProtocolError("the vector was not masked with all neighbours that shared")
 
 
 def add_vectors(state: Routed, replies: Mapping[ClientId, MaskedVector]) -> Summed:

@@ -229,11 +229,13 @@ def _read_share_box(body: _Body) -> ShareBox:
 
 
 def _write_masked_vector(message: MaskedVector, _: Plan) -> bytes:
-    return message.round_id + message.client.to_bytes(4, "big") + message.words
+    client = message.client.to_bytes(4, "big")
+    return message.round_id + client + message.peers_digest + message.words
 
 
 def _read_masked_vector(body: _Body) -> MaskedVector:
-    return MaskedVector(body.take(_DIGEST), body.client(), body.take(body.plan.vector_bytes))
+    start = body.take(_DIGEST), body.client(), body.take(_DIGEST)
+    return MaskedVector(*start, body.take(body.plan.vector_bytes))
 
 
 def _write_agree_request(message: AgreeRequest, plan: Plan) -> bytes:

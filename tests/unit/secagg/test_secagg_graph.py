@@ -121,9 +121,7 @@ def test_without_a_gap_of_half_the_neighbours_honest_survivors_stay_connected() 
         itertools.combinations(range(9), size) for size in range(8)
     ):
         left = set(range(9)) - set(lost)
-        gap = any(
-            order[place] in lost and order[(place + 1) % 9] in lost for place in range(9)
-        )
+        gap = any(order[place] in lost and order[(place + 1) % 9] in lost for place in range(9))
         assert gap or _connected(left, graph.of)
 
 
