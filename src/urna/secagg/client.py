@@ -257,8 +257,9 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
         raise ProtocolError(
             f"{len(box.bundles)} neighbours shared their keys; {plan.threshold} are needed"
         )
-    if any(len(sealed) != plan.bundle_bytes for sealed in box.bundles.values()):
-        raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
+    size = plan.bundle_bytes
+    if any(len(sealed) != size for sealed in box.bundles.values()):
+        raise ProtocolError(f"a bundle of shares must have {size} bytes")
     check_vector(vector, plan)
     bundles = {
         peer: unseal(state.receiving_keys[peer], sealed, round_id, peer, client)

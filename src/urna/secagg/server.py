@@ -6,6 +6,7 @@ that are missing or wrong make their sender a dropout; too many of them abort th
 anything is revealed.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -152,8 +153,9 @@ def check_shares(state: Keyed, sealed: SealedShares) -> None:
     expected = {peer for peer in state.neighbours[sealed.client] if peer in state.mask_keys}
     if sealed.bundles.keys() != expected:
         raise ProtocolError("the shares do not go to the client's neighbours")
-    if any(len(bundle) != plan.bundle_bytes for bundle in sealed.bundles.values()):
-        raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
+    size = plan.bundle_bytes
+    if any(len(bundle) != size for bundle in sealed.bundles.values()):
+        raise ProtocolError(f"a bundle of shares must have {size} bytes")
     if len(sealed.commitments) != plan.secrets - 1:
         raise ProtocolError(f"{plan.secrets - 1} commitments were expected")
 
@@ -277,6 +279,7 @@ def _remove_own_masks_and_noise(
     plan, round_id = state.routed.plan, state.routed.round_id
     lost, opened = plan.clients - len(state.survivors), _opened(state)
     places = (0, *opened)
+    noise_seeds = []
     parts = {client: reply.survivors for client, reply in replies.items()}
     for client, secrets in _rebuild(state, sorted(state.survivors), parts):
         committed = state.routed.commitments[client]
@@ -288,8 +291,10 @@ def _remove_own_masks_and_noise(
                 )
         subtract_mask(total, secrets[0])
         if plan.noise and opened:
-            seeds = plan.noise.seeds_from(dict(zip(opened, secrets[1:], strict=True)), lost)
-            total -= wrapped(plan.noise.draw(seeds, plan.dimension), plan.ring_bits)
+            revealed = dict(zip(opened, secrets[1:], strict=True))
+            noise_seeds.append(plan.noise.seeds_from(revealed, lost))
+    if plan.noise:
+        total -= wrapped(plan.noise.draw_sum(noise_seeds, plan.dimension), plan.ring_bits)
 
 
 def _remove_masks_of_dropped(
@@ -322,11 +327,12 @@ def _rebuild(
         batch = owners[start : start + _BATCH]
         points, shares = [], []
         for owner in batch:
-            holders = [
+            answered = (
                 (place + 1, parts[peer][owner])
                 for place, peer in enumerate(routed.neighbours[owner])
                 if peer in parts
-            ][:threshold]
+            )
+            holders = list(itertools.islice(answered, threshold))
             if len(holders) < threshold:
                 raise RoundAborted(
                     f"{len(holders)} neighbours of client {owner} answered, {threshold} are "

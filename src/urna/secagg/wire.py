@@ -7,6 +7,7 @@ encoding: anything else, trailing bytes included, is refused. All lengths follow
 and are checked before anything is allocated.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -166,6 +167,12 @@ def _read_invitation(body: _Body) -> Invitation:
 
 
 def _write_advertisement(message: Advertisement, _: Plan) -> bytes:
+    return _packed_entry(message)
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _packed_entry(message: Advertisement) -> bytes:
+    """Return an advertisement's body; a server writes each into as many books as neighbours."""
     return b"".join(
         [
             message.round_id,
@@ -186,8 +193,8 @@ def _read_advertisement(body: _Body) -> Advertisement:
     return Advertisement(*start, body.take(length))
 
 
-def _write_key_book(message: KeyBook, plan: Plan) -> bytes:
-    entries = [_write_advertisement(entry, plan) for entry in message.advertisements]
+def _write_key_book(message: KeyBook, _: Plan) -> bytes:
+    entries = [_packed_entry(entry) for entry in message.advertisements]
     return message.round_id + len(entries).to_bytes(4, "big") + b"".join(entries)
 
 

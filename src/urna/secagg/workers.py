@@ -47,13 +47,15 @@ class WorkerTransport:
         self._links: list[Connection] = []
         self._processes = []
         self._seconds = [0.0] * len(groups)
-        for group in groups:
+        for _ in groups:
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, group, faults), daemon=True)
+            process = context.Process(target=_serve, args=(there, faults), daemon=True)
             process.start()
             there.close()
             self._links.append(here)
             self._processes.append(process)
+        for link, group in zip(self._links, groups, strict=True):
+            link.send(group)
 
     def __enter__(self) -> Self:
         """Return the transport itself."""
@@ -108,8 +110,9 @@ class WorkerTransport:
         return replies
 
 
-def _serve(link: Connection, group: Group, faults: Faults | None) -> None:
-    """Answer batches until the other end closes."""
+def _serve(link: Connection, faults: Faults | None) -> None:
+    """Build the group that comes first, then answer batches until the other end closes."""
+    group: Group = link.recv()
     transport = MemoryTransport(group.parties(), faults)
     while True:
         try:

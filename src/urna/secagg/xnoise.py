@@ -24,7 +24,7 @@ the target and target·(1 + 1/(m−T)), the paper's bound, because (m−D)·η <
 import functools
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -163,6 +163,14 @@ class NoisePlan:
         total = np.zeros(count, dtype=np.int64)
         for k, seed in seeds.items():
             total += tables[k].draw(derive_seed(seed, b"noise"), count)
+        return total
+
+    def draw_sum(self, clients: Sequence[Mapping[int, bytes]], count: int) -> IntVector:
+        """Return the sum of `draw` over many clients, component by component."""
+        total = np.zeros(count, dtype=np.int64)
+        for k, table in enumerate(_tables(self)):
+            seeds = [derive_seed(seeds[k], b"noise") for seeds in clients if k in seeds]
+            total += table.draw_sum(seeds, count)
         return total
 
     def _ladder(self, start: int, seed: bytes) -> dict[int, bytes]:

@@ -112,3 +112,15 @@ def test_impossible_noise_is_refused() -> None:
         NoisePlan(Removal.PRECISE, Fraction(1), 10_000, 0, 2_000)
     with pytest.raises(ParameterError, match="allows for 5"):
         NoisePlan(Removal.PRECISE, Fraction(1), 10, 0, 5).removed(6)
+
+
+@pytest.mark.parametrize("count", [0, 1, 200, 70_000])
+def test_noise_of_many_clients_is_the_sum_of_each(count: int) -> None:
+    plan = NoisePlan(Removal.APPROXIMATE, Fraction(90_000), 20, 0, 5)
+    source = ScriptedSecrets(b"many")
+    clients = [
+        {k: seed for k, seed in enumerate(plan.draw_seeds(source)) if (k + c) % 3}
+        for c in range(1 if count > 1_000 else 700)
+    ]
+    each = sum((plan.draw(seeds, count) for seeds in clients), np.zeros(count, dtype=np.int64))
+    np.testing.assert_array_equal(plan.draw_sum(clients, count), each)
