@@ -1,11 +1,14 @@
 """`urna plan`: what a vote can find, before any budget is spent."""
 
+import math
 from typing import Annotated, Any
 
 import typer
 
 from urna.cli.output import Format, FormatOption, print_json, results, table
 from urna.privacy import Adjacency, Budget
+from urna.secagg import Plan, ServerModel
+from urna.tally import SecureSummation
 from urna.vote import VotePlan
 from urna.vote import plan as plan_vote
 
@@ -38,6 +41,9 @@ def plan(
     bad: Annotated[
         int | None, typer.Option(help="How many candidates are bad; all but one by default.")
     ] = None,
+    server: Annotated[
+        ServerModel, typer.Option(help="Which server the summation protects against.")
+    ] = ServerModel.HONEST_BUT_CURIOUS,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Show the noise of a vote and what it can find. Nothing is spent."""
@@ -50,6 +56,7 @@ def plan(
         colluding=colluding,
         adjacency=adjacency,
     )
+    protocol = SecureSummation(server).round_plan(vote.tally)
     answers: dict[str, Any] = {"probability": probability, "gap": vote.gap_for(probability, bad)}
     if agreement is not None:
         answers["clients_needed"] = vote.clients_for(agreement, probability, bad)
@@ -59,12 +66,20 @@ def plan(
         answers["success_probability"] = vote.success_probability(gap, bad)
         answers["epsilon_needed"] = vote.epsilon_for(gap, probability, bad)
     if output is Format.JSON:
-        print_json(vote.as_mapping() | answers)
+        summation = {
+            "server": str(protocol.server),
+            "neighbours": protocol.neighbours,
+            "threshold": protocol.threshold,
+            "bytes_per_client": protocol.bytes_per_client,
+            "client_seconds": protocol.client_seconds,
+            "server_seconds": protocol.server_seconds,
+        }
+        print_json(vote.as_mapping() | answers | {"summation": summation})
     else:
-        _print(vote, answers)
+        _print(vote, answers, protocol)
 
 
-def _print(vote: VotePlan, answers: dict[str, Any]) -> None:
+def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     tally = vote.tally
     sure = f"{100 * answers['probability']:g} %"
     lines = table("A vote, before any budget is spent", "", ">")
@@ -75,10 +90,9 @@ def _print(vote: VotePlan, answers: dict[str, Any]) -> None:
     lines.add_row("honest clients sure to remain", f"{tally.calibration.release.shares}")
     lines.add_row("noise in the tally", f"± {vote.noise_std:.2f} votes ({tally.noise.name})")
     if tally.most_noise_std > 1.001 * vote.noise_std:
-        lines.add_row("… if nobody drops out", f"± {tally.most_noise_std:.2f} votes")
-    lines.add_row(
-        "noise one client adds", f"± {tally.most_noise_std / tally.clients**0.5:.2f} votes"
-    )
+        lines.add_row("… with what colluders add", f"± {tally.most_noise_std:.2f} votes")
+    per_client = math.sqrt(tally.share) / tally.scale
+    lines.add_row("noise one client adds", f"± {per_client:.2f} votes")
     lines.add_row(f"gap at which a good one wins with {sure}", f"{answers['gap']:g} votes")
     if "given_gap" in answers:
         given = f"{answers['given_gap']:g} votes"
@@ -88,6 +102,11 @@ def _print(vote: VotePlan, answers: dict[str, Any]) -> None:
         lines.add_row(f"epsilon at which {given} suffice", f"{answers['epsilon_needed']:.3g}")
     if "clients_needed" in answers:
         lines.add_row("clients needed at this agreement", f"{answers['clients_needed']}")
+    lines.add_row("server", str(protocol.server))
+    lines.add_row("neighbours, shares that rebuild", f"{protocol.neighbours}, {protocol.threshold}")
+    lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")
+    lines.add_row("computed by a client, about", f"{1000 * protocol.client_seconds:.1f} ms")
+    lines.add_row("computed by the server, about", f"{1000 * protocol.server_seconds:.0f} ms")
     results().print(lines)
 
 

@@ -1,5 +1,6 @@
 """`urna search`: a private search from the command line, all clients in this process."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +19,20 @@ from urna.data import Split, load, split
 from urna.local.presets import PRESETS, preset
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
+from urna.secagg import ServerModel
 from urna.space import Space
+from urna.tally import ClearSummation, SecureSummation
 from urna.vote import Result
 from urna.vote import search as search_votes
 
 __all__ = ["search"]
+
+
+class SummationKind(StrEnum):
+    """Ways to add ballots up in one process."""
+
+    SECURE = "secure"
+    CLEAR = "clear"
 
 
 def search(
@@ -47,6 +57,12 @@ def search(
     adjacency: Annotated[
         Adjacency, typer.Option(help="Between which electorates the guarantee holds.")
     ] = Adjacency.REPLACE_ONE_CLIENT,
+    summation: Annotated[
+        SummationKind, typer.Option(help="How ballots are added up; `clear` hides nothing.")
+    ] = SummationKind.SECURE,
+    server: Annotated[
+        ServerModel, typer.Option(help="Which server the secure summation protects against.")
+    ] = ServerModel.HONEST_BUT_CURIOUS,
     seed: Annotated[int, typer.Option(help="Public seed of the split and of training.")] = 0,
     ledger: Annotated[
         Path | None, typer.Option(help="Count the release in this ledger (`urna ledger create`).")
@@ -80,6 +96,9 @@ def search(
             dropout=dropout,
             colluding=colluding,
             adjacency=adjacency,
+            summation=(
+                ClearSummation() if summation is SummationKind.CLEAR else SecureSummation(server)
+            ),
             ledger=opened,
             secrets=secrets,
             seed=seed,

@@ -33,7 +33,7 @@ class Noise:
         return _table(self.distribution, variance)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=64, typed=True)
 def _table(distribution: Distribution, variance: Fraction) -> Table:
     return Table.of(*distribution.half_weights(variance))
 

@@ -28,9 +28,9 @@ _MOST_GUIDE_BITS = 20
 class Table:
     """A symmetric integer distribution, ready for drawing.
 
-    A draw is a 96-bit uniform number U looked up in the cumulative weights: the draw is the
+    A draw is a 128-bit uniform number U looked up in the cumulative weights: the draw is the
     number of boundaries at or below U, less `reach`. The first 32 bits of U come from the
-    seed's own stream and nearly always decide; the other 64 are expanded, from a second
+    seed's own stream and nearly always decide; the other 96 are expanded, from a second
     stream and in the order they are needed, only where they do not.
 
     Guarantee:
@@ -62,8 +62,8 @@ class Table:
         weights = [*half[:0:-1], *half]
         total = sum(weights)
         bounds = [(c << DRAW_BITS) // total for c in accumulate(weights[:-1])]
-        high = np.array([b >> 32 for b in bounds], dtype=np.uint64)
-        low = np.array([b & 0xFFFFFFFF for b in bounds], dtype=np.uint64)
+        high = np.array([b >> 64 for b in bounds], dtype=np.uint64)
+        low = np.array([b & (1 << 64) - 1 for b in bounds], dtype=np.uint64)
         bits = min(_MOST_GUIDE_BITS, math.ceil(math.log2(256 * len(weights))))
         # A guide cell that no boundary cuts holds the answer, a cut one a mark.
         cells = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
@@ -96,9 +96,8 @@ class Table:
             where.append(cut + start)
             words.append(batch[cut])
         if count:
-            cut_words = np.concatenate(words)
-            more = expand_words(derive_seed(seed, b"more bits"), len(cut_words), 64)
-            drawn[np.concatenate(where)] = self._search(cut_words, more)
+            cut_words = np.concatenate(words).astype(np.uint64)
+            drawn[np.concatenate(where)] = self._search(cut_words, derive_seed(seed, b"more bits"))
         return drawn
 
     def draw_sum(self, seeds: Sequence[bytes], count: int) -> IntVector:
@@ -124,23 +123,21 @@ class Table:
             cut = np.flatnonzero(drawn == mark)
             rows, needed = np.unique(cut // max(1, count), return_counts=True)
             more = [
-                expand_words(derive_seed(some[row], b"more bits"), many, 64)
+                _more_bits(derive_seed(some[row], b"more bits"), many)
                 for row, many in zip(rows.tolist(), needed.tolist(), strict=True)
             ]
             if more:
-                drawn[cut] = self._search(batch[cut], np.concatenate(more))
+                drawn[cut] = self._look_up(batch[cut].astype(np.uint64), np.concatenate(more))
             total += drawn.reshape(len(some), count).sum(axis=0)
         return total
 
-    def _search(
-        self,
-        words: npt.NDArray[np.unsignedinteger],
-        continued: npt.NDArray[np.unsignedinteger],
-    ) -> IntVector:
-        """Look 32-bit words up in the full table, each continued by 64 more bits."""
-        more = continued.astype(np.uint64, copy=False)
-        high = words.astype(np.uint64) << np.uint64(32) | more >> np.uint64(32)
-        low = more & np.uint64(0xFFFFFFFF)
+    def _search(self, words: npt.NDArray[np.uint64], seed: bytes) -> IntVector:
+        """Look 32-bit words up in the full table, each continued by 96 more bits."""
+        return self._look_up(words, _more_bits(seed, len(words)))
+
+    def _look_up(self, words: npt.NDArray[np.uint64], more: npt.NDArray[np.uint64]) -> IntVector:
+        high = words << np.uint64(32) | more[:, 0]
+        low = more[:, 1] << np.uint64(32) | more[:, 2]
         index = np.searchsorted(self._high, high, side="left")
         # A boundary with the same high word is passed if its low word is at or below ours.
         ties = (index < len(self._high)) & (self._high.take(index, mode="clip") == high)
@@ -152,3 +149,8 @@ class Table:
                 at += 1
             index[tie] = at
         return np.asarray(index - self.reach, dtype=np.int64)
+
+
+def _more_bits(seed: bytes, count: int) -> npt.NDArray[np.uint64]:
+    """Return three more 32-bit words for each of `count` draws."""
+    return expand_words(seed, 3 * count, 32).astype(np.uint64).reshape(-1, 3)

@@ -39,8 +39,9 @@ def compose(releases: Sequence[Release], delta: float) -> Spent:
     Guarantee:
         Together the releases are (epsilon, delta)-DP under the releases' own neighbouring
         relation, also when later ones were chosen after seeing earlier ones. The sampler's
-        total variation V from the priced noise costs (1 + e^ε)·V of delta; a millionth of
-        delta is set aside for it, and where that is not enough epsilon is infinite.
+        total variation V from the priced noise costs (1 + e^ε)·V of delta; where V is
+        not zero a millionth of delta is set aside for it, and where that is not enough
+        epsilon is infinite.
 
     Example:
         >>> compose([], 1e-5)
@@ -49,7 +50,8 @@ def compose(releases: Sequence[Release], delta: float) -> Spent:
     if not releases:
         return Spent(0.0, "nothing released")
     interval = grain(math.sqrt(sum(release.mu**2 for release in releases)))
-    usable = delta * (1 - _DELTA_FOR_DRAWS)
+    draw_error = sum(release.draw_error for release in releases)
+    usable = delta * (1 - _DELTA_FOR_DRAWS) if draw_error > 0 else delta
     bounds = []
     losses = [release.loss(interval) for release in releases]
     curves = [_curve(release) for release in releases]
@@ -69,7 +71,6 @@ def compose(releases: Sequence[Release], delta: float) -> Spent:
             for part in _DELTA_SPLITS
         ]
     best = min(bounds, key=lambda spent: spent.epsilon, default=Spent(math.inf, "no bound known"))
-    draw_error = sum(release.draw_error for release in releases)
     if best.epsilon < math.inf and draw_error > 0:
         log_cost = math.log(draw_error) + float(np.logaddexp(0.0, best.epsilon))
         if log_cost > math.log(_DELTA_FOR_DRAWS * delta):

@@ -19,7 +19,7 @@ from urna.errors import ParameterError
 
 __all__ = ["DISCRETE_GAUSSIAN", "DISTRIBUTIONS", "DRAW_BITS", "SKELLAM", "Distribution"]
 
-DRAW_BITS = 96
+DRAW_BITS = 128
 """A draw looks a uniform number of this many bits up in the cumulative weights."""
 
 LARGEST_STD = 2**17

@@ -21,6 +21,7 @@ from urna.privacy.loss import discrete_gaussian_slack, gaussian_loss, shifted_no
 from urna.privacy.rdp import gaussian_rdp, skellam_rdp
 
 __all__ = [
+    "MOST_PARTS",
     "DeclaredRelease",
     "GaussianRelease",
     "NonPrivateRelease",
@@ -29,6 +30,9 @@ __all__ = [
     "TallyRelease",
     "read_release",
 ]
+
+MOST_PARTS = 1025
+"""A client may draw its share of the noise in up to this many parts, each with its error."""
 
 
 class Release(Protocol):
@@ -93,7 +97,7 @@ class TallyRelease:
     def draw_error(self) -> float:
         """Only moved coordinates count: the others are drawn alike on both sides."""
         _, error = DISTRIBUTIONS[self.family].half_weights(self.share)
-        return self.shares * self.moved * error
+        return self.shares * self.moved * MOST_PARTS * error
 
     @property
     def _slack(self) -> float:

@@ -74,10 +74,14 @@ class Ledger:
         if not path.is_file():
             raise LedgerError(f"there is no ledger at {path}. Create one with a cap first.")
         with self._connection() as connection:
-            row = connection.execute("SELECT epsilon, delta, adjacency, subject FROM ledger")
-            epsilon, delta, adjacency, self.subject = row.fetchone()
-        self.cap = Budget(epsilon, delta)
-        self.adjacency = Adjacency(adjacency)
+            rows = connection.execute("SELECT epsilon, delta, adjacency, subject FROM ledger")
+            found = rows.fetchone()
+        try:
+            epsilon, delta, adjacency, self.subject = found
+            self.cap = Budget(epsilon, delta)
+            self.adjacency = Adjacency(adjacency)
+        except (TypeError, ValueError) as error:
+            raise LedgerError(f"the cap of the ledger {path} cannot be read: {error}") from error
 
     @classmethod
     def open(
@@ -125,7 +129,8 @@ class Ledger:
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"cannot create a ledger at {path}: {error}") from error
         finally:
-            beside.unlink(missing_ok=True)
+            with suppress(OSError):  # what went wrong above is what the user needs to hear
+                beside.unlink(missing_ok=True)
 
     def enter(self, release: Release, *, label: str, id: str | None = None) -> str:  # noqa: A002
         """Count a release, before it happens; return its id.
@@ -192,7 +197,7 @@ class Ledger:
                 "w.withdraws = e.id) FROM entry e WHERE withdraws IS NULL ORDER BY number"
             ).fetchall()
         return [
-            Entry(name, label, read_release(json.loads(text)), written, bool(withdrawn))
+            Entry(name, label, _read(text), written, bool(withdrawn))
             for name, label, text, written, withdrawn in rows
         ]
 
@@ -204,8 +209,8 @@ class Ledger:
     def left(self) -> float:
         """Return the cap's epsilon less what is spent.
 
-        A release of this epsilon always fits; a larger one may, because releases compose
-        better than by addition.
+        A release of this epsilon and no delta fits, but for the rounding of losses (0.1 %); a
+        larger one may, because releases compose better than by addition.
         """
         return max(0.0, self.cap.epsilon - self.spent().epsilon)
 
@@ -272,3 +277,14 @@ class Ledger:
                 yield connection
         except sqlite3.Error as error:
             raise LedgerError(f"the ledger {self.path} cannot be used: {error}") from error
+
+
+def _read(text: str) -> Release:
+    """Read an entry's release; what cannot be read is refused, never skipped."""
+    try:
+        mapping = json.loads(text)
+    except ValueError as error:
+        raise LedgerError(f"an event in the ledger cannot be read: {error}") from error
+    if not isinstance(mapping, dict):
+        raise LedgerError("an event in the ledger cannot be read: it is no JSON object")
+    return read_release(mapping)

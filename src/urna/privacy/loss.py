@@ -25,7 +25,7 @@ def grain(mu: float) -> float:
     standard deviation, the parameter of the Gaussian that comes nearest; losses spread over
     a few `mu`, so a fraction of it loses less than 0.1 % of epsilon.
     """
-    return min(1e-4, max(_GRAIN_OF_MU * mu, 1e-7))
+    return min(1e-3, max(_GRAIN_OF_MU * mu, 1e-7))
 
 
 @functools.lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ from urna.errors import ParameterError
 
 __all__ = ["ORDERS", "epsilon_from_rdp", "gaussian_rdp", "skellam_rdp"]
 
-ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
+ORDERS = (*range(2, 65), *(round(64 * 1.1**i) for i in range(1, 45)))
 """Integer orders, because the Skellam bound is proven for these."""
 
 

@@ -40,6 +40,8 @@ class TallyPlan:
     dropout: Fraction
     colluding: Fraction
     ring_bits: int
+    removes_excess: bool = True
+    """Whether noise for dropouts that did not happen will be removed from the sum."""
 
     def __post_init__(self) -> None:
         if self.ring_bits not in RING_BITS:
@@ -77,15 +79,28 @@ class TallyPlan:
         return self.clients - math.floor(self.clients * self.dropout)
 
     @property
+    def most_noise(self) -> Fraction:
+        """Largest variance the opened sum can have, in grid steps squared.
+
+        Where excess is removed, survivors leave the target and what colluders, counted out,
+        add to it; the most when all tolerated dropouts happen. Else everybody's whole share.
+        """
+        release = self.calibration.release
+        if self.removes_excess and self.noise.distribution.closed_under_addition:
+            return release.variance * Fraction(self.fewest, release.shares)
+        return self.share * self.clients
+
+    @property
     def most_noise_std(self) -> float:
-        """Standard deviation in votes when every client's noise stays in the sum."""
-        return math.sqrt(self.share * self.clients) / self.scale
+        """Largest standard deviation the opened sum can have, in votes."""
+        return math.sqrt(self.most_noise) / self.scale
 
     @property
     def needed(self) -> int:
         """Largest magnitude, in grid steps, that the ring must hold."""
+        # Before any removal, every client's whole share is in the ring.
         votes = self.clients * self.shape.weights[0] * self.scale
-        return votes + math.ceil(_HEADROOM * self.most_noise_std * self.scale)
+        return votes + math.ceil(_HEADROOM * math.sqrt(self.share * self.clients))
 
 
 def plan_tally(
@@ -98,6 +113,7 @@ def plan_tally(
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
     family: str = SKELLAM.name,
     ring_bits: int | None = None,
+    removes_excess: bool = True,
 ) -> TallyPlan:
     """Size the noise and the ring of one sum of ballots.
 
@@ -110,6 +126,7 @@ def plan_tally(
         adjacency: Between which electorates the guarantee holds.
         family: Name of the noise's family.
         ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
+        removes_excess: Whether the summation removes noise that turns out not to be needed.
     """
     if clients < 2:
         raise ParameterError(f"a sum hides its parts among at least two clients, got {clients}")
@@ -125,7 +142,15 @@ def plan_tally(
     for bits in RING_BITS if ring_bits is None else (ring_bits,):
         try:
             return TallyPlan(
-                clients, shape, calibration, adjacency, budget, dropout, colluding, bits
+                clients,
+                shape,
+                calibration,
+                adjacency,
+                budget,
+                dropout,
+                colluding,
+                bits,
+                removes_excess,
             )
         except ParameterError:
             if bits in (ring_bits, RING_BITS[-1]):

@@ -45,6 +45,11 @@ class Summation(Protocol):
         ...
 
     @property
+    def removes_excess(self) -> bool:
+        """Whether noise for dropouts that did not happen is removed from the sum."""
+        ...
+
+    @property
     def described(self) -> str:
         """One sentence about who saw what, for every output."""
         ...
@@ -82,6 +87,11 @@ class ClearSummation:
     @property
     def secure(self) -> bool:
         """False: the sum is made in the clear."""
+        return False
+
+    @property
+    def removes_excess(self) -> bool:
+        """False: every client's whole share stays in the sum."""
         return False
 
     @property

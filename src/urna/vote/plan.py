@@ -24,8 +24,7 @@ _LARGEST_EPSILON = 20.0
 class VotePlan:
     """The noise of a vote, and the guarantees that follow from it.
 
-    Utility is stated for the most noise the sum can hold: that of every client, when nobody
-    drops out. Fewer clients' noise only makes the winner surer.
+    Utility is stated for the most noise the opened sum can hold.
     """
 
     tally: TallyPlan
@@ -46,9 +45,13 @@ class VotePlan:
             gap: Votes between the fewest of a good and the most of a bad candidate.
             bad: Number of bad candidates; all but one by default.
         """
+        if not math.isfinite(gap):
+            raise ParameterError(f"the gap must be a finite number of votes, got {gap}")
         tail = self._difference_tail()
-        steps = max(0, math.ceil(gap * self.tally.scale))
-        miss = float(tail[steps]) if steps < len(tail) else 0.0
+        steps = math.ceil(gap * self.tally.scale)
+        # D is symmetric: P[D ≥ −s] = 1 − P[D ≥ s + 1].
+        place = min(steps if steps >= 0 else 1 - steps, len(tail) - 1)
+        miss = float(tail[place]) if steps >= 0 else 1.0 - float(tail[place])
         return min(1.0, max(0.0, 1.0 - self._bad(bad) * miss))
 
     def gap_for(self, probability: float, bad: int | None = None) -> float:
@@ -84,8 +87,8 @@ class VotePlan:
 
     def epsilon_for(self, gap: float, probability: float = 0.95, bad: int | None = None) -> float:
         """Return the least epsilon, to 1 %, at which this gap suffices."""
-        if gap <= 0:
-            raise ParameterError(f"the gap must be positive, got {gap}")
+        if not (math.isfinite(gap) and gap > 0):
+            raise ParameterError(f"the gap must be finite and positive, got {gap}")
 
         def enough(epsilon: float) -> bool:
             budget = Budget(epsilon, self.tally.budget.delta)
@@ -128,6 +131,7 @@ class VotePlan:
                 colluding=tally.colluding,
                 adjacency=tally.adjacency,
                 family=tally.noise.name,
+                removes_excess=tally.removes_excess,
             ),
         )
 
@@ -142,7 +146,7 @@ class VotePlan:
 
     def _difference_tail(self) -> npt.NDArray[np.float64]:
         """Return P[D ≥ s] for s = 0, 1, … grid steps, D the difference of two noises."""
-        variance = 2 * self.tally.share * self.tally.clients
+        variance = 2 * self.tally.most_noise
         half, _ = self.tally.noise.distribution.half_weights(variance)
         total = 2 * sum(half) - half[0]
         tails, tail = [], 0
@@ -163,6 +167,7 @@ def plan(
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
     family: str = SKELLAM.name,
     ring_bits: int | None = None,
+    removes_excess: bool = True,
 ) -> VotePlan:
     """Plan a vote; nothing is spent.
 
@@ -176,6 +181,7 @@ def plan(
         adjacency: Between which electorates the guarantee holds.
         family: Name of the noise's family.
         ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
+        removes_excess: Whether the summation removes noise that turns out not to be needed.
 
     Example:
         >>> vote = plan(clients=100, candidates=100, budget=Budget(1.0, 1e-5))
@@ -192,6 +198,7 @@ def plan(
             adjacency=adjacency,
             family=family,
             ring_bits=ring_bits,
+            removes_excess=removes_excess,
         )
     )
 

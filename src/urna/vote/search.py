@@ -20,7 +20,7 @@ from urna.privacy import (
 from urna.privacy.distributions import SKELLAM
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.space import Space
-from urna.tally import ClearSummation, Summation, Tallied, decode, encode
+from urna.tally import SecureSummation, Summation, Tallied, decode, encode
 from urna.vote.ballot import fill_ballot
 from urna.vote.decode import ArgmaxDecoder, Decoder, NoisyVotes
 from urna.vote.plan import VotePlan, plan
@@ -73,7 +73,7 @@ def search(
         colluding: Largest fraction of clients that may tell the server their noise.
         adjacency: Between which electorates the guarantee holds.
         family: Name of the noise's family.
-        summation: How ballots are added up; in the clear by default.
+        summation: How ballots are added up; securely by default.
         decoder: How the winner is read from the tally; the most votes by default.
         ledger: Where the release is counted before it happens.
         secrets: Where keys and noise come from; the operating system by default.
@@ -86,7 +86,7 @@ def search(
         RoundAborted: Too many clients dropped out. Nothing was released.
     """
     secrets = secrets or OsSecrets()
-    summation = summation or ClearSummation()
+    summation = summation or SecureSummation()
     decoder = decoder or ArgmaxDecoder()
     report = progress or (lambda what, done, total: None)
     vote = plan(
@@ -98,6 +98,7 @@ def search(
         colluding=colluding,
         adjacency=adjacency,
         family=family,
+        removes_excess=summation.removes_excess,
     )
     release: Release = vote.tally.calibration.release
     if not secrets.private:
