@@ -258,7 +258,7 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
             f"{len(box.bundles)} neighbours shared their keys; {plan.threshold} are needed"
         )
     size = plan.bundle_bytes
-    if any(len(sealed) != size for sealed in box.bundles.values()):
+    if set(map(len, box.bundles.values())) - {size}:
         raise ProtocolError(f"a bundle of shares must have {size} bytes")
     check_vector(vector, plan)
     bundles = {

@@ -154,7 +154,7 @@ def check_shares(state: Keyed, sealed: SealedShares) -> None:
     if sealed.bundles.keys() != expected:
         raise ProtocolError("the shares do not go to the client's neighbours")
     size = plan.bundle_bytes
-    if any(len(bundle) != size for bundle in sealed.bundles.values()):
+    if set(map(len, sealed.bundles.values())) - {size}:
         raise ProtocolError(f"a bundle of shares must have {size} bytes")
     if len(sealed.commitments) != plan.secrets - 1:
         raise ProtocolError(f"{plan.secrets - 1} commitments were expected")
@@ -245,9 +245,8 @@ def check_reply(state: Summed, reply: UnmaskReply) -> None:
     if reply.dropped.keys() != peers & state.dropped:
         raise ProtocolError("the shares of dropped clients are not those asked for")
     size = SEED_BYTES * (1 + len(_opened(state)))
-    if any(len(part) != size for part in reply.survivors.values()) or any(
-        len(part) != SEED_BYTES for part in reply.dropped.values()
-    ):
+    own, key = set(map(len, reply.survivors.values())), set(map(len, reply.dropped.values()))
+    if own - {size} or key - {SEED_BYTES}:
         raise ProtocolError("a share has the wrong length")
     limbs = np.frombuffer(
         b"".join((*reply.survivors.values(), *reply.dropped.values())), dtype="<u2"

@@ -151,7 +151,7 @@ def _write_clients(clients: frozenset[ClientId], plan: Plan) -> bytes:
 
 def _write_parts(parts: Mapping[ClientId, bytes], size: int) -> bytes:
     order = sorted(parts)
-    if any(len(parts[client]) != size for client in order):
+    if set(map(len, parts.values())) - {size}:
         raise ProtocolError(f"all parts must have {size} bytes")
     head = len(order).to_bytes(4, "big") + size.to_bytes(4, "big")
     ids = np.array(order, dtype=">u4").tobytes()
