@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from urna import secagg
-from urna.errors import RoundAborted
+from urna.errors import RoundAborted, RoundUnfinished
 from urna.randomness import ScriptedSecrets
 from urna.secagg import Stage
 from urna.secagg.run import _Electorate, conduct
@@ -109,8 +109,9 @@ def vector(name: str, tampered: str | None = None) -> dict[str, Any]:
     }
     try:
         outcome = conduct(plan, transport, number=1, coin=COIN)  # type: ignore[arg-type]
-    except RoundAborted as error:
-        return found | {"success": False, "error": str(error)}
+    except (RoundAborted, RoundUnfinished) as error:
+        kind = type(error).__name__
+        return found | {"success": False, "error": f"{kind}: {error}"}
     return found | {
         "success": True,
         "total": outcome.total.tolist(),

@@ -107,6 +107,7 @@ def run(
     Raises:
         ParameterError: A vector does not fit the plan, or a client is not in it.
         RoundAborted: More clients were lost than planned. Nothing was revealed.
+        RoundUnfinished: They were lost after others had begun to reveal.
 
     Example:
         >>> from urna.randomness import ScriptedSecrets
@@ -151,6 +152,7 @@ def conduct(plan: Plan, transport: Transport, *, number: int, coin: bytes) -> Ou
 
     Raises:
         RoundAborted: More clients were lost than planned. Nothing was revealed.
+        RoundUnfinished: They were lost after others had begun to reveal.
     """
     desk = _Desk(plan, transport)
     invited, invitation = server.invite(plan, number, coin)

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from urna.errors import ProtocolError, RoundAborted
+from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
 from urna.noise import IntVector
 from urna.randomness import SEED_BYTES
 from urna.secagg.graph import ServerModel, ring
@@ -259,8 +259,9 @@ def unmask(state: Summed | Certified, replies: Mapping[ClientId, UnmaskReply]) -
     """Last stage, server: rebuild what is needed, remove masks and excess noise.
 
     Raises:
-        RoundAborted: Too few neighbours of some client answered, or their shares do not
-            rebuild what it committed to.
+        RoundUnfinished: Too few neighbours of some client answered, or their shares do not
+            rebuild what it committed to. Answers that come late could still unmask the sum,
+            so it counts as released.
     """
     summed = state.summed if isinstance(state, Certified) else state
     plan, total = summed.routed.plan, summed.total.copy()
@@ -284,7 +285,7 @@ def _remove_own_masks_and_noise(
         committed = state.routed.commitments[client]
         for place, secret in zip(places, secrets, strict=True):
             if commitment(secret, round_id, client, place) != committed[place]:
-                raise RoundAborted(
+                raise RoundUnfinished(
                     f"the shares of client {client} do not rebuild what it committed to: it or "
                     "one of its neighbours deviates from the protocol"
                 )
@@ -304,7 +305,7 @@ def _remove_masks_of_dropped(
     for client, (private,) in _rebuild(state, sorted(state.dropped), parts):
         pair = KeyPair.of(private)
         if pair.public != routed.mask_keys[client]:
-            raise RoundAborted(
+            raise RoundUnfinished(
                 f"the shares of client {client} do not rebuild its mask key: it or one of its "
                 "neighbours deviates from the protocol"
             )
@@ -333,9 +334,10 @@ def _rebuild(
             )
             holders = list(itertools.islice(answered, threshold))
             if len(holders) < threshold:
-                raise RoundAborted(
+                raise RoundUnfinished(
                     f"{len(holders)} neighbours of client {owner} answered, {threshold} are "
-                    "needed to unmask the sum; more clients were lost than planned"
+                    "needed to unmask the sum; more clients were lost than planned. The sum counts "
+                    "as released: late answers could unmask it"
                 )
             points.append([point for point, _ in holders])
             shares.append(b"".join(part for _, part in holders))
