@@ -10,15 +10,15 @@ Guarantee:
     nothing else, except with probability 2^-40 over the graph (Bell et al. 2020, Theorem 3.1,
     with the bounds of `graph`).
     Against a dishonest server (`plan.server`) the same holds for one pair of lists of its
-    choice with at least `plan.least_survivors` survivors. Proof sketch: all honest clients
-    that reveal anything hold the same lists, because two pairs of lists cannot both have
-    `plan.signers` signatures. Under one pair of lists a client is a survivor or dropped for
-    everyone, so the server gets its self-mask seed or its mask key, not both: of either it
-    gets fewer than `threshold` shares elsewhere. A survivor whose seed is rebuilt has
-    `threshold` listed neighbours, more than k/2 and the colluders on one side, hence an honest
-    listed one on either side: the honest survivors form a closed ring and only their whole sum
-    is free of pairwise masks. A client listed as survivor that did not send its vector leaves
-    its pairwise masks in that sum: so the number of lost clients is true, or nothing is learned.
+    choice with at least `plan.least_survivors` survivors. In short: all honest clients that
+    reveal anything hold the same lists, because two pairs of lists cannot both have
+    `plan.signers` signatures. So a client is a survivor or dropped for everyone, and the
+    server gets its self-mask seed or its mask key, not both. With a threshold above half of
+    the neighbours and the colluders, the honest clients that reveal close the ring, and every
+    survivor whose seed is rebuilt shares a mask with one of them: only the whole sum is free
+    of pairwise masks. A client listed as survivor that sent no vector leaves its neighbours'
+    masks in that sum, so the number of lost clients is true, or nothing is learned. The proof
+    is in docs/decisions/0003-secure-summation.md.
 
 Assumes:
     X25519, HKDF, AES-256 and SHA-256 are what they are believed to be; Ed25519 signatures and

@@ -19,9 +19,9 @@ bounds over exact tails, compared as integers: nothing is rounded.
 
 Against an honest-but-curious server (c) is a bound on k/2 lost or colluding clients in a row:
 without such a gap the ring of the others closes. A dishonest server may choose whom it calls
-lost after seeing the graph, so against it (c) is bought by the threshold instead,
-t > k/2 + (colluders among the k/2 next on one side): a client with t listed neighbours then has
-an honest one listed on either side, and the ring closes whatever the server chose.
+lost, and whose shares it passes on, after seeing the graph. Against it (c) is bought by the
+threshold instead: t > k/2 + (colluders among the k/2 next on one side), and where all are
+neighbours of all 2t > k + c. What follows from it is proven in docs/decisions/0003.
 """
 
 import functools
@@ -158,22 +158,19 @@ def threshold_range(
     """
     others, honest, half = clients - 1, clients - colluders, neighbours // 2
     insecure = unfinished = Fraction(1, 2**SECURITY_BITS)
-    beside = 0
-    if neighbours < others:  # otherwise all are neighbours of all, and (c) holds by itself
-        if server is ServerModel.DISHONEST:
-            insecure /= 2  # half for (a), half for the colluders on one side
-            beside = (
-                half
-                + 1
-                + largest_likely(others, colluders, half, draws=2 * honest, failure=insecure)
-            )
-        else:
-            insecure -= clients * Fraction(
-                math.comb(colluders + dropouts, half), math.comb(clients, half)
-            )
-            if insecure <= 0:
-                return neighbours + 1, neighbours
+    majority = 0
+    if server is ServerModel.DISHONEST and neighbours == others:
+        majority = (neighbours + colluders) // 2 + 1
+    elif server is ServerModel.DISHONEST:
+        insecure /= 2  # half for (a), half for the colluders on one side
+        aside = largest_likely(others, colluders, half, draws=2 * honest, failure=insecure)
+        majority = half + aside + 1
+    elif neighbours < others:  # otherwise all are neighbours of all, and (c) holds by itself
+        gap = Fraction(math.comb(colluders + dropouts, half), math.comb(clients, half))
+        insecure -= clients * gap
+        if insecure <= 0:
+            return neighbours + 1, neighbours
     low = 1 + largest_likely(others, colluders, neighbours, draws=honest, failure=insecure)
     most_lost = largest_likely(others, dropouts, neighbours, draws=clients, failure=unfinished)
     single = 2 if neighbours > 1 else 1  # a single share would be the secret itself
-    return max(low, beside, single), neighbours - most_lost
+    return max(low, majority, single), neighbours - most_lost

@@ -144,3 +144,12 @@ def _connected(left: set[int], of: object) -> bool:
             seen.add(here)
             todo += [peer for peer in of(here) if peer in left]  # type: ignore[operator]
     return seen == left
+
+
+@pytest.mark.parametrize(("clients", "colluders"), [(6, 1), (9, 2), (12, 0)])
+def test_among_all_neighbours_a_dishonest_server_needs_a_majority(
+    clients: int, colluders: int
+) -> None:
+    """Otherwise it could rebuild with one half what it let the other half share alone."""
+    low, _ = threshold_range(clients, colluders, 1, clients - 1, DISHONEST)
+    assert 2 * low > clients - 1 + colluders >= 2 * (low - 1)
