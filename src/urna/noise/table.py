@@ -95,7 +95,7 @@ class Table:
             cut = np.flatnonzero(found == mark)
             where.append(cut + start)
             words.append(batch[cut])
-        if count:
+        if any(map(len, words)):  # short draws often need no more bits
             cut_words = np.concatenate(words).astype(np.uint64)
             drawn[np.concatenate(where)] = self._search(cut_words, derive_seed(seed, b"more bits"))
         return drawn

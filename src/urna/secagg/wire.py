@@ -186,11 +186,17 @@ def _packed_entry(message: Advertisement) -> bytes:
 
 
 def _read_advertisement(body: _Body) -> Advertisement:
-    start = body.take(_DIGEST), body.client(), body.take(SEED_BYTES), body.take(SEED_BYTES)
+    # One piece for the four fixed fields: key books hold many of these.
+    fixed = body.take(2 * SEED_BYTES + _DIGEST + 4)
+    client = int.from_bytes(fixed[_DIGEST : _DIGEST + 4], "big")
+    if client >= body.plan.clients:
+        raise ProtocolError(f"clients are numbered below {body.plan.clients}, got {client}")
     length = body.number(1)
     if length not in (0, _SIGNATURE):
         raise ProtocolError(f"a signature has {_SIGNATURE} bytes or is left out, got {length}")
-    return Advertisement(*start, body.take(length))
+    keys = fixed[_DIGEST + 4 :]
+    signature = body.take(length)
+    return Advertisement(fixed[:_DIGEST], client, keys[:SEED_BYTES], keys[SEED_BYTES:], signature)
 
 
 def _write_key_book(message: KeyBook, _: Plan) -> bytes:
