@@ -144,8 +144,19 @@ def drop(play: Play, *clients: int) -> UnmaskRequest:
         (lambda play, r: replace(r, survivors=r.survivors - {first(play)}), "in neither list"),
         (lambda play, r: replace(r, survivors=r.survivors | {12}), "not in the plan"),
         (lambda play, r: replace(r, dropped=frozenset({-1})), "not in the plan"),
+        (lambda play, r: replace(r, dropped=frozenset({12})), "not in the plan"),
+        (lambda play, r: replace(r, survivors=frozenset()), "this client sent its vector"),
     ],
-    ids=["other round", "left out", "shrunken", "a neighbour in neither", "unknown", "negative"],
+    ids=[
+        "other round",
+        "left out",
+        "shrunken",
+        "a neighbour in neither",
+        "unknown survivor",
+        "negative",
+        "unknown dropped",
+        "nobody",
+    ],
 )
 def test_reveal_shares_refuses(
     change: Callable[[Play, UnmaskRequest], UnmaskRequest], message: str

@@ -13,8 +13,10 @@ from urna import secagg
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.randomness import ScriptedSecrets
 from urna.secagg import Faults, Stage
+from urna.secagg.messages import Advertisement, Invitation, Refusal
 from urna.secagg.run import conduct
 from urna.secagg.transport import Letter
+from urna.secagg.wire import decode, encode
 
 FOUR = [Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK]
 
@@ -126,3 +128,40 @@ def test_a_refusal_says_why_to_the_server() -> None:
     assert outcome.lost[2].reason.startswith("refused: round 5 is not after round 9")
     assert sessions[1].latest_round == 5
     assert sessions[2].latest_round == 9
+
+
+def test_a_wrong_signature_costs_the_server_one_client() -> None:
+    plan = small_plan(server="dishonest")
+    source = ScriptedSecrets(b"identities")
+    identities = {c: secagg.Identity.draw(c, source) for c in range(plan.clients)}
+    directory = secagg.Directory({c: identity.public for c, identity in identities.items()})
+    sessions = {
+        c: secagg.ClientSession(
+            secagg.Member(c, plan, identity=identities[c], directory=directory), v, source
+        )
+        for c, v in ballots(plan).items()
+    }
+
+    class Scribbler:
+        """A client that signs another pair of lists than it was asked to."""
+
+        def handle(self, data: bytes) -> bytes:
+            answer = sessions[3].handle(data)
+            return answer if answer[5] != 8 else answer[:-1] + bytes([answer[-1] ^ 1])
+
+    parties = {**sessions, 3: Scribbler()}
+    outcome = conduct(
+        plan, secagg.MemoryTransport(parties), number=1, coin=bytes(32), directory=directory
+    )
+    assert outcome.lost.keys() == {3}
+    assert outcome.lost[3].stage is Stage.AGREE
+    assert outcome.total.tolist() == total_of(plan, range(12))
+
+
+def test_a_wrong_invitation_costs_a_client_nothing() -> None:
+    plan = small_plan()
+    session = secagg.ClientSession(secagg.Member(1, plan), ballots(plan)[1], ScriptedSecrets(b"1"))
+    right = Invitation(1, bytes(32), plan.digest)
+    wrong = Invitation(0, bytes(32), plan.digest)
+    assert isinstance(decode(session.handle(encode(wrong, plan)), plan), Refusal)
+    assert isinstance(decode(session.handle(encode(right, plan)), plan), Advertisement)

@@ -373,7 +373,8 @@ def _check_lists(
     plan, client = state.member.plan, state.member.client
     if both := survivors & dropped:
         raise ProtocolError(f"{_few(both)} are listed as survivors and as dropped")
-    if not 0 <= min(survivors | dropped, default=0) <= max(survivors, default=0) < plan.clients:
+    everyone = survivors | dropped
+    if everyone and not 0 <= min(everyone) <= max(everyone) < plan.clients:
         raise ProtocolError("the lists name clients that are not in the plan")
     if client not in survivors:
         raise ProtocolError("this client sent its vector and is not listed as a survivor")
@@ -382,7 +383,7 @@ def _check_lists(
             f"{len(survivors)} vectors are in the sum; this client helps to unmask no sum of "
             f"fewer than {plan.least_survivors}"
         )
-    listed = state.neighbours & (survivors | dropped)
+    listed = state.neighbours & everyone
     if missing := state.bundles.keys() - listed:
         raise ProtocolError(f"{_few(missing)} shared their keys and are in neither list")
     if silent := listed - state.bundles.keys():

@@ -17,7 +17,7 @@ from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
 from urna.noise import IntVector
 from urna.randomness import SEED_BYTES
 from urna.secagg.graph import ServerModel, ring
-from urna.secagg.keys import KeyPair, commitment, mask_seed
+from urna.secagg.keys import Directory, KeyPair, commitment, mask_seed
 from urna.secagg.masks import Words, add_mask, centred, subtract_mask, wrapped, zeros
 from urna.secagg.messages import (
     Advertisement,
@@ -31,6 +31,7 @@ from urna.secagg.messages import (
     ShareBox,
     UnmaskReply,
     UnmaskRequest,
+    lists_digest,
     peers_digest,
 )
 from urna.secagg.plan import Plan
@@ -47,6 +48,7 @@ __all__ = [
     "ask_to_agree",
     "ask_to_unmask",
     "certify",
+    "check_agreement",
     "check_reply",
     "check_shares",
     "check_vector",
@@ -210,6 +212,12 @@ def add_vectors(state: Routed, replies: Mapping[ClientId, MaskedVector]) -> Summ
 def ask_to_agree(state: Summed) -> AgreeRequest:
     """Stage 4, server: the lists for the clients to sign."""
     return AgreeRequest(state.routed.round_id, state.survivors, state.dropped)
+
+
+def check_agreement(state: Summed, directory: Directory, reply: Agreement) -> None:
+    """Refuse a signature that other clients would refuse, and with it the whole list."""
+    digest = lists_digest(state.routed.round_id, state.survivors, state.dropped)
+    directory.verify_lists(reply.client, reply.signature, digest)
 
 
 def certify(state: Summed, replies: Mapping[ClientId, Agreement]) -> Certified:
