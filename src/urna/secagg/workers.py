@@ -86,11 +86,12 @@ class WorkerTransport:
         waiting: list[list[Letter]] = [[] for _ in self._links]
         busy = [False] * len(self._links)
 
-        def hand_over(worker: int) -> Iterator[Letter]:
-            if busy[worker]:
-                yield from self._collect(worker)
+        def hand_over(worker: int) -> list[Letter]:
+            """Give a worker its next batch before its last replies are looked at."""
+            replies = self._collect(worker) if busy[worker] else []
             self._links[worker].send((stage, waiting[worker]))
             waiting[worker], busy[worker] = [], True
+            return replies
 
         for client, data in letters:
             home = self._homes.get(client)
