@@ -121,7 +121,16 @@ def test_a_shrunken_survivor_set_would_give_a_small_sum_away() -> None:
 def replace_least(plan: secagg.Plan) -> secagg.Plan:
     """The same plan for a server that does not care how many are left."""
     loose = object.__new__(secagg.Plan)
-    for name in ("clients", "dimension", "ring_bits", "colluding", "neighbours", "threshold"):
+    for name in (
+        "clients",
+        "dimension",
+        "ring_bits",
+        "colluding",
+        "neighbours",
+        "threshold",
+        "secrets",
+        "bundle_bytes",
+    ):
         object.__setattr__(loose, name, getattr(plan, name))
     object.__setattr__(loose, "server", plan.server)
     object.__setattr__(loose, "noise", plan.noise)

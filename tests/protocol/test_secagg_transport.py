@@ -96,7 +96,7 @@ def test_dropouts_and_faults_are_not_given_together() -> None:
 class Hostile:
     """Clients that send whatever they like."""
 
-    client_seconds = 0.0
+    client_seconds = own_seconds = 0.0
 
     def __init__(self, answers: list[bytes]) -> None:
         self._answers = answers

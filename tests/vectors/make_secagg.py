@@ -55,7 +55,7 @@ def plan_of(name: str) -> secagg.Plan:
 class Recording:
     """A transport that notes what passes and turns one bit if asked to."""
 
-    client_seconds = 0.0
+    client_seconds = own_seconds = 0.0
 
     def __init__(self, plan: secagg.Plan, tamper: tuple[str, Stage, int] | None) -> None:
         source = ScriptedSecrets(b"urna test vectors")

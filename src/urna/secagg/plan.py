@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from urna.errors import ParameterError
@@ -41,6 +41,10 @@ class Plan:
     threshold: int
     server: ServerModel
     noise: NoisePlan | None
+    secrets: int = field(init=False, repr=False)
+    """How many secrets a client shares: mask key, self-mask seed, noise seeds."""
+    bundle_bytes: int = field(init=False, repr=False)
+    """Length of one encrypted bundle of shares."""
 
     def __post_init__(self) -> None:
         _check_numbers(self.clients, self.dimension, self.ring_bits, self.colluding, self.dropout)
@@ -66,6 +70,10 @@ class Plan:
             self.dropouts,
         ):
             raise ParameterError("the noise must be planned for the clients of the plan")
+        # Kept rather than computed: every message read or written asks for them.
+        secrets = 2 + (noise.shared if noise else 0)
+        object.__setattr__(self, "secrets", secrets)
+        object.__setattr__(self, "bundle_bytes", SEED_BYTES * secrets + _TAG)
 
     @property
     def colluders(self) -> int:
@@ -90,16 +98,6 @@ class Plan:
         both have them, because no honest client signs twice.
         """
         return (self.clients + self.colluders) // 2 + 1
-
-    @property
-    def secrets(self) -> int:
-        """How many secrets a client shares: mask key, self-mask seed, noise seeds."""
-        return 2 + (self.noise.shared if self.noise else 0)
-
-    @property
-    def bundle_bytes(self) -> int:
-        """Length of one encrypted bundle of shares."""
-        return SEED_BYTES * self.secrets + _TAG
 
     @property
     def vector_bytes(self) -> int:

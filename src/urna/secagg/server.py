@@ -91,6 +91,8 @@ class Routed:
     neighbours: Neighbours = field(repr=False)
     mask_keys: Mapping[ClientId, bytes] = field(repr=False)
     commitments: Mapping[ClientId, tuple[bytes, ...]] = field(repr=False)
+    peers: Mapping[ClientId, frozenset[ClientId]] = field(repr=False)
+    """The neighbours of each client that shared, and that shared with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,25 +174,20 @@ def pass_on_shares(
     """
     _check_enough(state.plan, replies)
     commitments = {client: sealed.commitments for client, sealed in replies.items()}
+    peers = {c: frozenset(p for p in state.neighbours[c] if p in replies) for c in replies}
     boxes = {
-        client: ShareBox(
-            state.round_id,
-            {
-                peer: replies[peer].bundles[client]
-                for peer in state.neighbours[client]
-                if peer in replies
-            },
-        )
+        client: ShareBox(state.round_id, {p: replies[p].bundles[client] for p in peers[client]})
         for client in replies
     }
-    routed = Routed(state.plan, state.round_id, state.neighbours, state.mask_keys, commitments)
+    routed = Routed(
+        state.plan, state.round_id, state.neighbours, state.mask_keys, commitments, peers
+    )
     return routed, boxes
 
 
 def check_vector(state: Routed, sent: MaskedVector) -> None:
     """Refuse a vector whose masks are not those that its neighbours' masks will cancel."""
-    peers = [peer for peer in state.neighbours[sent.client] if peer in state.commitments]
-    if sent.peers_digest != peers_digest(state.round_id, peers):
+    if sent.peers_digest != peers_digest(state.round_id, state.peers[sent.client]):
         raise ProtocolError("the vector was not masked with all neighbours that shared")
 
 
@@ -246,8 +243,7 @@ def ask_to_unmask(state: Summed | Certified) -> UnmaskRequest:
 
 def check_reply(state: Summed, reply: UnmaskReply) -> None:
     """Refuse a reply that does not hold exactly the shares it was asked for."""
-    routed = state.routed
-    peers = {p for p in routed.neighbours[reply.client] if p in routed.commitments}
+    peers = state.routed.peers[reply.client]
     if reply.survivors.keys() != peers & state.survivors:
         raise ProtocolError("the shares of survivors are not those asked for")
     if reply.dropped.keys() != peers & state.dropped:

@@ -6,6 +6,7 @@ protocol's own bytes.
 """
 
 import multiprocessing
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -47,6 +48,7 @@ class WorkerTransport:
         self._links: list[Connection] = []
         self._processes = []
         self._seconds = [0.0] * len(groups)
+        self._carrying = 0.0
         for _ in groups:
             here, there = context.Pipe()
             process = context.Process(target=_serve, args=(there, faults), daemon=True)
@@ -81,6 +83,11 @@ class WorkerTransport:
         """CPU time spent on clients so far, in all workers."""
         return sum(self._seconds)
 
+    @property
+    def own_seconds(self) -> float:
+        """CPU time spent on carrying letters between processes."""
+        return self._carrying
+
     def exchange(self, stage: Stage, letters: Iterable[Letter]) -> Iterator[Letter]:
         """Deliver letters in batches and yield replies as they come."""
         waiting: list[list[Letter]] = [[] for _ in self._links]
@@ -89,7 +96,9 @@ class WorkerTransport:
         def hand_over(worker: int) -> list[Letter]:
             """Give a worker its next batch before its last replies are looked at."""
             replies = self._collect(worker) if busy[worker] else []
+            start = time.process_time()
             self._links[worker].send((stage, waiting[worker]))
+            self._carrying += time.process_time() - start
             waiting[worker], busy[worker] = [], True
             return replies
 
@@ -106,8 +115,10 @@ class WorkerTransport:
             yield from self._collect(worker)
 
     def _collect(self, worker: int) -> list[Letter]:
+        start = time.process_time()
         replies: list[Letter]
         replies, self._seconds[worker] = self._links[worker].recv()
+        self._carrying += time.process_time() - start
         return replies
 
 
