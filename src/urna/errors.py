@@ -8,7 +8,8 @@ UrnaError
 ├── LedgerError           a ledger file cannot be used as it is
 ├── OutputError           a result could not be written; nothing half-written is left
 └── ProtocolError         a message or request breaks the protocol; nothing was answered
-    └── RoundAborted      too few clients are left; nothing was revealed
+    ├── RoundAborted      too few clients are left; nothing was revealed
+    └── RoundUnfinished   a sum could not be unmasked; it counts as released all the same
 
 A message says what should hold, what was found, and what to do next. Numbers are also
 attributes. Secrets and data never enter a message: messages may travel to a server.
@@ -26,6 +27,7 @@ __all__ = [
     "ParameterError",
     "ProtocolError",
     "RoundAborted",
+    "RoundUnfinished",
     "UnknownName",
     "UrnaError",
 ]
@@ -89,3 +91,10 @@ class ProtocolError(UrnaError):
 
 class RoundAborted(ProtocolError):
     """Too few clients are left to finish the round. Nothing was revealed."""
+
+
+class RoundUnfinished(ProtocolError):
+    """Clients began to reveal, and the sum was not unmasked. Count it as released.
+
+    Answers that come late could still unmask it: what was spent stays spent.
+    """
