@@ -1,0 +1,193 @@
+"""Steps recorded once as CUDA graphs and replayed.
+
+A step of a small module is dozens of kernels of a few microseconds; launching them from
+Python takes a hundred times longer than running them. A graph is one launch. Everything a
+step reads (weights, data, the order of rows, keys, learning rates) stands in fixed places on
+the device, and a counter there says which batch is next, so that an epoch is a row of
+replays and nothing waits for the host. This module imports torch.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from urna.local.block import Block, Epoch, take_rows
+from urna.local.engine import GradientFunction, even_pieces, take_step
+from urna.local.gradients import Batched
+from urna.local.stack import Features, Settings, Stack, Tensors
+
+__all__ = ["GraphEngine", "compile_gradients"]
+
+
+class GraphEngine:
+    """Replays recorded steps; one recording for each shape it meets.
+
+    Args:
+        batched: The module's batched gradient.
+        features: What the group's recipes ask of the optimiser.
+        most_lanes: Lanes of one client that run at once.
+        compiled: Whether to compile the gradient first. It pays for modules whose time goes
+            into passing over activations, and only where a search lasts minutes.
+    """
+
+    def __init__(
+        self, batched: Batched, features: Features, most_lanes: int, *, compiled: bool = False
+    ) -> None:
+        self._batched = batched
+        self._features = features
+        self._most_lanes = most_lanes
+        self._compiled = compiled
+        self._tapes: dict[tuple[int, ...], _Tape] = {}
+        self._pool: Any = None
+
+    def epoch(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> Stack:
+        """Train every lane for one epoch and return the stack; the old one is spent."""
+        lanes = len(settings.lr)
+        most = lanes if block.clients > 1 else self._most_lanes
+        pieces = even_pieces(lanes, most)
+        if len(pieces) == 1:
+            tape = self._tape(stack, settings, block, epoch)
+            tape.play(stack, settings, block, epoch)
+            return tape.stack
+        before = stack.steps.clone()
+        for piece in pieces:
+            stack.steps.copy_(before)
+            part, part_settings = stack.view(piece), settings.view(piece)
+            tape = self._tape(part, part_settings, block, epoch)
+            tape.play(part, part_settings, block, epoch)
+            part.copy_from(tape.stack)
+        return stack
+
+    def _tape(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> "_Tape":
+        longest, steps = max(epoch.sizes), len(epoch.sizes)
+        shape = (len(settings.lr), block.clients, *block.inputs.shape[1:], longest, steps)
+        if shape not in self._tapes:
+            if self._pool is None:
+                self._pool = torch.cuda.graph_pool_handle()
+            gradients: GradientFunction = self._batched.gradients
+            self._tapes[shape] = _Tape(
+                gradients, self._features, stack, settings, block, epoch, self._pool, self._compiled
+            )
+        return self._tapes[shape]
+
+
+class _Tape:
+    """Fixed places for everything a step reads, and a recording per batch size."""
+
+    def __init__(
+        self,
+        gradients: GradientFunction,
+        features: Features,
+        stack: Stack,
+        settings: Settings,
+        block: Block,
+        epoch: Epoch,
+        pool: Any,  # noqa: ANN401 - PyTorch's handle
+        compiled: bool,
+    ) -> None:
+        self.stack = stack.select(torch.arange(len(settings.lr), device=stack.steps.device))
+        self._settings = settings.copy()
+        self._features = features
+        self._inputs, self._targets = block.inputs.clone(), block.targets.clone()
+        steps, longest = len(epoch.sizes), max(epoch.sizes)
+        device = stack.steps.device
+        self._rows = torch.zeros((steps, block.clients, longest), dtype=torch.int64, device=device)
+        self._keys = torch.zeros((steps, block.clients), dtype=torch.int64, device=device)
+        self._next = torch.zeros(1, dtype=torch.int64, device=device)
+        self._pool = pool
+        self._gradients = gradients
+        self._compiled = compiled
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+
+    def play(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> None:
+        """Put everything in place and replay the epoch's steps."""
+        for size in dict.fromkeys(epoch.sizes):
+            if size not in self._graphs:
+                self._record(size)
+        if stack is not self.stack:
+            self.stack.copy_from(stack)
+        self._settings.copy_from(settings)
+        self._inputs.copy_(block.inputs)
+        self._targets.copy_(block.targets)
+        self._keys.copy_(epoch.keys)
+        self._next.zero_()
+        start = 0
+        for step, size in enumerate(epoch.sizes):
+            self._rows[step, :, :size].copy_(epoch.rows[:, start : start + size])
+            start += size
+        for size in epoch.sizes:
+            self._graphs[size].replay()
+
+    def _record(self, size: int) -> None:
+        """Record a step for batches of one size.
+
+        The warm-up and the recording write into the fixed places; `play` fills them after.
+        """
+        kept = self.stack.select(torch.arange(len(self._settings.lr), device=self._next.device))
+        gradients = self._gradients
+        if self._compiled:
+            gradients = compile_gradients(
+                self._gradients, self.stack, self._settings, *self._batch(size)
+            )
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._next.zero_()
+                self._step(gradients, size)
+        torch.cuda.current_stream().wait_stream(stream)
+        self._next.zero_()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._step(gradients, size)
+        self._graphs[size] = graph
+        self.stack.copy_from(kept)
+
+    def _batch(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        rows = self._rows.index_select(0, self._next)[0, :, :size]
+        key = self._keys.index_select(0, self._next)[0]
+        return take_rows(self._inputs, rows), take_rows(self._targets, rows), key
+
+    def _step(self, gradients: GradientFunction, size: int) -> None:
+        inputs, targets, key = self._batch(size)
+        take_step(gradients, self.stack, self._settings, self._features, inputs, targets, key)
+        self._next.add_(1)
+
+
+def compile_gradients(
+    gradients: GradientFunction,
+    stack: Stack,
+    settings: Settings,
+    inputs: Tensor,
+    targets: Tensor,
+    key: Tensor,
+) -> GradientFunction:
+    """Return the gradient as one compiled function for exactly these shapes.
+
+    The function is traced to plain tensor operations first; the compiler then need not know
+    about vmap, modules or the takeover of dropout.
+    """
+    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - GPU only
+
+    names, buffers = list(stack.parameters), list(stack.buffers)
+
+    def flat(*tensors: Tensor) -> list[Tensor]:
+        weights = dict(zip(names, tensors, strict=False))
+        state = dict(zip(buffers, tensors[len(names) :], strict=False))
+        found, after = gradients(weights, state, *tensors[len(names) + len(buffers) :])
+        return [found[n] for n in names] + [after[n] for n in buffers]
+
+    def flattened(weights: Tensors, state: Tensors, *rest: Tensor) -> list[Tensor]:
+        return [weights[n] for n in names] + [state[n] for n in buffers] + list(rest)
+
+    example = flattened(
+        stack.parameters, stack.buffers, inputs, targets, key, settings.label_smoothing
+    )
+    fast = torch.compile(make_fx(flat)(*example), dynamic=False)
+
+    def compiled(weights: Tensors, state: Tensors, *rest: Tensor) -> tuple[Tensors, Tensors]:
+        out = fast(*flattened(weights, state, *rest))
+        return dict(zip(names, out, strict=False)), dict(zip(buffers, out[len(names) :], strict=True))
+
+    return compiled
