@@ -1,3 +1,34 @@
-.PHONY: test
-test:
-	.venv/bin/python -m pytest
+# Every command in one line. `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check audit bench
+DEVELOP := digits,files,torch,test,check
+URNA := .venv/bin/urna
+RUN := .venv/bin/python
+
+help: ## list these commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: ## set up the light core and run a first private search
+	@tools/setup.sh
+	@$(URNA) search --data digits --clients 60 --epsilon 2 --delta 1e-5 --output demo
+	@echo
+	@echo "Next: README.md, '$(URNA) --help', and for torch models and Flower apps"
+	@echo "      .venv/bin/pip install -c constraints.txt -e '.[torch]'   (or '.[flower]')"
+
+test: ## set up everything and run all tests
+	@tools/setup.sh $(DEVELOP)
+	$(RUN) -m pytest -m "not audit"
+
+check: ## style and types: ruff, mypy --strict
+	@tools/setup.sh $(DEVELOP)
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+audit: ## the long tests: kills in a loop, samples by the million
+	@tools/setup.sh $(DEVELOP)
+	$(RUN) -m pytest -m audit --timeout 3600
+
+bench: ## measure every claim of speed beside its peer
+	@tools/setup.sh $(DEVELOP),flower
+	@for script in benchmarks/*.py; do echo "== $$script"; $(RUN) $$script || exit 1; done

@@ -47,7 +47,7 @@ class UnknownName(ParameterError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         """Keep the name and the known names as attributes."""
-        self.name, self.known = name, tuple(known)
+        self.name, self.known = name, tuple(map(str, known))
         near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         super().__init__(f"unknown {kind} {name!r}; {hint}known are: {', '.join(self.known)}")

@@ -82,6 +82,8 @@ class ScriptedSecrets:
 
     def take(self, count: int) -> bytes:
         """Return the next `count` bytes of the script."""
+        if count < 0:  # going back would hand out the same bytes twice
+            raise ParameterError(f"count must be at least 0, got {count}")
         start, self._taken = self._taken, self._taken + count
         block = start // 16
         nonce = block.to_bytes(16, "big")
@@ -116,7 +118,15 @@ class KeyStream:
         """Write the next `len(room)` bytes of the stream into `room`.
 
         In pieces that stay in the cache, and in place: that is where the speed comes from.
+
+        Raises:
+            ParameterError: `room` is not one unbroken row of bytes; it would be filled in part.
         """
+        if room.dtype != np.uint8 or room.ndim != 1 or not room.flags.c_contiguous:
+            raise ParameterError(
+                "the room must be one unbroken row of bytes, got "
+                f"{room.dtype} of shape {room.shape}"
+            )
         for start in range(0, len(room), _PIECE):
             piece = room[start : start + _PIECE].data
             self._encryptor.update_into(memoryview(_ZEROS)[: len(piece)], piece)

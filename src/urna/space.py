@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +27,7 @@ Value = bool | int | float | str
 Candidate = dict[str, Value]
 
 _MOST_CANDIDATES = 1_000_000
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 class AxisKind(StrEnum):
@@ -55,6 +56,11 @@ class Axis:
     values: tuple[Value, ...]
 
     def __post_init__(self) -> None:
+        if self.kind not in list(AxisKind):
+            raise UnknownName("kind of axis", str(self.kind), AxisKind)
+        # "log" is as good as AxisKind.LOG to a caller; inside it is always the latter.
+        object.__setattr__(self, "kind", AxisKind(self.kind))
+        object.__setattr__(self, "values", _plain(self.values))
         if not self.values:
             raise ParameterError("an axis needs at least one value, got none")
         for value in self.values:
@@ -65,6 +71,8 @@ class Axis:
                 )
             if isinstance(value, float) and not math.isfinite(value):
                 raise ParameterError(f"axis values must be finite, got {value}")
+            if isinstance(value, str):
+                _check_text(value)
         if len(set(self.values)) < len(self.values):
             double = next(v for i, v in enumerate(self.values) if v in self.values[:i])
             raise ParameterError(f"axis values must differ, got {double!r} twice")
@@ -72,6 +80,11 @@ class Axis:
             for value in self.values:
                 if isinstance(value, bool | str):
                     raise ParameterError(f"a {self.kind} axis holds numbers, got {value!r}")
+                if abs(value) > _LARGEST:
+                    raise ParameterError(
+                        f"a {self.kind} axis holds numbers of at most {_LARGEST:.3g}; "
+                        "an ordinal axis holds any"
+                    )
                 if self.kind is AxisKind.LOG and value <= 0:
                     raise ParameterError(f"a log axis holds positive numbers, got {value!r}")
 
@@ -98,22 +111,30 @@ class Axis:
     @classmethod
     def log_range(cls, low: float, high: float, count: int) -> Self:
         """Return `count` values from `low` to `high` in equal ratios."""
-        if not 0 < low < high < math.inf or count < 2:
+        if not 0 < low < high <= _LARGEST or count < 2:
             raise ParameterError(
                 f"a log range needs 0 < low < high and count >= 2, got {low}, {high}, {count}"
             )
+        low, high = float(low), float(high)
         start, end = math.log10(low), math.log10(high)
-        steps = [start + (end - start) * i / (count - 1) for i in range(count)]
-        return cls.log([low, *(float(f"{10**s:.6g}") for s in steps[1:-1]), high])
+        step = (end - start) / (count - 1)
+        # Six digits read well; more where the steps are so fine that six would not tell them apart.
+        digits = min(max(6, 5 - math.floor(math.log10(step))), 17) if step > 0 else 17
+        inner = [float(f"{10 ** (start + step * i):.{digits}g}") for i in range(1, count - 1)]
+        return cls.log([low, *inner, high])
 
     @classmethod
     def linear_range(cls, low: float, high: float, count: int) -> Self:
         """Return `count` values from `low` to `high` in equal steps."""
-        if not -math.inf < low < high < math.inf or count < 2:
+        if not -_LARGEST <= low < high <= _LARGEST or count < 2:
             raise ParameterError(
                 f"a linear range needs low < high and count >= 2, got {low}, {high}, {count}"
             )
-        inner = [float(f"{low + (high - low) * i / (count - 1):.6g}") for i in range(1, count - 1)]
+        low, high = float(low), float(high)
+        step = high / (count - 1) - low / (count - 1)  # the difference itself may overflow
+        # Six digits of a step: fine steps far from zero stay apart. And no -0.0.
+        places = 5 - math.floor(math.log10(step)) if step > 0 else 0
+        inner = [round(low + step * i, places) + 0.0 for i in range(1, count - 1)]
         return cls.linear([low, *inner, high])
 
     @classmethod
@@ -136,7 +157,11 @@ class Axis:
             places = np.array([float(v) for v in self.values])
             if self.kind is AxisKind.LOG:
                 places = np.log(places)
-            places *= (count - 1) / max(np.ptp(places), np.finfo(float).tiny)
+            # Scaled by a power of two first (exact), so that no difference can overflow.
+            places = np.ldexp(places, -int(np.frexp(np.abs(places).max())[1]))
+            places -= places.min()
+            if width := places.max():
+                places *= (count - 1) / width
         return np.asarray(np.abs(places[:, None] - places[None, :]))
 
 
@@ -155,12 +180,13 @@ class Space(Sequence[Candidate]):
         (4, {'lr': 0.01, 'momentum': 0.9})
     """
 
-    def __init__(self, **axes: Axis | Sequence[Value]) -> None:
+    def __init__(self, /, **axes: Axis | Sequence[Value]) -> None:
         if not axes:
             raise ParameterError("a space needs at least one axis: Space(lr=[0.01, 0.1])")
         built = {}
         for name, values in axes.items():
             try:
+                _check_text(name)
                 built[name] = Axis.of(values)
             except ParameterError as error:
                 raise ParameterError(f"axis {name!r}: {error}") from error
@@ -191,7 +217,7 @@ class Space(Sequence[Candidate]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(f"candidate {index} of {len(self)}")
-        places = self._places()[index]
+        places = self._places[index]
         return {
             name: axis.values[place]
             for (name, axis), place in zip(self._axes.items(), places, strict=True)
@@ -228,7 +254,7 @@ class Space(Sequence[Candidate]):
 
         Kept per axis because a decoder scales each axis by itself.
         """
-        places = self._places()
+        places = self._places
         return np.stack(
             [
                 axis.steps()[np.ix_(places[:, i], places[:, i])]
@@ -243,7 +269,7 @@ class Space(Sequence[Candidate]):
             >>> Space(a=[1, 2, 3], b=["x", "y"]).distance(0, 4)
             2.0
         """
-        places = self._places()
+        places = self._places
         pairs = zip(self._axes.values(), places[first], places[second], strict=True)
         return math.sqrt(sum(axis.steps()[a, b] ** 2 for axis, a, b in pairs))
 
@@ -269,9 +295,9 @@ class Space(Sequence[Candidate]):
             raise ParameterError("a space holds `axes` and, for a subset, `chosen`")
         axes = mapping.get("axes")
         if isinstance(axes, Mapping):
-            named = [(str(name), _axis(entry)) for name, entry in axes.items()]
+            named = [(str(name), _axis(str(name), entry)) for name, entry in axes.items()]
         elif isinstance(axes, list) and all(isinstance(a, Mapping) and "name" in a for a in axes):
-            named = [(str(entry["name"]), _axis(entry)) for entry in axes]
+            named = [(str(entry["name"]), _axis(str(entry["name"]), entry)) for entry in axes]
         else:
             raise ParameterError("`axes` must map names to values, or list entries with a `name`")
         if len(dict(named)) < len(named):
@@ -287,23 +313,22 @@ class Space(Sequence[Candidate]):
         """Return the space as TOML text."""
         lines = [] if self._chosen is None else [f"chosen = {list(self._chosen)}", ""]
         for name, axis in self._axes.items():
-            # JSON's texts, numbers and true/false are written the same way in TOML.
-            values = ", ".join(json.dumps(v) for v in axis.values)
-            lines += ["[[axes]]", f"name = {json.dumps(name)}"]
+            values = ", ".join(_toml(v) for v in axis.values)
+            lines += ["[[axes]]", f"name = {_toml(name)}"]
             lines += [f'kind = "{axis.kind}"', f"values = [{values}]", ""]
         return "\n".join(lines)
 
     @classmethod
     def read(cls, path: Path) -> "Space":
         """Read a space from a .json or .toml file."""
-        readers = {".json": json.loads, ".toml": tomllib.loads}
+        readers: Mapping[str, Callable[[str], Any]] = {".json": _read_json, ".toml": tomllib.loads}
         if path.suffix not in readers:
             raise ParameterError(f"a space file ends in .json or .toml, got {path.name!r}")
         try:
             return cls.from_mapping(readers[path.suffix](path.read_text(encoding="utf-8")))
         except OSError as error:
             raise ParameterError(f"cannot read the space file: {error}") from error
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ParameterError(f"{path}: {error}") from error
 
     def _with_chosen(self, chosen: Sequence[int]) -> "Space":
@@ -314,29 +339,58 @@ class Space(Sequence[Candidate]):
         if not 0 <= chosen[0] <= chosen[-1] < total:
             raise ParameterError(f"`chosen` must lie in 0..{total - 1}")
         space = Space(**self._axes)
-        space._chosen = tuple(chosen)
+        if len(chosen) < total:
+            space._chosen = tuple(chosen)
         return space
 
+    @functools.cached_property
     def _places(self) -> npt.NDArray[np.intp]:
-        """Return each candidate's place on each axis, shape (m, axes)."""
+        """Each candidate's place on each axis, shape (m, axes)."""
         flat = np.arange(len(self)) if self._chosen is None else np.array(self._chosen)
-        return np.stack(np.unravel_index(flat, self._shape), axis=1)
+        places = np.empty((len(self), len(self._shape)), dtype=np.intp)
+        for axis in reversed(range(len(self._shape))):  # the last axis runs fastest
+            flat, places[:, axis] = np.divmod(flat, self._shape[axis])
+        return places
 
 
-def _axis(entry: Any) -> Axis:  # noqa: ANN401 - read from a file
+def _axis(name: str, entry: Any) -> Axis:  # noqa: ANN401 - read from a file
     if not isinstance(entry, Mapping):
-        return Axis.of(entry)
-    if not {"values"} <= entry.keys() <= {"name", "kind", "values"}:
-        raise ParameterError(f"an axis has `values` and may have a `kind`, got {sorted(entry)}")
-    if "kind" not in entry:
-        return Axis.of(entry["values"])
-    if entry["kind"] not in list(AxisKind):
-        raise UnknownName("kind of axis", str(entry["kind"]), AxisKind)
-    return Axis(AxisKind(entry["kind"]), _plain(entry["values"]))
+        entry = {"values": entry}
+    try:
+        if not {"values"} <= entry.keys() <= {"name", "kind", "values"}:
+            raise ParameterError(f"it has `values` and may have a `kind`, got {sorted(entry)}")
+        if "kind" not in entry:
+            return Axis.of(entry["values"])
+        return Axis(entry["kind"], entry["values"])
+    except ParameterError as error:
+        raise ParameterError(f"axis {name!r}: {error}") from error
 
 
 def _plain(values: Sequence[Value]) -> tuple[Value, ...]:
     """Return values as Python's own types: NumPy scalars and arrays are taken as they print."""
-    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+    listed = isinstance(values, Sequence) or (isinstance(values, np.ndarray) and values.ndim == 1)
+    if isinstance(values, str | bytes) or not listed:
         raise ParameterError(f"an axis takes a list of values, got {values!r}")
     return tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ParameterError("texts must be Unicode that can be written to a file") from error
+
+
+def _toml(value: Value) -> str:
+    # JSON's numbers and true/false are TOML's, and its texts too, but for pairs of surrogates
+    # (so no ASCII only) and the delete character, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _read_json(text: str) -> Any:  # noqa: ANN401 - whatever the file holds
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ParameterError(f"names must differ, got {[name for name, _ in pairs]}")
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=unique)

@@ -12,7 +12,11 @@ __all__ = ["Dataset", "Samples"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Features and targets, row by row: one client's data, or a whole training set."""
+    """Features and targets, row by row: one client's data, or a whole training set.
+
+    Features of the sets that `load` returns are a matrix of float32, images included;
+    `Dataset.shape` says what picture a row is.
+    """
 
     features: npt.NDArray[np.floating]
     targets: npt.NDArray[np.integer] | npt.NDArray[np.floating]
@@ -43,3 +47,13 @@ class Dataset:
     """Number of classes; None for regression."""
     writers: npt.NDArray[np.integer] | None = None
     """Who made each training sample, where that is known."""
+    shape: tuple[int, int, int] | None = None
+    """Channels, height and width of the picture in each row; None where rows are no pictures.
+    A torch model for pictures begins with `nn.Unflatten(1, dataset.shape)`."""
+
+    def __post_init__(self) -> None:
+        if self.writers is not None and len(self.writers) != len(self.train):
+            raise ParameterError(
+                f"each of the {len(self.train)} training samples needs its writer, got "
+                f"{len(self.writers)} writers"
+            )

@@ -1,158 +1,43 @@
-"""The two families of integer noise: Skellam and the discrete Gaussian.
-
-Both are symmetric around zero and log-concave, which the accounting relies on. Skellam is
-the default: the sum of independent Skellam variables is Skellam, exactly, so what many
-clients add has a known distribution, and what is removed leaves a known one.
-"""
+"""Integer noise of a given variance from a seed, for each family of distributions."""
 
 import functools
-import math
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
-from mpmath import mp, mpf
-
-from urna.errors import ParameterError
 from urna.noise.table import Table
+from urna.privacy import distributions
+from urna.privacy.distributions import Distribution
 
-__all__ = ["DISCRETE_GAUSSIAN", "SKELLAM", "DiscreteGaussian", "Noise", "Skellam"]
-
-LARGEST_STD = 2**17
-"""Largest standard deviation, in grid steps, that a table is built for."""
-
-_BITS = 256  # precision of the weights
-_TAIL_BITS = 140  # magnitudes whose two-sided tail is below 2^-140 are left out
+__all__ = ["DISCRETE_GAUSSIAN", "FAMILIES", "SKELLAM", "Noise"]
 
 
-class Noise(Protocol):
-    """Integer noise of a given variance from a seed."""
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Integer noise that is drawn from exactly the weights the accounting prices.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> SKELLAM.table(Fraction(9)).draw(bytes(32), 4)
+        array([ 0,  0, -4,  0])
+    """
+
+    distribution: Distribution
 
     @property
     def name(self) -> str:
         """The family's name in plans, ledgers and messages."""
-        ...
-
-    @property
-    def closed_under_addition(self) -> bool:
-        """Whether a sum of independent members is exactly the member of summed variance."""
-        ...
+        return self.distribution.name
 
     def table(self, variance: Fraction) -> Table:
-        """Return the table that draws noise of this variance."""
-        ...
-
-    def half_weights(self, variance: Fraction) -> tuple[tuple[int, ...], float]:
-        """Return integer weights of 0, 1, 2, … and a bound on their total error."""
-        ...
+        """Return the table that draws noise of this variance, in grid steps squared."""
+        return _table(self.distribution, variance)
 
 
-class _Tabled:
-    """What both families share: checked variances and cached tables."""
-
-    def table(self, variance: Fraction) -> Table:
-        """Return the table that draws noise of this variance."""
-        return _table(self, variance)
+@functools.lru_cache(maxsize=64, typed=True)
+def _table(distribution: Distribution, variance: Fraction) -> Table:
+    return Table.of(*distribution.half_weights(variance))
 
 
-class Skellam(_Tabled):
-    """The difference of two Poisson variables of mean variance/2.
-
-    P[k] = exp(−v)·I_k(v) with the modified Bessel function I_k and the variance v.
-    """
-
-    name = "skellam"
-    closed_under_addition = True
-
-    def half_weights(self, variance: Fraction) -> tuple[tuple[int, ...], float]:
-        """Return weights by Miller's backward recurrence, in integers.
-
-        I_{k−1}(v) = I_{k+1}(v) + (2k/v)·I_k(v) run downwards from far outside, where any
-        start value is forgotten; all terms are positive, so rounding never cancels. Constant
-        factors drop out: the probabilities are weights over their sum.
-
-        Guarantee:
-            Weights over their sum are within the returned bound of P in total variation:
-            the tail left out (Chernoff), the start (the false start's share decays by the
-            ratio of pmf values squared) and `steps·2^-256` for rounding.
-        """
-        check_variance(variance)
-        reach = _skellam_reach(variance, _TAIL_BITS)
-        start = _skellam_reach(variance, 2 * _TAIL_BITS) + 8
-        above, here = 0, 1 << _BITS
-        column = [here]
-        two_q, p = 2 * variance.denominator, variance.numerator
-        for k in range(start, 0, -1):
-            above, here = here, above + k * two_q * here // p
-            column.append(here)
-        column.reverse()
-        bound = 2.0**-_TAIL_BITS + 2 * start * 2.0**-_BITS + 2.0 ** -(2 * _TAIL_BITS - 20)
-        return tuple(column[: reach + 1]), bound
-
-
-class DiscreteGaussian(_Tabled):
-    """P[k] ∝ exp(−k²/(2·σ²)) on the integers; its variance is at most σ² (CKS20, Cor. 9)."""
-
-    name = "discrete-gaussian"
-    closed_under_addition = False
-
-    def half_weights(self, variance: Fraction) -> tuple[tuple[int, ...], float]:
-        """Return weights by high-precision multiplication.
-
-        With r = exp(−1/(2σ²)), weight k is r^(k²): each is the one before times r^(2k−1).
-        """
-        check_variance(variance)
-        sigma2 = float(variance)
-        reach = math.ceil(math.sqrt(2 * sigma2 * (_TAIL_BITS + 8) * math.log(2))) + 2
-        with mp.workprec(2 * _BITS):
-            ratio = mp.exp(-mpf(variance.denominator) / (2 * variance.numerator))
-            square = ratio * ratio
-            weight, step = mpf(1), ratio
-            column = []
-            for _ in range(reach + 1):
-                column.append(int(mp.ldexp(weight, _BITS)))
-                weight, step = weight * step, step * square
-        kept = tuple(w for w in column if w)
-        return kept, 2.0**-_TAIL_BITS + 2 * (reach + 1) * 2.0**-_BITS
-
-
-SKELLAM = Skellam()
-DISCRETE_GAUSSIAN = DiscreteGaussian()
-
-
-def check_variance(variance: Fraction) -> None:
-    """Refuse variances no table is built for."""
-    if not isinstance(variance, Fraction) or variance <= 0:
-        raise ParameterError(f"the variance must be a positive Fraction, got {variance!r}")
-    if variance > LARGEST_STD**2:
-        raise ParameterError(
-            f"one client's noise has a standard deviation of {math.sqrt(variance):.3g} grid steps; "
-            f"at most {LARGEST_STD} are supported. Lower the scale."
-        )
-
-
-@functools.lru_cache(maxsize=64)
-def _table(family: Noise, variance: Fraction) -> Table:
-    half, bound = family.half_weights(variance)
-    return Table.of(half, bound)
-
-
-def _skellam_reach(variance: Fraction, bits: int) -> int:
-    """Return K with P[|X| > K] < 2^-bits.
-
-    Chernoff with the moment generating function exp(v·(cosh t − 1)) at t = asinh(K/v):
-    P[X ≥ K] ≤ exp(√(v² + K²) − v − K·asinh(K/v)).
-    """
-    v = float(variance)
-    goal = -(bits + 1) * math.log(2)
-
-    def exponent(k: int) -> float:
-        # sqrt(v²+K²) − v without cancellation
-        return k * k / (math.hypot(v, k) + v) - k * math.asinh(k / v)
-
-    low, high = 0, 64
-    while exponent(high) > goal:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if exponent(middle) > goal else (low, middle)
-    return high
+SKELLAM = Noise(distributions.SKELLAM)
+DISCRETE_GAUSSIAN = Noise(distributions.DISCRETE_GAUSSIAN)
+FAMILIES = {family.name: family for family in (SKELLAM, DISCRETE_GAUSSIAN)}

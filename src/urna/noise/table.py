@@ -13,6 +13,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from urna.privacy.distributions import DRAW_BITS
 from urna.randomness import KeyStream, derive_seed, expand_words, little_endian
 
 __all__ = ["IntVector", "Table"]
@@ -27,14 +28,14 @@ _MOST_GUIDE_BITS = 20
 class Table:
     """A symmetric integer distribution, ready for drawing.
 
-    A draw is a 96-bit uniform number U looked up in the cumulative weights: the draw is the
+    A draw is a 128-bit uniform number U looked up in the cumulative weights: the draw is the
     number of boundaries at or below U, less `reach`. The first 32 bits of U come from the
-    seed's own stream and nearly always decide; the other 64 are expanded, from a second
+    seed's own stream and nearly always decide; the other 96 are expanded, from a second
     stream and in the order they are needed, only where they do not.
 
     Guarantee:
-        Each draw differs from the distribution aimed at by at most `distance` in total
-        variation: what `Table.of` is told, and 2^-96 for each boundary.
+        Each draw differs from the distribution aimed at by at most `error` in total
+        variation.
 
     Assumes:
         The key stream of the seed is uniform (AES-256 as a pseudo-random function).
@@ -42,7 +43,7 @@ class Table:
 
     reach: int
     """Largest magnitude that can be drawn."""
-    distance: float
+    error: float
     """Bound on the total variation between one draw and the distribution aimed at."""
     _high: npt.NDArray[np.uint64] = field(repr=False)
     _low: npt.NDArray[np.uint64] = field(repr=False)
@@ -54,15 +55,15 @@ class Table:
 
         Args:
             half: Positive weights of 0, 1, …, reach, proportional to the probabilities.
-            error: Bound on the total variation between the weights over their sum and the
-                distribution aimed at, its tails beyond `reach` included.
+            error: Bound on the error of one draw in total variation, `2^-DRAW_BITS` for each
+                boundary included.
         """
         reach = len(half) - 1
         weights = [*half[:0:-1], *half]
         total = sum(weights)
-        bounds = [(c << 96) // total for c in accumulate(weights[:-1])]
-        high = np.array([b >> 32 for b in bounds], dtype=np.uint64)
-        low = np.array([b & 0xFFFFFFFF for b in bounds], dtype=np.uint64)
+        bounds = [(c << DRAW_BITS) // total for c in accumulate(weights[:-1])]
+        high = np.array([b >> 64 for b in bounds], dtype=np.uint64)
+        low = np.array([b & (1 << 64) - 1 for b in bounds], dtype=np.uint64)
         bits = min(_MOST_GUIDE_BITS, math.ceil(math.log2(256 * len(weights))))
         # A guide cell that no boundary cuts holds the answer, a cut one a mark.
         cells = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
@@ -70,7 +71,7 @@ class Table:
         after = np.searchsorted(high, cells | np.uint64((1 << 64 - bits) - 1), side="right")
         kind = np.int16 if reach < np.iinfo(np.int16).max else np.int32
         guide = np.where(first == after, first - reach, np.iinfo(kind).max)
-        return cls(reach, error + len(bounds) * 2.0**-96, high, low, guide.astype(kind))
+        return cls(reach, error, high, low, guide.astype(kind))
 
     def draw(self, seed: bytes, count: int) -> IntVector:
         """Return `count` independent draws, a function of the seed alone.
@@ -79,8 +80,8 @@ class Table:
         """
         drawn = np.empty(count, dtype=np.int64)
         stream = KeyStream(seed)
-        room = np.empty(4 * _BATCH, dtype=np.uint8)
-        cells = np.empty(_BATCH, dtype=np.int64)
+        room = np.empty(4 * min(_BATCH, count), dtype=np.uint8)
+        cells = np.empty(min(_BATCH, count), dtype=np.int64)
         shift = np.uint32(32 - (len(self._guide) - 1).bit_length())
         mark = np.iinfo(self._guide.dtype).max
         where, words = [], []
@@ -100,13 +101,14 @@ class Table:
         return drawn
 
     def _search(self, words: npt.NDArray[np.uint64], seed: bytes) -> IntVector:
-        """Look 32-bit words up in the full table, each continued by 64 more bits."""
-        more = expand_words(seed, len(words), 64).astype(np.uint64, copy=False)
-        high = words << np.uint64(32) | more >> np.uint64(32)
-        low = more & np.uint64(0xFFFFFFFF)
+        """Look 32-bit words up in the full table, each continued by 96 more bits."""
+        more = expand_words(seed, 3 * len(words), 32).astype(np.uint64).reshape(-1, 3)
+        high = words << np.uint64(32) | more[:, 0]
+        low = more[:, 1] << np.uint64(32) | more[:, 2]
         index = np.searchsorted(self._high, high, side="left")
         # A boundary with the same high word is passed if its low word is at or below ours.
-        for tie in np.flatnonzero(np.isin(high, self._high)).tolist():  # about never
+        ties = (index < len(self._high)) & (self._high.take(index, mode="clip") == high)
+        for tie in np.flatnonzero(ties).tolist():  # about never
             at = int(index[tie])
             while at < len(self._high) and self._high[at] == high[tie]:
                 if self._low[at] > low[tie]:

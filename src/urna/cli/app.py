@@ -1,0 +1,71 @@
+"""The commands together, and what becomes of errors: exit 0 done, 1 could not, 2 wrong use."""
+
+import sys
+
+import click
+import typer
+
+import urna
+from urna.cli.data import data
+from urna.cli.ledger import ledger
+from urna.cli.output import errors
+from urna.cli.plan import plan
+from urna.cli.search import search
+from urna.cli.simulate import simulate
+from urna.errors import UrnaError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="urna",
+    help="Agree on hyperparameters by secret ballot, under one privacy budget.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(search)
+app.command()(plan)
+app.command()(simulate)
+app.command()(data)
+app.add_typer(ledger, name="ledger")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"urna {urna.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version.", callback=_print_version, is_eager=True
+    ),
+) -> None:
+    """Agree on hyperparameters by secret ballot, under one privacy budget."""
+
+
+def main() -> None:
+    """Run a command; a user's mistake ends in one line and an exit code, not in a trace."""
+    try:
+        code = app(standalone_mode=False)
+    except UrnaError as error:
+        errors.print(f"[bold red]error:[/] {_escaped(str(error))}")
+        code = error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.format_message())
+        code = 2
+    except click.ClickException as error:
+        errors.print(f"[bold red]error:[/] {_escaped(error.format_message())}")
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        errors.print("stopped; nothing was written")
+        code = 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away: nobody is left to tell
+        code = 1
+    sys.exit(code or 0)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")

@@ -1,0 +1,82 @@
+"""`urna ledger`: what was spent on a set of data, and what is left."""
+
+import datetime
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.privacy import Adjacency, Budget, DeclaredRelease, GaussianRelease, Ledger
+
+__all__ = ["ledger"]
+
+ledger = typer.Typer(help="Show, create or extend a ledger of privacy spent.", no_args_is_help=True)
+
+_File = Annotated[Path, typer.Argument(help="The ledger's file.")]
+
+
+@ledger.command()
+def show(file: _File, output: FormatOption = Format.TEXT) -> None:
+    """Show what FILE has counted, what is spent and what is left."""
+    opened = Ledger(file)
+    if output is Format.JSON:
+        print_json(opened.as_mapping())
+        return
+    spent = opened.spent()
+    rows = table(f"Ledger {file}: {opened.subject or 'no subject'}", "when", "what", "counts")
+    for entry in opened.entries():
+        when = datetime.datetime.fromtimestamp(entry.written, datetime.UTC)
+        counts = "no (withdrawn)" if entry.withdrawn else "yes"
+        rows.add_row(when.strftime("%Y-%m-%d %H:%M"), entry.label, counts)
+    out = results()
+    out.print(rows)
+    out.print(
+        f"spent epsilon {spent.epsilon:.4g} of {opened.cap.epsilon:g} at delta "
+        f"{opened.cap.delta:g}, {opened.adjacency}; left {opened.left():.4g} or more"
+    )
+    out.print(f"accountant: {spent.accountant}")
+
+
+@ledger.command()
+def create(
+    file: _File,
+    epsilon: Annotated[float, typer.Option(help="The cap, for life: epsilon.")],
+    delta: Annotated[float, typer.Option(help="The cap, for life: delta.")],
+    adjacency: Annotated[
+        Adjacency, typer.Option(help="The neighbouring relation, for life.")
+    ] = Adjacency.REPLACE_ONE_CLIENT,
+    subject: Annotated[str, typer.Option(help="Which data this is about.")] = "",
+) -> None:
+    """Create a ledger at FILE with a cap that never changes."""
+    Ledger.open(file, Budget(epsilon, delta), adjacency=adjacency, subject=subject)
+    typer.echo(f"{file}: cap epsilon {epsilon:g}, delta {delta:g}, {adjacency}")
+
+
+@ledger.command()
+def add(
+    file: _File,
+    label: Annotated[str, typer.Option(help="What was released, in a few words.")],
+    epsilon: Annotated[float | None, typer.Option(help="Its declared epsilon.")] = None,
+    delta: Annotated[float, typer.Option(help="Its declared delta.")] = 0.0,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Or: Gaussian noise over sensitivity, per round.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of the Gaussian mechanism.")] = 1,
+) -> None:
+    """Count in FILE what is released by another program, before it is released."""
+    if (epsilon is None) == (noise_multiplier is None):
+        raise typer.BadParameter("name either --epsilon or --noise-multiplier")
+    opened = Ledger(file)
+    opened.enter(
+        GaussianRelease(noise_multiplier, rounds)
+        if noise_multiplier is not None
+        else DeclaredRelease(epsilon if epsilon is not None else math.nan, delta),
+        label=label,
+    )
+    spent = opened.spent()
+    typer.echo(
+        f"counted; spent epsilon {spent.epsilon:.4g} of {opened.cap.epsilon:g} at delta "
+        f"{opened.cap.delta:g}, {opened.adjacency}, {spent.accountant}"
+    )

@@ -1,0 +1,114 @@
+"""`urna plan`: what a vote can find, before any budget is spent."""
+
+import math
+from typing import Annotated, Any
+
+import typer
+
+from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.privacy import Adjacency, Budget
+from urna.secagg import Plan, ServerModel
+from urna.tally import SecureSummation
+from urna.vote import VotePlan
+from urna.vote import plan as plan_vote
+
+__all__ = ["plan"]
+
+
+def plan(
+    clients: Annotated[int, typer.Option(help="How many clients are invited.")],
+    candidates: Annotated[int, typer.Option(help="How many candidates they vote on.")] = 100,
+    votes: Annotated[int, typer.Option(help="How many candidates each client names.")] = 5,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
+    dropout: Annotated[float, typer.Option(help="Largest fraction that may drop out.")] = 0.0,
+    colluding: Annotated[
+        float, typer.Option(help="Largest fraction that may tell the server their noise.")
+    ] = 0.0,
+    adjacency: Annotated[
+        Adjacency, typer.Option(help="Between which electorates the guarantee holds.")
+    ] = Adjacency.REPLACE_ONE_CLIENT,
+    gap: Annotated[
+        float | None,
+        typer.Option(help="Votes between the worst good and the best bad candidate."),
+    ] = None,
+    agreement: Annotated[
+        float | None, typer.Option(help="The same gap as a fraction of the clients.")
+    ] = None,
+    probability: Annotated[
+        float, typer.Option(help="How probably a good candidate should win.")
+    ] = 0.95,
+    bad: Annotated[
+        int | None, typer.Option(help="How many candidates are bad; all but one by default.")
+    ] = None,
+    server: Annotated[
+        ServerModel, typer.Option(help="Which server the summation protects against.")
+    ] = ServerModel.HONEST_BUT_CURIOUS,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Show the noise of a vote and what it can find. Nothing is spent."""
+    vote = plan_vote(
+        clients=clients,
+        candidates=candidates,
+        votes=votes,
+        budget=Budget(epsilon, delta),
+        dropout=dropout,
+        colluding=colluding,
+        adjacency=adjacency,
+    )
+    protocol = SecureSummation(server).round_plan(vote.tally)
+    answers: dict[str, Any] = {"probability": probability, "gap": vote.gap_for(probability, bad)}
+    if agreement is not None:
+        answers["clients_needed"] = vote.clients_for(agreement, probability, bad)
+        gap = agreement * clients if gap is None else gap
+    if gap is not None:
+        answers["given_gap"] = gap
+        answers["success_probability"] = vote.success_probability(gap, bad)
+        answers["epsilon_needed"] = vote.epsilon_for(gap, probability, bad)
+    if output is Format.JSON:
+        summation = {
+            "server": str(protocol.server),
+            "neighbours": protocol.neighbours,
+            "threshold": protocol.threshold,
+            "bytes_per_client": protocol.bytes_per_client,
+            "client_seconds": protocol.client_seconds,
+            "server_seconds": protocol.server_seconds,
+        }
+        print_json(vote.as_mapping() | answers | {"summation": summation})
+    else:
+        _print(vote, answers, protocol)
+
+
+def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
+    tally = vote.tally
+    sure = f"{100 * answers['probability']:g} %"
+    lines = table("A vote, before any budget is spent", "", ">")
+    lines.add_row("clients, candidates, votes each", _triple(vote))
+    lines.add_row("epsilon, delta", f"{tally.calibration.epsilon:.4g}, {tally.budget.delta:g}")
+    lines.add_row("neighbouring relation", str(tally.adjacency))
+    lines.add_row("accountant", tally.calibration.accountant)
+    lines.add_row("honest clients sure to remain", f"{tally.calibration.release.shares}")
+    lines.add_row("noise in the tally", f"± {vote.noise_std:.2f} votes ({tally.noise.name})")
+    if tally.most_noise_std > 1.001 * vote.noise_std:
+        lines.add_row("… with what colluders add", f"± {tally.most_noise_std:.2f} votes")
+    per_client = math.sqrt(tally.share) / tally.scale
+    lines.add_row("noise one client adds", f"± {per_client:.2f} votes")
+    lines.add_row(f"gap at which a good one wins with {sure}", f"{answers['gap']:g} votes")
+    if "given_gap" in answers:
+        given = f"{answers['given_gap']:g} votes"
+        lines.add_row(
+            f"a gap of {given} finds a good one with", f"≥ {answers['success_probability']:.4f}"
+        )
+        lines.add_row(f"epsilon at which {given} suffice", f"{answers['epsilon_needed']:.3g}")
+    if "clients_needed" in answers:
+        lines.add_row("clients needed at this agreement", f"{answers['clients_needed']}")
+    lines.add_row("server", str(protocol.server))
+    lines.add_row("neighbours, shares that rebuild", f"{protocol.neighbours}, {protocol.threshold}")
+    lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")
+    lines.add_row("computed by a client, about", f"{1000 * protocol.client_seconds:.1f} ms")
+    lines.add_row("computed by the server, about", f"{1000 * protocol.server_seconds:.0f} ms")
+    results().print(lines)
+
+
+def _triple(vote: VotePlan) -> str:
+    return f"{vote.tally.clients}, {vote.tally.dimension}, {len(vote.tally.shape.weights)}"

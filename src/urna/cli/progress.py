@@ -1,0 +1,36 @@
+"""Live progress with the time that is left, on stderr."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from urna.cli.output import errors
+from urna.vote import SearchProgress
+
+__all__ = ["live_progress"]
+
+
+@contextmanager
+def live_progress(quiet: bool) -> Iterator[SearchProgress]:
+    """Show one bar per kind of work while the block runs.
+
+    On a terminal the bars move; elsewhere (a log file) they are printed once, at the end.
+    """
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=32),
+        MofNCompleteColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        console=errors,
+        disable=quiet,
+    ) as bars:
+        tasks = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield report

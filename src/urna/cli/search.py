@@ -1,0 +1,126 @@
+"""`urna search`: a private search from the command line, all clients in this process."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from urna.cli.output import (
+    Format,
+    FormatOption,
+    check_folder,
+    results,
+    table,
+    write_whole,
+)
+from urna.cli.progress import live_progress
+from urna.data import Split, load, split
+from urna.local.presets import PRESETS, preset
+from urna.privacy import Adjacency, Budget, Ledger
+from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
+from urna.secagg import ServerModel
+from urna.space import Space
+from urna.tally import ClearSummation, SecureSummation
+from urna.vote import Result
+from urna.vote import search as search_votes
+
+__all__ = ["search"]
+
+
+class SummationKind(StrEnum):
+    """Ways to add ballots up in one process."""
+
+    SECURE = "secure"
+    CLEAR = "clear"
+
+
+def search(
+    data: Annotated[str, typer.Option(help="Data set; `urna data` lists them.")] = "digits",
+    folder: Annotated[Path | None, typer.Option(help="Folder that holds the set's file.")] = None,
+    hub: Annotated[bool, typer.Option(help="Fetch it from the Hugging Face hub.")] = False,
+    model: Annotated[str, typer.Option(help=f"Model: {', '.join(PRESETS)}.")] = "linear",
+    space: Annotated[
+        Path | None, typer.Option(help="Candidates, as .toml or .json; the model's by default.")
+    ] = None,
+    clients: Annotated[int, typer.Option(help="How many clients vote.")] = 60,
+    how: Annotated[Split, typer.Option("--split", help="How data is split.")] = Split.IID,
+    beta: Annotated[float, typer.Option(help="Concentration of Dirichlet skews.")] = 0.5,
+    level: Annotated[float, typer.Option(help="Feature skew, 0 (iid) to 1.")] = 0.8,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
+    votes: Annotated[int, typer.Option(help="How many candidates each client names.")] = 5,
+    dropout: Annotated[float, typer.Option(help="Largest fraction that may drop out.")] = 0.0,
+    colluding: Annotated[
+        float, typer.Option(help="Largest fraction that may tell the server their noise.")
+    ] = 0.0,
+    adjacency: Annotated[
+        Adjacency, typer.Option(help="Between which electorates the guarantee holds.")
+    ] = Adjacency.REPLACE_ONE_CLIENT,
+    summation: Annotated[
+        SummationKind, typer.Option(help="How ballots are added up; `clear` hides nothing.")
+    ] = SummationKind.SECURE,
+    server: Annotated[
+        ServerModel, typer.Option(help="Which server the secure summation protects against.")
+    ] = ServerModel.HONEST_BUT_CURIOUS,
+    seed: Annotated[int, typer.Option(help="Public seed of the split and of training.")] = 0,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Count the release in this ledger (`urna ledger create`).")
+    ] = None,
+    scripted_secrets: Annotated[
+        str | None, typer.Option(help="Repeatable noise from this label. NOT PRIVATE.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--output", help="Folder for result.json.")] = None,
+    quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Let clients agree on hyperparameters by secret ballot."""
+    if out is not None:
+        check_folder(out)
+    budget = Budget(epsilon, delta)
+    opened = Ledger(ledger) if ledger is not None else None
+    secrets: SecretSource = (
+        OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
+    )
+    dataset = load(data, folder=folder, hub=hub)
+    chosen = preset(model, dataset)
+    candidates = chosen.space if space is None else Space.read(space)
+    parts = split(dataset, clients=clients, how=how, beta=beta, level=level, seed=seed)
+    with live_progress(quiet) as report:
+        result = search_votes(
+            candidates,
+            chosen.objective,
+            parts,
+            budget=budget,
+            votes=votes,
+            dropout=dropout,
+            colluding=colluding,
+            adjacency=adjacency,
+            summation=(
+                ClearSummation() if summation is SummationKind.CLEAR else SecureSummation(server)
+            ),
+            ledger=opened,
+            secrets=secrets,
+            seed=seed,
+            progress=report,
+        )
+    if out is not None:
+        write_whole(out / "result.json", result.as_json() + "\n")
+    if output is Format.JSON:
+        typer.echo(result.as_json())
+    else:
+        _print(result, f"{dataset.name}, {chosen.description}, {clients} clients ({how})", out)
+
+
+def _print(result: Result, title: str, out: Path | None) -> None:
+    console = results()
+    rows = table(title, *(f">{name}" for name in result.space.axes), ">noisy votes", "")
+    longest = max(float(result.votes.max()), 1.0)
+    for candidate, votes in result.ranking(8):
+        bar = "█" * round(24 * max(votes, 0.0) / longest)
+        rows.add_row(*(f"{value}" for value in candidate.values()), f"{votes:.1f}", bar)
+    console.print(rows)
+    console.print(f"each ± {result.standard_error:.1f} votes of noise\n", style="dim")
+    console.print(str(result), markup=False)
+    if out is not None:
+        console.print(f"written: {out / 'result.json'}")

@@ -1,0 +1,85 @@
+"""`urna simulate`: the paper's controlled simulation (DP-Hype, Figure 2)."""
+
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.progress import live_progress
+from urna.privacy import Budget
+from urna.vote import SimulatedVote
+from urna.vote import simulate as simulate_votes
+from urna.vote.simulate import FIGURE_2_GOOD, FIGURE_2_SPREADS, FIGURE_2_VOTES
+
+__all__ = ["simulate"]
+
+
+def simulate(
+    vary: Annotated[
+        str, typer.Option(help="What varies: `spread` (Figure 2a) or `good` (Figure 2b).")
+    ] = "spread",
+    clients: Annotated[int, typer.Option(help="Number of voters.")] = 250,
+    candidates: Annotated[int, typer.Option(help="Number of candidates.")] = 100,
+    votes: Annotated[list[int] | None, typer.Option(help="Ballot sizes; repeat.")] = None,
+    epsilon: Annotated[list[float] | None, typer.Option(help="Epsilons; repeat.")] = None,
+    delta: Annotated[float, typer.Option(help="Delta.")] = 1e-5,
+    repetitions: Annotated[int, typer.Option(help="Votes held in each setting.")] = 100,
+    seed: Annotated[int, typer.Option(help="Public seed.")] = 0,
+    quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Simulate votes under controlled agreement: which ballot size finds a good candidate?"""
+    if vary not in ("spread", "good"):
+        raise typer.BadParameter(f"--vary is `spread` or `good`, got {vary!r}")
+    sizes = [k for k in votes or FIGURE_2_VOTES if votes or k <= candidates]
+    budgets = [Budget(e, delta) for e in epsilon or (0.25, 1.0)]
+    settings = (
+        [(5, spread) for spread in FIGURE_2_SPREADS]
+        if vary == "spread"
+        else [(good, 1.0) for good in FIGURE_2_GOOD if good < candidates]
+    )
+    rng = np.random.default_rng(seed)
+    outcomes: list[SimulatedVote] = []
+    with live_progress(quiet) as report:
+        for done, (good, spread) in enumerate(settings):
+            report("simulating votes", done, len(settings))
+            outcomes += simulate_votes(
+                budgets=budgets,
+                rng=rng,
+                clients=clients,
+                candidates=candidates,
+                votes=sizes,
+                good=good,
+                spread=spread,
+                repetitions=repetitions,
+            )
+        report("simulating votes", len(settings), len(settings))
+    if output is Format.JSON:
+        print_json({"outcomes": [_plain(outcome) for outcome in outcomes]})
+        return
+    for budget in budgets:
+        title = f"How often a good candidate wins: epsilon {budget.epsilon:g}, delta {delta:g}, "
+        title += f"replace-one-client, {clients} clients, {repetitions} votes each"
+        rows = table(title, vary, *(f">k={k}" for k in sizes))
+        for good, spread in settings:
+            row = [o for o in outcomes if (o.good, o.spread) == (good, spread)]
+            rates = [f"{o.rate:.2f}" for o in row if o.epsilon == budget.epsilon]
+            rows.add_row(f"{spread if vary == 'spread' else good:g}", *rates)
+        results().print(rows)
+
+
+def _plain(outcome: SimulatedVote) -> dict[str, object]:
+    low, high = outcome.interval
+    return {
+        "epsilon": outcome.epsilon,
+        "delta": outcome.delta,
+        "votes": outcome.votes,
+        "good": outcome.good,
+        "spread": outcome.spread,
+        "noise_std": outcome.noise_std,
+        "rate": outcome.rate,
+        "rate_low": low,
+        "rate_high": high,
+        "repetitions": outcome.repetitions,
+    }

@@ -1,0 +1,48 @@
+"""What a release costs, what may still be spent, and the file that remembers."""
+
+from urna.privacy.accountant import Spent, compose
+from urna.privacy.ballots import BallotShape, Shifts
+from urna.privacy.budget import Adjacency, Budget, PrivacyStatement
+from urna.privacy.calibration import Calibration, calibrate_ballots, honest_survivors
+from urna.privacy.distributions import DISCRETE_GAUSSIAN, DISTRIBUTIONS, SKELLAM, Distribution
+from urna.privacy.events import (
+    DeclaredRelease,
+    GaussianRelease,
+    NonPrivateRelease,
+    Release,
+    SkellamVectorRelease,
+    TallyRelease,
+)
+from urna.privacy.gaussian import gaussian_delta, gaussian_std
+from urna.privacy.ledger import Entry, Ledger
+from urna.privacy.rdp import epsilon_from_rdp, gaussian_rdp, skellam_rdp
+
+__all__ = [
+    "DISCRETE_GAUSSIAN",
+    "DISTRIBUTIONS",
+    "SKELLAM",
+    "Adjacency",
+    "BallotShape",
+    "Budget",
+    "Calibration",
+    "DeclaredRelease",
+    "Distribution",
+    "Entry",
+    "GaussianRelease",
+    "Ledger",
+    "NonPrivateRelease",
+    "PrivacyStatement",
+    "Release",
+    "Shifts",
+    "SkellamVectorRelease",
+    "Spent",
+    "TallyRelease",
+    "calibrate_ballots",
+    "compose",
+    "epsilon_from_rdp",
+    "gaussian_delta",
+    "gaussian_rdp",
+    "gaussian_std",
+    "honest_survivors",
+    "skellam_rdp",
+]

@@ -1,0 +1,74 @@
+"""What is promised: epsilon and delta, between which neighbours, and computed how."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from urna.errors import ParameterError
+
+__all__ = ["Adjacency", "Budget", "PrivacyStatement"]
+
+
+class Adjacency(StrEnum):
+    """Which two electorates must look alike. Printed beside every epsilon."""
+
+    REPLACE_ONE_CLIENT = "replace-one-client"
+    """One client's whole data is replaced by any other data (the default)."""
+    ZERO_OUT_CLIENT = "zero-out-client"
+    """One client's contribution is replaced by nothing. Weaker; only when asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An (epsilon, delta) limit.
+
+    Raises:
+        ParameterError: `epsilon` is not finite and positive, or `delta` is not in (0, 1).
+
+    Example:
+        >>> Budget(epsilon=1.0, delta=1e-5)
+        Budget(epsilon=1.0, delta=1e-05)
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise ParameterError(f"epsilon must be finite and positive, got {self.epsilon}")
+        if not 0 < self.delta < 1:
+            raise ParameterError(f"delta must lie strictly between 0 and 1, got {self.delta}")
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyStatement:
+    """Everything a reader needs in order to quote an epsilon."""
+
+    epsilon: float
+    """Infinite when the run was not private."""
+    delta: float
+    adjacency: Adjacency
+    accountant: str
+    caveats: tuple[str, ...] = ()
+    """What the number rests on, or why there is none, in whole sentences."""
+
+    @property
+    def private(self) -> bool:
+        """Whether any finite guarantee is claimed."""
+        return math.isfinite(self.epsilon)
+
+    def __str__(self) -> str:
+        promise = f"({self.epsilon:.4g}, {self.delta:g})-DP" if self.private else "NOT PRIVATE"
+        head = f"{promise}, {self.adjacency}, accountant: {self.accountant}"
+        return ". ".join([head, *(caveat.rstrip(".") for caveat in self.caveats)]) + "."
+
+    def as_mapping(self) -> dict[str, object]:
+        """Return plain values for JSON; an infinite epsilon is written as null."""
+        return {
+            "private": self.private,
+            "epsilon": self.epsilon if self.private else None,
+            "delta": self.delta,
+            "adjacency": str(self.adjacency),
+            "accountant": self.accountant,
+            "caveats": list(self.caveats),
+        }

@@ -1,0 +1,137 @@
+"""Size the noise of a vote: the least integer noise that meets a budget."""
+
+import functools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from urna.errors import ParameterError
+from urna.privacy.accountant import compose
+from urna.privacy.ballots import BallotShape
+from urna.privacy.budget import Adjacency, Budget
+from urna.privacy.distributions import SKELLAM, Distribution
+from urna.privacy.events import TallyRelease
+from urna.privacy.gaussian import gaussian_std
+
+__all__ = ["Calibration", "calibrate_ballots", "honest_survivors"]
+
+_LARGEST_EPSILON = 20.0  # a larger budget gets this one's noise: draws are exact enough for it
+_SHARE_STD = 4  # grid steps; below it discreteness would begin to cost
+_SHARE_BITS = 12  # a share is resolved to one part in 2^12 of its variance
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Noise that meets a budget, and the event that using it is."""
+
+    scale: int
+    """Grid steps per vote, a power of two."""
+    release: TallyRelease
+    epsilon: float
+    """What the release really costs: at most the budget's epsilon."""
+    accountant: str
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation in votes that the fewest honest survivors leave in the sum."""
+        return math.sqrt(self.release.variance) / self.scale
+
+
+def honest_survivors(clients: int, *, dropout: Fraction, colluding: Fraction) -> int:
+    """Return the fewest honest clients whose noise is sure to be in the sum.
+
+    At most ⌊n·dropout⌋ clients drop out and at most ⌊n·colluding⌋ reveal or omit their
+    noise. In the worst case all who drop out are honest, so the two are subtracted, not
+    multiplied.
+
+    Raises:
+        ParameterError: A fraction is outside [0, 1), or nobody honest would be left.
+
+    Example:
+        >>> honest_survivors(100, dropout=Fraction(1, 5), colluding=Fraction(1, 10))
+        70
+    """
+    for name, part in (("dropout", dropout), ("colluding", colluding)):
+        if not 0 <= part < 1:
+            raise ParameterError(f"{name} must be at least 0 and below 1, got {float(part):g}")
+    left = clients - math.floor(clients * dropout) - math.floor(clients * colluding)
+    if left < 1:
+        raise ParameterError(
+            f"of {clients} clients {float(dropout):g} may drop out and {float(colluding):g} may "
+            "collude, so no honest client is sure to remain. Lower one of them."
+        )
+    return left
+
+
+@functools.lru_cache(maxsize=128)
+def calibrate_ballots(
+    budget: Budget,
+    shape: BallotShape,
+    *,
+    shares: int,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
+    family: Distribution = SKELLAM,
+) -> Calibration:
+    """Return the least noise per client under which a sum of ballots meets `budget`.
+
+    Guarantee:
+        A sum that holds the noise of at least `shares` honest clients is (epsilon, delta)-DP
+        for the returned epsilon, which is at most the budget's. The variance is found by
+        bisection over multiples of a grid and rounded up; more clients' noise only helps,
+        because adding independent noise is post-processing.
+
+    Assumes:
+        Ballots have the given shape or are empty, the sum reveals nothing else, and every
+        honest client draws its share from a secret source.
+
+    Args:
+        budget: What the release may cost.
+        shape: What a valid ballot is.
+        shares: Fewest honest clients whose noise is in the sum; see `honest_survivors`.
+        adjacency: Between which electorates the guarantee holds.
+        family: The noise's family.
+
+    Example:
+        >>> vote = BallotShape.top_k(5, candidates=100)
+        >>> calibration = calibrate_ballots(Budget(1.0, 1e-5), vote, shares=100)
+        >>> round(calibration.noise_std, 1)
+        11.8
+    """
+    budget = Budget(min(budget.epsilon, _LARGEST_EPSILON), budget.delta)
+    votes = shape.shifts(adjacency)
+    sensitivity = math.sqrt(sum(count * shift**2 for shift, count in votes))
+    guess = gaussian_std(budget, sensitivity=sensitivity)  # in votes, of the sum
+    scale = 1 << max(0, math.ceil(math.log2(_SHARE_STD * math.sqrt(shares) / guess)))
+    shifts = tuple((shift * scale, count) for shift, count in votes)
+    target = Fraction(guess * scale) ** 2 / shares
+    unit = Fraction(2) ** (math.floor(math.log2(target)) - _SHARE_BITS)
+
+    def price(units: int) -> tuple[TallyRelease, float, str]:
+        release = TallyRelease(shifts, units * unit, shares, family.name)
+        spent = compose([release], budget.delta)
+        return release, spent.epsilon, spent.accountant
+
+    # The Gaussian is so near that a few units around it nearly always hold the answer.
+    low = high = math.ceil(target / unit)
+    step = 2
+    best = price(high)
+    while best[1] > budget.epsilon:
+        if high * unit > 64 * target:
+            raise ParameterError(
+                f"no noise meets epsilon {budget.epsilon:g} at delta {budget.delta:g}. Raise delta."
+            )
+        low, high, step = high, high + step, 4 * step
+        best = price(high)
+    while low == high and low > 1:
+        low, step = max(1, low - step), 4 * step
+        found = price(low)
+        if found[1] <= budget.epsilon:
+            best, high = found, low
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = price(middle)
+        if found[1] <= budget.epsilon:
+            best, high = found, middle
+        else:
+            low = middle
+    return Calibration(scale, *best)

@@ -1,0 +1,319 @@
+"""What was released, as data: the events a ledger composes.
+
+Every event can be priced by a privacy loss distribution (`loss`), by Rényi divergences
+(`rdp`), or by both; None says that no bound of that kind is known. An event that neither
+can price makes everything it is composed with infinite; it is never priced at zero.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+from dp_accounting.pld import privacy_loss_distribution
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from urna.errors import LedgerError, ParameterError
+from urna.privacy.ballots import Shifts
+from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
+from urna.privacy.loss import discrete_gaussian_slack, gaussian_loss, shifted_noise_loss
+from urna.privacy.rdp import gaussian_rdp, skellam_rdp
+
+__all__ = [
+    "MOST_PARTS",
+    "DeclaredRelease",
+    "GaussianRelease",
+    "NonPrivateRelease",
+    "Release",
+    "SkellamVectorRelease",
+    "TallyRelease",
+    "read_release",
+]
+
+MOST_PARTS = 1025
+"""A client may draw its share of the noise in up to this many parts, each with its error."""
+
+
+class Release(Protocol):
+    """One thing that became public."""
+
+    @property
+    def mu(self) -> float:
+        """Sensitivity over standard deviation of the Gaussian that comes nearest."""
+        ...
+
+    @property
+    def draw_error(self) -> float:
+        """Total variation between the mechanism that ran and the one that is priced."""
+        ...
+
+    def loss(self, interval: float) -> PrivacyLossDistribution | None:
+        """Return the privacy loss, in pessimistic multiples of `interval`."""
+        ...
+
+    def rdp(self, order: int) -> float | None:
+        """Return the Rényi divergence bound of this integer order."""
+        ...
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the ledger."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TallyRelease:
+    """A noisy sum of integer ballots, one client's ballot moving it by at most `shifts`."""
+
+    shifts: Shifts
+    """In grid steps."""
+    share: Fraction
+    """Variance of one client's noise, in grid steps squared."""
+    shares: int
+    """How many honest clients' noise is sure to be in the sum."""
+    family: str = SKELLAM.name
+
+    @property
+    def variance(self) -> Fraction:
+        """Variance that the fewest honest survivors leave in the sum."""
+        return self.share * self.shares
+
+    @property
+    def l2_squared(self) -> int:
+        """Squared L2 sensitivity in grid steps."""
+        return sum(count * shift**2 for shift, count in self.shifts)
+
+    @property
+    def moved(self) -> int:
+        """Most coordinates that one client can move."""
+        return sum(count for _, count in self.shifts)
+
+    @property
+    def mu(self) -> float:
+        """Sensitivity over standard deviation."""
+        return math.sqrt(self.l2_squared / self.variance)
+
+    @property
+    def draw_error(self) -> float:
+        """Only moved coordinates count: the others are drawn alike on both sides."""
+        _, error = DISTRIBUTIONS[self.family].half_weights(self.share)
+        return self.shares * self.moved * MOST_PARTS * error
+
+    @property
+    def _slack(self) -> float:
+        if DISTRIBUTIONS[self.family].closed_under_addition:
+            return 0.0
+        return discrete_gaussian_slack(self.share, self.shares, self.moved)
+
+    def loss(self, interval: float) -> PrivacyLossDistribution:
+        """Return the exact loss of the integer noise, pessimistically rounded."""
+        family = DISTRIBUTIONS[self.family]
+        loss = shifted_noise_loss(family, self.variance, self.shifts, interval)
+        if not self._slack:
+            return loss
+        pure = privacy_loss_distribution.from_privacy_parameters(
+            privacy_loss_distribution.common.DifferentialPrivacyParameters(self._slack, 0),
+            value_discretization_interval=interval,
+        )
+        return loss.compose(pure)
+
+    def rdp(self, order: int) -> float:
+        """Return the bound of the family."""
+        l2_squared, variance = float(self.l2_squared), float(self.variance)
+        if self.family == SKELLAM.name:
+            l1 = float(sum(count * shift for shift, count in self.shifts))
+            return skellam_rdp(order, l2_squared=l2_squared, l1=l1, variance=variance)
+        # A factor e^±slack in the probabilities moves a divergence by slack·α/(α−1) ≤ 2·slack.
+        return gaussian_rdp(order, l2_squared=l2_squared, variance=variance) + 2 * self._slack
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the ledger."""
+        return {
+            "kind": "tally",
+            "shifts": [list(pair) for pair in self.shifts],
+            "share": str(self.share),
+            "shares": self.shares,
+            "family": self.family,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SkellamVectorRelease:
+    """Noisy sums of integer vectors of bounded norm: rounds of training."""
+
+    l2_squared: float
+    l1: float
+    variance: float
+    rounds: int = 1
+
+    @property
+    def mu(self) -> float:
+        """Sensitivity over standard deviation of all rounds together."""
+        return math.sqrt(self.rounds * self.l2_squared / self.variance)
+
+    @property
+    def draw_error(self) -> float:
+        """Below 2^-80 for a million rounds of a million coordinates of a million clients."""
+        return 0.0
+
+    def loss(self, interval: float) -> None:
+        """Return None: the worst pair of integer vectors of bounded norm is not known."""
+        return
+
+    def rdp(self, order: int) -> float:
+        """Return the Skellam bound, over all rounds."""
+        once = skellam_rdp(order, l2_squared=self.l2_squared, l1=self.l1, variance=self.variance)
+        return self.rounds * once
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the ledger."""
+        return {
+            "kind": "skellam-vector",
+            "l2_squared": self.l2_squared,
+            "l1": self.l1,
+            "variance": self.variance,
+            "rounds": self.rounds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianRelease:
+    """Rounds of the Gaussian mechanism, for training done elsewhere on the same data."""
+
+    noise_multiplier: float
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0):
+            raise ParameterError(f"noise multiplier must be positive, got {self.noise_multiplier}")
+        if self.rounds < 1:
+            raise ParameterError(f"rounds must be at least 1, got {self.rounds}")
+
+    @property
+    def mu(self) -> float:
+        """Sensitivity over standard deviation of all rounds together."""
+        return math.sqrt(self.rounds) / self.noise_multiplier
+
+    @property
+    def draw_error(self) -> float:
+        """Nothing is known of how another program draws; it is taken at its word."""
+        return 0.0
+
+    def loss(self, interval: float) -> PrivacyLossDistribution:
+        """Return the loss of all rounds; many Gaussians are one of summed strength."""
+        return gaussian_loss(self.mu, interval)
+
+    def rdp(self, order: int) -> float:
+        """Return the Gaussian bound, over all rounds."""
+        return gaussian_rdp(order, l2_squared=self.rounds, variance=self.noise_multiplier**2)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the ledger."""
+        return {
+            "kind": "gaussian",
+            "noise_multiplier": self.noise_multiplier,
+            "rounds": self.rounds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredRelease:
+    """Something released elsewhere, of which only its (epsilon, delta) is known."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0 and 0 <= self.delta < 1):
+            raise ParameterError(
+                "a declared release needs a finite, positive epsilon and a delta in [0, 1), got "
+                f"{self.epsilon} and {self.delta}"
+            )
+
+    @property
+    def mu(self) -> float:
+        """Some Gaussian of about this epsilon; it sets the grain of losses, no more."""
+        return self.epsilon / 4
+
+    @property
+    def draw_error(self) -> float:
+        """Part of the declared delta."""
+        return 0.0
+
+    def loss(self, interval: float) -> PrivacyLossDistribution:
+        """Return the worst loss these parameters allow."""
+        return privacy_loss_distribution.from_privacy_parameters(
+            privacy_loss_distribution.common.DifferentialPrivacyParameters(
+                self.epsilon, self.delta
+            ),
+            value_discretization_interval=interval,
+        )
+
+    def rdp(self, order: int) -> float | None:
+        """Return min(ε, αε²/2) where delta is zero (Bun & Steinke 2016); else nothing holds."""
+        return min(self.epsilon, order * self.epsilon**2 / 2) if self.delta == 0 else None
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the ledger."""
+        return {"kind": "declared", "epsilon": self.epsilon, "delta": self.delta}
+
+
+@dataclass(frozen=True, slots=True)
+class NonPrivateRelease:
+    """Something released without a guarantee: scripted randomness, or no noise."""
+
+    reason: str
+
+    @property
+    def mu(self) -> float:
+        """Unbounded."""
+        return math.inf
+
+    @property
+    def draw_error(self) -> float:
+        """Nothing is claimed."""
+        return 0.0
+
+    def loss(self, interval: float) -> None:
+        """Return None: there is no bound."""
+        return
+
+    def rdp(self, order: int) -> None:
+        """Return None: there is no bound."""
+        return
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the ledger."""
+        return {"kind": "non-private", "reason": self.reason}
+
+
+def read_release(mapping: Mapping[str, Any]) -> Release:
+    """Read what `as_mapping` wrote.
+
+    Raises:
+        LedgerError: The kind is unknown, or a field is missing or malformed. An event that
+            cannot be read is never skipped.
+    """
+    fields = {key: value for key, value in mapping.items() if key != "kind"}
+    try:
+        match mapping.get("kind"):
+            case "tally":
+                shifts = tuple((int(shift), int(count)) for shift, count in fields["shifts"])
+                if fields["family"] not in DISTRIBUTIONS:
+                    raise LedgerError(f"unknown noise family {fields['family']!r} in the ledger")
+                share = Fraction(fields["share"])
+                return TallyRelease(shifts, share, int(fields["shares"]), fields["family"])
+            case "skellam-vector":
+                return SkellamVectorRelease(**fields)
+            case "gaussian":
+                return GaussianRelease(**fields)
+            case "declared":
+                return DeclaredRelease(**fields)
+            case "non-private":
+                return NonPrivateRelease(**fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"an event in the ledger cannot be read: {error!r}") from error
+    raise LedgerError(
+        f"the ledger holds an event of unknown kind {mapping.get('kind')!r}; it was written by a "
+        "newer Urna. Upgrade to read it."
+    )

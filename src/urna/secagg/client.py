@@ -1,0 +1,425 @@
+"""The client's side of a round: one state per stage, one function per stage.
+
+A function takes the state the stage before left and the server's message, checks the message,
+and returns the next state and the reply. A message that breaks the protocol raises
+`ProtocolError` and nothing is answered. Nothing here sends, waits, logs or reads a clock.
+
+Guarantee:
+    Against an honest-but-curious server with at most `plan.colluders` colluding clients, the
+    server learns the sum of the survivors' vectors and left-over noise, who survived, and
+    nothing else, except with probability 2^-40 over the graph (Bell et al. 2020, Theorem 3.1,
+    with the bounds of `graph`).
+    Against a dishonest server (`plan.server`) the same holds for one pair of lists of its
+    choice with at least `plan.least_survivors` survivors. Proof sketch: all honest clients
+    that reveal anything hold the same lists, because two pairs of lists cannot both have
+    `plan.signers` signatures. Under one pair of lists a client is a survivor or dropped for
+    everyone, so the server gets its self-mask seed or its mask key, not both: of either it
+    gets fewer than `threshold` shares elsewhere. A survivor whose seed is rebuilt has
+    `threshold` listed neighbours, more than k/2 and the colluders on one side, hence an honest
+    listed one on either side: the honest survivors form a closed ring and only their whole sum
+    is free of pairwise masks. A client listed as survivor that did not send its vector leaves
+    its pairwise masks in that sum: so the number of lost clients is true, or nothing is learned.
+
+Assumes:
+    X25519, HKDF, AES-256 and SHA-256 are what they are believed to be; Ed25519 signatures and
+    an authentic directory against a dishonest server; the coin of the round does not depend on
+    who colludes. A dishonest *client* may put in any vector and may spoil the sum.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from urna.errors import ParameterError, ProtocolError
+from urna.noise import IntVector
+from urna.randomness import SEED_BYTES, SecretSource
+from urna.secagg.graph import ServerModel, ring
+from urna.secagg.keys import (
+    Directory,
+    Identity,
+    KeyPair,
+    channel_keys,
+    commitment,
+    mask_seed,
+    seal,
+    sign_advertisement,
+    sign_lists,
+    unseal,
+)
+from urna.secagg.masks import add_mask, residues, subtract_mask, wrapped
+from urna.secagg.messages import (
+    Advertisement,
+    Agreement,
+    AgreeRequest,
+    ClientId,
+    Invitation,
+    KeyBook,
+    MaskedVector,
+    SealedShares,
+    ShareBox,
+    UnmaskReply,
+    UnmaskRequest,
+    lists_digest,
+)
+from urna.secagg.plan import Plan
+from urna.secagg.shamir import draw_secret, share
+
+__all__ = [
+    "Advertised",
+    "Agreed",
+    "Finished",
+    "Masked",
+    "Member",
+    "Shared",
+    "advertise",
+    "agree",
+    "check_vector",
+    "mask_vector",
+    "reveal_shares",
+    "share_keys",
+]
+
+_KEY, _SEED = 0, 1  # places in a bundle; noise component k stands at _SEED + k
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a client knows before a round, by its own means and not from the server."""
+
+    client: ClientId
+    plan: Plan
+    latest_round: int = 0
+    """The highest round number it ever answered. Keep it across restarts."""
+    identity: Identity | None = None
+    directory: Directory | None = None
+    coin: bytes | None = None
+    """The coin of the next round, where it comes from elsewhere than the server."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.client < self.plan.clients:
+            raise ParameterError(
+                f"clients are numbered 0 to {self.plan.clients - 1}, got {self.client}"
+            )
+        if (self.identity is None) != (self.directory is None):
+            raise ParameterError("an identity and a directory are used together or not at all")
+        if self.identity is not None and self.identity.client != self.client:
+            raise ParameterError(
+                f"the identity of client {self.identity.client} cannot act for {self.client}"
+            )
+        if self.plan.server is ServerModel.DISHONEST and self.directory is None:
+            raise ParameterError(
+                "a plan against a dishonest server needs a directory of identity keys"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """After stage 1: its two key pairs exist."""
+
+    member: Member
+    round_id: bytes
+    round_number: int
+    neighbours: tuple[ClientId, ...]
+    channel_pair: KeyPair
+    mask_pair: KeyPair
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """After stage 2: its secrets are shared among its neighbours."""
+
+    member: Member
+    round_id: bytes
+    neighbours: frozenset[ClientId]
+    mask_pair: KeyPair
+    mask_keys: Mapping[ClientId, bytes]
+    receiving_keys: Mapping[ClientId, bytes] = field(repr=False)
+    self_mask_seed: bytes = field(repr=False)
+    noise_seeds: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """After stage 3: its vector is sent; of its own secrets it needs none any more."""
+
+    member: Member
+    round_id: bytes
+    neighbours: frozenset[ClientId]
+    bundles: Mapping[ClientId, bytes] = field(repr=False)
+    """Shares it holds for its neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """After stage 4: it has signed one pair of lists and will help with no other."""
+
+    held: Masked
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """After the last stage: no secret is left, and nothing more is answered."""
+
+    round_id: bytes
+
+
+def advertise(
+    member: Member, invitation: Invitation, source: SecretSource
+) -> tuple[Advertised, Advertisement]:
+    """Stage 1, client: make two key pairs for this round and sign them.
+
+    Raises:
+        ProtocolError: The plan, the coin or the round number is not what the client holds.
+    """
+    plan = member.plan
+    if invitation.plan_digest != plan.digest:
+        raise ProtocolError(
+            "the server plans another round than this client: clients, dimension, ring, "
+            "neighbours, threshold, noise and server model must all be the same"
+        )
+    if invitation.number <= member.latest_round:
+        raise ProtocolError(
+            f"round {invitation.number} is not after round {member.latest_round}, which this "
+            "client has answered: a replayed or reordered round"
+        )
+    if member.coin is not None and invitation.coin != member.coin:
+        raise ProtocolError("the round's coin is not the one this client holds")
+    round_id = invitation.round_id
+    channel_pair, mask_pair = KeyPair.draw(source), KeyPair.draw(source)
+    signature = b""
+    if member.identity is not None:
+        signature = sign_advertisement(
+            member.identity, round_id, channel_pair.public, mask_pair.public
+        )
+    neighbours = ring(round_id, plan.clients, plan.neighbours).of(member.client)
+    state = Advertised(member, round_id, invitation.number, neighbours, channel_pair, mask_pair)
+    return state, Advertisement(
+        round_id, member.client, channel_pair.public, mask_pair.public, signature
+    )
+
+
+def share_keys(
+    state: Advertised, book: KeyBook, source: SecretSource
+) -> tuple[Shared, SealedShares]:
+    """Stage 2, client: share mask key, self-mask seed and noise seeds among the neighbours.
+
+    Raises:
+        ProtocolError: The book is of another round, lists others than this client's
+            neighbours, too few of them, one twice, or keys that are not theirs.
+    """
+    plan, client, round_id = state.member.plan, state.member.client, state.round_id
+    _check_round(book.round_id, round_id, "the key book")
+    _check_book(state, book)
+    self_mask_seed = draw_secret(source)
+    noise_seeds = plan.noise.draw_seeds(source) if plan.noise else ()
+    committed = (self_mask_seed, *noise_seeds[1:])
+    points = {neighbour: place for place, neighbour in enumerate(state.neighbours)}
+    shares = share([state.mask_pair.private, *committed], plan.threshold, len(points), source)
+    bundles, receiving_keys, mask_keys = {}, {}, {}
+    for entry in book.advertisements:
+        peer = entry.client
+        sending, receiving = channel_keys(state.channel_pair, entry.channel_key, round_id)
+        bundles[peer] = seal(sending, shares[points[peer]], round_id, client, peer)
+        receiving_keys[peer] = receiving
+        mask_keys[peer] = entry.mask_key
+    commitments = tuple(
+        commitment(secret, round_id, client, place) for place, secret in enumerate(committed)
+    )
+    after = Shared(
+        state.member,
+        round_id,
+        frozenset(state.neighbours),
+        state.mask_pair,
+        mask_keys,
+        receiving_keys,
+        self_mask_seed,
+        noise_seeds,
+    )
+    return after, SealedShares(round_id, client, commitments, bundles)
+
+
+def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked, MaskedVector]:
+    """Stage 3, client: add noise, the self-mask and one mask per neighbour that shared.
+
+    Between two neighbours the lower number adds their mask and the higher subtracts it.
+
+    Raises:
+        ParameterError: The vector has another length than planned or does not fit the ring.
+        ProtocolError: The box is of another round, holds bundles from others than neighbours,
+            too few, or one that its sender did not encrypt.
+    """
+    plan, client, round_id = state.member.plan, state.member.client, state.round_id
+    _check_round(box.round_id, round_id, "the share box")
+    if strangers := box.bundles.keys() - state.receiving_keys.keys():
+        raise ProtocolError(f"shares of {_few(strangers)} were not expected")
+    if len(box.bundles) < plan.threshold:
+        raise ProtocolError(
+            f"{len(box.bundles)} neighbours shared their keys; {plan.threshold} are needed"
+        )
+    if any(len(sealed) != plan.bundle_bytes for sealed in box.bundles.values()):
+        raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
+    check_vector(vector, plan)
+    bundles = {
+        peer: unseal(state.receiving_keys[peer], sealed, round_id, peer, client)
+        for peer, sealed in box.bundles.items()
+    }
+    words = residues(vector, plan.ring_bits)
+    if plan.noise:
+        noise = plan.noise.draw(dict(enumerate(state.noise_seeds)), plan.dimension)
+        words += wrapped(noise, plan.ring_bits)
+    add_mask(words, state.self_mask_seed)
+    for peer in bundles:
+        seed = mask_seed(state.mask_pair, state.mask_keys[peer], round_id)
+        (add_mask if client < peer else subtract_mask)(words, seed)
+    sent = words.astype(words.dtype.newbyteorder("<")).tobytes()
+    after = Masked(state.member, round_id, state.neighbours, bundles)
+    return after, MaskedVector(round_id, client, sent)
+
+
+def agree(state: Masked, request: AgreeRequest) -> tuple[Agreed, Agreement]:
+    """Stage 4, client, where the server may be dishonest: sign the lists, once.
+
+    Raises:
+        ProtocolError: The lists are not acceptable; see `reveal_shares`.
+    """
+    member = state.member
+    if member.identity is None or member.plan.server is not ServerModel.DISHONEST:
+        raise ProtocolError("this plan has no agreement on lists")
+    _check_round(request.round_id, state.round_id, "the list")
+    _check_lists(state, request.survivors, request.dropped)
+    digest = lists_digest(state.round_id, request.survivors, request.dropped)
+    signature = sign_lists(member.identity, digest)
+    return Agreed(state, digest), Agreement(state.round_id, member.client, signature)
+
+
+def reveal_shares(state: Masked | Agreed, request: UnmaskRequest) -> tuple[Finished, UnmaskReply]:
+    """Last stage, client: hand over the shares that remove masks and excess noise.
+
+    Guarantee:
+        For each neighbour the reply holds shares of its self-mask seed or of its mask key,
+        not both. Of its noise seeds it holds only shares of those that the target does not
+        need with as many survivors as listed. Nothing is answered after this.
+
+    Raises:
+        ProtocolError: The lists overlap, are too short, leave this client or a neighbour out,
+            or name one that never shared; or, where the server may be dishonest, they are not
+            the lists this client signed, or too few others did.
+    """
+    held = state.held if isinstance(state, Agreed) else state
+    plan = held.member.plan
+    _check_round(request.round_id, held.round_id, "the unmask request")
+    _check_lists(held, request.survivors, request.dropped)
+    if plan.server is ServerModel.DISHONEST:
+        if not isinstance(state, Agreed):
+            raise ProtocolError("this client has not signed any lists yet")
+        _check_agreements(state, request)
+    lost = plan.clients - len(request.survivors)
+    opened = plan.noise.opened(lost) if plan.noise else ()
+    places = [_SEED, *(_SEED + k for k in opened)]
+    survivors = {
+        peer: b"".join(_at(bundle, place) for place in places)
+        for peer, bundle in held.bundles.items()
+        if peer in request.survivors
+    }
+    dropped = {
+        peer: _at(bundle, _KEY) for peer, bundle in held.bundles.items() if peer in request.dropped
+    }
+    reply = UnmaskReply(held.round_id, held.member.client, survivors, dropped)
+    return Finished(held.round_id), reply
+
+
+def check_vector(vector: IntVector, plan: Plan) -> None:
+    """Refuse a vector that has not the planned length, is not integer or does not fit the ring.
+
+    Raises:
+        ParameterError: It cannot be summed under this plan.
+    """
+    if vector.shape != (plan.dimension,) or vector.dtype.kind not in "iu":
+        raise ParameterError(
+            f"a vector must hold {plan.dimension} integers, got shape {vector.shape} of "
+            f"{vector.dtype}"
+        )
+    residues(vector, plan.ring_bits)
+
+
+def _check_book(state: Advertised, book: KeyBook) -> None:
+    plan, directory = state.member.plan, state.member.directory
+    listed = [entry.client for entry in book.advertisements]
+    if len(set(listed)) < len(listed):
+        raise ProtocolError("a neighbour is listed twice in the key book")
+    if strangers := set(listed) - set(state.neighbours):
+        raise ProtocolError(f"{_few(strangers)} are no neighbours of this client in this round")
+    if len(listed) < plan.threshold:
+        raise ProtocolError(
+            f"the key book lists {len(listed)} neighbours of {plan.neighbours} planned; at "
+            f"least {plan.threshold} are needed to share among"
+        )
+    own = {state.channel_pair.public, state.mask_pair.public}
+    keys = [key for entry in book.advertisements for key in (entry.channel_key, entry.mask_key)]
+    if len(own | set(keys)) < len(own) + len(keys):
+        raise ProtocolError("a public key appears twice in the key book")
+    for entry in book.advertisements:
+        _check_round(entry.round_id, state.round_id, "a key advertisement")
+        if directory is not None:
+            directory.verify_advertisement(entry)
+
+
+def _check_lists(
+    state: Masked, survivors: frozenset[ClientId], dropped: frozenset[ClientId]
+) -> None:
+    plan, client = state.member.plan, state.member.client
+    if both := survivors & dropped:
+        raise ProtocolError(f"{_few(both)} are listed as survivors and as dropped")
+    if not 0 <= min(survivors | dropped, default=0) <= max(survivors, default=0) < plan.clients:
+        raise ProtocolError("the lists name clients that are not in the plan")
+    if client not in survivors:
+        raise ProtocolError("this client sent its vector and is not listed as a survivor")
+    if len(survivors) < plan.least_survivors:
+        raise ProtocolError(
+            f"{len(survivors)} vectors are in the sum; this client helps to unmask no sum of "
+            f"fewer than {plan.least_survivors}"
+        )
+    listed = state.neighbours & (survivors | dropped)
+    if missing := state.bundles.keys() - listed:
+        raise ProtocolError(f"{_few(missing)} shared their keys and are in neither list")
+    if silent := listed - state.bundles.keys():
+        raise ProtocolError(f"{_few(silent)} are listed and never shared with this client")
+    staying = len(state.neighbours & survivors)
+    if staying < plan.threshold:
+        raise ProtocolError(
+            f"{staying} neighbours are listed as survivors; the threshold is {plan.threshold}"
+        )
+
+
+def _check_agreements(state: Agreed, request: UnmaskRequest) -> None:
+    held = state.held
+    plan, directory = held.member.plan, held.member.directory
+    digest = lists_digest(held.round_id, request.survivors, request.dropped)
+    if digest != state.digest:
+        raise ProtocolError("these are not the lists this client signed")
+    if len(request.signatures) < plan.signers:
+        raise ProtocolError(
+            f"{len(request.signatures)} clients signed the lists; {plan.signers} are needed"
+        )
+    if others := request.signatures.keys() - request.survivors:
+        raise ProtocolError(f"{_few(others)} signed the lists and are not survivors")
+    if directory is None:
+        raise ProtocolError("agreements need a directory of identity keys")
+    for signer, signature in request.signatures.items():
+        directory.verify_lists(signer, signature, digest)
+
+
+def _check_round(found: bytes, held: bytes, what: str) -> None:
+    if found != held:
+        raise ProtocolError(f"{what} belongs to another round")
+
+
+def _at(bundle: bytes, place: int) -> bytes:
+    return bundle[SEED_BYTES * place : SEED_BYTES * (place + 1)]
+
+
+def _few(clients: set[ClientId] | frozenset[ClientId]) -> str:
+    """Name a few clients: an error message does not grow with a hostile list."""
+    named = ", ".join(str(client) for client in sorted(clients)[:5])
+    more = f" and {len(clients) - 5} more" if len(clients) > 5 else ""
+    return f"clients {named}{more}"

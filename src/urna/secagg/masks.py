@@ -1,0 +1,57 @@
+"""Masks over the whole ring, from full 32-byte seeds."""
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError
+from urna.noise import IntVector
+from urna.randomness import expand_words
+
+__all__ = ["Words", "add_mask", "centred", "residues", "subtract_mask", "wrapped", "zeros"]
+
+Words = npt.NDArray[np.unsignedinteger]
+
+
+def zeros(count: int, bits: int) -> Words:
+    """Return zeros of the ring modulo 2^bits."""
+    return np.zeros(count, dtype=f"u{bits // 8}")
+
+
+def add_mask(total: Words, seed: bytes) -> None:
+    """Add the mask of a seed to `total`, in place.
+
+    Guarantee:
+        Every residue of the ring is equally likely in every entry: a ring of 16, 32 or 64
+        bits is covered by whole words of the stream (AES-256 as a pseudo-random function).
+    """
+    np.add(total, expand_words(seed, total.size, 8 * total.itemsize), out=total)
+
+
+def subtract_mask(total: Words, seed: bytes) -> None:
+    """Subtract the mask of a seed from `total`, in place."""
+    np.subtract(total, expand_words(seed, total.size, 8 * total.itemsize), out=total)
+
+
+def residues(vector: IntVector, bits: int) -> Words:
+    """Return the residues of signed integers modulo 2^bits.
+
+    Raises:
+        ParameterError: An entry does not fit the ring: it would come back as another one.
+    """
+    largest = 1 << (bits - 1)
+    if vector.size and not -largest <= int(vector.min()) <= int(vector.max()) < largest:
+        raise ParameterError(
+            f"entries must lie in [-2^{bits - 1}, 2^{bits - 1}) to be summed modulo 2^{bits}; "
+            "use a larger ring"
+        )
+    return wrapped(vector, bits)
+
+
+def wrapped(vector: IntVector, bits: int) -> Words:
+    """Return integers modulo 2^bits, however large they are. Noise may wrap; votes may not."""
+    return vector.astype(np.int64).view(np.uint64).astype(f"u{bits // 8}")
+
+
+def centred(words: Words) -> IntVector:
+    """Return the representatives of residues in [−2^(bits−1), 2^(bits−1))."""
+    return words.view(f"i{words.itemsize}").astype(np.int64)

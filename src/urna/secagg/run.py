@@ -1,0 +1,296 @@
+"""A whole round: the server over a transport, and all parties in memory.
+
+`conduct` is the server's part of a round, stage by stage, over any `Transport`. `run` adds the
+clients. Together they are the executable specification: every message passes through `wire`.
+"""
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+
+from urna.errors import ParameterError, ProtocolError
+from urna.noise import IntVector
+from urna.randomness import SEED_BYTES, KeyStream, SecretSource
+from urna.secagg import server
+from urna.secagg.client import Member, check_vector
+from urna.secagg.graph import ServerModel
+from urna.secagg.keys import Directory, Identity
+from urna.secagg.messages import (
+    Advertisement,
+    Agreement,
+    ClientId,
+    MaskedVector,
+    Message,
+    Refusal,
+    SealedShares,
+    Stage,
+    UnmaskReply,
+)
+from urna.secagg.plan import Plan
+from urna.secagg.session import ClientSession
+from urna.secagg.transport import Faults, MemoryTransport, Party, Transport
+from urna.secagg.wire import decode, encode
+from urna.secagg.workers import WorkerTransport
+
+__all__ = ["Loss", "Outcome", "conduct", "run"]
+
+_LARGE = 100_000  # pairs of neighbours above which starting processes pays
+
+Reply = TypeVar("Reply", Advertisement, SealedShares, MaskedVector, Agreement, UnmaskReply)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """When a client was lost, and why."""
+
+    stage: Stage
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a round gave."""
+
+    total: IntVector = field(repr=False)
+    """Sum of the survivors' vectors and of what is left of their noise."""
+    survivors: frozenset[ClientId]
+    """Whose vectors are in the sum."""
+    lost: Mapping[ClientId, Loss]
+    """Who stopped answering. One lost in the last stages is still a survivor."""
+    noise_variance: Fraction
+    """Variance of the noise in every entry, if all survivors added theirs."""
+    traffic: Mapping[ClientId, int] = field(repr=False)
+    """Bytes each client received and sent."""
+    client_seconds: float
+    """CPU time of all clients together."""
+    server_seconds: float
+    """CPU time of the server."""
+
+    @property
+    def bytes_per_client(self) -> int:
+        """Most bytes any client received and sent."""
+        return max(self.traffic.values(), default=0)
+
+
+def run(
+    vectors: Mapping[ClientId, IntVector],
+    plan: Plan,
+    secrets: SecretSource,
+    *,
+    dropouts: Mapping[ClientId, Stage] | None = None,
+    faults: Faults | None = None,
+    signed: bool = False,
+    number: int = 1,
+    workers: int | None = None,
+) -> Outcome:
+    """Play a whole round in memory: every client, the server, and what goes wrong between.
+
+    Args:
+        vectors: Each client's vector of integers, by its number below `plan.clients`. Clients
+            that are left out never answer.
+        plan: The plan of the round.
+        secrets: Where all parties' randomness comes from.
+        dropouts: Clients that are silent from a stage on.
+        faults: More that goes wrong on the way; `dropouts` is a short form.
+        signed: Whether clients hold a directory and sign their keys. Always so where the plan
+            expects a dishonest server.
+        number: The number of the round.
+        workers: Processes for the clients; by default all cores for a large electorate and
+            this process for a small one.
+
+    Raises:
+        ParameterError: A vector does not fit the plan, or a client is not in it.
+        RoundAborted: More clients were lost than planned. Nothing was revealed.
+
+    Example:
+        >>> from urna.randomness import ScriptedSecrets
+        >>> from urna.secagg.plan import plan
+        >>> small = plan(clients=5, dimension=2, dropout=Fraction(1, 5))
+        >>> votes = {client: np.array([1, client]) for client in range(5)}
+        >>> outcome = run(votes, small, ScriptedSecrets(b"a"), dropouts={3: Stage.MASK})
+        >>> outcome.total.tolist(), sorted(outcome.survivors)
+        ([4, 7], [0, 1, 2, 4])
+    """
+    for client, vector in vectors.items():
+        if not 0 <= client < plan.clients:
+            raise ParameterError(f"clients are numbered below {plan.clients}, got {client}")
+        check_vector(vector, plan)
+    if faults is not None and dropouts is not None:
+        raise ParameterError("give `dropouts` or `faults.vanish`, not both")
+    faults = faults or Faults(vanish=dropouts or {})
+    coin = secrets.take(SEED_BYTES)
+    seeds = {client: secrets.take(SEED_BYTES) for client in range(plan.clients)}
+    signed = signed or plan.server is ServerModel.DISHONEST
+    signing_keys = {client: secrets.take(SEED_BYTES) for client in seeds} if signed else None
+    electorate = _Electorate(plan, vectors, seeds, signing_keys, number - 1, secrets.private)
+    if workers is None:
+        large = plan.clients * plan.neighbours >= _LARGE
+        workers = len(os.sched_getaffinity(0)) if large else 1
+    if workers == 1:
+        transport = MemoryTransport(electorate.parties(), faults)
+        return conduct(plan, transport, number=number, coin=coin)
+    groups = [electorate.part(place, workers) for place in range(workers)]
+    with WorkerTransport(groups, faults) as spread:
+        return conduct(plan, spread, number=number, coin=coin)
+
+
+def conduct(plan: Plan, transport: Transport, *, number: int, coin: bytes) -> Outcome:
+    """Be the server of one round.
+
+    Args:
+        plan: The plan of the round; clients must hold the same.
+        transport: Reaches the clients.
+        number: The number of the round; clients refuse one they have seen.
+        coin: 32 public bytes that decide the graph.
+
+    Raises:
+        RoundAborted: More clients were lost than planned. Nothing was revealed.
+    """
+    desk = _Desk(plan, transport)
+    invited, invitation = server.invite(plan, number, coin)
+    everyone = dict.fromkeys(range(plan.clients), invitation)
+    keys = desk.ask(Stage.ADVERTISE, everyone, invited.round_id, Advertisement)
+    keyed, books = server.pass_on_keys(invited, keys)
+    check_shares = functools.partial(server.check_shares, keyed)
+    shares = desk.ask(Stage.SHARE, books, keyed.round_id, SealedShares, check_shares)
+    routed, boxes = server.pass_on_shares(keyed, shares)
+    vectors = desk.ask(Stage.MASK, boxes, routed.round_id, MaskedVector)
+    summed = server.add_vectors(routed, vectors)
+    last: server.Summed | server.Certified = summed
+    if plan.server is ServerModel.DISHONEST:
+        lists = dict.fromkeys(summed.survivors, server.ask_to_agree(summed))
+        agreements = desk.ask(Stage.AGREE, lists, routed.round_id, Agreement)
+        last = server.certify(summed, agreements)
+    asked = sorted(summed.survivors - desk.lost.keys())
+    request = dict.fromkeys(asked, server.ask_to_unmask(last))
+    check_reply = functools.partial(server.check_reply, summed)
+    replies = desk.ask(Stage.UNMASK, request, routed.round_id, UnmaskReply, check_reply)
+    unmasked = server.unmask(last, replies)
+    return Outcome(
+        unmasked.total,
+        unmasked.survivors,
+        desk.lost,
+        unmasked.noise_variance,
+        desk.traffic,
+        transport.client_seconds,
+        desk.seconds(),
+    )
+
+
+class _Desk:
+    """Where the server's letters leave and arrive: encodes, decodes, counts, notes losses."""
+
+    def __init__(self, plan: Plan, transport: Transport) -> None:
+        self._plan, self._transport = plan, transport
+        self._start = time.process_time()
+        self.lost: dict[ClientId, Loss] = {}
+        self.traffic: dict[ClientId, int] = {}
+
+    def ask(
+        self,
+        stage: Stage,
+        messages: Mapping[ClientId, Message],
+        round_id: bytes,
+        kind: type[Reply],
+        check: Callable[[Reply], None] | None = None,
+    ) -> dict[ClientId, Reply]:
+        """Send one stage's messages; return the first right reply of each client."""
+        replies: dict[ClientId, Reply] = {}
+        reasons: dict[ClientId, str] = {}
+        letters = self._letters(messages)
+        for sender, data in self._transport.exchange(stage, letters):
+            self._count(sender, len(data))
+            if sender not in messages or sender in replies:
+                continue
+            try:
+                reply = decode(data, self._plan)
+                if isinstance(reply, Refusal):
+                    reasons[sender] = f"refused: {reply.reason}"
+                elif not isinstance(reply, kind):
+                    reasons[sender] = f"sent {type(reply).__name__} instead of {kind.__name__}"
+                elif reply.client != sender or reply.round_id != round_id:
+                    reasons[sender] = "sent a message of another client or another round"
+                else:
+                    if check is not None:
+                        check(reply)
+                    replies[sender] = reply
+            except ProtocolError as error:
+                reasons[sender] = f"sent a wrong message: {error}"
+        for client in messages.keys() - replies.keys():
+            self.lost[client] = Loss(stage, reasons.get(client, "did not answer in time"))
+        return dict(sorted(replies.items()))
+
+    def seconds(self) -> float:
+        """Return the server's CPU time: this process without the clients it runs itself."""
+        spent = time.process_time() - self._start
+        inside = isinstance(self._transport, MemoryTransport)
+        return spent - (self._transport.client_seconds if inside else 0.0)
+
+    def _letters(self, messages: Mapping[ClientId, Message]) -> Iterator[tuple[ClientId, bytes]]:
+        previous: tuple[Message, bytes] | None = None
+        for client, message in messages.items():
+            if previous is None or message is not previous[0]:
+                previous = message, encode(message, self._plan)
+            self._count(client, len(previous[1]))
+            yield client, previous[1]
+
+    def _count(self, client: ClientId, size: int) -> None:
+        self.traffic[client] = self.traffic.get(client, 0) + size
+
+
+class _PartySecrets:
+    """One party's share of the round's randomness: the key stream of its own secret seed."""
+
+    def __init__(self, seed: bytes, private: bool) -> None:
+        self.private = private
+        self._stream = KeyStream(seed)
+
+    def take(self, count: int) -> bytes:
+        """Return the next `count` bytes."""
+        room = np.empty(count, dtype=np.uint8)
+        self._stream.fill(room)
+        return room.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Electorate:
+    """Some of the clients of a round, before they exist: what a worker needs to build them."""
+
+    plan: Plan
+    vectors: Mapping[ClientId, IntVector] = field(repr=False)
+    seeds: Mapping[ClientId, bytes] = field(repr=False)
+    signing_keys: Mapping[ClientId, bytes] | None = field(repr=False)
+    latest_round: int
+    private: bool
+
+    @property
+    def clients(self) -> frozenset[ClientId]:
+        """The clients of this part."""
+        return frozenset(self.vectors)
+
+    def part(self, place: int, parts: int) -> "_Electorate":
+        """Return every `parts`-th client from `place` on."""
+        chosen = sorted(self.vectors)[place::parts]
+        return replace(self, vectors={client: self.vectors[client] for client in chosen})
+
+    def parties(self) -> dict[ClientId, Party]:
+        """Build the clients."""
+        identities: dict[ClientId, Identity] = {}
+        directory = None
+        if self.signing_keys is not None:
+            identities = {c: Identity.of(c, key) for c, key in self.signing_keys.items()}
+            directory = Directory({c: identity.public for c, identity in identities.items()})
+        return {
+            client: ClientSession(
+                Member(client, self.plan, self.latest_round, identities.get(client), directory),
+                vector,
+                _PartySecrets(self.seeds[client], self.private),
+            )
+            for client, vector in self.vectors.items()
+        }

@@ -1,0 +1,111 @@
+"""A client that speaks bytes: the stages of `client` behind one method.
+
+Whatever carries the bytes (memory, a Flower grid) hands each message to `ClientSession.handle`
+and sends back what it returns.
+"""
+
+from urna.errors import ProtocolError, UrnaError
+from urna.noise import IntVector
+from urna.randomness import SecretSource
+from urna.secagg.client import (
+    Advertised,
+    Agreed,
+    Finished,
+    Masked,
+    Member,
+    Shared,
+    advertise,
+    agree,
+    check_vector,
+    mask_vector,
+    reveal_shares,
+    share_keys,
+)
+from urna.secagg.messages import (
+    AgreeRequest,
+    Invitation,
+    KeyBook,
+    Message,
+    Refusal,
+    ShareBox,
+    UnmaskRequest,
+)
+from urna.secagg.wire import decode, encode
+
+__all__ = ["ClientSession"]
+
+
+class ClientSession:
+    """One client in one round.
+
+    A message that breaks the protocol is answered with a refusal, and the client takes no
+    further part in the round. A message that is not the one it waits for is refused and
+    changes nothing. A message that comes twice in a row is answered with the same bytes
+    again: a network that repeats itself does no harm, and a second, different request gets
+    nothing.
+
+    Args:
+        member: What the client knows before the round.
+        vector: What it puts in.
+        source: Where its keys, seeds and polynomials come from.
+
+    Raises:
+        ParameterError: The vector does not have the planned length or does not fit the ring.
+    """
+
+    def __init__(self, member: Member, vector: IntVector, source: SecretSource) -> None:
+        check_vector(vector, member.plan)
+        self._member, self._vector, self._source = member, vector, source
+        self._state: Member | Advertised | Shared | Masked | Agreed | Finished = member
+        self._last: tuple[bytes, bytes] | None = None
+        self._latest_round = member.latest_round
+
+    @property
+    def latest_round(self) -> int:
+        """The number to keep across restarts: no round up to it is answered again."""
+        return self._latest_round
+
+    def handle(self, data: bytes) -> bytes:
+        """Answer one message of the server."""
+        if self._last is not None and data == self._last[0]:
+            return self._last[1]
+        plan = self._member.plan
+        try:
+            message = decode(data, plan)
+        except ProtocolError as error:
+            return self._refusal(str(error))
+        try:
+            reply = self._step(message)
+        except UrnaError as error:
+            self._state = Finished(b"")  # forgets every secret of the round
+            return self._refusal(str(error))
+        if reply is None:
+            return self._refusal(
+                f"a client in state {type(self._state).__name__} does not wait for "
+                f"{type(message).__name__}"
+            )
+        answer = encode(reply, plan)
+        self._last = data, answer
+        return answer
+
+    def _step(self, message: Message) -> Message | None:
+        """Take the step the state and the message call for, or none."""
+        reply: Message
+        match self._state, message:
+            case Member() as member, Invitation() as invitation:
+                self._state, reply = advertise(member, invitation, self._source)
+                self._latest_round = invitation.number
+            case Advertised() as state, KeyBook() as book:
+                self._state, reply = share_keys(state, book, self._source)
+            case Shared() as state, ShareBox() as box:
+                self._state, reply = mask_vector(state, box, self._vector)
+            case Masked() as state, AgreeRequest() as request:
+                self._state, reply = agree(state, request)
+            case (Masked() | Agreed()) as state, UnmaskRequest() as request:
+                self._state, reply = reveal_shares(state, request)
+            case _:
+                return None
+        return reply
+
+    def _refusal(self, reason: str) -> bytes:
+        return encode(Refusal(self._member.client, reason), self._member.plan)

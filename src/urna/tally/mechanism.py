@@ -1,0 +1,58 @@
+"""One client's part of a sum, and how the sum is read."""
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError
+from urna.noise import IntVector
+from urna.randomness import SEED_BYTES, SecretSource
+from urna.tally.plan import TallyPlan
+
+__all__ = ["add_noise", "decode", "encode", "from_ring", "to_ring"]
+
+
+def encode(ballot: IntVector, plan: TallyPlan) -> IntVector:
+    """Check a ballot against the plan and scale it to grid steps.
+
+    Guarantee:
+        What leaves this function moves the sum by no more than the plan's accounting
+        assumes: the plan's weights on different candidates, some of them, or nothing.
+    """
+    if ballot.shape != (plan.dimension,) or not np.issubdtype(ballot.dtype, np.integer):
+        raise ParameterError(
+            f"a ballot holds {plan.dimension} integers, got shape {ballot.shape} of {ballot.dtype}"
+        )
+    given = sorted(ballot[ballot != 0].tolist(), reverse=True)
+    allowed = plan.shape.weights
+    if len(given) > len(allowed) or any(
+        not 0 < weight <= limit for weight, limit in zip(given, allowed, strict=False)
+    ):
+        raise ParameterError(
+            f"a ballot holds at most the weights {allowed[0]} … {allowed[-1]} on {len(allowed)} "
+            f"candidates, got {len(given)} marks up to {max(given)}"
+        )
+    return np.asarray(ballot.astype(np.int64) * plan.scale)
+
+
+def add_noise(encoded: IntVector, plan: TallyPlan, secrets: SecretSource) -> IntVector:
+    """Add one client's share of the noise, from a fresh secret seed."""
+    table = plan.noise.table(plan.share)
+    return np.asarray(encoded + table.draw(secrets.take(SEED_BYTES), plan.dimension))
+
+
+def to_ring(vector: IntVector, ring_bits: int) -> npt.NDArray[np.uint64]:
+    """Return residues modulo 2^ring_bits."""
+    return np.asarray(vector).astype(np.uint64) & np.uint64((1 << ring_bits) - 1)
+
+
+def from_ring(residues: npt.NDArray[np.uint64], ring_bits: int) -> IntVector:
+    """Return the representatives nearest to zero, the inverse of `to_ring` where it fits."""
+    shift = np.int64(64 - ring_bits)
+    return np.asarray(
+        (residues.astype(np.uint64) << shift.astype(np.uint64)).view(np.int64) >> shift
+    )
+
+
+def decode(total: IntVector, plan: TallyPlan) -> npt.NDArray[np.float64]:
+    """Return a sum in votes. The scale is a power of two, so nothing is rounded."""
+    return np.asarray(total / plan.scale)

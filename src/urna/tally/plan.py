@@ -1,0 +1,158 @@
+"""What one private sum will do, decided before anybody contributes."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from urna.errors import ParameterError, UnknownName
+from urna.noise import FAMILIES, Noise
+from urna.privacy import (
+    Adjacency,
+    BallotShape,
+    Budget,
+    Calibration,
+    calibrate_ballots,
+    honest_survivors,
+)
+from urna.privacy.distributions import SKELLAM
+
+__all__ = ["RING_BITS", "TallyPlan", "plan_tally"]
+
+RING_BITS = (16, 32, 64)
+"""Sums run modulo 2^16, 2^32 or 2^64."""
+
+_HEADROOM = 12  # standard deviations of noise that must fit beside the true sum
+
+
+@dataclass(frozen=True, slots=True)
+class TallyPlan:
+    """Everything public about one sum: what is valid, how much noise, which ring.
+
+    Raises:
+        ParameterError: A true sum and 12 standard deviations of noise could wrap around.
+    """
+
+    clients: int
+    shape: BallotShape
+    calibration: Calibration
+    adjacency: Adjacency
+    budget: Budget
+    dropout: Fraction
+    colluding: Fraction
+    ring_bits: int
+    removes_excess: bool = True
+    """Whether noise for dropouts that did not happen will be removed from the sum."""
+
+    def __post_init__(self) -> None:
+        if self.ring_bits not in RING_BITS:
+            raise ParameterError(f"a ring has 16, 32 or 64 bits, got {self.ring_bits}")
+        if self.needed > 1 << (self.ring_bits - 1):
+            raise ParameterError(
+                f"the sum and 12 standard deviations of its noise reach {self.needed:,} grid "
+                f"steps; a ring of {self.ring_bits} bits holds {1 << (self.ring_bits - 1):,}. "
+                "Use a wider ring."
+            )
+
+    @property
+    def scale(self) -> int:
+        """Grid steps per vote."""
+        return self.calibration.scale
+
+    @property
+    def share(self) -> Fraction:
+        """Variance of the noise one client adds, in grid steps squared."""
+        return self.calibration.release.share
+
+    @property
+    def noise(self) -> Noise:
+        """The family the noise comes from."""
+        return FAMILIES[self.calibration.release.family]
+
+    @property
+    def dimension(self) -> int:
+        """Entries of the summed vector: one for each candidate."""
+        return self.shape.candidates
+
+    @property
+    def fewest(self) -> int:
+        """Fewest clients with which a sum may be opened; with fewer the round aborts."""
+        return self.clients - math.floor(self.clients * self.dropout)
+
+    @property
+    def most_noise(self) -> Fraction:
+        """Largest variance the opened sum can have, in grid steps squared.
+
+        Where excess is removed, survivors leave the target and what colluders, counted out,
+        add to it; the most when all tolerated dropouts happen. Else everybody's whole share.
+        """
+        release = self.calibration.release
+        if self.removes_excess and self.noise.distribution.closed_under_addition:
+            return release.variance * Fraction(self.fewest, release.shares)
+        return self.share * self.clients
+
+    @property
+    def most_noise_std(self) -> float:
+        """Largest standard deviation the opened sum can have, in votes."""
+        return math.sqrt(self.most_noise) / self.scale
+
+    @property
+    def needed(self) -> int:
+        """Largest magnitude, in grid steps, that the ring must hold."""
+        # Before any removal, every client's whole share is in the ring.
+        votes = self.clients * self.shape.weights[0] * self.scale
+        return votes + math.ceil(_HEADROOM * math.sqrt(self.share * self.clients))
+
+
+def plan_tally(
+    *,
+    clients: int,
+    shape: BallotShape,
+    budget: Budget,
+    dropout: Fraction = Fraction(0),
+    colluding: Fraction = Fraction(0),
+    adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
+    family: str = SKELLAM.name,
+    ring_bits: int | None = None,
+    removes_excess: bool = True,
+) -> TallyPlan:
+    """Size the noise and the ring of one sum of ballots.
+
+    Args:
+        clients: How many clients are invited.
+        shape: What a valid ballot is.
+        budget: What the sum may cost.
+        dropout: Largest fraction of clients that may drop out.
+        colluding: Largest fraction of clients that may tell the server their noise.
+        adjacency: Between which electorates the guarantee holds.
+        family: Name of the noise's family.
+        ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
+        removes_excess: Whether the summation removes noise that turns out not to be needed.
+    """
+    if clients < 2:
+        raise ParameterError(f"a sum hides its parts among at least two clients, got {clients}")
+    if family not in FAMILIES:
+        raise UnknownName("noise family", family, FAMILIES)
+    calibration = calibrate_ballots(
+        budget,
+        shape,
+        shares=honest_survivors(clients, dropout=dropout, colluding=colluding),
+        adjacency=adjacency,
+        family=FAMILIES[family].distribution,
+    )
+    for bits in RING_BITS if ring_bits is None else (ring_bits,):
+        try:
+            return TallyPlan(
+                clients,
+                shape,
+                calibration,
+                adjacency,
+                budget,
+                dropout,
+                colluding,
+                bits,
+                removes_excess,
+            )
+        except ParameterError:
+            if bits in (ring_bits, RING_BITS[-1]):
+                raise
+    raise ParameterError(f"a ring has 16, 32 or 64 bits, got {ring_bits}")

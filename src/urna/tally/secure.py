@@ -1,0 +1,101 @@
+"""Add ballots up by secure summation: nobody sees more than the noisy sum."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from urna import secagg
+from urna.noise import IntVector
+from urna.privacy import TallyRelease
+from urna.randomness import SecretSource
+from urna.secagg import Removal, ServerModel, Stage
+from urna.tally.plan import TallyPlan
+from urna.tally.summation import ClientId, Tallied, check_contributions
+
+__all__ = ["SecureSummation"]
+
+_MOST_PRECISE = 64  # tolerated dropouts up to which one noise component each is cheap
+
+
+@dataclass(frozen=True, slots=True)
+class SecureSummation:
+    """SecAgg+ with removable noise, all parties played in this process.
+
+    Guarantee:
+        The server's part computes from what a server would see: masked vectors, shares, the
+        noisy sum and who took part. See `urna.secagg` for what is proven against which server.
+
+    Args:
+        server: Which server the round protects against.
+        dropouts: Clients that vanish, and the stage from which on they are silent; for trying
+            out what happens.
+        workers: Processes for the clients; by default all cores for a large electorate.
+    """
+
+    server: ServerModel = ServerModel.HONEST_BUT_CURIOUS
+    dropouts: Mapping[ClientId, Stage] = field(default_factory=dict)
+    workers: int | None = None
+
+    @property
+    def secure(self) -> bool:
+        """True: single contributions stay hidden from the server."""
+        return True
+
+    @property
+    def removes_excess(self) -> bool:
+        """True: noise for dropouts that did not happen is removed."""
+        return True
+
+    @property
+    def described(self) -> str:
+        """One sentence about who saw what."""
+        return (
+            "Ballots were added up by secure summation (SecAgg+, all parties in one process): the "
+            f"server's part, taken to be {self.server}, saw masked vectors, the noisy sum and who "
+            "took part"
+        )
+
+    def tally(
+        self, contributions: Mapping[ClientId, IntVector], plan: TallyPlan, secrets: SecretSource
+    ) -> Tallied:
+        """Return the sum of the contributions plus the planned noise."""
+        check_contributions(contributions, plan)
+        round_plan = self.round_plan(plan)
+        outcome = secagg.run(
+            contributions, round_plan, secrets, dropouts=self.dropouts, workers=self.workers
+        )
+        planned, survivors = plan.calibration.release, len(outcome.survivors)
+        return Tallied(
+            total=outcome.total,
+            accepted=outcome.survivors,
+            lost={
+                client: f"{loss.reason} ({loss.stage.name.lower()})"
+                for client, loss in sorted(outcome.lost.items())
+                if client not in outcome.survivors
+            },
+            noise_variance=outcome.noise_variance,
+            release=TallyRelease(
+                planned.shifts,
+                outcome.noise_variance / survivors,
+                survivors - round_plan.colluders,
+                planned.family,
+            ),
+        )
+
+    def round_plan(self, plan: TallyPlan) -> secagg.Plan:
+        """Return the protocol's plan for this tally: graph, threshold, noise components."""
+        removal = Removal.PRECISE
+        if not plan.noise.distribution.closed_under_addition:
+            removal = Removal.NONE
+        elif plan.clients - plan.fewest > _MOST_PRECISE:
+            removal = Removal.APPROXIMATE
+        return secagg.plan(
+            clients=plan.clients,
+            dimension=plan.dimension,
+            ring_bits=plan.ring_bits,
+            colluding=plan.colluding,
+            dropout=plan.dropout,
+            noise_variance=plan.calibration.release.variance,
+            xnoise=removal,
+            server=self.server,
+            family=plan.noise,
+        )

@@ -1,0 +1,24 @@
+"""Voting on hyperparameters (DP-Hype): plan, ballots, tally, winner."""
+
+from urna.vote.ballot import fill_ballot
+from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
+from urna.vote.plan import VotePlan, plan
+from urna.vote.result import Result
+from urna.vote.search import SearchProgress, search
+from urna.vote.simulate import SimulatedVote, simulate
+
+__all__ = [
+    "ArgmaxDecoder",
+    "Decoded",
+    "Decoder",
+    "NoisyVotes",
+    "Result",
+    "SearchProgress",
+    "SimulatedVote",
+    "VotePlan",
+    "fill_ballot",
+    "leading_probability",
+    "plan",
+    "search",
+    "simulate",
+]

@@ -1,0 +1,182 @@
+"""A private search, end to end: losses, ballots, noise, sum, winner, account."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from urna.errors import ParameterError, RoundAborted
+from urna.local import Objective
+from urna.noise import IntVector
+from urna.privacy import (
+    Adjacency,
+    Budget,
+    Ledger,
+    NonPrivateRelease,
+    PrivacyStatement,
+    Release,
+)
+from urna.privacy.distributions import SKELLAM
+from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
+from urna.space import Space
+from urna.tally import SecureSummation, Summation, Tallied, decode, encode
+from urna.vote.ballot import fill_ballot
+from urna.vote.decode import ArgmaxDecoder, Decoder, NoisyVotes
+from urna.vote.plan import VotePlan, plan
+from urna.vote.result import Result
+
+__all__ = ["SearchProgress", "search"]
+
+SearchProgress = Callable[[str, int, int], None]
+"""Called with (what is being done, steps finished, steps in all)."""
+
+DataT = TypeVar("DataT")
+
+
+def search(
+    space: Space,
+    objective: Objective[DataT],
+    clients: Sequence[DataT],
+    *,
+    budget: Budget,
+    votes: int = 5,
+    dropout: float = 0.0,
+    colluding: float = 0.0,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
+    family: str = SKELLAM.name,
+    summation: Summation | None = None,
+    decoder: Decoder | None = None,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    seed: int = 0,
+    progress: SearchProgress | None = None,
+) -> Result:
+    """Let clients agree on hyperparameters by secret ballot.
+
+    All clients are simulated in this process: each evaluates the candidates on its own data,
+    votes for its best, adds its share of integer noise, and the sum of all ballots names the
+    winner.
+
+    Guarantee:
+        The tally, and so the result, is (epsilon, delta)-DP under `adjacency` towards
+        everybody who learns no more than the summation reveals; `result.privacy` says so in
+        words. With scripted secrets nothing is guaranteed and epsilon is infinite.
+
+    Args:
+        space: The candidates, in order.
+        objective: How a client evaluates them on its data.
+        clients: Each client's data.
+        budget: What the search may cost.
+        votes: How many candidates each client names.
+        dropout: Largest fraction of clients that may drop out.
+        colluding: Largest fraction of clients that may tell the server their noise.
+        adjacency: Between which electorates the guarantee holds.
+        family: Name of the noise's family.
+        summation: How ballots are added up; securely by default.
+        decoder: How the winner is read from the tally; the most votes by default.
+        ledger: Where the release is counted before it happens.
+        secrets: Where keys and noise come from; the operating system by default.
+        seed: Public seed of the clients' local training.
+        progress: Called while the search runs.
+
+    Raises:
+        ParameterError: The parameters cannot be.
+        BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+        RoundAborted: Too many clients dropped out. Nothing was released.
+    """
+    secrets = secrets or OsSecrets()
+    summation = summation or SecureSummation()
+    decoder = decoder or ArgmaxDecoder()
+    report = progress or (lambda what, done, total: None)
+    vote = plan(
+        clients=len(clients),
+        candidates=len(space),
+        budget=budget,
+        votes=votes,
+        dropout=dropout,
+        colluding=colluding,
+        adjacency=adjacency,
+        family=family,
+        removes_excess=summation.removes_excess,
+    )
+    release: Release = vote.tally.calibration.release
+    if not secrets.private:
+        release = NonPrivateRelease("scripted secrets")
+    if ledger is not None:
+        if ledger.adjacency is not adjacency:
+            raise ParameterError(
+                f"the ledger counts under {ledger.adjacency}, the search asks for {adjacency}"
+            )
+        ledger.check(release)
+    ballots = _ballots(space, objective, clients, vote, secrets, seed, report)
+    report("summing ballots", 0, 1)
+    entered = ledger and ledger.enter(release, label=f"vote on {len(space)} candidates")
+    try:
+        tallied = summation.tally(ballots, vote.tally, secrets)
+    except RoundAborted as aborted:
+        if ledger is not None and entered:
+            ledger.withdraw(entered, reason=str(aborted))
+        raise
+    report("summing ballots", 1, 1)
+    statement = _statement(vote, summation, secrets)
+    return _read(space, vote, tallied, decoder, statement)
+
+
+def _ballots(
+    space: Space,
+    objective: Objective[DataT],
+    clients: Sequence[DataT],
+    vote: VotePlan,
+    secrets: SecretSource,
+    seed: int,
+    report: SearchProgress,
+) -> dict[int, IntVector]:
+    """Let every client evaluate the candidates and fill its ballot."""
+    shape, ballots = vote.tally.shape, {}
+    steps = len(clients) * len(space)
+    for client, data in enumerate(clients):
+
+        def advance(done: int, _: int, before: int = client * len(space)) -> None:
+            report("evaluating candidates", before + done, steps)
+
+        losses = np.asarray(objective.losses(data, space, seed=seed, progress=advance))
+        ballot = fill_ballot(losses, shape, secrets.take(SEED_BYTES))
+        ballots[client] = encode(ballot, vote.tally)
+        report("evaluating candidates", (client + 1) * len(space), steps)
+    return ballots
+
+
+def _statement(vote: VotePlan, summation: Summation, secrets: SecretSource) -> PrivacyStatement:
+    scripted = () if secrets.private else ("The randomness was scripted, so nothing is private",)
+    return PrivacyStatement(
+        epsilon=vote.tally.calibration.epsilon if secrets.private else math.inf,
+        delta=vote.tally.budget.delta,
+        adjacency=vote.tally.adjacency,
+        accountant=vote.tally.calibration.accountant,
+        caveats=(*scripted, summation.described),
+    )
+
+
+def _read(
+    space: Space,
+    vote: VotePlan,
+    tallied: Tallied,
+    decoder: Decoder,
+    statement: PrivacyStatement,
+) -> Result:
+    votes = decode(tallied.total, vote.tally)
+    std = math.sqrt(tallied.noise_variance) / vote.tally.scale
+    decoded = decoder.decode(NoisyVotes(space, votes, std, len(tallied.accepted)))
+    return Result(
+        space=space,
+        winner=decoded.winner,
+        votes=votes,
+        standard_error=std,
+        confidence=decoded.confidence,
+        privacy=statement,
+        plan=vote,
+        decoder=decoder.name,
+        took_part=len(tallied.accepted),
+        lost=tallied.lost,
+    )
