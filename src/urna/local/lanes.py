@@ -88,9 +88,19 @@ def share_lanes(recipes: Sequence[Recipe], alive: Sequence[int], epoch: int) -> 
     for member in alive:
         recipe = recipes[member]
         rates = recipe.learning_rates()[: epoch + 1]
-        key = (rates, replace(recipe, lr=0.0, decay=0.0))
+        key = (rates, _effective(recipe))
         if key not in lanes:
             lanes[key] = len(leaders)
             leaders.append(member)
         lane_of[member] = lanes[key]
     return Sharing(tuple(leaders), lane_of)
+
+
+def _effective(recipe: Recipe) -> Recipe:
+    """Return the recipe without learning rates and without what its optimiser ignores."""
+    still = replace(recipe, lr=0.0, decay=0.0)
+    if recipe.optimiser is Optimiser.ADAMW:
+        return replace(still, momentum=0.0, nesterov=False)
+    return replace(
+        still, beta1=0.0, beta2=0.0, nesterov=recipe.nesterov and recipe.momentum > 0
+    )

@@ -1,0 +1,254 @@
+"""Claim: training all candidates of a client together beats a plain PyTorch loop over them.
+
+Every ratio is the time of a plain sequential loop (one candidate after the other, PyTorch's
+own layers, optimiser and dropout) over the time of `BatchedObjective` on the same client, in
+the same run and on the same device. The loop is timed on some of the candidates, spread over
+the space, and scaled to all of them: each candidate costs the loop the same.
+
+    python benchmarks/local_search.py                     CPU, data that packages carry
+    python benchmarks/local_search.py --suite h200 --data FOLDER    everything, on a GPU
+"""
+
+import argparse
+import datetime
+import functools
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from urna.data import Dataset, Samples, load, split
+from urna.local.batched import BatchedObjective
+from urna.local.batches import epoch_batches, seeded_module
+from urna.local.holdout import hold_out
+from urna.local.models import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
+from urna.local.racing import OptimisticStop, SuccessiveHalving, ballot_agreement
+from urna.local.torch_sgd import as_tensors
+
+SPACE = authors_space()
+SMALL_CNN = functools.partial(mnist_cnn, first=8, second=16, hidden=64)
+TARGETS = {"cpu": {"adult": 6, "small-cnn": 10}, "cuda": {"adult": 500, "small-cnn": 60, "mnist-cnn": 20}}
+
+
+def digits_cnn(first: int = 8, second: int = 16) -> nn.Module:
+    """Build a CNN of 8 and 16 channels for the 8×8 digits that scikit-learn carries."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)),
+        nn.Conv2d(1, first, 3),
+        nn.ReLU(),
+        nn.Conv2d(first, second, 3),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(second * 4, 10),
+    )
+
+
+def synchronise(device: str) -> None:
+    """Wait until the device has done all it was told."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds(work: Callable[[], Any], device: str, repeats: int = 1) -> tuple[float, Any]:
+    """Return the least wall time of some repetitions, and the last result."""
+    best, result = float("inf"), None
+    for _ in range(repeats):
+        synchronise(device)
+        start = time.perf_counter()
+        result = work()
+        synchronise(device)
+        best = min(best, time.perf_counter() - start)
+    return best, result
+
+
+def plain_loop(
+    factory: Callable[[], nn.Module], data: Samples, places: Sequence[int], epochs: int, device: str
+) -> list[float]:
+    """Train candidates one after the other, as one would write it, and return their losses."""
+    parts = hold_out(data, seed=0)
+    inputs, targets = as_tensors(parts.train, device)
+    held_inputs, held_targets = as_tensors(parts.validation, device)
+    losses = []
+    for place in places:
+        candidate = SPACE[place]
+        with seeded_module(0):
+            module = factory()
+        module.to(device).train()
+        optimiser = torch.optim.SGD(
+            module.parameters(), lr=candidate["lr"], momentum=candidate["momentum"]
+        )
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimiser, gamma=candidate["decay"])
+        for epoch in range(epochs):
+            for rows in epoch_batches(len(targets), 64, seed=0, epoch=epoch):
+                chosen = torch.from_numpy(rows).to(device)
+                loss = F.cross_entropy(module(inputs[chosen]), targets[chosen])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+            schedule.step()
+        module.eval()
+        with torch.no_grad():
+            losses.append(F.cross_entropy(module(held_inputs), held_targets).item())
+    return losses
+
+
+def compare(
+    name: str,
+    factory: Callable[[], nn.Module],
+    data: Samples,
+    device: str,
+    *,
+    epochs: int = 5,
+    loop_candidates: int = 10,
+    repeats: int = 3,
+    **options: Any,
+) -> dict[str, Any]:
+    """Measure one client's search against the plain loop."""
+    step = len(SPACE) // loop_candidates
+    places = list(range(step // 2, len(SPACE), step))
+    objective = BatchedObjective(factory, epochs=epochs, device=device, **options)
+    plain_loop(factory, data, places[:1], 1, device)
+    first, losses = seconds(lambda: objective.losses(data, SPACE, seed=0), device)
+    ours, _ = seconds(lambda: objective.losses(data, SPACE, seed=0), device, repeats)
+    loop, expected = seconds(lambda: plain_loop(factory, data, places, epochs, device), device, repeats)
+    loop *= len(SPACE) / len(places)
+    return {
+        "name": name,
+        "ratio": loop / ours,
+        "loop_seconds": loop,
+        "batched_seconds": ours,
+        "batched_first_seconds": first,
+        "loop_candidates_timed": len(places),
+        "example_losses": [float(losses[places[0]]), expected[0]],
+    }
+
+
+def whole_search(
+    name: str,
+    factory: Callable[[], nn.Module],
+    clients: Sequence[Samples],
+    device: str,
+    *,
+    epochs: int = 5,
+    **options: Any,
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Time the search of all clients, recordings and transfers included."""
+    objective = BatchedObjective(factory, epochs=epochs, device=device, **options)
+    took, losses = seconds(
+        lambda: objective.losses_of_clients(clients, SPACE, seeds=range(len(clients))), device
+    )
+    entry = {"name": name, "clients": len(clients), "candidates": len(SPACE), "seconds": took}
+    return entry, losses
+
+
+def races(
+    name: str,
+    factory: Callable[[], nn.Module],
+    clients: Sequence[Samples],
+    device: str,
+    full: tuple[dict[str, Any], np.ndarray],
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Time races against the full search just measured, and compare their ballots."""
+    rows = []
+    for label, race in (
+        ("halving", SuccessiveHalving(factor=3.0, finalists=10)),
+        ("optimistic", OptimisticStop(optimism=1.0, finalists=10)),
+    ):
+        entry, losses = whole_search(f"{name} {label}", factory, clients, device, race=race, **options)
+        agreement = ballot_agreement(full[1], losses, votes=5)
+        entry["speedup"] = full[0]["seconds"] / entry["seconds"]
+        entry["top1_unchanged"] = agreement.same_first
+        entry["ballot_unchanged"] = agreement.same_ballot
+        entry["ballot_overlap"] = agreement.overlap
+        rows.append(entry)
+    return rows
+
+
+def adult_data(folder: Path | None, clients: int) -> list[Samples]:
+    """Return Adult clients: from a prepared file, from urna.data, or rows of Adult's shape."""
+    if folder is not None and (folder / "adult_rows.npz").exists():
+        rows = np.load(folder / "adult_rows.npz")
+        train = Samples(rows["features"].astype(np.float32), rows["targets"].astype(np.int64))
+        return split(train, clients=clients, how="iid", seed=0)
+    if folder is not None:
+        return split(load("adult", folder=folder), clients=clients, how="iid", seed=0)
+    rng = np.random.default_rng(0)  # timing does not depend on values: Adult's shape is enough
+    features = rng.standard_normal((326 * clients, 108)).astype(np.float32)
+    targets = (features[:, :4].sum(axis=1) + rng.standard_normal(len(features)) > 0).astype(np.int64)
+    return split(Samples(features, targets), clients=max(clients, 2), how="iid", seed=0)[:clients]
+
+
+def pictures(name: str, folder: Path, clients: int) -> list[Samples]:
+    """Return iid clients of MNIST or CIFAR-10."""
+    dataset: Dataset = load(name, folder=folder)
+    return split(dataset, clients=clients, how="iid", seed=0)
+
+
+def cpu_suite(folder: Path | None) -> list[dict[str, Any]]:
+    """Measure the claims for a CPU on data of the right shape."""
+    digits = load("digits").train
+    rows = [
+        compare("adult", adult_mlp, adult_data(folder, 100)[0], "cpu"),
+        compare("small-cnn", digits_cnn, digits.take(np.arange(600)), "cpu"),
+    ]
+    if folder is not None:
+        mnist = pictures("mnist", folder, 100)[0]
+        rows.append(
+            compare("small-cnn-mnist", SMALL_CNN, mnist, "cpu", loop_candidates=2, repeats=1)
+        )
+    return rows
+
+
+def main() -> None:
+    """Run a suite and print every measurement."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--suite", choices=("cpu", "probe", "h200"), default="cpu")
+    parser.add_argument("--data", type=Path, default=None, help="folder of data files")
+    parser.add_argument("--device", default=None, help="cpu or cuda; cuda where there is one")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--output", type=Path, default=None, help="also write the JSON here")
+    arguments = parser.parse_args()
+    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if arguments.suite == "cpu":
+        device = "cpu"
+        rows = cpu_suite(arguments.data)
+    else:
+        from local_search_gpu import gpu_suite
+
+        rows = gpu_suite(arguments.suite, arguments.data, device)
+    claims = {r["name"]: r["ratio"] for r in rows if "ratio" in r}
+    wanted = TARGETS["cuda" if device.startswith("cuda") else "cpu"]
+    result = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "command": "python " + " ".join(sys.argv),
+        "machine": torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "ratio": min((claims[n] / t for n, t in wanted.items() if n in claims), default=None),
+        "ratios": claims,
+        "targets": wanted,
+        "measurements": rows,
+    }
+    text = json.dumps(result, indent=2)
+    if arguments.output is not None:
+        arguments.output.write_text(text + "\n")
+    if arguments.format == "json":
+        print(text)
+        return
+    for row in rows:
+        print(row["name"], *(f"{k}={v:.4g}" for k, v in row.items() if isinstance(v, float)))
+
+
+if __name__ == "__main__":
+    main()
