@@ -36,7 +36,10 @@ from urna.local.torch_sgd import as_tensors
 
 SPACE = authors_space()
 SMALL_CNN = functools.partial(mnist_cnn, first=8, second=16, hidden=64)
-TARGETS = {"cpu": {"adult": 6, "small-cnn": 10}, "cuda": {"adult": 500, "small-cnn": 60, "mnist-cnn": 20}}
+TARGETS = {
+    "cpu": {"adult": 6, "small-cnn": 10},
+    "cuda": {"adult": 500, "small-cnn": 60, "mnist-cnn": 20},
+}
 
 
 def digits_cnn(first: int = 8, second: int = 16) -> nn.Module:
@@ -120,7 +123,9 @@ def compare(
     plain_loop(factory, data, places[:1], 1, device)
     first, losses = seconds(lambda: objective.losses(data, SPACE, seed=0), device)
     ours, _ = seconds(lambda: objective.losses(data, SPACE, seed=0), device, repeats)
-    loop, expected = seconds(lambda: plain_loop(factory, data, places, epochs, device), device, repeats)
+    loop, expected = seconds(
+        lambda: plain_loop(factory, data, places, epochs, device), device, repeats
+    )
     loop *= len(SPACE) / len(places)
     return {
         "name": name,
@@ -165,7 +170,9 @@ def races(
         ("halving", SuccessiveHalving(factor=3.0, finalists=10)),
         ("optimistic", OptimisticStop(optimism=1.0, finalists=10)),
     ):
-        entry, losses = whole_search(f"{name} {label}", factory, clients, device, race=race, **options)
+        entry, losses = whole_search(
+            f"{name} {label}", factory, clients, device, race=race, **options
+        )
         agreement = ballot_agreement(full[1], losses, votes=5)
         entry["speedup"] = full[0]["seconds"] / entry["seconds"]
         entry["top1_unchanged"] = agreement.same_first
@@ -185,7 +192,9 @@ def adult_data(folder: Path | None, clients: int) -> list[Samples]:
         return split(load("adult", folder=folder), clients=clients, how="iid", seed=0)
     rng = np.random.default_rng(0)  # timing does not depend on values: Adult's shape is enough
     features = rng.standard_normal((326 * clients, 108)).astype(np.float32)
-    targets = (features[:, :4].sum(axis=1) + rng.standard_normal(len(features)) > 0).astype(np.int64)
+    targets = (features[:, :4].sum(axis=1) + rng.standard_normal(len(features)) > 0).astype(
+        np.int64
+    )
     return split(Samples(features, targets), clients=max(clients, 2), how="iid", seed=0)[:clients]
 
 
@@ -232,7 +241,9 @@ def main() -> None:
     result = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "command": "python " + " ".join(sys.argv),
-        "machine": torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
+        "machine": torch.cuda.get_device_name()
+        if device == "cuda"
+        else platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "ratio": min((claims[n] / t for n, t in wanted.items() if n in claims), default=None),

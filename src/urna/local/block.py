@@ -15,7 +15,7 @@ from urna.local.batches import epoch_batches, step_key
 from urna.local.holdout import Holdout, hold_out
 from urna.local.torch_sgd import as_tensors
 
-__all__ = ["Block", "Epoch", "blocks_of", "stack_clients"]
+__all__ = ["Block", "Epoch", "blocks_of", "plan_epoch", "stack_clients", "stack_rows", "take_rows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +64,13 @@ def stack_clients(parts: Sequence[Holdout], seeds: Sequence[int], device: str) -
         torch.stack([y for _, y in validation]),
         tuple(seeds),
     )
+
+
+def stack_rows(clients: Sequence[Samples], seeds: Sequence[int], device: str) -> Block:
+    """Bring equally large clients to the device with nothing held out."""
+    pairs = [as_tensors(client, device) for client in clients]
+    inputs, targets = torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+    return Block(inputs, targets, inputs[:, :0], targets[:, :0], tuple(seeds))
 
 
 def plan_epoch(block: Block, batch_size: int, epoch: int) -> Epoch:

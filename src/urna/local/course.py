@@ -60,7 +60,9 @@ class Course:
         self.epochs_trained = np.zeros((clients, members), dtype=np.intp)
         self._pending = []
 
-    def settle(self, members: Sequence[Sequence[int]], sharings: Sequence[Sharing], values: Tensor) -> None:
+    def settle(
+        self, members: Sequence[Sequence[int]], sharings: Sequence[Sharing], values: Tensor
+    ) -> None:
         """Note final losses, still on the device, and train these members no further."""
         lanes = values.numel() // self.block.clients
         entries = [
@@ -99,12 +101,15 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
     lane_of = np.zeros((block.clients, len(group)), dtype=np.intp)
     rates = [recipe.learning_rates() for recipe in group.recipes]
     has_buffers = bool(stack.buffers)
-    value_before = _first_losses(course, stack) if course.race else None
+    start = _first_losses(course, stack) if course.race else None
+    value_before = start
     for epoch in range(group.epochs):
-        sharings = [share_lanes(group.recipes, alive, epoch) for alive in course.alive]
+        sharings = [share_lanes(group.recipes, tuple(alive), epoch) for alive in course.alive]
         lanes = max(len(s.leaders) for s in sharings)
         if lanes == 0:
             break
+        if course.race and device != "cpu":
+            lanes = _round_up(lanes)
         leaders = np.array([_padded(s.leaders, lanes) for s in sharings])
         offsets = np.arange(block.clients)[:, None] * lanes_before
         parents = (offsets + np.take_along_axis(lane_of, leaders, axis=1)).ravel()
@@ -126,10 +131,16 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
             [m for m in alive if last or (not has_buffers and not any(rates[m][epoch + 1 :]))]
             for alive in course.alive
         ]
-        if any(resting) or course.race:
+        undecided = course.race is not None and any(
+            len(alive) - len(done) > course.race.finalists
+            for alive, done in zip(course.alive, resting, strict=True)
+        )
+        if any(resting) or undecided:
             values = _validate(course, stack)
-            if course.race:
-                value_before = _drop_losers(course, sharings, values, resting, value_before, epoch)
+            if undecided:
+                value_before = _drop_losers(
+                    course, sharings, values, resting, (start, value_before), epoch
+                )
             course.settle(resting, sharings, values)
         elif device == "cpu":
             _drop_diverged(course, sharings, stack)
@@ -145,6 +156,12 @@ def _modules(block: Block, build: Callable[[], Any]) -> list[Any]:
         with seeded_module(seed):
             modules.append(build())
     return modules
+
+
+def _round_up(lanes: int) -> int:
+    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16 ...: few sizes, so few recordings."""
+    power = 1 << (lanes - 1).bit_length()
+    return 3 * power // 4 if power >= 4 and lanes <= 3 * power // 4 else power
 
 
 def _padded(leaders: Sequence[int], lanes: int) -> list[int]:
@@ -176,11 +193,13 @@ def _drop_losers(
     sharings: Sequence[Sharing],
     values: Tensor,
     resting: Sequence[Sequence[int]],
-    before: npt.NDArray[np.float64] | None,
+    known: tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64] | None],
     epoch: int,
 ) -> npt.NDArray[np.float64]:
     """Ask the race who goes on; the others keep an infinite loss."""
-    assert course.race is not None and before is not None  # noqa: S101, PT018 - for the type checker
+    start, before = known
+    if course.race is None or start is None or before is None:
+        return values.double().cpu().numpy()  # nobody races
     host = values.double().cpu().numpy().reshape(course.block.clients, -1)
     now = before.copy()
     for client, sharing in enumerate(sharings):
@@ -188,12 +207,12 @@ def _drop_losers(
         now[client, alive] = host[client, sharing.lane_of[alive]]
         finished = set(resting[client])
         racing = [m for m in alive if m not in finished]
-        settled = course.losses[client]
         keep = course.race.survivors(
+            start=start[client],
             before=before[client],
             now=now[client],
             racing=racing,
-            finished=[m for m in range(len(settled)) if m in finished],
+            finished=sorted(finished),
             epoch=epoch,
             epochs=course.group.epochs,
         )

@@ -75,7 +75,10 @@ class Batched:
             return gradients, after
 
         each_lane = vmap(one, in_dims=(0, 0, None, None, None, 0))
-        return self._over_clients(each_lane, parameters, buffers, inputs, targets, key, smoothing)
+        found, after = self._over_clients(
+            each_lane, parameters, buffers, inputs, targets, key, smoothing
+        )
+        return found, after
 
     def validation(
         self, parameters: Tensors, buffers: Tensors, inputs: Tensor, targets: Tensor
@@ -99,7 +102,11 @@ class Batched:
         return losses, right
 
     def _outputs(
-        self, weights: Tensors, state: Tensors, x: Tensor, mode: contextlib.AbstractContextManager[Any]
+        self,
+        weights: Tensors,
+        state: Tensors,
+        x: Tensor,
+        mode: contextlib.AbstractContextManager[Any],
     ) -> Tensor:
         precise = self.autocast is None
         lower = (
@@ -130,7 +137,9 @@ class Batched:
                 {n: t.unflatten(0, (self.clients, -1)) for n, t in part.items()}
                 for part in (weights, state)
             ]
-            rest = [r if r.dtype == torch.int64 else r.unflatten(0, (self.clients, -1)) for r in rest]
+            rest = [
+                r if r.dtype == torch.int64 else r.unflatten(0, (self.clients, -1)) for r in rest
+            ]
             results = vmap(each_lane)(*folded, inputs, targets, *rest)
         except RuntimeError as error:
             if "vmap" in str(error) and not isinstance(error, torch.OutOfMemoryError):
@@ -141,6 +150,8 @@ class Batched:
                 ) from error
             raise
         return tuple(
-            {n: t.flatten(0, 1) for n, t in part.items()} if isinstance(part, dict) else part.flatten()
+            {n: t.flatten(0, 1) for n, t in part.items()}
+            if isinstance(part, dict)
+            else part.flatten()
             for part in results
         )

@@ -7,7 +7,8 @@ the device, and a counter there says which batch is next, so that an epoch is a 
 replays and nothing waits for the host. This module imports torch.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,7 +18,36 @@ from urna.local.engine import GradientFunction, even_pieces, take_step
 from urna.local.gradients import Batched
 from urna.local.stack import Features, Settings, Stack, Tensors
 
-__all__ = ["GraphEngine", "compile_gradients"]
+__all__ = ["CudaRecorder", "GraphEngine", "Recorder", "compile_gradients"]
+
+
+class Recorder(Protocol):
+    """Turns a step into something that repeats it."""
+
+    def record(self, step: Callable[[], None]) -> Callable[[], None]:
+        """Return what repeats `step`. Recording may run the step a few times."""
+        ...
+
+
+class CudaRecorder:
+    """Records CUDA graphs; all share one pool, as they never run at the same time."""
+
+    def __init__(self) -> None:
+        self._pool: Any = torch.cuda.graph_pool_handle()
+
+    def record(self, step: Callable[[], None]) -> Callable[[], None]:
+        """Run the step twice on a stream of its own to warm up, then record it."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            step()
+        replay: Callable[[], None] = graph.replay
+        return replay
 
 
 class GraphEngine:
@@ -27,19 +57,26 @@ class GraphEngine:
         batched: The module's batched gradient.
         features: What the group's recipes ask of the optimiser.
         most_lanes: Lanes of one client that run at once.
+        recorder: What records; CUDA graphs outside of tests.
         compiled: Whether to compile the gradient first. It pays for modules whose time goes
             into passing over activations, and only where a search lasts minutes.
     """
 
     def __init__(
-        self, batched: Batched, features: Features, most_lanes: int, *, compiled: bool = False
+        self,
+        batched: Batched,
+        features: Features,
+        most_lanes: int,
+        recorder: Recorder,
+        *,
+        compiled: bool = False,
     ) -> None:
         self._batched = batched
         self._features = features
         self._most_lanes = most_lanes
         self._compiled = compiled
+        self._recorder = recorder
         self._tapes: dict[tuple[int, ...], _Tape] = {}
-        self._pool: Any = None
 
     def epoch(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> Stack:
         """Train every lane for one epoch and return the stack; the old one is spent."""
@@ -63,11 +100,15 @@ class GraphEngine:
         longest, steps = max(epoch.sizes), len(epoch.sizes)
         shape = (len(settings.lr), block.clients, *block.inputs.shape[1:], longest, steps)
         if shape not in self._tapes:
-            if self._pool is None:
-                self._pool = torch.cuda.graph_pool_handle()
-            gradients: GradientFunction = self._batched.gradients
             self._tapes[shape] = _Tape(
-                gradients, self._features, stack, settings, block, epoch, self._pool, self._compiled
+                self._batched.gradients,
+                self._features,
+                stack,
+                settings,
+                block,
+                epoch,
+                self._recorder,
+                self._compiled,
             )
         return self._tapes[shape]
 
@@ -83,7 +124,7 @@ class _Tape:
         settings: Settings,
         block: Block,
         epoch: Epoch,
-        pool: Any,  # noqa: ANN401 - PyTorch's handle
+        recorder: Recorder,
         compiled: bool,
     ) -> None:
         self.stack = stack.select(torch.arange(len(settings.lr), device=stack.steps.device))
@@ -95,15 +136,15 @@ class _Tape:
         self._rows = torch.zeros((steps, block.clients, longest), dtype=torch.int64, device=device)
         self._keys = torch.zeros((steps, block.clients), dtype=torch.int64, device=device)
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
-        self._pool = pool
+        self._recorder = recorder
         self._gradients = gradients
         self._compiled = compiled
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._replays: dict[int, Callable[[], None]] = {}
 
     def play(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> None:
         """Put everything in place and replay the epoch's steps."""
         for size in dict.fromkeys(epoch.sizes):
-            if size not in self._graphs:
+            if size not in self._replays:
                 self._record(size)
         if stack is not self.stack:
             self.stack.copy_from(stack)
@@ -117,7 +158,7 @@ class _Tape:
             self._rows[step, :, :size].copy_(epoch.rows[:, start : start + size])
             start += size
         for size in epoch.sizes:
-            self._graphs[size].replay()
+            self._replays[size]()
 
     def _record(self, size: int) -> None:
         """Record a step for batches of one size.
@@ -130,18 +171,7 @@ class _Tape:
             gradients = compile_gradients(
                 self._gradients, self.stack, self._settings, *self._batch(size)
             )
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._next.zero_()
-                self._step(gradients, size)
-        torch.cuda.current_stream().wait_stream(stream)
-        self._next.zero_()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            self._step(gradients, size)
-        self._graphs[size] = graph
+        self._replays[size] = self._recorder.record(lambda: self._step(gradients, size))
         self.stack.copy_from(kept)
 
     def _batch(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -152,7 +182,8 @@ class _Tape:
     def _step(self, gradients: GradientFunction, size: int) -> None:
         inputs, targets, key = self._batch(size)
         take_step(gradients, self.stack, self._settings, self._features, inputs, targets, key)
-        self._next.add_(1)
+        # Wraps round, so that warming up stays within the epoch's batches.
+        self._next.add_(1).remainder_(len(self._rows))
 
 
 def compile_gradients(
@@ -188,6 +219,8 @@ def compile_gradients(
 
     def compiled(weights: Tensors, state: Tensors, *rest: Tensor) -> tuple[Tensors, Tensors]:
         out = fast(*flattened(weights, state, *rest))
-        return dict(zip(names, out, strict=False)), dict(zip(buffers, out[len(names) :], strict=True))
+        return dict(zip(names, out, strict=False)), dict(
+            zip(buffers, out[len(names) :], strict=True)
+        )
 
     return compiled

@@ -8,6 +8,7 @@ lane. A space with five decays of the learning rate trains a fifth of its candid
 first epoch, and loses nothing: the shared result is exact.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -67,8 +68,11 @@ class Sharing:
     """The lane of every member of the group; −1 for those no longer trained."""
 
 
-def share_lanes(recipes: Sequence[Recipe], alive: Sequence[int], epoch: int) -> Sharing:
+@functools.lru_cache(maxsize=256)
+def share_lanes(recipes: tuple[Recipe, ...], alive: tuple[int, ...], epoch: int) -> Sharing:
     """Assign lanes for one epoch; members that agreed in everything so far share one.
+
+    Remembered, because every simulated client asks for the same.
 
     Args:
         recipes: The group's recipes.
@@ -76,10 +80,10 @@ def share_lanes(recipes: Sequence[Recipe], alive: Sequence[int], epoch: int) -> 
         epoch: The epoch about to run, from 0.
 
     Example:
-        >>> recipes = [Recipe(lr=0.1, decay=1.0), Recipe(lr=0.1, decay=0.5), Recipe(lr=0.2)]
-        >>> share_lanes(recipes, [0, 1, 2], epoch=0).leaders
+        >>> recipes = (Recipe(lr=0.1, decay=1.0), Recipe(lr=0.1, decay=0.5), Recipe(lr=0.2))
+        >>> share_lanes(recipes, (0, 1, 2), epoch=0).leaders
         (0, 2)
-        >>> share_lanes(recipes, [0, 1, 2], epoch=1).leaders
+        >>> share_lanes(recipes, (0, 1, 2), epoch=1).leaders
         (0, 1, 2)
     """
     lanes: dict[tuple[object, ...], int] = {}
@@ -101,6 +105,4 @@ def _effective(recipe: Recipe) -> Recipe:
     still = replace(recipe, lr=0.0, decay=0.0)
     if recipe.optimiser is Optimiser.ADAMW:
         return replace(still, momentum=0.0, nesterov=False)
-    return replace(
-        still, beta1=0.0, beta2=0.0, nesterov=recipe.nesterov and recipe.momentum > 0
-    )
+    return replace(still, beta1=0.0, beta2=0.0, nesterov=recipe.nesterov and recipe.momentum > 0)

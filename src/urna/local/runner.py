@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from urna.data import Samples
 from urna.local.batches import seeded_module
@@ -18,7 +19,7 @@ from urna.local.chunks import Room, lane_bytes, plan_room
 from urna.local.course import Course, run_course
 from urna.local.engine import EagerEngine, Engine
 from urna.local.gradients import Batched
-from urna.local.graphs import GraphEngine
+from urna.local.graphs import CudaRecorder, GraphEngine
 from urna.local.holdout import Holdout
 from urna.local.lanes import Group
 from urna.local.recipe import Optimiser
@@ -28,7 +29,7 @@ from urna.local.torch_sgd import as_tensors
 if TYPE_CHECKING:
     from urna.local.batched import BatchedObjective
 
-__all__ = ["Runner", "pick_device"]
+__all__ = ["Runner", "make_engine", "measure_room", "pick_device"]
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Runner:
         fraction = self._objective.validation_fraction
         singles = blocks_of(clients, seeds, fraction=fraction, most=len(clients))
         for places, parts in singles:
-            room = self._room(parts)
+            room = measure_room(self._objective, self._group, parts[0].train, len(parts))
             for start in range(0, len(places), room.clients):
                 chosen = places[start : start + room.clients]
                 some = parts[start : start + room.clients]
@@ -74,7 +75,9 @@ class Runner:
         train = parts[0].train
         batch = train.take(np.arange(min(self._group.batch_size, len(train))))
         adamw = self._group.optimiser is Optimiser.ADAMW
-        activations, state = lane_bytes(module, as_tensors(batch, "cpu")[0], states=4 if adamw else 3)
+        activations, state = lane_bytes(
+            module, as_tensors(batch, "cpu")[0], states=4 if adamw else 3
+        )
         room = plan_room(
             activations, state, lanes=len(self._group), clients=len(parts), device=self._device
         )
@@ -96,9 +99,7 @@ class Runner:
             torch.cuda.empty_cache()
         if len(parts) > 1:
             fewer = Room(room.lanes, 1)
-            found = [
-                self._search([p], [s], fewer, tick) for p, s in zip(parts, seeds, strict=True)
-            ]
+            found = [self._search([p], [s], fewer, tick) for p, s in zip(parts, seeds, strict=True)]
             return np.concatenate(found)
         if room.lanes > 1:
             _log.info("out of memory with %d candidates at once; trying half", room.lanes)
@@ -118,9 +119,7 @@ class Runner:
                 group.shape, group.batch_size, group.epochs, group.optimiser, (place,), (recipe,)
             )
             try:
-                losses[:, member : member + 1] = self._course(
-                    alone, parts, seeds, Room(1, 1), tick
-                )
+                losses[:, member : member + 1] = self._course(alone, parts, seeds, Room(1, 1), tick)
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not out_of_memory(error):
                     raise
@@ -152,21 +151,40 @@ class Runner:
 
     def _engine(self, clients: int, lanes: int) -> tuple[Batched, Engine]:
         if (clients, lanes) not in self._engines:
-            objective = self._objective
-            batched = Batched(
-                self._module,
-                objective.loss,
-                clients,
-                torch.bfloat16 if objective.precision == "bfloat16" else None,
-                self._features.label_smoothing,
+            self._engines[clients, lanes] = make_engine(
+                self._objective, self._module, self._features, clients, lanes
             )
-            engine: Engine
-            if objective.graphs and self._device.startswith("cuda"):
-                engine = GraphEngine(batched, self._features, lanes, compiled=objective.compiled)
-            else:
-                engine = EagerEngine(batched, self._features, lanes)
-            self._engines[clients, lanes] = batched, engine
         return self._engines[clients, lanes]
+
+
+def make_engine(
+    objective: "BatchedObjective", module: nn.Module, features: Features, clients: int, lanes: int
+) -> tuple[Batched, Engine]:
+    """Return the batched gradient of a module and the engine that uses it."""
+    batched = Batched(
+        module,
+        objective.loss,
+        clients,
+        torch.bfloat16 if objective.precision == "bfloat16" else None,
+        features.label_smoothing,
+    )
+    if objective.graphs and pick_device(objective.device).startswith("cuda"):
+        recorder = CudaRecorder()
+        return batched, GraphEngine(batched, features, lanes, recorder, compiled=objective.compiled)
+    return batched, EagerEngine(batched, features, lanes)
+
+
+def measure_room(objective: "BatchedObjective", group: Group, train: Samples, clients: int) -> Room:
+    """Measure one lane on a client's rows and plan how many run at once."""
+    with seeded_module(0):
+        module = objective.module_of(group)
+    batch = train.take(np.arange(min(group.batch_size, len(train))))
+    states = 4 if group.optimiser is Optimiser.ADAMW else 3
+    activations, state = lane_bytes(module, as_tensors(batch, "cpu")[0], states)
+    device = pick_device(objective.device)
+    room = plan_room(activations, state, lanes=len(group), clients=clients, device=device)
+    most = objective.most_lanes
+    return room if most is None else Room(lanes=min(most, len(group)), clients=1)
 
 
 def out_of_memory(error: BaseException) -> bool:

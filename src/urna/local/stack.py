@@ -38,15 +38,15 @@ class Stack:
 
     def select(self, lanes: Tensor) -> "Stack":
         """Return a stack of copies of the given lanes, in the given order."""
-        picked = [{n: t.index_select(0, lanes) for n, t in part.items()} for part in self.parts()]
-        return Stack(*picked, steps=self.steps.clone())
+        parts = ({n: t.index_select(0, lanes) for n, t in part.items()} for part in self.parts())
+        weights, buffers, first, second = parts
+        return Stack(weights, buffers, first, second, self.steps.clone())
 
     def view(self, lanes: slice) -> "Stack":
         """Return some lanes without copying: what is written there is written here."""
-        return Stack(
-            *[{name: t[lanes] for name, t in part.items()} for part in self.parts()],
-            steps=self.steps,
-        )
+        parts = ({name: t[lanes] for name, t in part.items()} for part in self.parts())
+        weights, buffers, first, second = parts
+        return Stack(weights, buffers, first, second, self.steps)
 
     def copy_from(self, other: "Stack") -> None:
         """Overwrite this stack with another of the same shapes, in place."""
