@@ -120,7 +120,7 @@ class BatchedObjective:
             progress: Called with the work done, in candidates of all clients.
         """
         require_torch()
-        from urna.local.runner import Runner  # noqa: PLC0415 - imports torch
+        from urna.local.runner import Runner, out_of_memory  # noqa: PLC0415 - imports torch
 
         if len(seeds) != len(clients):
             raise ParameterError(
@@ -132,11 +132,18 @@ class BatchedObjective:
         losses = np.full((len(clients), len(space)), math.inf)
         bar = _Bar(progress, len(clients) * len(space))
         for group in groups:
-            runner = Runner(self, group)
             share = len(group)
-            for places, found in runner.blocks(clients, seeds, bar.part(share)):
-                losses[np.ix_(places, group.places)] = found
-                bar.finish(len(places) * share)
+            finished = 0
+            try:
+                for places, found in Runner(self, group).blocks(clients, seeds, bar.part(share)):
+                    losses[np.ix_(places, group.places)] = found
+                    finished += len(places)
+                    bar.finish(len(places) * share)
+            except RuntimeError as error:  # what torch raises when memory runs out
+                if not out_of_memory(error):
+                    raise
+                _log.warning("a module of shape %s does not fit into memory", dict(group.shape))
+                bar.finish((len(clients) - finished) * share)
         return losses
 
     def module_of(self, group: Group) -> Any:  # noqa: ANN401 - a torch module

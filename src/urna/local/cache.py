@@ -114,7 +114,7 @@ def objective_identity(objective: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _describe(thing: Any, seen: set[int], depth: int) -> Any:  # noqa: ANN401, PLR0911 - one line per kind
+def _describe(thing: Any, seen: set[int], depth: int) -> Any:  # noqa: ANN401, PLR0911, PLR0912 - a line per kind
     if thing is None or isinstance(thing, bool | int | str):
         return repr(thing)
     if isinstance(thing, float):

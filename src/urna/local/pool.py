@@ -30,7 +30,7 @@ from urna.local.worker import receive, send
 from urna.space import Candidate, Space
 
 try:
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped]
 except ImportError:  # joblib, which scikit-learn brings, carried its own copy before 1.6
     from joblib.externals import cloudpickle
 

@@ -29,7 +29,7 @@ from urna.local.torch_sgd import as_tensors
 if TYPE_CHECKING:
     from urna.local.batched import BatchedObjective
 
-__all__ = ["Runner", "make_engine", "measure_room", "pick_device"]
+__all__ = ["Runner", "make_engine", "measure_room", "out_of_memory", "pick_device"]
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Runner:
         """Search a block; where memory runs out, again with half as much at once."""
         try:
             return self._course(self._group, parts, seeds, room, tick)
-        except (torch.OutOfMemoryError, RuntimeError) as error:
+        except RuntimeError as error:
             if not out_of_memory(error):
                 raise
         # Outside the handler: the error's traceback holds on to the tensors of the failed try.
@@ -120,7 +120,7 @@ class Runner:
             )
             try:
                 losses[:, member : member + 1] = self._course(alone, parts, seeds, Room(1, 1), tick)
-            except (torch.OutOfMemoryError, RuntimeError) as error:
+            except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
         return losses
