@@ -76,6 +76,8 @@ class BatchedObjective:
     precision: Precision | str = Precision.FLOAT32
     graphs: bool = True
     compiled: bool = False
+    _runners: dict[Group, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Modules and recordings by group, kept for the next client."""
 
     def __post_init__(self) -> None:
         check_loss(self.loss)
@@ -135,7 +137,10 @@ class BatchedObjective:
             share = len(group)
             finished = 0
             try:
-                for places, found in Runner(self, group).blocks(clients, seeds, bar.part(share)):
+                if group not in self._runners:
+                    self._runners[group] = Runner(self, group)
+                blocks = self._runners[group].blocks(clients, seeds, bar.part(share))
+                for places, found in blocks:
                     losses[np.ix_(places, group.places)] = found
                     finished += len(places)
                     bar.finish(len(places) * share)

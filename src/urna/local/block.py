@@ -13,6 +13,7 @@ from torch import Tensor
 from urna.data import Samples
 from urna.local.batches import epoch_batches, step_key
 from urna.local.holdout import Holdout, hold_out
+from urna.local.stack import upload
 from urna.local.torch_sgd import as_tensors
 
 __all__ = ["Block", "Epoch", "blocks_of", "plan_epoch", "stack_clients", "stack_rows", "take_rows"]
@@ -79,10 +80,10 @@ def plan_epoch(block: Block, batch_size: int, epoch: int) -> Epoch:
     sizes = tuple(len(rows) for rows in batches[0])
     first = epoch * len(sizes)  # steps taken before: every epoch has equally many
     keys = [[step_key(s, first + step) for s in block.seeds] for step in range(len(sizes))]
-    device = block.targets.device
+    device = str(block.targets.device)
     return Epoch(
-        torch.from_numpy(np.stack([np.concatenate(b) for b in batches])).to(device),
-        torch.tensor(keys, dtype=torch.int64).to(device),
+        upload(np.stack([np.concatenate(b) for b in batches]), device),
+        upload(np.array(keys, dtype=np.int64), device),
         sizes,
     )
 

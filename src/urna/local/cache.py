@@ -145,7 +145,8 @@ def _describe(thing: Any, seen: set[int], depth: int) -> Any:  # noqa: ANN401, P
     if isinstance(thing, type | types.BuiltinFunctionType | types.ModuleType):
         return [_name(thing), _source_digest(thing)]
     if dataclasses.is_dataclass(thing):
-        parts = {f.name: inner(getattr(thing, f.name)) for f in dataclasses.fields(thing)}
+        compared = [f.name for f in dataclasses.fields(thing) if f.compare]
+        parts = {name: inner(getattr(thing, name)) for name in compared}
         return [_name(type(thing)), _source_digest(type(thing)), parts]
     if hasattr(thing, "get_params"):  # a scikit-learn estimator
         parts = {k: inner(v) for k, v in thing.get_params(deep=False).items()}

@@ -18,9 +18,11 @@ from urna.local.engine import Engine, evaluate
 from urna.local.gradients import Batched
 from urna.local.lanes import Group, Sharing, share_lanes
 from urna.local.racing import Race
-from urna.local.stack import Settings, Stack, first_stack
+from urna.local.stack import SettingsTable, Stack, first_stack, upload
 
 __all__ = ["Course", "run_course"]
+
+Places = npt.NDArray[np.intp]
 
 Tick = Callable[[float], None]
 """Called after each epoch with the share of the work that is done."""
@@ -51,7 +53,7 @@ class Course:
     """Shape (clients, members); infinite until known."""
     epochs_trained: npt.NDArray[np.intp] = field(init=False)
     """How many epochs each member was trained, shape (clients, members)."""
-    _pending: list[tuple[list[tuple[int, int, int]], Tensor]] = field(init=False)
+    _pending: list[tuple[Places, Places, Places, Tensor]] = field(init=False)
 
     def __post_init__(self) -> None:
         clients, members = self.block.clients, len(self.group)
@@ -65,22 +67,18 @@ class Course:
     ) -> None:
         """Note final losses, still on the device, and train these members no further."""
         lanes = values.numel() // self.block.clients
-        entries = [
-            (client, member, client * lanes + int(sharings[client].lane_of[member]))
-            for client, chosen in enumerate(members)
-            for member in chosen
-        ]
-        self._pending.append((entries, values))
+        who = np.repeat(np.arange(len(members)), [len(chosen) for chosen in members])
+        what = np.concatenate([np.array(chosen, dtype=np.intp) for chosen in members])
+        lane_of = np.stack([sharing.lane_of for sharing in sharings])
+        self._pending.append((who, what, who * lanes + lane_of[who, what], values))
         for client, chosen in enumerate(members):
             gone = set(chosen)
             self.alive[client] = [m for m in self.alive[client] if m not in gone]
 
     def collect(self) -> npt.NDArray[np.float64]:
         """Fetch all noted losses from the device at once; NaN becomes infinite."""
-        for entries, values in self._pending:
-            host = values.double().cpu().numpy()
-            for client, member, lane in entries:
-                self.losses[client, member] = host[lane]
+        for who, what, lanes, values in self._pending:
+            self.losses[who, what] = values.double().cpu().numpy()[lanes]
         self._pending.clear()
         self.losses[np.isnan(self.losses)] = np.inf
         return self.losses
@@ -100,6 +98,7 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
     lanes_before = 1
     lane_of = np.zeros((block.clients, len(group)), dtype=np.intp)
     rates = [recipe.learning_rates() for recipe in group.recipes]
+    table = SettingsTable(group.recipes, device)
     has_buffers = bool(stack.buffers)
     start = _first_losses(course, stack) if course.race else None
     value_before = start
@@ -114,11 +113,8 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
         offsets = np.arange(block.clients)[:, None] * lanes_before
         parents = (offsets + np.take_along_axis(lane_of, leaders, axis=1)).ravel()
         if not np.array_equal(parents, np.arange(lanes_before * block.clients)):
-            stack = stack.select(torch.from_numpy(parents).to(device))
-        flat = leaders.ravel()
-        settings = Settings.of(
-            [group.recipes[m] for m in flat], [rates[m][epoch] for m in flat], device
-        )
+            stack = stack.select(upload(parents, device))
+        settings = table.at(upload(leaders.ravel(), device), epoch)
         plan = plan_epoch(block, group.batch_size, epoch)
         stack = course.engine.epoch(stack, settings, block, plan)
         lanes_before = lanes

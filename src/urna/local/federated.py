@@ -124,7 +124,7 @@ class _Federation:
     ) -> None:
         from urna.local.batches import seeded_module  # noqa: PLC0415 - imports torch inside
         from urna.local.runner import measure_room, pick_device  # noqa: PLC0415 - imports torch
-        from urna.local.stack import Features, first_stack  # noqa: PLC0415
+        from urna.local.stack import Features, SettingsTable, first_stack  # noqa: PLC0415
 
         self._objective, self._group = objective, group
         self._clients, self._test = clients, test
@@ -136,6 +136,7 @@ class _Federation:
         self._weights, self._buffers = first.parameters, first.buffers
         self._module = module.to(self._device)
         self._features = Features.of(group.recipes)
+        self._table = SettingsTable(group.recipes, self._device)
         self._lane_of = np.zeros(len(group), dtype=np.intp)
         self._alive = list(range(len(group)))
         self._room = measure_room(objective, group, max(clients, key=len), len(clients))
@@ -189,7 +190,7 @@ class _Federation:
         """Return the weights and buffers of some clients after one round's epochs."""
         from urna.local.block import plan_epoch, stack_rows  # noqa: PLC0415 - imports torch
         from urna.local.runner import make_engine  # noqa: PLC0415
-        from urna.local.stack import Settings, fresh_state  # noqa: PLC0415
+        from urna.local.stack import fresh_state, upload  # noqa: PLC0415
 
         count = len(places)
         block = stack_rows(
@@ -204,10 +205,9 @@ class _Federation:
                 self._objective, self._module, self._features, count, self._room.lanes
             )
         engine = self._engines[count]
-        recipes = [self._group.recipes[m] for m in leaders] * count
+        members = upload(np.tile(np.array(leaders), count), self._device)
         for epoch in range(number * self._local_epochs, (number + 1) * self._local_epochs):
-            rates = [r.learning_rates()[epoch] for r in recipes]
-            settings = Settings.of(recipes, rates, self._device)
+            settings = self._table.at(members, epoch)
             plan = plan_epoch(block, self._group.batch_size, epoch)
             stack = engine.epoch(stack, settings, block, plan)
         return stack.parameters, stack.buffers

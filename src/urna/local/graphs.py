@@ -51,7 +51,7 @@ class CudaRecorder:
 
 
 class GraphEngine:
-    """Replays recorded steps; one recording for each shape it meets.
+    """Replays recorded steps; one recording for each number of lanes and rows it meets.
 
     Args:
         batched: The module's batched gradient.
@@ -97,9 +97,8 @@ class GraphEngine:
         return stack
 
     def _tape(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> "_Tape":
-        longest, steps = max(epoch.sizes), len(epoch.sizes)
-        shape = (len(settings.lr), block.clients, *block.inputs.shape[1:], longest, steps)
-        if shape not in self._tapes:
+        shape = (len(settings.lr), block.clients, *block.inputs.shape[2:], max(epoch.sizes))
+        if shape not in self._tapes or self._tapes[shape].capacity < block.rows:
             self._tapes[shape] = _Tape(
                 self._batched.gradients,
                 self._features,
@@ -114,7 +113,12 @@ class GraphEngine:
 
 
 class _Tape:
-    """Fixed places for everything a step reads, and a recording per batch size."""
+    """Fixed places for everything a step reads, and recordings of the steps.
+
+    Serves clients of up to `capacity` training rows. Full batches are recorded at once; a
+    shorter last batch only when its size comes back, because clients of different sizes
+    bring many that never do.
+    """
 
     def __init__(
         self,
@@ -127,38 +131,40 @@ class _Tape:
         recorder: Recorder,
         compiled: bool,
     ) -> None:
+        self.capacity = block.rows
         self.stack = stack.select(torch.arange(len(settings.lr), device=stack.steps.device))
         self._settings = settings.copy()
         self._features = features
         self._inputs, self._targets = block.inputs.clone(), block.targets.clone()
-        steps, longest = len(epoch.sizes), max(epoch.sizes)
-        device = stack.steps.device
-        self._rows = torch.zeros((steps, block.clients, longest), dtype=torch.int64, device=device)
-        self._keys = torch.zeros((steps, block.clients), dtype=torch.int64, device=device)
-        self._next = torch.zeros(1, dtype=torch.int64, device=device)
+        self._longest = max(epoch.sizes)
+        self._rows = torch.zeros_like(epoch.rows)
+        self._keys = torch.zeros_like(epoch.keys)
+        self._next = torch.zeros(1, dtype=torch.int64, device=stack.steps.device)
         self._recorder = recorder
         self._gradients = gradients
         self._compiled = compiled
+        self._seen: set[int] = set()
         self._replays: dict[int, Callable[[], None]] = {}
 
     def play(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> None:
         """Put everything in place and replay the epoch's steps."""
         for size in dict.fromkeys(epoch.sizes):
-            if size not in self._replays:
+            if size not in self._replays and (size == self._longest or size in self._seen):
                 self._record(size)
+            self._seen.add(size)
         if stack is not self.stack:
             self.stack.copy_from(stack)
         self._settings.copy_from(settings)
-        self._inputs.copy_(block.inputs)
-        self._targets.copy_(block.targets)
-        self._keys.copy_(epoch.keys)
+        self._inputs[:, : block.rows].copy_(block.inputs)
+        self._targets[:, : block.rows].copy_(block.targets)
+        self._rows[:, : epoch.rows.shape[1]].copy_(epoch.rows)
+        self._keys[: len(epoch.keys)].copy_(epoch.keys)
         self._next.zero_()
-        start = 0
-        for step, size in enumerate(epoch.sizes):
-            self._rows[step, :, :size].copy_(epoch.rows[:, start : start + size])
-            start += size
         for size in epoch.sizes:
-            self._replays[size]()
+            if size in self._replays:
+                self._replays[size]()
+            else:
+                self._step(self._gradients, size)
 
     def _record(self, size: int) -> None:
         """Record a step for batches of one size.
@@ -175,15 +181,17 @@ class _Tape:
         self.stack.copy_from(kept)
 
     def _batch(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        rows = self._rows.index_select(0, self._next)[0, :, :size]
-        key = self._keys.index_select(0, self._next)[0]
+        # Only the last batch may be shorter, so every batch starts at a multiple. The bounds
+        # matter to the warm-up alone, which counts on beyond the epoch's end.
+        places = self._next * self._longest + torch.arange(size, device=self._next.device)
+        rows = self._rows.index_select(1, places.clamp_(max=self._rows.shape[1] - 1))
+        key = self._keys.index_select(0, self._next.clamp(max=len(self._keys) - 1))[0]
         return take_rows(self._inputs, rows), take_rows(self._targets, rows), key
 
     def _step(self, gradients: GradientFunction, size: int) -> None:
         inputs, targets, key = self._batch(size)
         take_step(gradients, self.stack, self._settings, self._features, inputs, targets, key)
-        # Wraps round, so that warming up stays within the epoch's batches.
-        self._next.add_(1).remainder_(len(self._rows))
+        self._next.add_(1)
 
 
 def compile_gradients(

@@ -140,11 +140,12 @@ class OptimisticStop:
         known = np.sort(_ordered(now[[*racing, *finished]]))
         bar = known[min(self.finalists, len(known)) - 1] if len(known) else np.inf
         places = np.array(racing, dtype=np.intp)
-        lately = np.nan_to_num(before[places] - now[places], nan=0.0)
-        so_far = np.nan_to_num(start[places] - now[places], nan=0.0) / (epoch + 1)
+        places = places[np.isfinite(now[places])]
+        lately = _ordered(before[places]) - now[places]
+        so_far = (_ordered(start[places]) - now[places]) / (epoch + 1)
         gain = np.maximum(np.maximum(lately, so_far), 0.0)
-        hope = _ordered(now[places] - self.optimism * gain * (epochs - epoch - 1))
-        hopeful = set(places[(hope <= bar) & np.isfinite(hope)].tolist())
+        hope = now[places] - self.optimism * gain * (epochs - epoch - 1)
+        hopeful = set(places[hope <= bar].tolist())
         # A finished candidate's place among the best is taken; the rest are filled up.
         best = set(_best(now, racing, self.finalists))
         return [m for m in racing if m in hopeful or m in best]

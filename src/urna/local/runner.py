@@ -60,8 +60,9 @@ class Runner:
     ) -> Iterator[tuple[list[int], npt.NDArray[np.float64]]]:
         """Yield the places of some clients and their losses, block by block."""
         fraction = self._objective.validation_fraction
-        singles = blocks_of(clients, seeds, fraction=fraction, most=len(clients))
-        for places, parts in singles:
+        blocks = blocks_of(clients, seeds, fraction=fraction, most=len(clients))
+        # The largest first: what is recorded for it serves all others.
+        for places, parts in sorted(blocks, key=lambda block: -len(block[1][0].train)):
             room = measure_room(self._objective, self._group, parts[0].train, len(parts))
             for start in range(0, len(places), room.clients):
                 chosen = places[start : start + room.clients]

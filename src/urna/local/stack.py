@@ -8,12 +8,24 @@ own SGD and AdamW step by step. This module imports torch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from urna.local.recipe import Optimiser, Recipe
 
-__all__ = ["Features", "Settings", "Stack", "Tensors", "advance", "first_stack", "fresh_state"]
+__all__ = [
+    "Features",
+    "Settings",
+    "SettingsTable",
+    "Stack",
+    "Tensors",
+    "advance",
+    "first_stack",
+    "fresh_state",
+    "upload",
+]
 
 Tensors = dict[str, Tensor]
 _EPS = 1e-8  # AdamW's, as PyTorch has it
@@ -93,17 +105,6 @@ class Settings:
     beta1: Tensor
     beta2: Tensor
 
-    @classmethod
-    def of(cls, recipes: Sequence[Recipe], rates: Sequence[float], device: str) -> "Settings":
-        """Gather the lanes' recipes, with the learning rates of the coming epoch."""
-        made = {}
-        for field in fields(cls):
-            values = rates if field.name == "lr" else [getattr(r, field.name) for r in recipes]
-            # float64 for the betas: 1 − 0.999 in float32 is wrong in its fifth digit.
-            kind = torch.float64 if field.name.startswith("beta") else torch.float32
-            made[field.name] = torch.tensor([float(v) for v in values], dtype=kind, device=device)
-        return cls(**made)
-
     def view(self, lanes: slice) -> "Settings":
         """Return some lanes without copying."""
         return Settings(**{f.name: getattr(self, f.name)[lanes] for f in fields(self)})
@@ -116,6 +117,34 @@ class Settings:
         """Overwrite in place."""
         for field in fields(self):
             getattr(self, field.name).copy_(getattr(other, field.name))
+
+
+class SettingsTable:
+    """All recipes of a group on the device, so that an epoch only picks rows."""
+
+    def __init__(self, recipes: Sequence[Recipe], device: str) -> None:
+        self._columns: Tensors = {}
+        for field in fields(Settings):
+            # float64 for the betas: 1 − 0.999 in float32 is wrong in its fifth digit.
+            kind = torch.float64 if field.name.startswith("beta") else torch.float32
+            values = [float(getattr(recipe, field.name)) for recipe in recipes]
+            self._columns[field.name] = torch.tensor(values, dtype=kind, device=device)
+        rates = [recipe.learning_rates() for recipe in recipes]
+        self._rates = torch.tensor(rates, dtype=torch.float32, device=device)
+
+    def at(self, members: Tensor, epoch: int) -> Settings:
+        """Return the lanes' settings for one epoch; `members` names each lane's recipe."""
+        picked = {name: column.index_select(0, members) for name, column in self._columns.items()}
+        picked["lr"] = self._rates[:, epoch].index_select(0, members)
+        return Settings(**picked)
+
+
+def upload(array: npt.NDArray[np.integer], device: str) -> Tensor:
+    """Bring numbers to the device without waiting for what it is doing."""
+    tensor = torch.from_numpy(array)
+    if not device.startswith("cuda"):
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 @dataclass(frozen=True, slots=True)
