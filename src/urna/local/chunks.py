@@ -68,7 +68,14 @@ def lane_bytes(module: nn.Module, inputs: Tensor, states: int) -> tuple[int, int
 
 
 def plan_room(
-    activations: int, state: int, *, lanes: int, clients: int, device: str, free: int | None = None
+    activations: int,
+    state: int,
+    *,
+    lanes: int,
+    clients: int,
+    device: str,
+    running: int | None = None,
+    free: int | None = None,
 ) -> Room:
     """Return how many lanes of one client, and how many clients, run at once.
 
@@ -78,6 +85,7 @@ def plan_room(
         lanes: Lanes of one client.
         clients: Equally large clients that could be stacked.
         device: Where it runs.
+        running: Lanes of one client that mostly run, where a race stops the others.
         free: Free bytes; read from the machine when None.
 
     Example:
@@ -89,8 +97,10 @@ def plan_room(
     peak = int(activations * _BACKWARD) + 1
     fitting = max((budget - lanes * state) // peak, 1)
     if not device.startswith("cuda"):
-        at_once = max(_CPU_CACHE // max(activations, 1), 1)
-        return Room(lanes=min(lanes, fitting, at_once), clients=1)
+        at_once = min(max(_CPU_CACHE // max(activations, 1), 1), fitting)
+        # Few lanes leave a step's fixed cost to be shared with other clients.
+        stacked = max(min(at_once // (running or lanes), clients), 1)
+        return Room(lanes=min(lanes, at_once), clients=stacked)
     whole_client = lanes * (peak + state)
     if whole_client > budget or clients == 1:
         return Room(lanes=min(lanes, fitting), clients=1)

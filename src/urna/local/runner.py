@@ -183,7 +183,14 @@ def measure_room(objective: "BatchedObjective", group: Group, train: Samples, cl
     states = 4 if group.optimiser is Optimiser.ADAMW else 3
     activations, state = lane_bytes(module, as_tensors(batch, "cpu")[0], states)
     device = pick_device(objective.device)
-    room = plan_room(activations, state, lanes=len(group), clients=clients, device=device)
+    room = plan_room(
+        activations,
+        state,
+        lanes=len(group),
+        clients=clients,
+        device=device,
+        running=None if objective.race is None else min(objective.race.finalists, len(group)),
+    )
     most = objective.most_lanes
     return room if most is None else Room(lanes=min(most, len(group)), clients=1)
 
