@@ -96,8 +96,9 @@ def plain_loop(
         )
         schedule = torch.optim.lr_scheduler.ExponentialLR(optimiser, gamma=candidate["decay"])
         for epoch in range(epochs):
-            for rows in epoch_batches(len(targets), 64, seed=0, epoch=epoch):
-                chosen = torch.from_numpy(rows).to(device)
+            batches = epoch_batches(len(targets), 64, seed=0, epoch=epoch)
+            order = torch.from_numpy(np.concatenate(batches)).to(device)
+            for chosen in order.split(64):
                 loss = F.cross_entropy(module(inputs[chosen]), targets[chosen])
                 optimiser.zero_grad()
                 loss.backward()

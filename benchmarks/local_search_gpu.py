@@ -156,6 +156,10 @@ def gpu_suite(folder: Path | None, limit: float) -> list[Row]:
     suite.part("mnist-cnn", lambda: base.compare("mnist-cnn", mnist_cnn, mnist[0], device))
     suite.part("mnist whole", lambda: _whole("mnist", mnist_cnn, mnist, device, 5), 60)
     suite.part("ceilings", ceilings)
+    suite.part(
+        "mnist 5",
+        lambda: base.whole_search("mnist-cnn, 5 clients", mnist_cnn, mnist[:5], device)[0],
+    )
     cifar: list[Any] = []
     suite.part("cifar10 data", lambda: cifar.extend(base.pictures("cifar10", folder, 100)) or [])
     if cifar:
@@ -174,6 +178,15 @@ def gpu_suite(folder: Path | None, limit: float) -> list[Row]:
             "mnist-cnn-bfloat16", mnist_cnn, mnist[0], device, precision="bfloat16"
         ),
     )
+    suite.part(
+        "mnist-cnn cudnn.benchmark", lambda: _searching_for_kernels("mnist-cnn", mnist_cnn, mnist)
+    )
+    if cifar:
+        suite.part(
+            "cifar10 cudnn.benchmark",
+            lambda: _searching_for_kernels("cifar10", cifar10_cnn, cifar),
+            40,
+        )
     suite.part(
         "mnist-cnn compiled",
         lambda: base.compare("mnist-cnn-compiled", mnist_cnn, mnist[0], device, compiled=True),
@@ -198,6 +211,15 @@ def _whole(
     full = base.whole_search(name, factory, clients, device, epochs=epochs, again=again)
     full[0].update(needed(factory, clients[0].features.shape[1], len(clients[0]) * 4 // 5, epochs))
     return [full[0], *base.races(name, factory, clients, device, full, again=again, epochs=epochs)]
+
+
+def _searching_for_kernels(name: str, factory: Callable[[], nn.Module], clients: list[Any]) -> Row:
+    """Let cuDNN try its kernels first, to see whether it picks better ones."""
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+        row, _ = base.whole_search(
+            f"{name}, 5 clients, tried kernels", factory, clients[:5], "cuda"
+        )
+        return row
 
 
 def _ten_epochs(name: str, clients: list[Any], **options: Any) -> Row:  # noqa: ANN401

@@ -112,7 +112,8 @@ class Batched:
         lower = (
             contextlib.nullcontext()
             if precise
-            else torch.autocast(x.device.type, dtype=self.autocast)
+            # Casts kept from one step would be read again by a recorded one.
+            else torch.autocast(x.device.type, dtype=self.autocast, cache_enabled=False)
         )
         with lower, mode:
             outputs: Tensor = functional_call(self.module, (weights, state), (x,))

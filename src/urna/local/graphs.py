@@ -7,6 +7,7 @@ the device, and a counter there says which batch is next, so that an epoch is a 
 replays and nothing waits for the host. This module imports torch.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -19,6 +20,8 @@ from urna.local.gradients import Batched
 from urna.local.stack import Features, Settings, Stack, Tensors
 
 __all__ = ["CudaRecorder", "GraphEngine", "Recorder", "compile_gradients"]
+
+_log = logging.getLogger(__name__)
 
 
 class Recorder(Protocol):
@@ -177,7 +180,14 @@ class _Tape:
             gradients = compile_gradients(
                 self._gradients, self.stack, self._settings, *self._batch(size)
             )
-        self._replays[size] = self._recorder.record(lambda: self._step(gradients, size))
+        try:
+            self._replays[size] = self._recorder.record(lambda: self._step(gradients, size))
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            # Some operation waits for the host. Slower as it comes, but no less right.
+            _log.warning("a step could not be recorded (%s); it runs unrecorded", error)
+            self._replays[size] = lambda: self._step(gradients, size)
         self.stack.copy_from(kept)
 
     def _batch(self, size: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -208,6 +208,18 @@ def test_stacked_clients_and_recorded_steps_change_nothing(factory: Callable[[],
     np.testing.assert_allclose(_run(3, recorded, factory), alone, rtol=1e-5)
 
 
+def test_a_step_that_cannot_be_recorded_runs_unrecorded(caplog: pytest.LogCaptureFixture) -> None:
+    class Refuses:
+        def record(self, step: Callable[[], None]) -> Callable[[], None]:
+            step()
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    alone = _run(1, lambda batched, used: engine.EagerEngine(batched, used, 100), mlp)
+    found = _run(1, lambda batched, used: graphs.GraphEngine(batched, used, 100, Refuses()), mlp)
+    np.testing.assert_array_equal(found, alone)
+    assert "could not be recorded" in caplog.text
+
+
 def test_where_memory_runs_out_fewer_candidates_run_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
