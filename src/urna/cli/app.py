@@ -16,6 +16,8 @@ from urna.errors import UrnaError
 
 __all__ = ["app", "main"]
 
+_STOPPED = 130  # what a shell reports for Ctrl-C
+
 app = typer.Typer(
     name="urna",
     help="Agree on hyperparameters by secret ballot, under one privacy budget.",
@@ -59,11 +61,12 @@ def main() -> None:
         errors.print(f"[bold red]error:[/] {_escaped(error.format_message())}")
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        errors.print("stopped; nothing was written")
-        code = 130
+        code = _STOPPED
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away: nobody is left to tell
         code = 1
+    if code == _STOPPED:  # Typer turns Ctrl-C into this code, older ones into an exception
+        errors.print("stopped; no half-written file is left")
     sys.exit(code or 0)
 
 

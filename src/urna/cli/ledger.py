@@ -48,9 +48,13 @@ def create(
         Adjacency, typer.Option(help="The neighbouring relation, for life.")
     ] = Adjacency.REPLACE_ONE_CLIENT,
     subject: Annotated[str, typer.Option(help="Which data this is about.")] = "",
+    output: FormatOption = Format.TEXT,
 ) -> None:
     """Create a ledger at FILE with a cap that never changes."""
-    Ledger.open(file, Budget(epsilon, delta), adjacency=adjacency, subject=subject)
+    made = Ledger.open(file, Budget(epsilon, delta), adjacency=adjacency, subject=subject)
+    if output is Format.JSON:
+        print_json(made.as_mapping())
+        return
     typer.echo(f"{file}: cap epsilon {epsilon:g}, delta {delta:g}, {adjacency}")
 
 
@@ -64,6 +68,7 @@ def add(
         float | None, typer.Option(help="Or: Gaussian noise over sensitivity, per round.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of the Gaussian mechanism.")] = 1,
+    output: FormatOption = Format.TEXT,
 ) -> None:
     """Count in FILE what is released by another program, before it is released."""
     if (epsilon is None) == (noise_multiplier is None):
@@ -75,6 +80,9 @@ def add(
         else DeclaredRelease(epsilon if epsilon is not None else math.nan, delta),
         label=label,
     )
+    if output is Format.JSON:
+        print_json(opened.as_mapping())
+        return
     spent = opened.spent()
     typer.echo(
         f"counted; spent epsilon {spent.epsilon:.4g} of {opened.cap.epsilon:g} at delta "

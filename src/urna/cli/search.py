@@ -19,6 +19,7 @@ from urna.data import Split, load, split
 from urna.local.presets import PRESETS, preset
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
+from urna.report import page
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import ClearSummation, SecureSummation
@@ -70,7 +71,9 @@ def search(
     scripted_secrets: Annotated[
         str | None, typer.Option(help="Repeatable noise from this label. NOT PRIVATE.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--output", help="Folder for result.json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--output", help="Folder for report.html and result.json.")
+    ] = None,
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
@@ -104,15 +107,21 @@ def search(
             seed=seed,
             progress=report,
         )
-    if out is not None:
-        write_whole(out / "result.json", result.as_json() + "\n")
+    title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
+    # The budget is spent: the result is printed first, whatever becomes of the files.
     if output is Format.JSON:
         typer.echo(result.as_json())
     else:
-        _print(result, f"{dataset.name}, {chosen.description}, {clients} clients ({how})", out)
+        _print(result, title)
+    if out is not None:
+        write_whole(out / "result.json", result.as_json() + "\n")
+        write_whole(out / "report.html", page(result, title=title))
+        if output is Format.TEXT:
+            written = f"written: {out / 'report.html'} and {out / 'result.json'}"
+            results().print(written, markup=False)
 
 
-def _print(result: Result, title: str, out: Path | None) -> None:
+def _print(result: Result, title: str) -> None:
     console = results()
     rows = table(title, *(f">{name}" for name in result.space.axes), ">noisy votes", "")
     longest = max(float(result.votes.max()), 1.0)
@@ -122,5 +131,3 @@ def _print(result: Result, title: str, out: Path | None) -> None:
     console.print(rows)
     console.print(f"each ± {result.standard_error:.1f} votes of noise\n", style="dim")
     console.print(str(result), markup=False)
-    if out is not None:
-        console.print(f"written: {out / 'result.json'}")

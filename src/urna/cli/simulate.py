@@ -25,7 +25,7 @@ def simulate(
     epsilon: Annotated[list[float] | None, typer.Option(help="Epsilons; repeat.")] = None,
     delta: Annotated[float, typer.Option(help="Delta.")] = 1e-5,
     repetitions: Annotated[int, typer.Option(help="Votes held in each setting.")] = 100,
-    seed: Annotated[int, typer.Option(help="Public seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Public seed.")] = 0,
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
     output: FormatOption = Format.TEXT,
 ) -> None:

@@ -45,9 +45,13 @@ class VotePlan:
             gap: Votes between the fewest of a good and the most of a bad candidate.
             bad: Number of bad candidates; all but one by default.
         """
+        if not math.isfinite(gap):
+            raise ParameterError(f"the gap must be a finite number of votes, got {gap}")
         tail = self._difference_tail()
-        steps = max(0, math.ceil(gap * self.tally.scale))
-        miss = float(tail[steps]) if steps < len(tail) else 0.0
+        steps = math.ceil(gap * self.tally.scale)
+        # D is symmetric: P[D ≥ −s] = 1 − P[D ≥ s + 1].
+        place = min(steps if steps >= 0 else 1 - steps, len(tail) - 1)
+        miss = float(tail[place]) if steps >= 0 else 1.0 - float(tail[place])
         return min(1.0, max(0.0, 1.0 - self._bad(bad) * miss))
 
     def gap_for(self, probability: float, bad: int | None = None) -> float:
@@ -83,8 +87,8 @@ class VotePlan:
 
     def epsilon_for(self, gap: float, probability: float = 0.95, bad: int | None = None) -> float:
         """Return the least epsilon, to 1 %, at which this gap suffices."""
-        if gap <= 0:
-            raise ParameterError(f"the gap must be positive, got {gap}")
+        if not (math.isfinite(gap) and gap > 0):
+            raise ParameterError(f"the gap must be finite and positive, got {gap}")
 
         def enough(epsilon: float) -> bool:
             budget = Budget(epsilon, self.tally.budget.delta)
