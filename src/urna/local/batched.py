@@ -20,7 +20,14 @@ from urna.local.lanes import Group, group_plans
 from urna.local.objective import Losses, Progress
 from urna.local.racing import Race
 from urna.local.recipe import Recipe, plan_candidates
-from urna.local.torch_sgd import Loss, TorchLoss, check_loss, check_smoothing, require_torch
+from urna.local.torch_sgd import (
+    Loss,
+    TorchLoss,
+    check_loss,
+    check_smoothing,
+    out_of_memory,
+    require_torch,
+)
 from urna.space import Space
 
 __all__ = ["BatchedObjective", "Precision"]
@@ -122,7 +129,7 @@ class BatchedObjective:
             progress: Called with the work done, in candidates of all clients.
         """
         require_torch()
-        from urna.local.runner import Runner, out_of_memory  # noqa: PLC0415 - imports torch
+        from urna.local.runner import Runner  # noqa: PLC0415 - imports torch
 
         if len(seeds) != len(clients):
             raise ParameterError(

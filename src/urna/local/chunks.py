@@ -15,7 +15,7 @@ from urna.local.masks import KeyedDropout
 
 __all__ = ["Room", "lane_bytes", "plan_room"]
 
-_CPU_CACHE = 24 * 2**20
+_CPU_CACHE = 12 * 2**20
 """What a chunk should keep for its backward pass on a CPU: more falls out of the cache."""
 _GPU_ENOUGH = 3 * 2**30
 """What keeps a GPU busy: stacking more clients beyond this only takes memory."""
@@ -90,7 +90,7 @@ def plan_room(
 
     Example:
         >>> plan_room(2**20, 2**20, lanes=100, clients=1, device="cpu", free=2**34).lanes
-        24
+        12
     """
     free = free_bytes(device) if free is None else free
     budget = int(free * _SHARE)

@@ -24,12 +24,12 @@ from urna.local.holdout import Holdout
 from urna.local.lanes import Group
 from urna.local.recipe import Optimiser
 from urna.local.stack import Features
-from urna.local.torch_sgd import as_tensors
+from urna.local.torch_sgd import as_tensors, out_of_memory
 
 if TYPE_CHECKING:
     from urna.local.batched import BatchedObjective
 
-__all__ = ["Runner", "make_engine", "measure_room", "out_of_memory", "pick_device"]
+__all__ = ["Runner", "make_engine", "measure_room", "pick_device"]
 
 _log = logging.getLogger(__name__)
 
@@ -193,10 +193,3 @@ def measure_room(objective: "BatchedObjective", group: Group, train: Samples, cl
     )
     most = objective.most_lanes
     return room if most is None else Room(lanes=min(most, len(group)), clients=1)
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on a GPU or on the CPU."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return "can't allocate memory" in str(error) or "not enough memory" in str(error)

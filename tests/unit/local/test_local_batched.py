@@ -242,14 +242,14 @@ def test_where_memory_runs_out_fewer_candidates_run_at_once(
     assert max(tried) == 6
 
 
-def test_a_candidate_that_never_fits_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [BatchedObjective, TorchObjective])
+def test_a_candidate_that_never_fits_fails_alone(kind: type) -> None:
     def hungry(width: int = 16) -> "torch.nn.Module":
         if width == 999:
             raise torch.OutOfMemoryError("a layer too wide")
         return mlp(width)
 
-    objective = BatchedObjective(hungry, epochs=1, device="cpu")
-    losses = objective.losses(DIGITS, Space(width=[4, 999]), seed=0)
+    losses = kind(hungry, epochs=1, device="cpu").losses(DIGITS, Space(width=[4, 999]), seed=0)
     assert math.isfinite(losses[0])
     assert losses[1] == math.inf
 
