@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,13 +23,16 @@ import urna
 
 __all__ = ["Child", "ForkServer", "environment"]
 
+_CACHE = tempfile.TemporaryDirectory(prefix="urna-tests-")  # not the user's own
+
 
 def environment(*folders: Path) -> dict[str, str]:
     """Return an environment in which Python finds the same Urna that this process uses."""
     paths = [Path(urna.__file__).parents[1], Path(__file__).parent, *folders]
     # One thread: a process with idle threads of a numerical library forks less safely.
     single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    return os.environ | single | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    cache = {"XDG_CACHE_HOME": _CACHE.name}
+    return os.environ | single | cache | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
 @dataclass(frozen=True, slots=True)

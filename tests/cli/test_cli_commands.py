@@ -96,6 +96,16 @@ def test_a_search_prints_a_table_and_says_what_it_costs(
     assert "36/36" in done.stderr
 
 
+def test_a_second_search_reuses_losses_unless_told_not_to(
+    urna: Command, few: tuple[str, ...], tmp_path: Path
+) -> None:
+    again = ("search", *few, "--quiet", "--seed", "5", "--scripted-secrets", "x")
+    first, second, anew = (urna(*again, *more) for more in ((), (), ("--no-cache",)))
+    assert first.stdout == second.stdout == anew.stdout
+    kept = list((Path(environment()["XDG_CACHE_HOME"]) / "urna" / "losses").rglob("*.npz"))
+    assert len(kept) >= 12
+
+
 def test_a_sum_in_the_clear_is_called_so(urna: Command, few: tuple[str, ...]) -> None:
     done = urna("search", *few, "--quiet", "--summation", "clear")
     assert "The sum was made in the clear" in done.stdout

@@ -1,5 +1,6 @@
 """`urna search`: a private search from the command line, all clients in this process."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from urna.cli.output import (
 )
 from urna.cli.progress import live_progress
 from urna.data import Split, load, split
+from urna.local import CachedObjective
 from urna.local.presets import PRESETS, preset
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
@@ -71,6 +73,9 @@ def search(
     scripted_secrets: Annotated[
         str | None, typer.Option(help="Repeatable noise from this label. NOT PRIVATE.")
     ] = None,
+    cache: Annotated[
+        bool, typer.Option(help="Keep local losses on disk, so that a second run is quick.")
+    ] = True,
     out: Annotated[
         Path | None, typer.Option("--output", help="Folder for report.html and result.json.")
     ] = None,
@@ -92,7 +97,7 @@ def search(
     with live_progress(quiet) as report:
         result = search_votes(
             candidates,
-            chosen.objective,
+            CachedObjective(chosen.objective, _cache_folder(), enabled=cache),
             parts,
             budget=budget,
             votes=votes,
@@ -119,6 +124,11 @@ def search(
         if output is Format.TEXT:
             written = f"written: {out / 'report.html'} and {out / 'result.json'}"
             results().print(written)
+
+
+def _cache_folder() -> Path:
+    """Return where this user's programs keep what can be computed again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "urna" / "losses"
 
 
 def _print(result: Result, title: str) -> None:

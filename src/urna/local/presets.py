@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from urna.data import Dataset, Samples
-from urna.errors import UnknownName
+from urna.errors import ParameterError, UnknownName
+from urna.local.batched import BatchedObjective
 from urna.local.estimator import EstimatorObjective
+from urna.local.models import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
 from urna.local.objective import Objective
 from urna.space import Axis, Space
 
@@ -53,4 +56,23 @@ def _linear(dataset: Dataset) -> Preset:
     )
 
 
-PRESETS: dict[str, Callable[[Dataset], Preset]] = {"linear": _linear}
+def _network(dataset: Dataset) -> Preset:
+    networks: dict[str, tuple[Callable[..., Any], int]] = {
+        "adult": (adult_mlp, 5),
+        "mnist": (mnist_cnn, 5),
+        "mnist-5k": (mnist_cnn, 5),
+        "cifar10": (cifar10_cnn, 10),
+    }
+    if dataset.name not in networks:
+        raise ParameterError(
+            f"there is no network for {dataset.name!r}; there is one for {', '.join(networks)}"
+        )
+    factory, epochs = networks[dataset.name]
+    return Preset(
+        "the network of DP-Hype's evaluation, step size × decay × momentum",
+        BatchedObjective(factory, epochs=epochs),
+        authors_space(),
+    )
+
+
+PRESETS: dict[str, Callable[[Dataset], Preset]] = {"linear": _linear, "network": _network}
