@@ -7,15 +7,17 @@ UrnaError
 ├── BudgetExceeded        a release would pass the ledger's cap; nothing was released
 ├── LedgerError           a ledger file cannot be used as it is
 ├── OutputError           a result could not be written; nothing half-written is left
+├── Refused               a node does not take part in a vote; nothing of it was released
 └── ProtocolError         a message or request breaks the protocol; nothing was answered
     └── RoundAborted      too few clients are left; nothing was revealed
+        └── PollAborted   the same over a network, with who was missing and why
 
 A message says what should hold, what was found, and what to do next. Numbers are also
 attributes. Secrets and data never enter a message: messages may travel to a server.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 __all__ = [
     "BudgetExceeded",
@@ -23,7 +25,9 @@ __all__ = [
     "LedgerError",
     "OutputError",
     "ParameterError",
+    "PollAborted",
     "ProtocolError",
+    "Refused",
     "RoundAborted",
     "UnknownName",
     "UrnaError",
@@ -78,9 +82,24 @@ class OutputError(UrnaError):
     """A result could not be written. No half-written file is left."""
 
 
+class Refused(UrnaError):
+    """A node does not take part in a vote. Its reason travels, so it holds no data."""
+
+
 class ProtocolError(UrnaError):
     """A message or a request breaks the protocol. Nothing was answered."""
 
 
 class RoundAborted(ProtocolError):
     """Too few clients are left to finish the round. Nothing was revealed."""
+
+
+class PollAborted(RoundAborted):
+    """A vote over a network could not be finished. Nothing was revealed."""
+
+    def __init__(self, reason: str, missing: Mapping[int, str]) -> None:
+        """Keep who was missing, by node, as an attribute."""
+        self.missing = dict(missing)
+        named = "; ".join(f"node {node}: {why}" for node, why in sorted(missing.items())[:10])
+        more = f"; and {len(missing) - 10} more" if len(missing) > 10 else ""
+        super().__init__(reason + (f" Missing: {named}{more}." if missing else ""))

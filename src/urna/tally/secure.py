@@ -11,7 +11,7 @@ from urna.secagg import Removal, ServerModel, Stage
 from urna.tally.plan import TallyPlan
 from urna.tally.summation import ClientId, Tallied, check_contributions
 
-__all__ = ["SecureSummation"]
+__all__ = ["SecureSummation", "tallied"]
 
 _MOST_PRECISE = 64  # tolerated dropouts up to which one noise component each is cheap
 
@@ -63,23 +63,7 @@ class SecureSummation:
         outcome = secagg.run(
             contributions, round_plan, secrets, dropouts=self.dropouts, workers=self.workers
         )
-        planned, survivors = plan.calibration.release, len(outcome.survivors)
-        return Tallied(
-            total=outcome.total,
-            accepted=outcome.survivors,
-            lost={
-                client: f"{loss.reason} ({loss.stage.name.lower()})"
-                for client, loss in sorted(outcome.lost.items())
-                if client not in outcome.survivors
-            },
-            noise_variance=outcome.noise_variance,
-            release=TallyRelease(
-                planned.shifts,
-                outcome.noise_variance / survivors,
-                survivors - round_plan.colluders,
-                planned.family,
-            ),
-        )
+        return tallied(outcome, round_plan, plan)
 
     def round_plan(self, plan: TallyPlan) -> secagg.Plan:
         """Return the protocol's plan for this tally: graph, threshold, noise components."""
@@ -99,3 +83,24 @@ class SecureSummation:
             server=self.server,
             family=plan.noise,
         )
+
+
+def tallied(outcome: secagg.Outcome, round_plan: secagg.Plan, plan: TallyPlan) -> Tallied:
+    """Return what a round's outcome means for the tally: the sum, and what became public."""
+    planned, survivors = plan.calibration.release, len(outcome.survivors)
+    return Tallied(
+        total=outcome.total,
+        accepted=outcome.survivors,
+        lost={
+            client: f"{loss.reason} ({loss.stage.name.lower()})"
+            for client, loss in sorted(outcome.lost.items())
+            if client not in outcome.survivors
+        },
+        noise_variance=outcome.noise_variance,
+        release=TallyRelease(
+            planned.shifts,
+            outcome.noise_variance / survivors,
+            survivors - round_plan.colluders,
+            planned.family,
+        ),
+    )

@@ -26,7 +26,7 @@ from urna.vote.decode import ArgmaxDecoder, Decoder, NoisyVotes
 from urna.vote.plan import VotePlan, plan
 from urna.vote.result import Result
 
-__all__ = ["SearchProgress", "search"]
+__all__ = ["SearchProgress", "read_result", "search"]
 
 SearchProgress = Callable[[str, int, int], None]
 """Called with (what is being done, steps finished, steps in all)."""
@@ -120,7 +120,7 @@ def search(
         raise
     report("summing ballots", 1, 1)
     statement = _statement(vote, summation, secrets)
-    return _read(space, vote, tallied, decoder, statement)
+    return read_result(space, vote, tallied, decoder, statement)
 
 
 def _ballots(
@@ -158,13 +158,14 @@ def _statement(vote: VotePlan, summation: Summation, secrets: SecretSource) -> P
     )
 
 
-def _read(
+def read_result(
     space: Space,
     vote: VotePlan,
     tallied: Tallied,
     decoder: Decoder,
     statement: PrivacyStatement,
 ) -> Result:
+    """Read the winner out of a finished tally."""
     votes = decode(tallied.total, vote.tally)
     std = math.sqrt(tallied.noise_variance) / vote.tally.scale
     decoded = decoder.decode(NoisyVotes(space, votes, std, len(tallied.accepted)))
