@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone, is_regressor
 
 from urna.data import Samples
 from urna.errors import ParameterError, UnknownName
@@ -106,6 +105,8 @@ class Fit:
 
     def __call__(self, candidate: Candidate) -> tuple[float, str]:
         """Return the candidate's loss, and the name of the error that ended its fit, if any."""
+        from sklearn.base import clone
+
         model = clone(self.prototype)
         settings = self.fixed | candidate
         if "random_state" in model.get_params() and "random_state" not in settings:
@@ -156,6 +157,8 @@ def _flat(data: Samples) -> Samples:
 
 def _loss(model: Any, metric: Metric, validation: Samples) -> float:  # noqa: ANN401
     if metric is Metric.AUTO:
+        from sklearn.base import is_regressor
+
         if is_regressor(model):
             metric = Metric.SQUARED_ERROR
         else:

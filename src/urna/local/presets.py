@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sklearn.linear_model import SGDClassifier, SGDRegressor
-
 from urna.data import Dataset, Samples
 from urna.errors import UnknownName
 from urna.local.estimator import EstimatorObjective
@@ -35,6 +33,8 @@ def preset(name: str, dataset: Dataset) -> Preset:
 
 
 def _linear(dataset: Dataset) -> Preset:
+    from sklearn.linear_model import SGDClassifier, SGDRegressor
+
     space = Space(
         eta0=Axis.log([1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0]),
         alpha=Axis.log([1e-5, 1e-4, 1e-3, 1e-2, 0.1]),

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from urna import secagg
 from urna.noise import IntVector
 from urna.privacy import TallyRelease
 from urna.randomness import SecretSource
-from urna.secagg import Removal, ServerModel, Stage
+from urna.secagg import Plan, Removal, ServerModel, Stage, run
+from urna.secagg import plan as plan_round
 from urna.tally.plan import TallyPlan
 from urna.tally.summation import ClientId, Tallied, check_contributions
 
@@ -60,19 +60,19 @@ class SecureSummation:
         """Return the sum of the contributions plus the planned noise."""
         check_contributions(contributions, plan)
         round_plan = self.round_plan(plan)
-        outcome = secagg.run(
+        outcome = run(
             contributions, round_plan, secrets, dropouts=self.dropouts, workers=self.workers
         )
         return tallied(outcome, round_plan, plan)
 
-    def round_plan(self, plan: TallyPlan) -> secagg.Plan:
+    def round_plan(self, plan: TallyPlan) -> Plan:
         """Return the protocol's plan for this tally: graph, threshold, noise components."""
         removal = Removal.PRECISE
         if not plan.noise.distribution.closed_under_addition:
             removal = Removal.NONE
         elif plan.clients - plan.fewest > _MOST_PRECISE:
             removal = Removal.APPROXIMATE
-        return secagg.plan(
+        return plan_round(
             clients=plan.clients,
             dimension=plan.dimension,
             ring_bits=plan.ring_bits,

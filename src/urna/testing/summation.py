@@ -135,7 +135,8 @@ class SummationContract(ABC):
         planned = plan.calibration.release
         # Colluders know their own noise, so it is in the sum and protects nobody.
         colluders = math.floor(plan.clients * plan.colluding)
-        honest = tallied.noise_variance - colluders * plan.share
+        there = len(tallied.accepted)
+        honest = tallied.noise_variance * Fraction(there - colluders, there)
         assert planned.variance <= tallied.release.variance <= honest
         assert tallied.release.shifts == planned.shifts
         assert tallied.release.family == planned.family

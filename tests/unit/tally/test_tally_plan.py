@@ -29,9 +29,12 @@ def test_the_noise_is_sized_for_the_fewest_honest_survivors(plan: TallyPlan) -> 
     assert plan.share * 70 == plan.calibration.release.variance
     assert plan.calibration.epsilon <= BUDGET.epsilon
     assert 11.75 < plan.calibration.noise_std < 12.0
-    # All hundred add their share: the sum may hold more than it needs.
-    assert plan.most_noise_std == pytest.approx(plan.calibration.noise_std * math.sqrt(100 / 70))
     assert plan.fewest == 80
+    # Excess is removed: 80 survivors, of whom 10 may collude, leave the target and theirs.
+    assert plan.most_noise == plan.calibration.release.variance * Fraction(80, 70)
+    # Where it is not, all hundred leave their whole share.
+    whole = replace(plan, removes_excess=False)
+    assert whole.most_noise == plan.share * 100
 
 
 def test_one_clients_noise_is_several_grid_steps(plan: TallyPlan) -> None:

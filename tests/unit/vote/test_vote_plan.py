@@ -77,7 +77,13 @@ def test_success_grows_with_the_gap_and_falls_with_bad_candidates(paper: VotePla
 
 def test_dropouts_and_colluders_cost_utility() -> None:
     careful = plan(
-        clients=60, candidates=8, votes=1, budget=Budget(1.0, 1e-3), dropout=0.2, colluding=0.1
+        clients=60,
+        candidates=8,
+        votes=1,
+        budget=Budget(1.0, 1e-3),
+        dropout=0.2,
+        colluding=0.1,
+        removes_excess=False,
     )
     careless = plan(clients=60, candidates=8, votes=1, budget=Budget(1.0, 1e-3))
     assert careful.tally.calibration.release.shares == 42

@@ -1,0 +1,88 @@
+"""The secure summation behind the seam every summation stands behind."""
+
+from fractions import Fraction
+
+import pytest
+
+from urna.errors import ParameterError, RoundAborted
+from urna.privacy import BallotShape, Budget
+from urna.randomness import ScriptedSecrets
+from urna.secagg import Removal, ServerModel, Stage
+from urna.tally import ClearSummation, SecureSummation, Summation, TallyPlan, plan_tally
+from urna.testing import SummationContract, ballots_for, unpriced_plan
+
+
+class TestHonestButCurious(SummationContract):
+    def make_summation(self, absent: frozenset[int] = frozenset()) -> Summation:
+        return SecureSummation(dropouts=dict.fromkeys(absent, Stage.MASK))
+
+
+class TestDishonest(SummationContract):
+    def make_summation(self, absent: frozenset[int] = frozenset()) -> Summation:
+        return SecureSummation(ServerModel.DISHONEST, dict.fromkeys(absent, Stage.ADVERTISE))
+
+
+def priced(clients: int, dropout: str = "0.2", colluding: str = "0.1", **more: str) -> TallyPlan:
+    return plan_tally(
+        clients=clients,
+        shape=BallotShape.top_k(2, 12),
+        budget=Budget(1.0, 1e-3),
+        dropout=Fraction(dropout),
+        colluding=Fraction(colluding),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("gone", [0, 1, 4], ids=["nobody", "one", "all tolerated"])
+def test_what_is_left_is_exactly_the_target_whoever_drops_out(gone: int) -> None:
+    plan = priced(20)
+    ballots = ballots_for(plan, TestDishonest().rng())
+    summation = SecureSummation(dropouts=dict.fromkeys(range(gone), Stage.MASK))
+    tallied = summation.tally(ballots, plan, ScriptedSecrets(b"exact noise"))
+    assert tallied.release.variance == plan.calibration.release.variance
+    assert tallied.noise_variance <= plan.most_noise
+    clear = ClearSummation(frozenset(range(gone))).tally(ballots, plan, ScriptedSecrets(b""))
+    assert (tallied.noise_variance < clear.noise_variance) == (gone < 4)
+
+
+def test_a_client_that_vanishes_after_its_vector_is_still_counted() -> None:
+    plan = unpriced_plan(clients=12, candidates=6, dropout=Fraction(1, 4))
+    ballots = ballots_for(plan, TestDishonest().rng())
+    summation = SecureSummation(dropouts={3: Stage.UNMASK})
+    tallied = summation.tally(ballots, plan, ScriptedSecrets(b"late"))
+    assert 3 in tallied.accepted
+    assert dict(tallied.lost) == {}
+    assert tallied.total.tolist() == sum(ballots.values()).tolist()
+
+
+def test_one_dropout_more_than_planned_aborts() -> None:
+    plan = priced(20)
+    ballots = ballots_for(plan, TestDishonest().rng())
+    summation = SecureSummation(dropouts=dict.fromkeys(range(5), Stage.SHARE))
+    with pytest.raises(RoundAborted):
+        summation.tally(ballots, plan, ScriptedSecrets(b"too many"))
+
+
+def test_removal_follows_family_and_number_of_dropouts() -> None:
+    few, many = priced(20), priced(400)
+    gaussian = priced(20, family="discrete-gaussian")
+    removal = [SecureSummation().round_plan(plan).noise for plan in (few, many, gaussian)]
+    assert [noise.removal for noise in removal if noise] == [
+        Removal.PRECISE,
+        Removal.APPROXIMATE,
+        Removal.NONE,
+    ]
+
+
+def test_the_protocols_plan_aims_at_the_calibrated_noise() -> None:
+    plan = priced(20)
+    noise = SecureSummation().round_plan(plan).noise
+    assert noise is not None
+    assert noise.target == plan.calibration.release.variance
+    assert sum(noise.components()) == plan.share
+
+
+def test_an_electorate_too_small_for_its_dropouts_is_refused() -> None:
+    plan = priced(4, dropout="0.5", colluding="0.25")
+    with pytest.raises(ParameterError, match="cannot be summed securely"):
+        SecureSummation().round_plan(plan)
