@@ -1,8 +1,9 @@
-"""`urna search`: a private search from the command line, all clients in this process."""
+"""`urna search`: a private search from the command line, all clients on this machine."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,14 +16,16 @@ from urna.cli.output import (
     write_whole,
 )
 from urna.cli.progress import live_progress
-from urna.data import Split, load, split
+from urna.data import Samples, Split, load, split
+from urna.errors import ParameterError
+from urna.local import Objective
 from urna.local.presets import PRESETS, preset
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import ClearSummation, SecureSummation
-from urna.vote import Result
+from urna.vote import Result, SearchProgress
 from urna.vote import search as search_votes
 
 __all__ = ["search"]
@@ -33,6 +36,13 @@ class SummationKind(StrEnum):
 
     SECURE = "secure"
     CLEAR = "clear"
+
+
+class Engine(StrEnum):
+    """Where the clients run."""
+
+    MEMORY = "memory"
+    FLOWER = "flower"
 
 
 def search(
@@ -63,6 +73,9 @@ def search(
     server: Annotated[
         ServerModel, typer.Option(help="Which server the secure summation protects against.")
     ] = ServerModel.HONEST_BUT_CURIOUS,
+    engine: Annotated[
+        Engine, typer.Option(help="Clients in this process, or as nodes in Flower's simulation.")
+    ] = Engine.MEMORY,
     seed: Annotated[int, typer.Option(help="Public seed of the split and of training.")] = 0,
     ledger: Annotated[
         Path | None, typer.Option(help="Count the release in this ledger (`urna ledger create`).")
@@ -75,6 +88,15 @@ def search(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Let clients agree on hyperparameters by secret ballot."""
+    if engine is Engine.FLOWER and summation is SummationKind.CLEAR:
+        raise ParameterError(
+            "over Flower ballots are always summed securely; leave --summation out"
+        )
+    if engine is Engine.FLOWER and server is ServerModel.DISHONEST:
+        raise ParameterError(
+            "against a dishonest server nodes need a directory of keys, which simulated ones have "
+            "not: use --engine memory, or deploy (docs/guide/flower.md)"
+        )
     if out is not None:
         check_folder(out)
     budget = Budget(epsilon, delta)
@@ -86,30 +108,69 @@ def search(
     chosen = preset(model, dataset)
     candidates = chosen.space if space is None else Space.read(space)
     parts = split(dataset, clients=clients, how=how, beta=beta, level=level, seed=seed)
+    terms: dict[str, Any] = {
+        "budget": budget,
+        "votes": votes,
+        "dropout": dropout,
+        "colluding": colluding,
+        "adjacency": adjacency,
+        "ledger": opened,
+        "seed": seed,
+    }
     with live_progress(quiet) as report:
-        result = search_votes(
-            candidates,
-            chosen.objective,
-            parts,
-            budget=budget,
-            votes=votes,
-            dropout=dropout,
-            colluding=colluding,
-            adjacency=adjacency,
-            summation=(
-                ClearSummation() if summation is SummationKind.CLEAR else SecureSummation(server)
-            ),
-            ledger=opened,
-            secrets=secrets,
-            seed=seed,
-            progress=report,
-        )
+        if engine is Engine.FLOWER:
+            result = _over_flower(
+                candidates, chosen.objective, parts, scripted_secrets, report, terms
+            )
+        else:
+            result = search_votes(
+                candidates,
+                chosen.objective,
+                parts,
+                summation=(
+                    ClearSummation()
+                    if summation is SummationKind.CLEAR
+                    else SecureSummation(server)
+                ),
+                secrets=secrets,
+                progress=report,
+                **terms,
+            )
     if out is not None:
         write_whole(out / "result.json", result.as_json() + "\n")
     if output is Format.JSON:
         typer.echo(result.as_json())
     else:
         _print(result, f"{dataset.name}, {chosen.description}, {clients} clients ({how})", out)
+
+
+def _over_flower(
+    candidates: Space,
+    objective: Objective[Samples],
+    parts: list[Samples],
+    script: str | None,
+    report: SearchProgress,
+    terms: dict[str, Any],
+) -> Result:
+    """Search in Flower's simulation: nothing leaves this machine."""
+    # Read when Flower and Ray are first imported, so not at the top of this file.
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
+    try:
+        from urna.flower import simulate  # noqa: PLC0415 - an optional dependency
+    except ModuleNotFoundError as error:
+        raise ParameterError(
+            "the Flower engine needs Flower: pip install 'urna[flower]'"
+        ) from error
+    return simulate(
+        candidates,
+        objective,
+        parts,
+        script=script,
+        progress=lambda step: report(step.stage, step.answered, step.asked),
+        **terms,
+    )
 
 
 def _print(result: Result, title: str, out: Path | None) -> None:

@@ -8,6 +8,17 @@ from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.policy import Policy
 from urna.flower.poll import poll
 from urna.flower.post import Deadlines, PollProgress
+from urna.flower.simulate import run_apps, simulate
 from urna.flower.voter import Voter
 
-__all__ = ["Deadlines", "DirectoryFile", "NodeKey", "Policy", "PollProgress", "Voter", "poll"]
+__all__ = [
+    "Deadlines",
+    "DirectoryFile",
+    "NodeKey",
+    "Policy",
+    "PollProgress",
+    "Voter",
+    "poll",
+    "run_apps",
+    "simulate",
+]

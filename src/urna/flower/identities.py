@@ -24,7 +24,14 @@ from urna.flower.announcement import check_name
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.secagg import Directory, Identity
 
-__all__ = ["DirectoryFile", "NodeKey", "read_public_key", "verify", "write_public_key"]
+__all__ = [
+    "DirectoryFile",
+    "NodeKey",
+    "read_public_key",
+    "read_public_keys",
+    "verify",
+    "write_public_key",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +184,22 @@ def read_public_key(text: str) -> bytes:
     if len(key) != SEED_BYTES:
         raise ParameterError(f"a public key has {SEED_BYTES} bytes, got {len(key)}")
     return key
+
+
+def read_public_keys(path: Path) -> dict[str, bytes]:
+    """Read public keys by name from a directory, a key file or a file of public lines.
+
+    Raises:
+        ParameterError: The file is none of them.
+    """
+    mapping = _read_toml(path, "file of keys")
+    if "private" in mapping:
+        key = NodeKey.read(path)
+        return {key.name: key.public}
+    found = mapping.get("keys", mapping)
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found.values()):
+        raise ParameterError(f'{path} holds no keys: a line of it reads "name" = "key"')
+    return {check_name(name): read_public_key(key) for name, key in found.items()}
 
 
 def write_public_key(key: bytes) -> str:

@@ -26,7 +26,7 @@ _log = logging.getLogger("flwr")
 class Deadlines:
     """Seconds the server waits for each kind of answer. Later ones are ignored."""
 
-    gather: float = 60.0
+    gather: float = 120.0
     """For nodes to connect, and again for them to say whether they take part."""
     evaluate: float = 3600.0
     """For the first stage, in which nodes evaluate all candidates."""

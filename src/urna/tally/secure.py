@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from urna.noise import IntVector
 from urna.privacy import TallyRelease
 from urna.randomness import SecretSource
-from urna.secagg import Plan, Removal, ServerModel, Stage, run
+from urna.secagg import Outcome, Plan, Removal, ServerModel, Stage, run
 from urna.secagg import plan as plan_round
 from urna.tally.plan import TallyPlan
 from urna.tally.summation import ClientId, Tallied, check_contributions
@@ -85,7 +85,7 @@ class SecureSummation:
         )
 
 
-def tallied(outcome: secagg.Outcome, round_plan: secagg.Plan, plan: TallyPlan) -> Tallied:
+def tallied(outcome: Outcome, round_plan: Plan, plan: TallyPlan) -> Tallied:
     """Return what a round's outcome means for the tally: the sum, and what became public."""
     planned, survivors = plan.calibration.release, len(outcome.survivors)
     return Tallied(
