@@ -22,6 +22,7 @@ from urna.local import Objective
 from urna.local.presets import PRESETS, preset
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
+from urna.report import page
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import ClearSummation, SecureSummation
@@ -83,7 +84,9 @@ def search(
     scripted_secrets: Annotated[
         str | None, typer.Option(help="Repeatable noise from this label. NOT PRIVATE.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--output", help="Folder for result.json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--output", help="Folder for report.html and result.json.")
+    ] = None,
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
@@ -136,12 +139,14 @@ def search(
                 progress=report,
                 **terms,
             )
+    title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
     if out is not None:
         write_whole(out / "result.json", result.as_json() + "\n")
+        write_whole(out / "report.html", page(result, title=title))
     if output is Format.JSON:
         typer.echo(result.as_json())
     else:
-        _print(result, f"{dataset.name}, {chosen.description}, {clients} clients ({how})", out)
+        _print(result, title, out)
 
 
 def _over_flower(
@@ -184,4 +189,4 @@ def _print(result: Result, title: str, out: Path | None) -> None:
     console.print(f"each ± {result.standard_error:.1f} votes of noise\n", style="dim")
     console.print(str(result), markup=False)
     if out is not None:
-        console.print(f"written: {out / 'result.json'}")
+        console.print(f"written: {out / 'report.html'} and {out / 'result.json'}")

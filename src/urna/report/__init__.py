@@ -1,0 +1,5 @@
+"""A result as a page to show to a colleague."""
+
+from urna.report.page import page
+
+__all__ = ["page"]
