@@ -1,6 +1,7 @@
 """The client's side: one thing to mount on a ClientApp that people already have."""
 
 import logging
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -90,7 +91,13 @@ class Voter(Generic[DataT]):
         except Exception as error:
             # Whatever a stranger's loader or objective raises: its text may hold data.
             forget(context)
-            _log.error("this node could not take part: %s", type(error).__name__)
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            _log.error(
+                "this node could not take part: %s in %s, line %s",
+                type(error).__name__,
+                where.filename,
+                where.lineno,
+            )
             _log.debug("the error itself, for this node's eyes only", exc_info=True)
             reply = Reply.refusal(f"the node failed with {type(error).__name__}")
         return Message(reply.as_records(), reply_to=message)
