@@ -127,7 +127,7 @@ class Federation:
             encoding="utf-8",
         )
 
-    def start_node(self, site: Site, *, key: Path | None = None) -> None:
+    def start_node(self, site: Site) -> None:
         """Start an organisation's SuperNode; an existing one must have ended."""
         config = (
             f"partition-id={site.number} num-partitions={len(self.sites)} "
@@ -138,10 +138,19 @@ class Federation:
             "flower-supernode",
             *("--root-certificates", str(self.folder / "ca.crt")),
             *("--superlink", f"127.0.0.1:{self.port}"),
-            *("--auth-supernode-private-key", str(key or site.folder / "flower.key")),
+            *("--auth-supernode-private-key", str(site.folder / "flower.key")),
             *("--host", "127.0.0.1", "--port", str(_free_port())),
             *("--node-config", config),
         )
+
+    def add_stranger(self) -> Site:
+        """Start a SuperNode whose key nobody registered: the SuperLink turns it away."""
+        folder = self.folder / "stranger"
+        folder.mkdir()
+        make_flower_key(folder / "flower.key", folder / "flower.pub")
+        stranger = Site("stranger", len(self.sites), folder)
+        self.start_node(stranger)
+        return stranger
 
     def kill(self, site: Site) -> None:
         """Kill an organisation's SuperNode and what it has started, without warning."""
@@ -164,7 +173,7 @@ class Federation:
 
     def flwr(self, *arguments: str) -> str:
         """Run one `flwr` command and return what it prints."""
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - our own arguments
             [_tool("flwr"), *arguments],
             env=self._environment(),
             capture_output=True,
@@ -236,7 +245,7 @@ class Federation:
 
     def _start(self, name: str, tool: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
+            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own arguments
                 [_tool(tool), *arguments],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,

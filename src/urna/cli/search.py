@@ -163,7 +163,7 @@ def _over_flower(
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
     try:
-        from urna.flower import simulate  # noqa: PLC0415 - an optional dependency
+        from urna.flower.simulation import simulate  # noqa: PLC0415 - an optional dependency
     except ModuleNotFoundError as error:
         raise ParameterError(
             "the Flower engine needs Flower: pip install 'urna[flower]'"

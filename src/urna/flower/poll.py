@@ -121,6 +121,7 @@ def poll(
         seed=seed,
         clients=len(nodes),
     )
+    announced.round_plan  # noqa: B018 - what cannot be planned is wrong use: say so before asking
     if ledger is not None:
         if ledger.adjacency is not adjacency:
             raise ParameterError(
