@@ -8,14 +8,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-sys.path.insert(0, str(EXAMPLES / "deployment"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "deployment"))
 
 from federation import Federation
 
 from urna.privacy import Ledger
 
-APP = EXAMPLES / "flower-app"
+APP = Path(__file__).resolve().parents[2] / "examples" / "flower-app"
 SHARING, MASKING = "vote: sharing keys, 0 of", "vote: sending masked ballots, 0 of"
 
 
@@ -89,9 +88,15 @@ def test_a_failure_leaves_no_process_behind(tmp_path: Path) -> None:
     class Failure(Exception):
         pass
 
-    with pytest.raises(Failure), Federation(tmp_path, sites=2) as federation:
-        for site in federation.sites:
-            federation.start_node(site)
-        assert len(federation.leftovers()) >= 3
-        raise Failure
+    federation = Federation(tmp_path, sites=2)
+
+    def fail() -> None:
+        with federation:
+            for site in federation.sites:
+                federation.start_node(site)
+            assert len(federation.leftovers()) >= 3
+            raise Failure
+
+    with pytest.raises(Failure):
+        fail()
     assert federation.leftovers() == []
