@@ -104,12 +104,19 @@ def other_number(letter: Letter) -> Letter:
     return replace(letter, client=1) if letter.client == 0 else letter
 
 
+def far_ahead(letter: Letter) -> Letter:
+    announced = Announcement.read(letter.announcement)
+    later = replace(announced, number=announced.number + 10**9)
+    return replace(letter, announcement=later.as_bytes())
+
+
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
         (other_space, "its fingerprint names"),
         (more_epsilon, "another round than this client|coin is not the one"),
         (other_names, "coin is not the one"),
+        (far_ahead, "not about this node's time"),
         (other_number, "belongs to another name"),
     ],
 )

@@ -79,8 +79,8 @@ class Post:
         An error that Flower reports in place of a reply is yielded as a refusal. Silence is
         no reply.
         """
-        start = time.monotonic()
         pending = self._push(letters, stage, seconds)
+        start = time.monotonic()  # what pushing took is not the nodes' time
         answered, pause = 0, _FIRST_PAUSE
         self._progress(PollProgress(stage, 0, len(letters), seconds))
         while pending and (left := seconds - (time.monotonic() - start)) > 0:

@@ -1,6 +1,7 @@
 """The client's side: one thing to mount on a ClientApp that people already have."""
 
 import logging
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,8 @@ __all__ = ["POLICY_KEY", "Voter"]
 
 POLICY_KEY = "urna-policy"
 """Key of the node's configuration that names its policy file."""
+
+_LARGEST_SKEW = 86_400.0  # seconds by which a server's clock may differ from the node's
 
 _log = logging.getLogger(__name__)
 
@@ -174,6 +177,9 @@ class Voter(Generic[DataT]):
         announcement = Announcement.read(letter.announcement)
         if self._space is not None and self._space.fingerprint != announcement.space.fingerprint:
             raise Refused("the space announced is not the one this node votes on")
+        if abs(announcement.number / 1000 - time.time()) > _LARGEST_SKEW:
+            # A number far ahead, once answered, would shut out every later round.
+            raise Refused("the round's number is not about this node's time in milliseconds")
         policy.check(announcement, letter.signature)
         return announcement
 
