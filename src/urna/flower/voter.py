@@ -4,6 +4,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -16,11 +17,11 @@ from urna.flower.announcement import Announcement, check_name
 from urna.flower.mail import ACTION, Kind, Letter, Reply
 from urna.flower.memory import Memory, forget, keep, recall
 from urna.flower.policy import Policy
-from urna.flower.script import Script
+from urna.flower.script import PartyScript, Script
 from urna.local import Objective
 from urna.noise import IntVector
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
-from urna.secagg import ClientSession, Member
+from urna.secagg import ClientSession, ClientState, Member
 from urna.secagg.client import Finished, Masked
 from urna.space import Space
 from urna.tally import encode
@@ -135,42 +136,34 @@ class Voter(Generic[DataT]):
         member = self._member(announcement, letter.client, policy, context)
         policy.check_budget(announcement, private=self._private)
         ballot = self._ballot(announcement, member.client, context)
-        return self._step(letter, announcement, member, ballot, None, 0, policy, context)
+        return self._step(_Turn(announcement, policy, member, ballot), letter.body, context)
 
     def _go_on(self, letter: Letter, context: Context) -> Reply:
         """Take the next step of a round that has begun."""
-        memory = recall(context)
-        announcement, policy = Announcement.read(memory.announcement), self._policy_of(context)
+        memory, policy = recall(context), self._policy_of(context)
+        announcement = Announcement.read(memory.announcement)
         member = self._member(announcement, memory.client, policy, context, memory.latest_round)
-        return self._step(letter, announcement, member, memory.ballot, memory, memory.taken,
-                          policy, context)  # fmt: skip
+        # Once it is sent the ballot is forgotten, and no later step looks at the vector.
+        sent = np.zeros(announcement.plan.tally.dimension, dtype=np.int64)
+        ballot = sent if memory.ballot is None else memory.ballot
+        state = memory.client_state(member)
+        turn = _Turn(announcement, policy, member, ballot, state, memory.taken)
+        return self._step(turn, letter.body, context)
 
-    def _step(
-        self,
-        letter: Letter,
-        announcement: Announcement,
-        member: Member,
-        ballot: IntVector | None,
-        memory: Memory | None,
-        taken: int,
-        policy: Policy,
-        context: Context,
-    ) -> Reply:
-        empty = np.zeros(announcement.plan.tally.dimension, dtype=np.int64)
-        vector = empty if ballot is None else ballot
-        source = self._source(announcement, member.client, taken)
-        state = None if memory is None else memory.client_state(member)
-        session = ClientSession(member, vector, source, state)
-        answer = session.handle(letter.body)
-        after = session.state
-        if isinstance(after, Masked) and not isinstance(state, Masked):
+    def _step(self, turn: "_Turn", body: bytes, context: Context) -> Reply:
+        """Hand the server's bytes to the protocol and keep what it must remember."""
+        source = self._source(turn.announcement, turn.member.client, turn.taken)
+        session = ClientSession(turn.member, turn.ballot, source, turn.state)
+        answer, after = session.handle(body), session.state
+        if isinstance(after, Masked) and not isinstance(turn.state, Masked):
             # From here on the vector is out: count it first. A crash between counts too much.
-            policy.enter(announcement, after.round_id, private=self._private)
+            turn.policy.enter(turn.announcement, after.round_id, private=self._private)
         if isinstance(after, Finished | Member):
             forget(context)
         else:
-            taken = getattr(source, "taken", 0)
-            keep(context, Memory.of(announcement.as_bytes(), member, vector, taken, after))
+            taken = source.taken if isinstance(source, PartyScript) else 0
+            announced = turn.announcement.as_bytes()
+            keep(context, Memory.of(announced, turn.member, turn.ballot, taken, after))
         return Reply.letter(answer)
 
     def _checked(self, letter: Letter, policy: Policy) -> Announcement:
@@ -233,6 +226,18 @@ class Voter(Generic[DataT]):
     @property
     def _private(self) -> bool:
         return self._script is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What one step of the protocol needs: the round, the node's own files, where it stood."""
+
+    announcement: Announcement
+    policy: Policy
+    member: Member
+    ballot: IntVector = field(repr=False)
+    state: ClientState | None = field(default=None, repr=False)
+    taken: int = 0
 
 
 def presence(announcement: Announcement, node: int) -> bytes:
