@@ -38,7 +38,9 @@ _STAGES = (secagg.Stage.SHARE, secagg.Stage.MASK, secagg.Stage.UNMASK)
 _VARIANCE = Fraction(250_000)
 
 
-def ours(clients: int, dimension: int, *, xnoise: str | None, signed: bool = False) -> dict[str, Any]:
+def ours(
+    clients: int, dimension: int, *, xnoise: str | None, signed: bool = False
+) -> dict[str, Any]:
     """Play one round in which a tenth of the clients is lost, spread over the stages."""
     plan = secagg.plan(
         clients=clients,
@@ -115,7 +117,9 @@ def flower(clients: int, dimension: int) -> dict[str, Any]:
         def configure_fit(self, *_: object) -> list[tuple[Proxy, FitIns]]:
             return [(Proxy(node), FitIns(ballot, {})) for node in contexts]
 
-        def aggregate_fit(self, _: int, results: list[Any], __: object) -> tuple[Any, dict[str, Any]]:
+        def aggregate_fit(
+            self, _: int, results: list[Any], __: object
+        ) -> tuple[Any, dict[str, Any]]:
             self.results = results
             return results[0][1].parameters, {}
 
@@ -124,7 +128,9 @@ def flower(clients: int, dimension: int) -> dict[str, Any]:
         return Message(compat.fitres_to_recorddict(result, keep_input=True), reply_to=message)
 
     class Grid:
-        def send_and_receive(self, messages: list[Message], *, timeout: float | None) -> list[Message]:
+        def send_and_receive(
+            self, messages: list[Message], *, timeout: float | None
+        ) -> list[Message]:
             replies = []
             for message in messages:
                 # The mod takes entries out of what it is given: every client gets its own.
@@ -173,7 +179,10 @@ def beside_flower(clients: int, dimension: int) -> dict[str, Any]:
                 best[name] = found
         if turn < 2:
             peer = flower(clients, dimension)
-            if "flower" not in best or peer["total_cpu_seconds"] < best["flower"]["total_cpu_seconds"]:
+            if (
+                "flower" not in best
+                or peer["total_cpu_seconds"] < best["flower"]["total_cpu_seconds"]
+            ):
                 best["flower"] = peer
     theirs = best["flower"]["total_cpu_seconds"]
     with_noise = best["approximate"]["total_cpu_seconds"]

@@ -22,6 +22,7 @@ if ! suits .venv/bin/python; then
     python=$(find_python)
     # Debian keeps venv in a package of its own.
     if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+        echo "$python has no venv module; installing it with apt-get" >&2
         version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
         if ! { command -v apt-get >/dev/null && apt-get update -qq &&
             apt-get install -y -qq "python$version-venv"; } >&2; then

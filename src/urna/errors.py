@@ -9,14 +9,17 @@ UrnaError
 ├── OutputError           a result could not be written; nothing half-written is left
 ├── Refused               a node does not take part in a vote; nothing of it was released
 └── ProtocolError         a message or request breaks the protocol; nothing was answered
-    └── RoundAborted      too few clients are left; nothing was revealed
-        └── PollAborted   the same over a network, with who was missing and why
+    ├── RoundAborted      too few clients are left; nothing was revealed
+    │   └── PollAborted   the same over a network, with who was missing and why
+    └── RoundUnfinished   a sum could not be unmasked; it counts as released all the same
+        └── PollUnfinished  the same over a network, with who was missing and why
 
 A message says what should hold, what was found, and what to do next. Numbers are also
 attributes. Secrets and data never enter a message: messages may travel to a server.
 """
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 
 __all__ = [
@@ -26,9 +29,11 @@ __all__ = [
     "OutputError",
     "ParameterError",
     "PollAborted",
+    "PollUnfinished",
     "ProtocolError",
     "Refused",
     "RoundAborted",
+    "RoundUnfinished",
     "UnknownName",
     "UrnaError",
 ]
@@ -70,7 +75,11 @@ class BudgetExceeded(UrnaError):
         super().__init__(
             f"this release would bring epsilon from {spent:.4g} to {after:.4g} at delta {delta:g}; "
             f"the ledger's cap is {cap:g}. Nothing was released. "
-            "Ask for a smaller epsilon, or start a ledger for other data."
+            + (
+                "Ask for a smaller epsilon, or start a ledger for other data."
+                if after < math.inf
+                else "A release without a guarantee at this delta never fits."
+            )
         )
 
 
@@ -94,12 +103,33 @@ class RoundAborted(ProtocolError):
     """Too few clients are left to finish the round. Nothing was revealed."""
 
 
+class RoundUnfinished(ProtocolError):
+    """Clients began to reveal, and the sum was not unmasked. Count it as released.
+
+    Answers that come late could still unmask it: what was spent stays spent.
+    """
+
+
 class PollAborted(RoundAborted):
-    """A vote over a network could not be finished. Nothing was revealed."""
+    """A vote over a network could not be held. Nothing was revealed."""
 
     def __init__(self, reason: str, missing: Mapping[int, str]) -> None:
         """Keep who was missing, by node, as an attribute."""
         self.missing = dict(missing)
-        named = "; ".join(f"node {node}: {why}" for node, why in sorted(missing.items())[:10])
-        more = f"; and {len(missing) - 10} more" if len(missing) > 10 else ""
-        super().__init__(reason + (f" Missing: {named}{more}." if missing else ""))
+        super().__init__(reason + _named(missing))
+
+
+class PollUnfinished(RoundUnfinished):
+    """A vote over a network was not unmasked after nodes began to reveal. It stays counted."""
+
+    def __init__(self, reason: str, missing: Mapping[int, str]) -> None:
+        """Keep who was missing, by node, as an attribute."""
+        self.missing = dict(missing)
+        super().__init__(reason + _named(missing))
+
+
+def _named(missing: Mapping[int, str]) -> str:
+    """Name a few of those who are missing."""
+    named = "; ".join(f"node {node}: {why}" for node, why in sorted(missing.items())[:10])
+    more = f"; and {len(missing) - 10} more" if len(missing) > 10 else ""
+    return f" Missing: {named}{more}." if missing else ""

@@ -31,6 +31,7 @@ SEED_BYTES = 32
 
 _PIECE = 1 << 18  # AES-CTR runs fastest in pieces that stay in the cache
 _ZEROS = bytes(_PIECE)
+_FROM_ZERO = modes.CTR(bytes(16))
 
 
 class SecretSource(Protocol):
@@ -112,7 +113,7 @@ class KeyStream:
 
     def __init__(self, seed: bytes) -> None:
         _check_seed(seed)
-        self._encryptor = Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor()
+        self._encryptor = Cipher(algorithms.AES256(seed), _FROM_ZERO).encryptor()
 
     def fill(self, room: npt.NDArray[np.uint8]) -> None:
         """Write the next `len(room)` bytes of the stream into `room`.

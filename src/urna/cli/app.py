@@ -4,6 +4,7 @@ import sys
 
 import click
 import typer
+from rich.text import Text
 
 import urna
 from urna.cli.data import data
@@ -16,6 +17,8 @@ from urna.cli.simulate import simulate
 from urna.errors import UrnaError
 
 __all__ = ["app", "main"]
+
+_STOPPED = 130  # what a shell reports for Ctrl-C
 
 app = typer.Typer(
     name="urna",
@@ -52,22 +55,23 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except UrnaError as error:
-        errors.print(f"[bold red]error:[/] {_escaped(str(error))}")
+        _tell(str(error))
         code = error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         typer.echo(error.format_message())
         code = 2
     except click.ClickException as error:
-        errors.print(f"[bold red]error:[/] {_escaped(error.format_message())}")
+        _tell(error.format_message())
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        errors.print("stopped; nothing was written")
-        code = 130
+        code = _STOPPED
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away: nobody is left to tell
         code = 1
+    if code == _STOPPED:  # Typer turns Ctrl-C into this code, older ones into an exception
+        errors.print("stopped; no half-written file is left")
     sys.exit(code or 0)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
+def _tell(message: str) -> None:
+    errors.print(Text.assemble(("error: ", "bold red"), message))

@@ -26,6 +26,8 @@ def data(
 ) -> None:
     """List the data sets, or describe one and its split over clients."""
     if name is None:
+        if clients is not None:
+            raise typer.BadParameter("--clients shows how one data set splits: name it")
         entries = [dataclasses.asdict(entry) for entry in catalogue()]
         if output is Format.JSON:
             print_json({"data_sets": entries})

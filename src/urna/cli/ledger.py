@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.errors import LedgerError
 from urna.privacy import Adjacency, Budget, DeclaredRelease, GaussianRelease, Ledger
+from urna.privacy.budget import rounded_down, rounded_up
 
 __all__ = ["ledger"]
 
@@ -33,8 +35,9 @@ def show(file: _File, output: FormatOption = Format.TEXT) -> None:
     out = results()
     out.print(rows)
     out.print(
-        f"spent epsilon {spent.epsilon:.4g} of {opened.cap.epsilon:g} at delta "
-        f"{opened.cap.delta:g}, {opened.adjacency}; left {opened.left():.4g} or more"
+        f"spent epsilon {rounded_up(spent.epsilon)} of {opened.cap.epsilon:g} at delta "
+        f"{opened.cap.delta:g}, {opened.adjacency}; a further vote may cost up to "
+        f"{rounded_down(opened.left())}"
     )
     out.print(f"accountant: {spent.accountant}")
 
@@ -48,9 +51,15 @@ def create(
         Adjacency, typer.Option(help="The neighbouring relation, for life.")
     ] = Adjacency.REPLACE_ONE_CLIENT,
     subject: Annotated[str, typer.Option(help="Which data this is about.")] = "",
+    output: FormatOption = Format.TEXT,
 ) -> None:
     """Create a ledger at FILE with a cap that never changes."""
-    Ledger.open(file, Budget(epsilon, delta), adjacency=adjacency, subject=subject)
+    if file.exists():
+        raise LedgerError(f"{file} exists already; `urna ledger show` tells what it holds")
+    made = Ledger.open(file, Budget(epsilon, delta), adjacency=adjacency, subject=subject)
+    if output is Format.JSON:
+        print_json(made.as_mapping())
+        return
     typer.echo(f"{file}: cap epsilon {epsilon:g}, delta {delta:g}, {adjacency}")
 
 
@@ -64,6 +73,7 @@ def add(
         float | None, typer.Option(help="Or: Gaussian noise over sensitivity, per round.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of the Gaussian mechanism.")] = 1,
+    output: FormatOption = Format.TEXT,
 ) -> None:
     """Count in FILE what is released by another program, before it is released."""
     if (epsilon is None) == (noise_multiplier is None):
@@ -75,8 +85,11 @@ def add(
         else DeclaredRelease(epsilon if epsilon is not None else math.nan, delta),
         label=label,
     )
+    if output is Format.JSON:
+        print_json(opened.as_mapping())
+        return
     spent = opened.spent()
     typer.echo(
-        f"counted; spent epsilon {spent.epsilon:.4g} of {opened.cap.epsilon:g} at delta "
+        f"counted; spent epsilon {rounded_up(spent.epsilon)} of {opened.cap.epsilon:g} at delta "
         f"{opened.cap.delta:g}, {opened.adjacency}, {spent.accountant}"
     )

@@ -36,13 +36,13 @@ class Format(StrEnum):
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def results() -> Console:
     """Return a console on the standard output there is now; a pipe gets wide lines."""
     width = None if sys.stdout.isatty() else 120
-    return Console(highlight=False, soft_wrap=True, width=width)
+    return Console(highlight=False, markup=False, soft_wrap=True, width=width)
 
 
 def table(title: str, *columns: str) -> Table:
@@ -61,12 +61,15 @@ def print_json(values: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(values, indent=2, allow_nan=False))
 
 
-def check_folder(folder: Path) -> None:
-    """Make sure that files can be written to a folder, before any work is done.
+def check_folder(folder: Path, *names: str) -> None:
+    """Make sure that these files can be written to a folder, before any work is done.
 
     Raises:
-        OutputError: The folder cannot be made or written to.
+        OutputError: The folder cannot be made or written to, or a name is taken by a folder.
     """
+    for name in names:
+        if (folder / name).is_dir():
+            raise OutputError(f"cannot write {folder / name}: it is a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -1,11 +1,13 @@
 """`urna plan`: what a vote can find, before any budget is spent."""
 
 import math
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
 from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget
 from urna.secagg import Plan, ServerModel
 from urna.tally import SecureSummation
@@ -60,11 +62,12 @@ def plan(
     answers: dict[str, Any] = {"probability": probability, "gap": vote.gap_for(probability, bad)}
     if agreement is not None:
         answers["clients_needed"] = vote.clients_for(agreement, probability, bad)
-        gap = agreement * clients if gap is None else gap
+        gap = agreement * vote.tally.fewest if gap is None else gap
     if gap is not None:
         answers["given_gap"] = gap
         answers["success_probability"] = vote.success_probability(gap, bad)
-        answers["epsilon_needed"] = vote.epsilon_for(gap, probability, bad)
+        with suppress(ParameterError):  # no epsilon is enough: the other answers stand
+            answers["epsilon_needed"] = vote.epsilon_for(gap, probability, bad)
     if output is Format.JSON:
         summation = {
             "server": str(protocol.server),
@@ -87,7 +90,7 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     lines.add_row("epsilon, delta", f"{tally.calibration.epsilon:.4g}, {tally.budget.delta:g}")
     lines.add_row("neighbouring relation", str(tally.adjacency))
     lines.add_row("accountant", tally.calibration.accountant)
-    lines.add_row("honest clients sure to remain", f"{tally.calibration.release.shares}")
+    lines.add_row("honest others sure to remain", f"{tally.calibration.release.shares}")
     lines.add_row("noise in the tally", f"± {vote.noise_std:.2f} votes ({tally.noise.name})")
     if tally.most_noise_std > 1.001 * vote.noise_std:
         lines.add_row("… with what colluders add", f"± {tally.most_noise_std:.2f} votes")
@@ -99,7 +102,8 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
         lines.add_row(
             f"a gap of {given} finds a good one with", f"≥ {answers['success_probability']:.4f}"
         )
-        lines.add_row(f"epsilon at which {given} suffice", f"{answers['epsilon_needed']:.3g}")
+        needed = answers.get("epsilon_needed")
+        lines.add_row(f"epsilon at which {given} suffice", f"{needed:.3g}" if needed else "none")
     if "clients_needed" in answers:
         lines.add_row("clients needed at this agreement", f"{answers['clients_needed']}")
     lines.add_row("server", str(protocol.server))

@@ -1,9 +1,16 @@
 """Live progress with the time that is left, on stderr."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from urna.cli.output import errors
 from urna.vote import SearchProgress
@@ -17,7 +24,7 @@ def live_progress(quiet: bool) -> Iterator[SearchProgress]:
 
     On a terminal the bars move; elsewhere (a log file) they are printed once, at the end.
     """
-    with Progress(
+    bars = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=32),
         MofNCompleteColumn(),
@@ -25,10 +32,14 @@ def live_progress(quiet: bool) -> Iterator[SearchProgress]:
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         console=errors,
         disable=quiet,
-    ) as bars:
-        tasks = {}
+    )
+    with ExitStack() as shown:
+        tasks: dict[str, TaskID] = {}
 
         def report(what: str, done: int, total: int) -> None:
+            if not tasks:
+                # Not before there is work: what is refused at once is told in one line.
+                shown.enter_context(bars)
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total)
             bars.update(tasks[what], completed=done, total=total)

@@ -101,7 +101,7 @@ def search(
             "not: use --engine memory, or deploy (docs/guide/flower.md)"
         )
     if out is not None:
-        check_folder(out)
+        check_folder(out, "result.json", "report.html")
     budget = Budget(epsilon, delta)
     opened = Ledger(ledger) if ledger is not None else None
     secrets: SecretSource = (
@@ -140,13 +140,17 @@ def search(
                 **terms,
             )
     title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
-    if out is not None:
-        write_whole(out / "result.json", result.as_json() + "\n")
-        write_whole(out / "report.html", page(result, title=title))
+    # The budget is spent: the result is printed first, whatever becomes of the files.
     if output is Format.JSON:
         typer.echo(result.as_json())
     else:
-        _print(result, title, out)
+        _print(result, title)
+    if out is not None:
+        write_whole(out / "result.json", result.as_json() + "\n")
+        write_whole(out / "report.html", page(result, title=title))
+        if output is Format.TEXT:
+            written = f"written: {out / 'report.html'} and {out / 'result.json'}"
+            results().print(written)
 
 
 def _over_flower(
@@ -178,7 +182,7 @@ def _over_flower(
     )
 
 
-def _print(result: Result, title: str, out: Path | None) -> None:
+def _print(result: Result, title: str) -> None:
     console = results()
     rows = table(title, *(f">{name}" for name in result.space.axes), ">noisy votes", "")
     longest = max(float(result.votes.max()), 1.0)
@@ -187,6 +191,4 @@ def _print(result: Result, title: str, out: Path | None) -> None:
         rows.add_row(*(f"{value}" for value in candidate.values()), f"{votes:.1f}", bar)
     console.print(rows)
     console.print(f"each ± {result.standard_error:.1f} votes of noise\n", style="dim")
-    console.print(str(result), markup=False)
-    if out is not None:
-        console.print(f"written: {out / 'report.html'} and {out / 'result.json'}")
+    console.print(str(result))

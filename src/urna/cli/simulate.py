@@ -7,7 +7,8 @@ import typer
 
 from urna.cli.output import Format, FormatOption, print_json, results, table
 from urna.cli.progress import live_progress
-from urna.privacy import Budget
+from urna.privacy import Adjacency, Budget
+from urna.privacy.accountant import PLD
 from urna.vote import SimulatedVote
 from urna.vote import simulate as simulate_votes
 from urna.vote.simulate import FIGURE_2_GOOD, FIGURE_2_SPREADS, FIGURE_2_VOTES
@@ -19,13 +20,14 @@ def simulate(
     vary: Annotated[
         str, typer.Option(help="What varies: `spread` (Figure 2a) or `good` (Figure 2b).")
     ] = "spread",
+    good: Annotated[int, typer.Option(help="Good candidates, where the spread varies.")] = 5,
     clients: Annotated[int, typer.Option(help="Number of voters.")] = 250,
     candidates: Annotated[int, typer.Option(help="Number of candidates.")] = 100,
     votes: Annotated[list[int] | None, typer.Option(help="Ballot sizes; repeat.")] = None,
     epsilon: Annotated[list[float] | None, typer.Option(help="Epsilons; repeat.")] = None,
     delta: Annotated[float, typer.Option(help="Delta.")] = 1e-5,
     repetitions: Annotated[int, typer.Option(help="Votes held in each setting.")] = 100,
-    seed: Annotated[int, typer.Option(help="Public seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Public seed.")] = 0,
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
@@ -35,14 +37,14 @@ def simulate(
     sizes = [k for k in votes or FIGURE_2_VOTES if votes or k <= candidates]
     budgets = [Budget(e, delta) for e in epsilon or (0.25, 1.0)]
     settings = (
-        [(5, spread) for spread in FIGURE_2_SPREADS]
+        [(good, spread) for spread in FIGURE_2_SPREADS]
         if vary == "spread"
-        else [(good, 1.0) for good in FIGURE_2_GOOD if good < candidates]
+        else [(number, 1.0) for number in FIGURE_2_GOOD if number < candidates]
     )
     rng = np.random.default_rng(seed)
     outcomes: list[SimulatedVote] = []
     with live_progress(quiet) as report:
-        for done, (good, spread) in enumerate(settings):
+        for done, (number, spread) in enumerate(settings):
             report("simulating votes", done, len(settings))
             outcomes += simulate_votes(
                 budgets=budgets,
@@ -50,22 +52,30 @@ def simulate(
                 clients=clients,
                 candidates=candidates,
                 votes=sizes,
-                good=good,
+                good=number,
                 spread=spread,
                 repetitions=repetitions,
             )
         report("simulating votes", len(settings), len(settings))
     if output is Format.JSON:
-        print_json({"outcomes": [_plain(outcome) for outcome in outcomes]})
+        print_json(
+            {
+                "clients": clients,
+                "candidates": candidates,
+                "adjacency": str(Adjacency.REPLACE_ONE_CLIENT),
+                "accountant": PLD,
+                "outcomes": [_plain(outcome) for outcome in outcomes],
+            }
+        )
         return
     for budget in budgets:
         title = f"How often a good candidate wins: epsilon {budget.epsilon:g}, delta {delta:g}, "
         title += f"replace-one-client, {clients} clients, {repetitions} votes each"
         rows = table(title, vary, *(f">k={k}" for k in sizes))
-        for good, spread in settings:
-            row = [o for o in outcomes if (o.good, o.spread) == (good, spread)]
+        for number, spread in settings:
+            row = [o for o in outcomes if (o.good, o.spread) == (number, spread)]
             rates = [f"{o.rate:.2f}" for o in row if o.epsilon == budget.epsilon]
-            rows.add_row(f"{spread if vary == 'spread' else good:g}", *rates)
+            rows.add_row(f"{spread if vary == 'spread' else number:g}", *rates)
         results().print(rows)
 
 

@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from urna import secagg
 from urna.errors import ParameterError, ProtocolError
 from urna.noise import FAMILIES
 from urna.privacy import Adjacency, Budget
-from urna.secagg import ServerModel
+from urna.secagg import Plan, ServerModel
 from urna.space import Space
 from urna.tally import SecureSummation
 from urna.vote import VotePlan
@@ -88,7 +87,7 @@ class Announcement:
         return _plans(self._terms())[0]
 
     @property
-    def round_plan(self) -> secagg.Plan:
+    def round_plan(self) -> Plan:
         """The protocol's plan: graph, threshold, noise components."""
         return _plans(self._terms())[1]
 
@@ -189,7 +188,7 @@ def _part(value: object) -> float:
 
 
 @functools.lru_cache(maxsize=16)
-def _plans(terms: str) -> tuple[VotePlan, secagg.Plan]:
+def _plans(terms: str) -> tuple[VotePlan, Plan]:
     """Plan a vote once: sizing the noise takes a while and every stage needs the plan."""
     wanted = json.loads(terms)
     vote = plan_vote(

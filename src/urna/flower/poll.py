@@ -8,7 +8,13 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from urna.errors import ParameterError, PollAborted, RoundAborted
+from urna.errors import (
+    ParameterError,
+    PollAborted,
+    PollUnfinished,
+    RoundAborted,
+    RoundUnfinished,
+)
 from urna.flower.announcement import Announcement, check_name
 from urna.flower.identities import DirectoryFile, NodeKey, verify
 from urna.flower.mail import Kind, Letter, Reply
@@ -92,6 +98,8 @@ def poll(
         BudgetExceeded: The server's own ledger would pass its cap. Nothing was released.
         PollAborted: Too few nodes took part or stayed; it says who was missing and why.
             Nothing was revealed.
+        PollUnfinished: Too few nodes stayed to open the sum after others had begun to reveal.
+            It counts as released.
     """
     waits = deadlines or Deadlines()
     post = Post(grid, progress)
@@ -151,15 +159,17 @@ def poll(
     transport = GridTransport(post, members, final.round_plan, begin, waits)
     try:
         outcome = conduct(final.round_plan, transport, number=final.number, coin=final.coin)
-    except RoundAborted as aborted:
-        if ledger is not None and entered:
-            ledger.withdraw(entered, reason="the round was aborted before anything was opened")
+    except (RoundAborted, RoundUnfinished) as ended:
         post.tell(members.values(), Letter(Kind.END), seconds=waits.stage)
-        lost = {
+        missing = gathering.missing | {
             members[client]: f"{final.names[client]}: {why}"
             for client, why in transport.lost().items()
         }
-        raise PollAborted(str(aborted), gathering.missing | lost) from aborted
+        if isinstance(ended, RoundUnfinished):
+            raise PollUnfinished(str(ended), missing) from ended
+        if ledger is not None and entered:
+            ledger.withdraw(entered, reason="the round was aborted before anything was opened")
+        raise PollAborted(str(ended), missing) from ended
     post.tell((members[c] for c in sorted(outcome.lost)), Letter(Kind.END), seconds=waits.stage)
     return _result(final, outcome, gathering, decoder or ArgmaxDecoder())
 
@@ -233,7 +243,7 @@ def _result(
         accountant=vote.tally.calibration.accountant,
         caveats=(*scripted, _described(final)),
     )
-    counted = tallied(outcome, final.round_plan, vote.tally)
+    counted = tallied(outcome, vote.tally)
     named = {nodes[c]: f"{final.names[c]}: {why}" for c, why in counted.lost.items()}
     read = read_result(final.space, vote, counted, decoder, statement)
     return replace(read, lost=gathering.missing | named)

@@ -152,6 +152,11 @@ class GridTransport:
         """Zero: nodes run elsewhere."""
         return 0.0
 
+    @property
+    def own_seconds(self) -> float:
+        """Zero: no node runs in this process."""
+        return 0.0
+
     def exchange(
         self, stage: Stage, letters: Iterable[tuple[ClientId, bytes]]
     ) -> Iterator[tuple[ClientId, bytes]]:

@@ -18,6 +18,7 @@ PLD = "PLD (dp-accounting, pessimistic)"
 RDP = "RDP"
 
 _DELTA_FOR_DRAWS = 1e-6  # the part of delta set aside for errors of the sampler
+_LARGEST_MU = 50.0
 _DELTA_SPLITS = (0.01, 0.1, 0.5, 0.9, 0.99)  # parts of delta tried for losses beside RDP
 
 
@@ -38,10 +39,15 @@ def compose(releases: Sequence[Release], delta: float) -> Spent:
 
     Guarantee:
         Together the releases are (epsilon, delta)-DP under the releases' own neighbouring
-        relation, also when later ones were chosen after seeing earlier ones. The sampler's
-        total variation V from the priced noise costs (1 + e^ε)·V of delta; where V is
-        not zero a millionth of delta is set aside for it, and where that is not enough
+        relation, also when what is computed later depends on what was released earlier. The
+        sampler's total variation V from the priced noise costs (1 + e^ε)·V of delta; where V
+        is not zero a millionth of delta is set aside for it, and where that is not enough
         epsilon is infinite.
+
+    Assumes:
+        How many releases there are and how much noise each has does not depend on the
+        results of earlier ones. Where it does, only the RDP bound is proven (Feldman & Zrnic
+        2021).
 
     Example:
         >>> compose([], 1e-5)
@@ -49,11 +55,13 @@ def compose(releases: Sequence[Release], delta: float) -> Spent:
     """
     if not releases:
         return Spent(0.0, "nothing released")
-    interval = grain(math.sqrt(sum(release.mu**2 for release in releases)))
+    mu = math.sqrt(sum(release.mu**2 for release in releases))
+    interval = grain(mu)
     draw_error = sum(release.draw_error for release in releases)
     usable = delta * (1 - _DELTA_FOR_DRAWS) if draw_error > 0 else delta
     bounds = []
-    losses = [release.loss(interval) for release in releases]
+    # Beyond all reason losses no longer fit into memory; RDP still has a bound, or nothing.
+    losses = [release.loss(interval) if mu < _LARGEST_MU else None for release in releases]
     curves = [_curve(release) for release in releases]
     if all(loss is not None for loss in losses):
         bounds.append(Spent(_by_loss([loss for loss in losses if loss], usable), PLD))
@@ -70,7 +78,8 @@ def compose(releases: Sequence[Release], delta: float) -> Spent:
             )
             for part in _DELTA_SPLITS
         ]
-    best = min(bounds, key=lambda spent: spent.epsilon, default=Spent(math.inf, "no bound known"))
+    known = (bound for bound in bounds if not math.isnan(bound.epsilon))
+    best = min(known, key=lambda spent: spent.epsilon, default=Spent(math.inf, "no bound known"))
     if best.epsilon < math.inf and draw_error > 0:
         log_cost = math.log(draw_error) + float(np.logaddexp(0.0, best.epsilon))
         if log_cost > math.log(_DELTA_FOR_DRAWS * delta):

@@ -2,11 +2,32 @@
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from enum import StrEnum
 
 from urna.errors import ParameterError
 
-__all__ = ["Adjacency", "Budget", "PrivacyStatement"]
+__all__ = ["Adjacency", "Budget", "PrivacyStatement", "rounded_down", "rounded_up"]
+
+
+def rounded_up(value: float) -> str:
+    """Print four digits of what was spent, never less than the truth.
+
+    Example:
+        >>> rounded_up(0.999912), rounded_up(1e-05), rounded_up(math.inf)
+        ('1', '1e-05', 'inf')
+    """
+    return f"{float(Context(4, ROUND_CEILING).create_decimal(repr(value))):g}"
+
+
+def rounded_down(value: float) -> str:
+    """Print four digits of what is left, never more than the truth.
+
+    Example:
+        >>> rounded_down(0.55559)
+        '0.5555'
+    """
+    return f"{float(Context(4, ROUND_FLOOR).create_decimal(repr(value))):g}"
 
 
 class Adjacency(StrEnum):
@@ -58,7 +79,8 @@ class PrivacyStatement:
         return math.isfinite(self.epsilon)
 
     def __str__(self) -> str:
-        promise = f"({self.epsilon:.4g}, {self.delta:g})-DP" if self.private else "NOT PRIVATE"
+        both = f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-DP"
+        promise = both if self.private else "NOT PRIVATE"
         head = f"{promise}, {self.adjacency}, accountant: {self.accountant}"
         return ". ".join([head, *(caveat.rstrip(".") for caveat in self.caveats)]) + "."
 

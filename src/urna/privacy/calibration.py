@@ -13,9 +13,17 @@ from urna.privacy.distributions import SKELLAM, Distribution
 from urna.privacy.events import TallyRelease
 from urna.privacy.gaussian import gaussian_std
 
-__all__ = ["Calibration", "calibrate_ballots", "honest_survivors"]
+__all__ = [
+    "LARGEST_EPSILON",
+    "Calibration",
+    "calibrate_ballots",
+    "honest_survivors",
+    "readers",
+]
 
-_LARGEST_EPSILON = 20.0  # a larger budget gets this one's noise: draws are exact enough for it
+LARGEST_EPSILON = 20.0
+"""A larger budget gets the noise of this one: draws are exact enough for it."""
+
 _SHARE_STD = 4  # grid steps; below it discreteness would begin to cost
 _SHARE_BITS = 12  # a share is resolved to one part in 2^12 of its variance
 
@@ -38,11 +46,12 @@ class Calibration:
 
 
 def honest_survivors(clients: int, *, dropout: Fraction, colluding: Fraction) -> int:
-    """Return the fewest honest clients whose noise is sure to be in the sum.
+    """Return the fewest clients whose noise is in the sum and unknown to any reader of it.
 
     At most ⌊n·dropout⌋ clients drop out and at most ⌊n·colluding⌋ reveal or omit their
     noise. In the worst case all who drop out are honest, so the two are subtracted, not
-    multiplied.
+    multiplied. At least one client is always counted out: each learns the result and could
+    subtract its own noise from it.
 
     Raises:
         ParameterError: A fraction is outside [0, 1), or nobody honest would be left.
@@ -50,17 +59,25 @@ def honest_survivors(clients: int, *, dropout: Fraction, colluding: Fraction) ->
     Example:
         >>> honest_survivors(100, dropout=Fraction(1, 5), colluding=Fraction(1, 10))
         70
+        >>> honest_survivors(100, dropout=Fraction(0), colluding=Fraction(0))
+        99
     """
     for name, part in (("dropout", dropout), ("colluding", colluding)):
         if not 0 <= part < 1:
             raise ParameterError(f"{name} must be at least 0 and below 1, got {float(part):g}")
-    left = clients - math.floor(clients * dropout) - math.floor(clients * colluding)
+    left = clients - math.floor(clients * dropout) - readers(clients, colluding)
     if left < 1:
         raise ParameterError(
             f"of {clients} clients {float(dropout):g} may drop out and {float(colluding):g} may "
-            "collude, so no honest client is sure to remain. Lower one of them."
+            "collude, so no honest client is sure to remain beside a reader of the result. Lower "
+            "one of them, or ask more clients."
         )
     return left
+
+
+def readers(clients: int, colluding: Fraction) -> int:
+    """Return how many clients' noise somebody may know: all colluders', at least one's own."""
+    return max(1, math.floor(clients * colluding))
 
 
 @functools.lru_cache(maxsize=128)
@@ -97,7 +114,7 @@ def calibrate_ballots(
         >>> round(calibration.noise_std, 1)
         11.8
     """
-    budget = Budget(min(budget.epsilon, _LARGEST_EPSILON), budget.delta)
+    budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
     votes = shape.shifts(adjacency)
     sensitivity = math.sqrt(sum(count * shift**2 for shift, count in votes))
     guess = gaussian_std(budget, sensitivity=sensitivity)  # in votes, of the sum

@@ -127,8 +127,8 @@ def _check_variance(variance: Fraction) -> None:
         raise ParameterError(f"the variance must be a positive Fraction, got {variance!r}")
     if variance > LARGEST_STD**2:
         raise ParameterError(
-            f"one client's noise has a standard deviation of {math.sqrt(variance):.3g} grid steps; "
-            f"at most {LARGEST_STD} are supported. Lower the scale."
+            f"noise of a standard deviation of {math.sqrt(variance):.3g} grid steps is asked for; "
+            f"at most {LARGEST_STD} are supported. Ask for a larger epsilon, or a smaller scale."
         )
 
 

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-from urna.errors import LedgerError, ParameterError
+from urna.errors import LedgerError, ParameterError, UnknownName
 from urna.privacy.ballots import Shifts
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
-from urna.privacy.loss import discrete_gaussian_slack, gaussian_loss, shifted_noise_loss
+from urna.privacy.loss import gaussian_loss, shifted_noise_loss, sum_error
 from urna.privacy.rdp import gaussian_rdp, skellam_rdp
 
 __all__ = [
@@ -73,6 +73,17 @@ class TallyRelease:
     """How many honest clients' noise is sure to be in the sum."""
     family: str = SKELLAM.name
 
+    def __post_init__(self) -> None:
+        whole = all(type(part) is int and part >= 1 for pair in self.shifts for part in pair)
+        if not self.shifts or not whole:
+            raise ParameterError(f"shifts are pairs of positive integers, got {self.shifts}")
+        if not isinstance(self.share, Fraction) or self.share <= 0:
+            raise ParameterError(f"a share is a positive Fraction, got {self.share!r}")
+        if type(self.shares) is not int or self.shares < 1:
+            raise ParameterError(f"shares must be at least 1, got {self.shares}")
+        if self.family not in DISTRIBUTIONS:
+            raise UnknownName("noise family", self.family, DISTRIBUTIONS)
+
     @property
     def variance(self) -> Fraction:
         """Variance that the fewest honest survivors leave in the sum."""
@@ -96,26 +107,15 @@ class TallyRelease:
     @property
     def draw_error(self) -> float:
         """Only moved coordinates count: the others are drawn alike on both sides."""
-        _, error = DISTRIBUTIONS[self.family].half_weights(self.share)
-        return self.shares * self.moved * MOST_PARTS * error
-
-    @property
-    def _slack(self) -> float:
-        if DISTRIBUTIONS[self.family].closed_under_addition:
-            return 0.0
-        return discrete_gaussian_slack(self.share, self.shares, self.moved)
+        family = DISTRIBUTIONS[self.family]
+        _, error = family.half_weights(self.share)
+        summed = 0.0 if family.closed_under_addition else sum_error(self.share, self.shares)
+        return self.moved * (self.shares * MOST_PARTS * error + summed)
 
     def loss(self, interval: float) -> PrivacyLossDistribution:
         """Return the exact loss of the integer noise, pessimistically rounded."""
         family = DISTRIBUTIONS[self.family]
-        loss = shifted_noise_loss(family, self.variance, self.shifts, interval)
-        if not self._slack:
-            return loss
-        pure = privacy_loss_distribution.from_privacy_parameters(
-            privacy_loss_distribution.common.DifferentialPrivacyParameters(self._slack, 0),
-            value_discretization_interval=interval,
-        )
-        return loss.compose(pure)
+        return shifted_noise_loss(family, self.variance, self.shifts, interval)
 
     def rdp(self, order: int) -> float:
         """Return the bound of the family."""
@@ -123,8 +123,7 @@ class TallyRelease:
         if self.family == SKELLAM.name:
             l1 = float(sum(count * shift for shift, count in self.shifts))
             return skellam_rdp(order, l2_squared=l2_squared, l1=l1, variance=variance)
-        # A factor e^±slack in the probabilities moves a divergence by slack·α/(α−1) ≤ 2·slack.
-        return gaussian_rdp(order, l2_squared=l2_squared, variance=variance) + 2 * self._slack
+        return gaussian_rdp(order, l2_squared=l2_squared, variance=variance)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the ledger."""
@@ -146,6 +145,12 @@ class SkellamVectorRelease:
     variance: float
     rounds: int = 1
 
+    def __post_init__(self) -> None:
+        _check_positive("l2_squared", self.l2_squared)
+        _check_positive("l1", self.l1)
+        _check_positive("variance", self.variance)
+        _check_rounds(self.rounds)
+
     @property
     def mu(self) -> float:
         """Sensitivity over standard deviation of all rounds together."""
@@ -153,8 +158,8 @@ class SkellamVectorRelease:
 
     @property
     def draw_error(self) -> float:
-        """Below 2^-80 for a million rounds of a million coordinates of a million clients."""
-        return 0.0
+        """Below 2^-60 for a million rounds of a million coordinates of a million clients."""
+        return 2.0**-60
 
     def loss(self, interval: float) -> None:
         """Return None: the worst pair of integer vectors of bounded norm is not known."""
@@ -184,10 +189,8 @@ class GaussianRelease:
     rounds: int = 1
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0):
-            raise ParameterError(f"noise multiplier must be positive, got {self.noise_multiplier}")
-        if self.rounds < 1:
-            raise ParameterError(f"rounds must be at least 1, got {self.rounds}")
+        _check_positive("noise_multiplier", self.noise_multiplier)
+        _check_rounds(self.rounds)
 
     @property
     def mu(self) -> float:
@@ -287,6 +290,16 @@ class NonPrivateRelease:
         return {"kind": "non-private", "reason": self.reason}
 
 
+def _check_positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ParameterError(f"{name} must be finite and positive, got {value}")
+
+
+def _check_rounds(rounds: int) -> None:
+    if type(rounds) is not int or rounds < 1:
+        raise ParameterError(f"rounds must be a whole number of at least 1, got {rounds}")
+
+
 def read_release(mapping: Mapping[str, Any]) -> Release:
     """Read what `as_mapping` wrote.
 
@@ -299,8 +312,6 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
         match mapping.get("kind"):
             case "tally":
                 shifts = tuple((int(shift), int(count)) for shift, count in fields["shifts"])
-                if fields["family"] not in DISTRIBUTIONS:
-                    raise LedgerError(f"unknown noise family {fields['family']!r} in the ledger")
                 share = Fraction(fields["share"])
                 return TallyRelease(shifts, share, int(fields["shares"]), fields["family"])
             case "skellam-vector":

@@ -19,13 +19,15 @@ from pathlib import Path
 from urna.errors import BudgetExceeded, LedgerError
 from urna.privacy.accountant import Spent, compose
 from urna.privacy.budget import Adjacency, Budget
-from urna.privacy.events import Release, read_release
+from urna.privacy.events import GaussianRelease, Release, read_release
+from urna.privacy.gaussian import gaussian_std
 
 __all__ = ["Entry", "Ledger"]
 
 _APPLICATION = 0x55726E61  # "Urna"
 _VERSION = 1
 _WAIT_SECONDS = 60.0
+_LOUDEST = 1000.0  # a release this many times as noisy as the whole cap's is the least offered
 _SLACK = 1e-9  # rounding of floats when a sum meets its cap exactly
 
 _SCHEMA = """
@@ -63,7 +65,8 @@ class Ledger:
         serialised; the same id is never counted twice.
 
     Assumes:
-        Everything released about the data is entered, before it is released.
+        Everything released about the data is entered, before it is released, and how much
+        noise later releases have is not decided by looking at earlier ones (see `compose`).
 
     Args:
         path: The ledger's file; see `Ledger.open` for one that may not exist yet.
@@ -149,7 +152,9 @@ class Ledger:
         while True:
             seen = self._last()
             if same := [entry for entry in self.entries() if entry.id == name]:
-                if same[0].release == release and not same[0].withdrawn:
+                if same[0].withdrawn:
+                    raise LedgerError(f"the release {name!r} was withdrawn; enter it anew")
+                if same[0].release == release:
                     return name
                 raise LedgerError(f"the id {name!r} already names another release")
             self.check(release)
@@ -168,7 +173,7 @@ class Ledger:
         """
         counted = [entry.release for entry in self.entries() if not entry.withdrawn]
         after = compose([*counted, release], self.cap.delta).epsilon
-        if after > self.cap.epsilon * (1 + _SLACK):
+        if not after <= self.cap.epsilon * (1 + _SLACK):
             spent = compose(counted, self.cap.delta).epsilon
             raise BudgetExceeded(
                 spent=spent, after=after, cap=self.cap.epsilon, delta=self.cap.delta
@@ -207,12 +212,25 @@ class Ledger:
         return compose(counted, self.cap.delta)
 
     def left(self) -> float:
-        """Return the cap's epsilon less what is spent.
+        """Return the epsilon of the largest further release that would be admitted.
 
-        A release of this epsilon and no delta fits, but for the rounding of losses (0.1 %); a
-        larger one may, because releases compose better than by addition.
+        The release meant is one Gaussian mechanism at the cap's delta; a vote is very nearly
+        one. Found to 1 % and rounded down; zero if nothing fits.
         """
-        return max(0.0, self.cap.epsilon - self.spent().epsilon)
+        counted = [entry.release for entry in self.entries() if not entry.withdrawn]
+        limit = self.cap.epsilon * (1 + _SLACK)
+
+        def fits(std: float) -> bool:
+            return compose([*counted, GaussianRelease(std)], self.cap.delta).epsilon <= limit
+
+        quiet = gaussian_std(self.cap, sensitivity=1.0)
+        loud = quiet * _LOUDEST
+        if not fits(loud):
+            return 0.0
+        while loud > 1.005 * quiet:
+            middle = math.sqrt(quiet * loud)
+            quiet, loud = (quiet, middle) if fits(middle) else (middle, loud)
+        return compose([GaussianRelease(loud)], self.cap.delta).epsilon
 
     def as_mapping(self) -> dict[str, object]:
         """Return the whole ledger as plain values for JSON."""

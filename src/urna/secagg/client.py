@@ -10,15 +10,15 @@ Guarantee:
     nothing else, except with probability 2^-40 over the graph (Bell et al. 2020, Theorem 3.1,
     with the bounds of `graph`).
     Against a dishonest server (`plan.server`) the same holds for one pair of lists of its
-    choice with at least `plan.least_survivors` survivors. Proof sketch: all honest clients
-    that reveal anything hold the same lists, because two pairs of lists cannot both have
-    `plan.signers` signatures. Under one pair of lists a client is a survivor or dropped for
-    everyone, so the server gets its self-mask seed or its mask key, not both: of either it
-    gets fewer than `threshold` shares elsewhere. A survivor whose seed is rebuilt has
-    `threshold` listed neighbours, more than k/2 and the colluders on one side, hence an honest
-    listed one on either side: the honest survivors form a closed ring and only their whole sum
-    is free of pairwise masks. A client listed as survivor that did not send its vector leaves
-    its pairwise masks in that sum: so the number of lost clients is true, or nothing is learned.
+    choice with at least `plan.least_survivors` survivors. In short: all honest clients that
+    reveal anything hold the same lists, because two pairs of lists cannot both have
+    `plan.signers` signatures. So a client is a survivor or dropped for everyone, and the
+    server gets its self-mask seed or its mask key, not both. With a threshold above half of
+    the neighbours and the colluders, the honest clients that reveal close the ring, and every
+    survivor whose seed is rebuilt shares a mask with one of them: only the whole sum is free
+    of pairwise masks. A client listed as survivor that sent no vector leaves its neighbours'
+    masks in that sum, so the number of lost clients is true, or nothing is learned. The proof
+    is in docs/decisions/0003-secure-summation.md.
 
 Assumes:
     X25519, HKDF, AES-256 and SHA-256 are what they are believed to be; Ed25519 signatures and
@@ -59,6 +59,7 @@ from urna.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
     lists_digest,
+    peers_digest,
 )
 from urna.secagg.plan import Plan
 from urna.secagg.shamir import draw_secret, share
@@ -256,8 +257,9 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
         raise ProtocolError(
             f"{len(box.bundles)} neighbours shared their keys; {plan.threshold} are needed"
         )
-    if any(len(sealed) != plan.bundle_bytes for sealed in box.bundles.values()):
-        raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
+    size = plan.bundle_bytes
+    if set(map(len, box.bundles.values())) - {size}:
+        raise ProtocolError(f"a bundle of shares must have {size} bytes")
     check_vector(vector, plan)
     bundles = {
         peer: unseal(state.receiving_keys[peer], sealed, round_id, peer, client)
@@ -273,7 +275,8 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
         (add_mask if client < peer else subtract_mask)(words, seed)
     sent = words.astype(words.dtype.newbyteorder("<")).tobytes()
     after = Masked(state.member, round_id, state.neighbours, bundles)
-    return after, MaskedVector(round_id, client, sent)
+    digest = peers_digest(round_id, bundles)
+    return after, MaskedVector(round_id, client, digest, sent)
 
 
 def agree(state: Masked, request: AgreeRequest) -> tuple[Agreed, Agreement]:
@@ -370,7 +373,8 @@ def _check_lists(
     plan, client = state.member.plan, state.member.client
     if both := survivors & dropped:
         raise ProtocolError(f"{_few(both)} are listed as survivors and as dropped")
-    if not 0 <= min(survivors | dropped, default=0) <= max(survivors, default=0) < plan.clients:
+    everyone = survivors | dropped
+    if everyone and not 0 <= min(everyone) <= max(everyone) < plan.clients:
         raise ProtocolError("the lists name clients that are not in the plan")
     if client not in survivors:
         raise ProtocolError("this client sent its vector and is not listed as a survivor")
@@ -379,7 +383,7 @@ def _check_lists(
             f"{len(survivors)} vectors are in the sum; this client helps to unmask no sum of "
             f"fewer than {plan.least_survivors}"
         )
-    listed = state.neighbours & (survivors | dropped)
+    listed = state.neighbours & everyone
     if missing := state.bundles.keys() - listed:
         raise ProtocolError(f"{_few(missing)} shared their keys and are in neither list")
     if silent := listed - state.bundles.keys():

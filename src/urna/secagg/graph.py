@@ -19,15 +19,16 @@ bounds over exact tails, compared as integers: nothing is rounded.
 
 Against an honest-but-curious server (c) is a bound on k/2 lost or colluding clients in a row:
 without such a gap the ring of the others closes. A dishonest server may choose whom it calls
-lost after seeing the graph, so against it (c) is bought by the threshold instead,
-t > k/2 + (colluders among the k/2 next on one side): a client with t listed neighbours then has
-an honest one listed on either side, and the ring closes whatever the server chose.
+lost, and whose shares it passes on, after seeing the graph. Against it (c) is bought by the
+threshold instead: t > k/2 + (colluders among the k/2 next on one side), and where all are
+neighbours of all 2t > k + c. What follows from it is proven in docs/decisions/0003.
 """
 
 import functools
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -91,22 +92,23 @@ def ring(round_id: bytes, clients: int, neighbours: int) -> Graph:
     return Graph(clients, neighbours, order, places)
 
 
-def largest_likely(others: int, marked: int, drawn: int, *, draws: int, bits: int) -> int:
+def largest_likely(others: int, marked: int, drawn: int, *, draws: int, failure: Fraction) -> int:
     """Return the least x such that none of `draws` neighbourhoods holds more than x marked.
 
     Guarantee:
-        draws · P[X > x] <= 2^-bits for hypergeometric X: marked ones among `drawn` of
+        draws · P[X > x] <= failure for hypergeometric X: marked ones among `drawn` of
         `others`, `marked` of them marked. Exact, in integers.
 
     Example:
-        >>> largest_likely(249, 25, 56, draws=225, bits=41)
-        23
+        >>> largest_likely(249, 25, 56, draws=225, failure=Fraction(1, 2**40))
+        22
     """
-    whole = math.comb(others, drawn)
+    whole = math.comb(others, drawn) * failure.numerator
+    scale = draws * failure.denominator
     tail = 0
     for x in range(min(marked, drawn), max(0, drawn + marked - others), -1):
         tail += math.comb(marked, x) * math.comb(others - marked, drawn - x)
-        if draws * tail << bits > whole:
+        if scale * tail > whole:
             return x
     return max(0, drawn + marked - others)
 
@@ -118,7 +120,7 @@ def choose(
 
     Example:
         >>> choose(250, 25, 50, ServerModel.HONEST_BUT_CURIOUS)
-        (58, 24)
+        (56, 23)
     """
     last = clients - 1
     steps = [*range(2, last, 2), last]
@@ -155,19 +157,20 @@ def threshold_range(
     No threshold is right where the first is larger than the second.
     """
     others, honest, half = clients - 1, clients - colluders, neighbours // 2
-    bits = SECURITY_BITS + 1  # (a) and (c) have half of the failure probability each
-    low = 1 + largest_likely(others, colluders, neighbours, draws=honest, bits=bits)
-    high = neighbours - largest_likely(
-        others, dropouts, neighbours, draws=clients, bits=SECURITY_BITS
-    )
-    if neighbours > 1:
-        low = max(low, 2)  # a single share would be the secret itself
-    if neighbours < others:  # otherwise all are neighbours of all, and (c) holds by itself
-        if server is ServerModel.DISHONEST:
-            beside = largest_likely(others, colluders, half, draws=2 * honest, bits=bits)
-            low = max(low, half + beside + 1)
-        else:
-            lost = math.comb(colluders + dropouts, half)
-            if clients * lost << bits > math.comb(clients, half):
-                low = neighbours + 1
-    return low, high
+    insecure = unfinished = Fraction(1, 2**SECURITY_BITS)
+    majority = 0
+    if server is ServerModel.DISHONEST and neighbours == others:
+        majority = (neighbours + colluders) // 2 + 1
+    elif server is ServerModel.DISHONEST:
+        insecure /= 2  # half for (a), half for the colluders on one side
+        aside = largest_likely(others, colluders, half, draws=2 * honest, failure=insecure)
+        majority = half + aside + 1
+    elif neighbours < others:  # otherwise all are neighbours of all, and (c) holds by itself
+        gap = Fraction(math.comb(colluders + dropouts, half), math.comb(clients, half))
+        insecure -= clients * gap
+        if insecure <= 0:
+            return neighbours + 1, neighbours
+    low = 1 + largest_likely(others, colluders, neighbours, draws=honest, failure=insecure)
+    most_lost = largest_likely(others, dropouts, neighbours, draws=clients, failure=unfinished)
+    single = 2 if neighbours > 1 else 1  # a single share would be the secret itself
+    return max(low, majority, single), neighbours - most_lost

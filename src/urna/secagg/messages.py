@@ -5,7 +5,7 @@ round's number and its coin: a message of another round or another plan is recog
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -25,6 +25,7 @@ __all__ = [
     "UnmaskReply",
     "UnmaskRequest",
     "lists_digest",
+    "peers_digest",
 ]
 
 ClientId = int
@@ -74,6 +75,10 @@ class Advertisement:
     signature: bytes
     """Ed25519 over all of the above, or empty where there is no directory."""
 
+    def __hash__(self) -> int:
+        """Return the hash of a key that no two advertisements share: servers look up many."""
+        return hash(self.mask_key)
+
 
 @dataclass(frozen=True, slots=True)
 class KeyBook:
@@ -108,6 +113,8 @@ class MaskedVector:
 
     round_id: bytes
     client: ClientId
+    peers_digest: bytes
+    """Digest of the neighbours it masked with: a mask that only one of two adds would stay."""
     words: bytes = field(repr=False)
     """Little-endian words of the ring."""
 
@@ -178,6 +185,12 @@ Message = (
     | UnmaskReply
     | Refusal
 )
+
+
+def peers_digest(round_id: bytes, peers: Iterable[ClientId]) -> bytes:
+    """Return the digest of the neighbours a client masked its vector with."""
+    packed = b"".join(peer.to_bytes(4, "big") for peer in sorted(peers))
+    return hashlib.sha256(b"urna secagg peers\0" + round_id + packed).digest()
 
 
 def lists_digest(

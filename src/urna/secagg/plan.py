@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from urna.errors import ParameterError
@@ -41,6 +41,10 @@ class Plan:
     threshold: int
     server: ServerModel
     noise: NoisePlan | None
+    secrets: int = field(init=False, repr=False)
+    """How many secrets a client shares: mask key, self-mask seed, noise seeds."""
+    bundle_bytes: int = field(init=False, repr=False)
+    """Length of one encrypted bundle of shares."""
 
     def __post_init__(self) -> None:
         _check_numbers(self.clients, self.dimension, self.ring_bits, self.colluding, self.dropout)
@@ -66,6 +70,10 @@ class Plan:
             self.dropouts,
         ):
             raise ParameterError("the noise must be planned for the clients of the plan")
+        # Kept rather than computed: every message read or written asks for them.
+        secrets = 2 + (noise.shared if noise else 0)
+        object.__setattr__(self, "secrets", secrets)
+        object.__setattr__(self, "bundle_bytes", SEED_BYTES * secrets + _TAG)
 
     @property
     def colluders(self) -> int:
@@ -92,16 +100,6 @@ class Plan:
         return (self.clients + self.colluders) // 2 + 1
 
     @property
-    def secrets(self) -> int:
-        """How many secrets a client shares: mask key, self-mask seed, noise seeds."""
-        return 2 + (self.noise.shared if self.noise else 0)
-
-    @property
-    def bundle_bytes(self) -> int:
-        """Length of one encrypted bundle of shares."""
-        return SEED_BYTES * self.secrets + _TAG
-
-    @property
     def vector_bytes(self) -> int:
         """Length of one masked vector."""
         return self.dimension * self.ring_bits // 8
@@ -120,7 +118,7 @@ class Plan:
         lists = 2 * ((self.clients + 7) // 8)
         agreement = 120 + lists + 68 * self.clients if self.server is ServerModel.DISHONEST else 0
         reply = k * (survivors + 4) + 60
-        return keys + shares + self.vector_bytes + 60 + agreement + lists + 60 + reply
+        return keys + shares + self.vector_bytes + 92 + agreement + lists + 60 + reply
 
     @property
     def client_seconds(self) -> float:
@@ -195,7 +193,7 @@ def plan(
         >>> small = plan(clients=250, dimension=200, colluding=Fraction(1, 10),
         ...              dropout=Fraction(1, 5))
         >>> small.neighbours, small.threshold, small.dropouts
-        (58, 24, 50)
+        (56, 23, 50)
     """
     _check_numbers(clients, dimension, ring_bits, colluding, dropout)
     removal, server = Removal(xnoise), ServerModel(server)

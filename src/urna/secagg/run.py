@@ -102,11 +102,13 @@ def run(
             expects a dishonest server.
         number: The number of the round.
         workers: Processes for the clients; by default all cores for a large electorate and
-            this process for a small one.
+            this process for a small one. A script that starts processes needs the usual
+            `if __name__ == "__main__":`.
 
     Raises:
         ParameterError: A vector does not fit the plan, or a client is not in it.
         RoundAborted: More clients were lost than planned. Nothing was revealed.
+        RoundUnfinished: They were lost after others had begun to reveal.
 
     Example:
         >>> from urna.randomness import ScriptedSecrets
@@ -129,18 +131,28 @@ def run(
     signed = signed or plan.server is ServerModel.DISHONEST
     signing_keys = {client: secrets.take(SEED_BYTES) for client in seeds} if signed else None
     electorate = _Electorate(plan, vectors, seeds, signing_keys, number - 1, secrets.private)
+    directory = None
+    if signing_keys is not None:
+        directory = Directory({c: Identity.of(c, k).public for c, k in signing_keys.items()})
     if workers is None:
         large = plan.clients * plan.neighbours >= _LARGE
-        workers = len(os.sched_getaffinity(0)) if large else 1
+        workers = _cores() if large else 1
     if workers == 1:
         transport = MemoryTransport(electorate.parties(), faults)
-        return conduct(plan, transport, number=number, coin=coin)
+        return conduct(plan, transport, number=number, coin=coin, directory=directory)
     groups = [electorate.part(place, workers) for place in range(workers)]
     with WorkerTransport(groups, faults) as spread:
-        return conduct(plan, spread, number=number, coin=coin)
+        return conduct(plan, spread, number=number, coin=coin, directory=directory)
 
 
-def conduct(plan: Plan, transport: Transport, *, number: int, coin: bytes) -> Outcome:
+def conduct(
+    plan: Plan,
+    transport: Transport,
+    *,
+    number: int,
+    coin: bytes,
+    directory: Directory | None = None,
+) -> Outcome:
     """Be the server of one round.
 
     Args:
@@ -148,24 +160,30 @@ def conduct(plan: Plan, transport: Transport, *, number: int, coin: bytes) -> Ou
         transport: Reaches the clients.
         number: The number of the round; clients refuse one they have seen.
         coin: 32 public bytes that decide the graph.
+        directory: The clients' identity keys, if the server has them too: then one client
+            with a wrong signature is lost, and not all who would refuse it.
 
     Raises:
         RoundAborted: More clients were lost than planned. Nothing was revealed.
+        RoundUnfinished: They were lost after others had begun to reveal.
     """
     desk = _Desk(plan, transport)
     invited, invitation = server.invite(plan, number, coin)
     everyone = dict.fromkeys(range(plan.clients), invitation)
-    keys = desk.ask(Stage.ADVERTISE, everyone, invited.round_id, Advertisement)
+    check_keys = directory.verify_advertisement if directory else None
+    keys = desk.ask(Stage.ADVERTISE, everyone, invited.round_id, Advertisement, check_keys)
     keyed, books = server.pass_on_keys(invited, keys)
     check_shares = functools.partial(server.check_shares, keyed)
     shares = desk.ask(Stage.SHARE, books, keyed.round_id, SealedShares, check_shares)
     routed, boxes = server.pass_on_shares(keyed, shares)
-    vectors = desk.ask(Stage.MASK, boxes, routed.round_id, MaskedVector)
+    check_masks = functools.partial(server.check_vector, routed)
+    vectors = desk.ask(Stage.MASK, boxes, routed.round_id, MaskedVector, check_masks)
     summed = server.add_vectors(routed, vectors)
     last: server.Summed | server.Certified = summed
     if plan.server is ServerModel.DISHONEST:
-        lists = dict.fromkeys(summed.survivors, server.ask_to_agree(summed))
-        agreements = desk.ask(Stage.AGREE, lists, routed.round_id, Agreement)
+        lists = dict.fromkeys(sorted(summed.survivors), server.ask_to_agree(summed))
+        check = functools.partial(server.check_agreement, summed, directory) if directory else None
+        agreements = desk.ask(Stage.AGREE, lists, routed.round_id, Agreement, check)
         last = server.certify(summed, agreements)
     asked = sorted(summed.survivors - desk.lost.keys())
     request = dict.fromkeys(asked, server.ask_to_unmask(last))
@@ -227,10 +245,8 @@ class _Desk:
         return dict(sorted(replies.items()))
 
     def seconds(self) -> float:
-        """Return the server's CPU time: this process without the clients it runs itself."""
-        spent = time.process_time() - self._start
-        inside = isinstance(self._transport, MemoryTransport)
-        return spent - (self._transport.client_seconds if inside else 0.0)
+        """Return the server's CPU time: this process without what the transport spent in it."""
+        return time.process_time() - self._start - self._transport.own_seconds
 
     def _letters(self, messages: Mapping[ClientId, Message]) -> Iterator[tuple[ClientId, bytes]]:
         previous: tuple[Message, bytes] | None = None
@@ -242,6 +258,13 @@ class _Desk:
 
     def _count(self, client: ClientId, size: int) -> None:
         self.traffic[client] = self.traffic.get(client, 0) + size
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class _PartySecrets:

@@ -6,17 +6,18 @@ that are missing or wrong make their sender a dropout; too many of them abort th
 anything is revealed.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 
-from urna.errors import ProtocolError, RoundAborted
+from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
 from urna.noise import IntVector
 from urna.randomness import SEED_BYTES
 from urna.secagg.graph import ServerModel, ring
-from urna.secagg.keys import KeyPair, commitment, mask_seed
+from urna.secagg.keys import Directory, KeyPair, commitment, mask_seed
 from urna.secagg.masks import Words, add_mask, centred, subtract_mask, wrapped, zeros
 from urna.secagg.messages import (
     Advertisement,
@@ -30,6 +31,8 @@ from urna.secagg.messages import (
     ShareBox,
     UnmaskReply,
     UnmaskRequest,
+    lists_digest,
+    peers_digest,
 )
 from urna.secagg.plan import Plan
 from urna.secagg.shamir import PRIME, recover
@@ -45,6 +48,10 @@ __all__ = [
     "ask_to_agree",
     "ask_to_unmask",
     "certify",
+    "check_agreement",
+    "check_reply",
+    "check_shares",
+    "check_vector",
     "invite",
     "pass_on_keys",
     "pass_on_shares",
@@ -84,6 +91,8 @@ class Routed:
     neighbours: Neighbours = field(repr=False)
     mask_keys: Mapping[ClientId, bytes] = field(repr=False)
     commitments: Mapping[ClientId, tuple[bytes, ...]] = field(repr=False)
+    peers: Mapping[ClientId, frozenset[ClientId]] = field(repr=False)
+    """The neighbours of each client that shared, and that shared with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +157,9 @@ def check_shares(state: Keyed, sealed: SealedShares) -> None:
     expected = {peer for peer in state.neighbours[sealed.client] if peer in state.mask_keys}
     if sealed.bundles.keys() != expected:
         raise ProtocolError("the shares do not go to the client's neighbours")
-    if any(len(bundle) != plan.bundle_bytes for bundle in sealed.bundles.values()):
-        raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
+    size = plan.bundle_bytes
+    if set(map(len, sealed.bundles.values())) - {size}:
+        raise ProtocolError(f"a bundle of shares must have {size} bytes")
     if len(sealed.commitments) != plan.secrets - 1:
         raise ProtocolError(f"{plan.secrets - 1} commitments were expected")
 
@@ -164,19 +174,21 @@ def pass_on_shares(
     """
     _check_enough(state.plan, replies)
     commitments = {client: sealed.commitments for client, sealed in replies.items()}
+    peers = {c: frozenset(p for p in state.neighbours[c] if p in replies) for c in replies}
     boxes = {
-        client: ShareBox(
-            state.round_id,
-            {
-                peer: replies[peer].bundles[client]
-                for peer in state.neighbours[client]
-                if peer in replies
-            },
-        )
+        client: ShareBox(state.round_id, {p: replies[p].bundles[client] for p in peers[client]})
         for client in replies
     }
-    routed = Routed(state.plan, state.round_id, state.neighbours, state.mask_keys, commitments)
+    routed = Routed(
+        state.plan, state.round_id, state.neighbours, state.mask_keys, commitments, peers
+    )
     return routed, boxes
+
+
+def check_vector(state: Routed, sent: MaskedVector) -> None:
+    """Refuse a vector whose masks are not those that its neighbours' masks will cancel."""
+    if sent.peers_digest != peers_digest(state.round_id, state.peers[sent.client]):
+        raise ProtocolError("the vector was not masked with all neighbours that shared")
 
 
 def add_vectors(state: Routed, replies: Mapping[ClientId, MaskedVector]) -> Summed:
@@ -197,6 +209,12 @@ def add_vectors(state: Routed, replies: Mapping[ClientId, MaskedVector]) -> Summ
 def ask_to_agree(state: Summed) -> AgreeRequest:
     """Stage 4, server: the lists for the clients to sign."""
     return AgreeRequest(state.routed.round_id, state.survivors, state.dropped)
+
+
+def check_agreement(state: Summed, directory: Directory, reply: Agreement) -> None:
+    """Refuse a signature that other clients would refuse, and with it the whole list."""
+    digest = lists_digest(state.routed.round_id, state.survivors, state.dropped)
+    directory.verify_lists(reply.client, reply.signature, digest)
 
 
 def certify(state: Summed, replies: Mapping[ClientId, Agreement]) -> Certified:
@@ -225,16 +243,14 @@ def ask_to_unmask(state: Summed | Certified) -> UnmaskRequest:
 
 def check_reply(state: Summed, reply: UnmaskReply) -> None:
     """Refuse a reply that does not hold exactly the shares it was asked for."""
-    routed = state.routed
-    peers = {p for p in routed.neighbours[reply.client] if p in routed.commitments}
+    peers = state.routed.peers[reply.client]
     if reply.survivors.keys() != peers & state.survivors:
         raise ProtocolError("the shares of survivors are not those asked for")
     if reply.dropped.keys() != peers & state.dropped:
         raise ProtocolError("the shares of dropped clients are not those asked for")
     size = SEED_BYTES * (1 + len(_opened(state)))
-    if any(len(part) != size for part in reply.survivors.values()) or any(
-        len(part) != SEED_BYTES for part in reply.dropped.values()
-    ):
+    own, key = set(map(len, reply.survivors.values())), set(map(len, reply.dropped.values()))
+    if own - {size} or key - {SEED_BYTES}:
         raise ProtocolError("a share has the wrong length")
     limbs = np.frombuffer(
         b"".join((*reply.survivors.values(), *reply.dropped.values())), dtype="<u2"
@@ -247,8 +263,9 @@ def unmask(state: Summed | Certified, replies: Mapping[ClientId, UnmaskReply]) -
     """Last stage, server: rebuild what is needed, remove masks and excess noise.
 
     Raises:
-        RoundAborted: Too few neighbours of some client answered, or their shares do not
-            rebuild what it committed to.
+        RoundUnfinished: Too few neighbours of some client answered, or their shares do not
+            rebuild what it committed to. Answers that come late could still unmask the sum,
+            so it counts as released.
     """
     summed = state.summed if isinstance(state, Certified) else state
     plan, total = summed.routed.plan, summed.total.copy()
@@ -266,19 +283,22 @@ def _remove_own_masks_and_noise(
     plan, round_id = state.routed.plan, state.routed.round_id
     lost, opened = plan.clients - len(state.survivors), _opened(state)
     places = (0, *opened)
+    noise_seeds = []
     parts = {client: reply.survivors for client, reply in replies.items()}
     for client, secrets in _rebuild(state, sorted(state.survivors), parts):
         committed = state.routed.commitments[client]
         for place, secret in zip(places, secrets, strict=True):
             if commitment(secret, round_id, client, place) != committed[place]:
-                raise RoundAborted(
+                raise RoundUnfinished(
                     f"the shares of client {client} do not rebuild what it committed to: it or "
                     "one of its neighbours deviates from the protocol"
                 )
         subtract_mask(total, secrets[0])
         if plan.noise and opened:
-            seeds = plan.noise.seeds_from(dict(zip(opened, secrets[1:], strict=True)), lost)
-            total -= wrapped(plan.noise.draw(seeds, plan.dimension), plan.ring_bits)
+            revealed = dict(zip(opened, secrets[1:], strict=True))
+            noise_seeds.append(plan.noise.seeds_from(revealed, lost))
+    if plan.noise:
+        total -= wrapped(plan.noise.draw_sum(noise_seeds, plan.dimension), plan.ring_bits)
 
 
 def _remove_masks_of_dropped(
@@ -289,7 +309,7 @@ def _remove_masks_of_dropped(
     for client, (private,) in _rebuild(state, sorted(state.dropped), parts):
         pair = KeyPair.of(private)
         if pair.public != routed.mask_keys[client]:
-            raise RoundAborted(
+            raise RoundUnfinished(
                 f"the shares of client {client} do not rebuild its mask key: it or one of its "
                 "neighbours deviates from the protocol"
             )
@@ -311,15 +331,17 @@ def _rebuild(
         batch = owners[start : start + _BATCH]
         points, shares = [], []
         for owner in batch:
-            holders = [
+            answered = (
                 (place + 1, parts[peer][owner])
                 for place, peer in enumerate(routed.neighbours[owner])
                 if peer in parts
-            ][:threshold]
+            )
+            holders = list(itertools.islice(answered, threshold))
             if len(holders) < threshold:
-                raise RoundAborted(
+                raise RoundUnfinished(
                     f"{len(holders)} neighbours of client {owner} answered, {threshold} are "
-                    "needed to unmask the sum; more clients were lost than planned"
+                    "needed to unmask the sum; more clients were lost than planned. The sum counts "
+                    "as released: late answers could unmask it"
                 )
             points.append([point for point, _ in holders])
             shares.append(b"".join(part for _, part in holders))

@@ -42,7 +42,7 @@ class ClientSession:
     """One client in one round.
 
     A message that breaks the protocol is answered with a refusal, and the client takes no
-    further part in the round. A message that is not the one it waits for is refused and
+    further part in a round it had joined. A message that is not the one it waits for is refused and
     changes nothing. A message that comes twice in a row is answered with the same bytes
     again: a network that repeats itself does no harm, and a second, different request gets
     nothing.
@@ -92,7 +92,8 @@ class ClientSession:
         try:
             reply = self._step(message)
         except UrnaError as error:
-            self._state = Finished(b"")  # forgets every secret of the round
+            if not isinstance(self._state, Member):  # a wrong invitation costs nothing yet
+                self._state = Finished(b"")  # forgets every secret of the round
             return self._refusal(str(error))
         if reply is None:
             return self._refusal(

@@ -7,6 +7,7 @@ encoding: anything else, trailing bytes included, is refused. All lengths follow
 and are checked before anything is allocated.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -150,7 +151,7 @@ def _write_clients(clients: frozenset[ClientId], plan: Plan) -> bytes:
 
 def _write_parts(parts: Mapping[ClientId, bytes], size: int) -> bytes:
     order = sorted(parts)
-    if any(len(parts[client]) != size for client in order):
+    if set(map(len, parts.values())) - {size}:
         raise ProtocolError(f"all parts must have {size} bytes")
     head = len(order).to_bytes(4, "big") + size.to_bytes(4, "big")
     ids = np.array(order, dtype=">u4").tobytes()
@@ -166,6 +167,12 @@ def _read_invitation(body: _Body) -> Invitation:
 
 
 def _write_advertisement(message: Advertisement, _: Plan) -> bytes:
+    return _packed_entry(message)
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _packed_entry(message: Advertisement) -> bytes:
+    """Return an advertisement's body; a server writes each into as many books as neighbours."""
     return b"".join(
         [
             message.round_id,
@@ -179,15 +186,21 @@ def _write_advertisement(message: Advertisement, _: Plan) -> bytes:
 
 
 def _read_advertisement(body: _Body) -> Advertisement:
-    start = body.take(_DIGEST), body.client(), body.take(SEED_BYTES), body.take(SEED_BYTES)
+    # One piece for the four fixed fields: key books hold many of these.
+    fixed = body.take(2 * SEED_BYTES + _DIGEST + 4)
+    client = int.from_bytes(fixed[_DIGEST : _DIGEST + 4], "big")
+    if client >= body.plan.clients:
+        raise ProtocolError(f"clients are numbered below {body.plan.clients}, got {client}")
     length = body.number(1)
     if length not in (0, _SIGNATURE):
         raise ProtocolError(f"a signature has {_SIGNATURE} bytes or is left out, got {length}")
-    return Advertisement(*start, body.take(length))
+    keys = fixed[_DIGEST + 4 :]
+    signature = body.take(length)
+    return Advertisement(fixed[:_DIGEST], client, keys[:SEED_BYTES], keys[SEED_BYTES:], signature)
 
 
-def _write_key_book(message: KeyBook, plan: Plan) -> bytes:
-    entries = [_write_advertisement(entry, plan) for entry in message.advertisements]
+def _write_key_book(message: KeyBook, _: Plan) -> bytes:
+    entries = [_packed_entry(entry) for entry in message.advertisements]
     return message.round_id + len(entries).to_bytes(4, "big") + b"".join(entries)
 
 
@@ -229,11 +242,13 @@ def _read_share_box(body: _Body) -> ShareBox:
 
 
 def _write_masked_vector(message: MaskedVector, _: Plan) -> bytes:
-    return message.round_id + message.client.to_bytes(4, "big") + message.words
+    client = message.client.to_bytes(4, "big")
+    return message.round_id + client + message.peers_digest + message.words
 
 
 def _read_masked_vector(body: _Body) -> MaskedVector:
-    return MaskedVector(body.take(_DIGEST), body.client(), body.take(body.plan.vector_bytes))
+    start = body.take(_DIGEST), body.client(), body.take(_DIGEST)
+    return MaskedVector(*start, body.take(body.plan.vector_bytes))
 
 
 def _write_agree_request(message: AgreeRequest, plan: Plan) -> bytes:

@@ -6,6 +6,7 @@ protocol's own bytes.
 """
 
 import multiprocessing
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -47,13 +48,16 @@ class WorkerTransport:
         self._links: list[Connection] = []
         self._processes = []
         self._seconds = [0.0] * len(groups)
-        for group in groups:
+        self._carrying = 0.0
+        for _ in groups:
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, group, faults), daemon=True)
+            process = context.Process(target=_serve, args=(there, faults), daemon=True)
             process.start()
             there.close()
             self._links.append(here)
             self._processes.append(process)
+        for link, group in zip(self._links, groups, strict=True):
+            link.send(group)
 
     def __enter__(self) -> Self:
         """Return the transport itself."""
@@ -79,16 +83,24 @@ class WorkerTransport:
         """CPU time spent on clients so far, in all workers."""
         return sum(self._seconds)
 
+    @property
+    def own_seconds(self) -> float:
+        """CPU time spent on carrying letters between processes."""
+        return self._carrying
+
     def exchange(self, stage: Stage, letters: Iterable[Letter]) -> Iterator[Letter]:
         """Deliver letters in batches and yield replies as they come."""
         waiting: list[list[Letter]] = [[] for _ in self._links]
         busy = [False] * len(self._links)
 
-        def hand_over(worker: int) -> Iterator[Letter]:
-            if busy[worker]:
-                yield from self._collect(worker)
+        def hand_over(worker: int) -> list[Letter]:
+            """Give a worker its next batch before its last replies are looked at."""
+            replies = self._collect(worker) if busy[worker] else []
+            start = time.process_time()
             self._links[worker].send((stage, waiting[worker]))
+            self._carrying += time.process_time() - start
             waiting[worker], busy[worker] = [], True
+            return replies
 
         for client, data in letters:
             home = self._homes.get(client)
@@ -103,13 +115,16 @@ class WorkerTransport:
             yield from self._collect(worker)
 
     def _collect(self, worker: int) -> list[Letter]:
+        start = time.process_time()
         replies: list[Letter]
         replies, self._seconds[worker] = self._links[worker].recv()
+        self._carrying += time.process_time() - start
         return replies
 
 
-def _serve(link: Connection, group: Group, faults: Faults | None) -> None:
-    """Answer batches until the other end closes."""
+def _serve(link: Connection, faults: Faults | None) -> None:
+    """Build the group that comes first, then answer batches until the other end closes."""
+    group: Group = link.recv()
     transport = MemoryTransport(group.parties(), faults)
     while True:
         try:

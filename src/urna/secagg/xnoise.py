@@ -24,7 +24,7 @@ the target and target·(1 + 1/(m−T)), the paper's bound, because (m−D)·η <
 import functools
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -108,16 +108,7 @@ class NoisePlan:
 
     def removed(self, lost: int) -> tuple[int, ...]:
         """Return the components that are removed when `lost` clients are missing in the sum."""
-        if not 0 <= lost <= self.dropouts:
-            raise ParameterError(f"{lost} clients are lost; the noise allows for {self.dropouts}")
-        if not self.shared:
-            return ()
-        if self.removal is Removal.PRECISE or lost == 0:
-            return tuple(range(lost + 1, self.shared + 1))
-        m = self.clients - self.colluders
-        excess = self.target / (m - self.dropouts) - self.target / (m - lost)
-        bits = math.floor(excess / self._eta())
-        return tuple(k for k in range(2, self.shared + 1) if bits >> (k - 2) & 1)
+        return _removed(self, lost)
 
     def opened(self, lost: int) -> tuple[int, ...]:
         """Return the components whose seeds are revealed: `seeds_from` derives the rest."""
@@ -165,6 +156,14 @@ class NoisePlan:
             total += tables[k].draw(derive_seed(seed, b"noise"), count)
         return total
 
+    def draw_sum(self, clients: Sequence[Mapping[int, bytes]], count: int) -> IntVector:
+        """Return the sum of `draw` over many clients, component by component."""
+        total = np.zeros(count, dtype=np.int64)
+        for k, table in enumerate(_tables(self)):
+            seeds = [derive_seed(seeds[k], b"noise") for seeds in clients if k in seeds]
+            total += table.draw_sum(seeds, count)
+        return total
+
     def _ladder(self, start: int, seed: bytes) -> dict[int, bytes]:
         rungs = {start: seed}
         for k in range(start + 1, self.shared + 1):
@@ -196,6 +195,20 @@ def _components(plan: NoisePlan) -> tuple[Fraction, ...]:
         return (first,)
     eta = plan._eta()
     return (first, eta, *(eta * 2**k for k in range(plan._doublings())))
+
+
+@functools.lru_cache(maxsize=64)
+def _removed(plan: NoisePlan, lost: int) -> tuple[int, ...]:
+    if not 0 <= lost <= plan.dropouts:
+        raise ParameterError(f"{lost} clients are lost; the noise allows for {plan.dropouts}")
+    if not plan.shared:
+        return ()
+    if plan.removal is Removal.PRECISE or lost == 0:
+        return tuple(range(lost + 1, plan.shared + 1))
+    m = plan.clients - plan.colluders
+    excess = plan.target / (m - plan.dropouts) - plan.target / (m - lost)
+    bits = math.floor(excess / plan._eta())
+    return tuple(k for k in range(2, plan.shared + 1) if bits >> (k - 2) & 1)
 
 
 @functools.lru_cache(maxsize=4)

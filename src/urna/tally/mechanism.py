@@ -15,21 +15,19 @@ def encode(ballot: IntVector, plan: TallyPlan) -> IntVector:
     """Check a ballot against the plan and scale it to grid steps.
 
     Guarantee:
-        What leaves this function moves the sum by no more than the plan's accounting
-        assumes: the plan's weights on different candidates, some of them, or nothing.
+        What leaves this function is what the plan's accounting assumes: the plan's weights on
+        different candidates, or nothing.
     """
     if ballot.shape != (plan.dimension,) or not np.issubdtype(ballot.dtype, np.integer):
         raise ParameterError(
             f"a ballot holds {plan.dimension} integers, got shape {ballot.shape} of {ballot.dtype}"
         )
-    given = sorted(ballot[ballot != 0].tolist(), reverse=True)
+    given = tuple(sorted(ballot[ballot != 0].tolist(), reverse=True))
     allowed = plan.shape.weights
-    if len(given) > len(allowed) or any(
-        not 0 < weight <= limit for weight, limit in zip(given, allowed, strict=False)
-    ):
+    if given and given != allowed:
         raise ParameterError(
-            f"a ballot holds at most the weights {allowed[0]} … {allowed[-1]} on {len(allowed)} "
-            f"candidates, got {len(given)} marks up to {max(given)}"
+            f"a ballot holds the weights {allowed[0]} … {allowed[-1]} on {len(allowed)} "
+            f"candidates, or nothing; got {len(given)} marks up to {max(given)}"
         )
     return np.asarray(ballot.astype(np.int64) * plan.scale)
 

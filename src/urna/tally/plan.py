@@ -1,7 +1,7 @@
 """What one private sum will do, decided before anybody contributes."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from urna.errors import ParameterError, UnknownName
@@ -16,10 +16,13 @@ from urna.privacy import (
 )
 from urna.privacy.distributions import SKELLAM
 
-__all__ = ["RING_BITS", "TallyPlan", "plan_tally"]
+__all__ = ["MOST_PRECISE", "RING_BITS", "TallyPlan", "plan_tally"]
 
 RING_BITS = (16, 32, 64)
 """Sums run modulo 2^16, 2^32 or 2^64."""
+
+MOST_PRECISE = 64
+"""Tolerated dropouts up to which excess noise is removed precisely, one component for each."""
 
 _HEADROOM = 12  # standard deviations of noise that must fit beside the true sum
 
@@ -82,13 +85,16 @@ class TallyPlan:
     def most_noise(self) -> Fraction:
         """Largest variance the opened sum can have, in grid steps squared.
 
-        Where excess is removed, survivors leave the target and what colluders, counted out,
-        add to it; the most when all tolerated dropouts happen. Else everybody's whole share.
+        Where excess is removed, survivors leave the target and what those counted out add to
+        it; the most when all tolerated dropouts happen. Approximate removal leaves up to one
+        share too much. Without removal everybody's whole share stays.
         """
         release = self.calibration.release
-        if self.removes_excess and self.noise.distribution.closed_under_addition:
-            return release.variance * Fraction(self.fewest, release.shares)
-        return self.share * self.clients
+        if not (self.removes_excess and self.noise.distribution.closed_under_addition):
+            return self.share * self.clients
+        precise = self.clients - self.fewest <= MOST_PRECISE
+        rest = Fraction(0) if precise else Fraction(1, release.shares)
+        return release.variance * Fraction(self.fewest, release.shares) * (1 + rest)
 
     @property
     def most_noise_std(self) -> float:
@@ -139,20 +145,18 @@ def plan_tally(
         adjacency=adjacency,
         family=FAMILIES[family].distribution,
     )
-    for bits in RING_BITS if ring_bits is None else (ring_bits,):
-        try:
-            return TallyPlan(
-                clients,
-                shape,
-                calibration,
-                adjacency,
-                budget,
-                dropout,
-                colluding,
-                bits,
-                removes_excess,
-            )
-        except ParameterError:
-            if bits in (ring_bits, RING_BITS[-1]):
-                raise
-    raise ParameterError(f"a ring has 16, 32 or 64 bits, got {ring_bits}")
+    widest = TallyPlan(
+        clients,
+        shape,
+        calibration,
+        adjacency,
+        budget,
+        dropout,
+        colluding,
+        RING_BITS[-1] if ring_bits is None else ring_bits,
+        removes_excess,
+    )
+    if ring_bits is not None:
+        return widest
+    narrowest = next(bits for bits in RING_BITS if widest.needed <= 1 << (bits - 1))
+    return replace(widest, ring_bits=narrowest)

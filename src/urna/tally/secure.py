@@ -1,19 +1,20 @@
 """Add ballots up by secure summation: nobody sees more than the noisy sum."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from urna.noise import IntVector
 from urna.privacy import TallyRelease
+from urna.privacy.calibration import readers
 from urna.randomness import SecretSource
 from urna.secagg import Outcome, Plan, Removal, ServerModel, Stage, run
 from urna.secagg import plan as plan_round
-from urna.tally.plan import TallyPlan
+from urna.tally.plan import MOST_PRECISE, TallyPlan
 from urna.tally.summation import ClientId, Tallied, check_contributions
 
 __all__ = ["SecureSummation", "tallied"]
-
-_MOST_PRECISE = 64  # tolerated dropouts up to which one noise component each is cheap
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +64,14 @@ class SecureSummation:
         outcome = run(
             contributions, round_plan, secrets, dropouts=self.dropouts, workers=self.workers
         )
-        return tallied(outcome, round_plan, plan)
+        return tallied(outcome, plan)
 
     def round_plan(self, plan: TallyPlan) -> Plan:
         """Return the protocol's plan for this tally: graph, threshold, noise components."""
         removal = Removal.PRECISE
         if not plan.noise.distribution.closed_under_addition:
             removal = Removal.NONE
-        elif plan.clients - plan.fewest > _MOST_PRECISE:
+        elif plan.clients - plan.fewest > MOST_PRECISE:
             removal = Removal.APPROXIMATE
         return plan_round(
             clients=plan.clients,
@@ -78,14 +79,27 @@ class SecureSummation:
             ring_bits=plan.ring_bits,
             colluding=plan.colluding,
             dropout=plan.dropout,
-            noise_variance=plan.calibration.release.variance,
+            noise_variance=self._target(plan),
             xnoise=removal,
             server=self.server,
             family=plan.noise,
         )
 
+    @staticmethod
+    def _target(plan: TallyPlan) -> Fraction:
+        """Return the variance the protocol aims at.
 
-def tallied(outcome: Outcome, round_plan: Plan, plan: TallyPlan) -> Tallied:
+        It counts c colluders out; the plan counts out r ≥ c readers, one even if nobody
+        colludes. With f the fewest survivors, aiming at v·(f − c)/(f − r) makes each of s ≥ f
+        survivors leave v·(f − c)/((f − r)(s − c)), so s − r of them leave at least v, the
+        calibrated variance, because (s − r)/(s − c) grows with s.
+        """
+        colluders = math.floor(plan.clients * plan.colluding)
+        rest = plan.fewest - colluders
+        return plan.calibration.release.variance * Fraction(rest, plan.calibration.release.shares)
+
+
+def tallied(outcome: Outcome, plan: TallyPlan) -> Tallied:
     """Return what a round's outcome means for the tally: the sum, and what became public."""
     planned, survivors = plan.calibration.release, len(outcome.survivors)
     return Tallied(
@@ -100,7 +114,7 @@ def tallied(outcome: Outcome, round_plan: Plan, plan: TallyPlan) -> Tallied:
         release=TallyRelease(
             planned.shifts,
             outcome.noise_variance / survivors,
-            survivors - round_plan.colluders,
+            survivors - readers(plan.clients, plan.colluding),
             planned.family,
         ),
     )

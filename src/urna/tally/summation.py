@@ -1,6 +1,5 @@
 """The seam between what is summed and how: contributions in, one noisy total out."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -11,6 +10,7 @@ import numpy as np
 from urna.errors import ParameterError, RoundAborted
 from urna.noise import IntVector
 from urna.privacy import TallyRelease
+from urna.privacy.calibration import readers
 from urna.randomness import SecretSource
 from urna.tally.mechanism import add_noise, from_ring, to_ring
 from urna.tally.plan import TallyPlan
@@ -144,5 +144,5 @@ def check_contributions(contributions: Mapping[ClientId, IntVector], plan: Tally
 def really_released(plan: TallyPlan, survivors: int) -> TallyRelease:
     """Return the release under the noise that this many survivors' honest part left."""
     planned = plan.calibration.release
-    honest = survivors - math.floor(plan.clients * plan.colluding)
+    honest = survivors - readers(plan.clients, plan.colluding)
     return TallyRelease(planned.shifts, planned.share, honest, planned.family)

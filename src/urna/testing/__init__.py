@@ -5,5 +5,13 @@ Needs pytest, which Urna itself does not.
 
 from urna.randomness import ScriptedSecrets
 from urna.testing.summation import SummationContract, ballots_for, unpriced_plan
+from urna.testing.transport import Echo, TransportContract
 
-__all__ = ["ScriptedSecrets", "SummationContract", "ballots_for", "unpriced_plan"]
+__all__ = [
+    "Echo",
+    "ScriptedSecrets",
+    "SummationContract",
+    "TransportContract",
+    "ballots_for",
+    "unpriced_plan",
+]

@@ -11,6 +11,7 @@ import pytest
 from urna.errors import ParameterError, RoundAborted
 from urna.noise import IntVector
 from urna.privacy import Adjacency, BallotShape, Budget, Calibration, TallyRelease, honest_survivors
+from urna.privacy.calibration import readers
 from urna.randomness import ScriptedSecrets
 from urna.tally import ClientId, Summation, TallyPlan, encode
 
@@ -133,10 +134,9 @@ class SummationContract(ABC):
         ballots = ballots_for(plan, self.rng())
         tallied = self.make_summation(gone).tally(ballots, plan, ScriptedSecrets(b"claims"))
         planned = plan.calibration.release
-        # Colluders know their own noise, so it is in the sum and protects nobody.
-        colluders = math.floor(plan.clients * plan.colluding)
+        # Readers know their own noise, so it is in the sum and does not protect from them.
         there = len(tallied.accepted)
-        honest = tallied.noise_variance * Fraction(there - colluders, there)
+        honest = tallied.noise_variance * Fraction(there - readers(there, plan.colluding), there)
         assert planned.variance <= tallied.release.variance <= honest
         assert tallied.release.shifts == planned.shifts
         assert tallied.release.family == planned.family

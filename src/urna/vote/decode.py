@@ -14,6 +14,9 @@ from urna.space import Space
 __all__ = ["ArgmaxDecoder", "Decoded", "Decoder", "NoisyVotes", "leading_probability"]
 
 
+_TRUSTS = 40  # values of B that are averaged over
+
+
 @dataclass(frozen=True, slots=True)
 class NoisyVotes:
     """What a decoder may look at: the tally and public facts, nothing else."""
@@ -70,10 +73,12 @@ class ArgmaxDecoder:
 def leading_probability(votes: npt.NDArray[np.float64], std: float, candidate: int) -> float:
     """Return the probability that a candidate's true votes are the most, given noisy ones.
 
-    True votes are taken as independent normals around a common mean whose spread is what the
-    tally shows beyond its noise (empirical Bayes), so a tally that is all noise gives 1/m
-    and not the overconfident answer of its largest entry. With posterior means p_j of equal
-    deviation s the probability is E_z ∏_{j≠i} Φ((p_i − p_j)/s + z), z standard normal.
+    True votes are taken as independent normals around a common mean. How far they spread is
+    unknown: it is averaged over, weighted by how well it explains the tally, with a uniform
+    prior on B = spread²/(spread² + noise²) (the uniform shrinkage prior). So a tally that is all
+    noise is not read as its largest entry would have it. For one B, posterior means differ by
+    B·(v_i − v_j) with a deviation of √B·noise each, and the probability is
+    E_z ∏_{j≠i} Φ(√B·(v_i − v_j)/noise + z), z standard normal. It is only as good as this model.
 
     Example:
         >>> leading_probability(np.array([90.0, 5.0, 5.0]), 10.0, 0) > 0.999
@@ -83,17 +88,18 @@ def leading_probability(votes: npt.NDArray[np.float64], std: float, candidate: i
     """
     others = np.delete(votes, candidate)
     if std == 0:
-        ahead = bool((votes[candidate] > others).all())
-        return (
-            1.0
-            if ahead
-            else float(votes[candidate] == votes.max()) / int((votes == votes.max()).sum())
-        )
-    spread = max(float(votes.var(ddof=1)) - std**2, 0.0) if len(votes) > 1 else 0.0
-    trust = spread / (spread + std**2)
-    # Posterior means differ by trust·(v_i − v_j); their deviation is √trust·std.
-    gaps = math.sqrt(trust) * (votes[candidate] - others) / std
-    z = np.linspace(-9.0, 9.0, 2001)
-    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    ahead_at_z = np.exp(log_ndtr(gaps[:, None] + z[None, :]).sum(axis=0))
-    return float(np.clip(np.trapezoid(density * ahead_at_z, z), 0.0, 1.0))
+        leaders = votes == votes.max()
+        return float(leaders[candidate]) / int(leaders.sum())
+    gaps = (votes[candidate] - others) / std
+    z = np.linspace(-8.0, 8.0, 161)
+    density = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
+    squares = float(((votes - votes.mean()) ** 2).sum()) / std**2
+    trusts = (np.arange(_TRUSTS) + 0.5) / _TRUSTS
+    # The sum of squares over (spread² + noise²) is chi-square with m − 1 degrees of freedom.
+    log_weights = (len(votes) - 1) / 2 * np.log(1 - trusts) - squares * (1 - trusts) / 2
+    weights = np.exp(log_weights - log_weights.max())
+    ahead = [
+        density @ np.exp(log_ndtr(math.sqrt(trust) * gaps[:, None] + z).sum(axis=0))
+        for trust in trusts
+    ]
+    return float(np.clip(weights @ np.array(ahead) / weights.sum(), 0.0, 1.0))

@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, BallotShape, Budget
+from urna.privacy.calibration import LARGEST_EPSILON
 from urna.privacy.distributions import SKELLAM
 from urna.tally import TallyPlan, plan_tally
 
 __all__ = ["VotePlan", "plan"]
 
 _MOST_CLIENTS = 10_000_000
-_LARGEST_EPSILON = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +63,33 @@ class VotePlan:
     def clients_for(
         self, agreement: float, probability: float = 0.95, bad: int | None = None
     ) -> int:
-        """Return how many clients are needed when a fraction of them makes up the gap.
+        """Return how many clients to invite when a fraction of those left makes up the gap.
 
         Args:
-            agreement: The gap as a fraction of the clients: 0.3 if good candidates are named
-                by 30 percentage points more clients than bad ones.
+            agreement: The gap as a fraction of the fewest clients that may be left: 0.3 if
+                good candidates are named by 30 percentage points more of them than bad ones.
             probability: How probably a good candidate should win.
             bad: Number of bad candidates; all but one by default.
+
+        Returns:
+            A number that is enough, at most 0.5 % above the least.
         """
         if not 0 < agreement <= 1:
             raise ParameterError(f"agreement must lie in (0, 1], got {agreement}")
 
-        def short_of(clients: int) -> int:
-            gap = self._with(clients=clients).gap_for(probability, bad)
-            return math.ceil(gap / agreement)
+        def enough(clients: int) -> bool:
+            vote = self._with(clients=clients)
+            return vote.gap_for(probability, bad) <= agreement * vote.tally.fewest
 
-        clients = max(2, short_of(self.tally.clients))
-        while (needed := short_of(clients)) > clients:
-            clients = needed
-            if clients > _MOST_CLIENTS:
+        low, high = 1, max(2, self.tally.clients)
+        while not enough(high):
+            low, high = high, 2 * high
+            if high > _MOST_CLIENTS:
                 raise ParameterError("more than ten million clients would be needed")
-        return clients
+        while high - low > max(1, low // 200):
+            middle = (low + high) // 2
+            low, high = (low, middle) if enough(middle) else (middle, high)
+        return high
 
     def epsilon_for(self, gap: float, probability: float = 0.95, bad: int | None = None) -> float:
         """Return the least epsilon, to 1 %, at which this gap suffices."""
@@ -186,7 +192,7 @@ def plan(
     Example:
         >>> vote = plan(clients=100, candidates=100, budget=Budget(1.0, 1e-5))
         >>> f"noise {vote.noise_std:.1f} votes, gap {vote.gap_for(0.95):.0f} votes"
-        'noise 11.8 votes, gap 55 votes'
+        'noise 11.8 votes, gap 56 votes'
     """
     return VotePlan(
         plan_tally(
@@ -217,14 +223,14 @@ def _check_probability(probability: float) -> None:
 
 def _least(enough: Callable[[float], bool], *, start: float) -> float:
     """Return the least value that is enough, to 1 %, rounded up."""
-    low = high = min(start, _LARGEST_EPSILON)
+    low = high = min(start, LARGEST_EPSILON)
     while not enough(high):
-        if high >= _LARGEST_EPSILON:
+        if high >= LARGEST_EPSILON:
             raise ParameterError(
-                f"even epsilon {_LARGEST_EPSILON:g} is not enough for this gap. Ask for more "
+                f"even epsilon {LARGEST_EPSILON:g} is not enough for this gap. Ask for more "
                 "clients, a larger gap or a lower probability."
             )
-        low, high = high, min(2 * high, _LARGEST_EPSILON)
+        low, high = high, min(2 * high, LARGEST_EPSILON)
     while enough(low):
         low, high = low / 2, low
         if low < 1e-4:

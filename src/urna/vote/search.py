@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from urna.errors import ParameterError, RoundAborted
+from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.local import Objective
 from urna.noise import IntVector
 from urna.privacy import (
@@ -110,6 +110,11 @@ def search(
             )
         ledger.check(release)
     ballots = _ballots(space, objective, clients, vote, secrets, seed, report)
+    if not any(ballot.any() for ballot in ballots.values()):
+        raise ParameterError(
+            "no candidate has a finite loss at any client, so there is nothing to vote on. "
+            "Check the space and the objective; nothing was released."
+        )
     report("summing ballots", 0, 1)
     entered = ledger and ledger.enter(release, label=f"vote on {len(space)} candidates")
     try:
@@ -165,7 +170,18 @@ def read_result(
     decoder: Decoder,
     statement: PrivacyStatement,
 ) -> Result:
-    """Read the winner out of a finished tally."""
+    """Read the winner out of a finished tally.
+
+    Raises:
+        ProtocolError: The summation left less noise than planned: its result is not used.
+    """
+    left, planned = tallied.release, vote.tally.calibration.release
+    if left.variance < planned.variance or left.shifts != planned.shifts:
+        raise ProtocolError(
+            f"the summation left a noise variance of {float(left.variance):g} where "
+            f"{float(planned.variance):g} is needed: its result is not used. The ledger keeps "
+            "counting it, but its guarantee does not hold."
+        )
     votes = decode(tallied.total, vote.tally)
     std = math.sqrt(tallied.noise_variance) / vote.tally.scale
     decoded = decoder.decode(NoisyVotes(space, votes, std, len(tallied.accepted)))

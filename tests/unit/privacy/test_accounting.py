@@ -32,7 +32,7 @@ from urna.privacy import (
     skellam_rdp,
 )
 from urna.privacy.events import read_release
-from urna.privacy.loss import discrete_gaussian_slack, shifted_noise_loss
+from urna.privacy.loss import shifted_noise_loss, sum_error
 from urna.privacy.rdp import ORDERS
 
 REPLACE = Adjacency.REPLACE_ONE_CLIENT
@@ -239,7 +239,7 @@ def test_sums_of_discrete_gaussians_stay_within_their_slack() -> None:
             step[a + b] = step.get(a + b, 0.0) + p * q
         summed = step
     worst = max(abs(math.log(summed[k] / whole[k])) for k in range(-4, 5))
-    tau = discrete_gaussian_slack(share, shares, 1) / 2
+    tau = sum_error(share, shares)
     assert 0 < worst <= tau
     assert worst > tau / 100  # the bound is of the right size
 
@@ -253,7 +253,7 @@ def test_discrete_gaussian_ballots_cost_what_skellam_ballots_cost() -> None:
 
 @pytest.mark.parametrize(
     ("clients", "dropout", "colluding", "left"),
-    [(100, "0", "0", 100), (100, "0.29", "0", 71), (100, "0.2", "0.1", 70), (7, "0.3", "0.3", 3)],
+    [(100, "0", "0", 99), (100, "0.29", "0", 70), (100, "0.2", "0.1", 70), (7, "0.3", "0.3", 3)],
 )
 def test_honest_survivors_counts_dropouts_as_honest(
     clients: int, dropout: str, colluding: str, left: int
@@ -261,7 +261,7 @@ def test_honest_survivors_counts_dropouts_as_honest(
     found = honest_survivors(clients, dropout=Fraction(dropout), colluding=Fraction(colluding))
     assert found == left
     worst = min(
-        clients - gone - told
+        clients - gone - max(told, 1)  # whoever reads the result knows its own noise
         for gone in range(clients + 1)
         for told in range(clients + 1)
         if gone <= clients * Fraction(dropout) and told <= clients * Fraction(colluding)

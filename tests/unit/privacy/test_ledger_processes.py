@@ -4,6 +4,7 @@ import random
 import signal
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +12,16 @@ import pytest
 from forks import Child, ForkServer
 
 from urna.privacy import Budget, DeclaredRelease, Ledger
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Return a server that forks processes which have imported Urna."""
+    server = ForkServer(
+        tmp_path_factory.mktemp("outputs"), "ledger_workers", folders=(Path(__file__).parent,)
+    )
+    yield server
+    server.close()
 
 
 def printed(child: Child) -> list[str]:

@@ -1,3 +1,5 @@
+import contextlib
+import itertools
 from dataclasses import replace
 from fractions import Fraction
 
@@ -23,19 +25,28 @@ def votes(*marks: int) -> IntVector:
 
 
 @given(st.lists(st.integers(-1, 2), min_size=CANDIDATES, max_size=CANDIDATES))
-def test_exactly_the_ballots_with_at_most_three_ones_are_encoded(marks: list[int]) -> None:
-    valid = set(marks) <= {0, 1} and sum(marks) <= 3
-    if valid:
+def test_exactly_the_ballots_with_three_ones_or_none_are_encoded(marks: list[int]) -> None:
+    if set(marks) <= {0, 1} and sum(marks) in (0, 3):
         assert encode(votes(*marks), TOP_3).tolist() == [8 * mark for mark in marks]
     else:
-        with pytest.raises(ParameterError, match="a ballot holds at most the weights 1 … 1 on 3"):
+        with pytest.raises(ParameterError, match="a ballot holds the weights 1 … 1 on 3"):
             encode(votes(*marks), TOP_3)
 
 
-@given(st.permutations([5, 3, 1, 0, 0, 0]), st.sets(st.integers(0, CANDIDATES - 1)))
-def test_a_ranked_ballot_may_leave_marks_out(marks: list[int], left_out: set[int]) -> None:
-    kept = votes(*(0 if place in left_out else mark for place, mark in enumerate(marks)))
-    assert encode(kept, RANKED).tolist() == (RANKED.scale * kept).tolist()
+@pytest.mark.parametrize("chosen", range(1, CANDIDATES))
+def test_no_two_ballots_that_are_encoded_differ_by_more_than_is_priced(chosen: int) -> None:
+    plan = unpriced_plan(clients=4, candidates=CANDIDATES, votes=chosen, scale=1)
+    accepted = []
+    for marks in itertools.product((0, 1), repeat=CANDIDATES):
+        with contextlib.suppress(ParameterError):
+            accepted.append(encode(votes(*marks), plan))
+    worst = max(int(np.abs(a - b).sum()) for a in accepted for b in accepted)
+    assert plan.shape.shifts(plan.adjacency) == ((1, worst),)
+
+
+@given(st.permutations([5, 3, 1, 0, 0, 0]))
+def test_a_ranked_ballot_may_stand_in_any_order(marks: list[int]) -> None:
+    assert encode(votes(*marks), RANKED).tolist() == [RANKED.scale * mark for mark in marks]
 
 
 @pytest.mark.parametrize(
@@ -46,11 +57,12 @@ def test_a_ranked_ballot_may_leave_marks_out(marks: list[int], left_out: set[int
         (5, 5, 0, 0, 0, 0),
         (5, 3, 1, 1, 0, 0),
         (3, 3, 3, 0, 0, 0),
+        (5, 3, 0, 0, 0, 0),
     ],
-    ids=["largest", "second", "twice", "one more", "third"],
+    ids=["largest", "second", "twice", "one more", "third", "one less"],
 )
-def test_a_ranked_ballot_with_more_weight_than_planned_is_refused(marks: tuple[int, ...]) -> None:
-    with pytest.raises(ParameterError, match=r"at most the weights 5 … 1 on 3 candidates"):
+def test_a_ranked_ballot_with_other_weights_than_planned_is_refused(marks: tuple[int, ...]) -> None:
+    with pytest.raises(ParameterError, match=r"holds the weights 5 … 1 on 3 candidates"):
         encode(votes(*marks), RANKED)
 
 

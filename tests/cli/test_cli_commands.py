@@ -1,0 +1,233 @@
+"""Every command, as text and as JSON."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from shlex import split
+
+import pytest
+from commands import Command
+from forks import environment
+
+CONTRACT = "--clients 100 --candidates 100 --votes 5 --delta 1e-5 --dropout 0 --colluding 0"
+
+
+def test_python_m_urna_keeps_the_contract_of_a_plan() -> None:
+    """The one contract other programs rely on, in a process without any help of ours."""
+    arguments = [*split(f"plan {CONTRACT} --epsilon 1"), "--format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "urna", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    assert done.stderr == ""
+    shown = json.loads(done.stdout)
+    assert {
+        "epsilon",
+        "delta",
+        "adjacency",
+        "accountant",
+        "noise_std",
+        "gap_for_95_percent",
+    } <= shown.keys()
+    assert 11.75 <= shown["noise_std"] <= 12.0
+    assert 0.99 < shown["epsilon"] <= 1.0
+    assert shown["delta"] == 1e-5
+    assert shown["adjacency"] == "replace-one-client"
+    assert "PLD" in shown["accountant"]
+
+
+def test_a_plan_under_strong_privacy_keeps_the_contract(urna: Command) -> None:
+    arguments = split(f"plan {CONTRACT} --epsilon 0.1 --format json")
+    assert 97 <= urna(*arguments).json()["noise_std"] <= 99
+
+
+def test_a_plan_inverts_what_it_is_asked(urna: Command) -> None:
+    asked = split("plan --clients 60 --candidates 3 --votes 1 --epsilon 0.2 --delta 1e-2")
+    shown = urna(*asked, "--agreement", "0.5", "--format", "json").json()
+    assert shown["given_gap"] == 30
+    assert 0 < shown["success_probability"] <= 1
+    assert 0 < shown["epsilon_needed"] < 1
+    assert shown["clients_needed"] in range(30, 60)
+    assert shown["gap"] == shown["gap_for_95_percent"]
+    text = urna(*asked, "--agreement", "0.5").stdout
+    for part in ("replace-one-client", "PLD", "30 votes", "clients needed", "epsilon at which"):
+        assert part in text
+
+
+def test_a_plan_says_what_dropouts_cost(urna: Command) -> None:
+    text = urna(*split("plan --clients 60 --votes 1 --dropout 0.2 --colluding 0.1")).stdout
+    assert "honest clients sure to remain" in text
+    assert "42" in text
+    assert "with what colluders add" in text
+    assert "neighbours, shares that rebuild" in text
+
+
+def test_the_version_and_help_are_printed(urna: Command) -> None:
+    assert urna("--version").stdout.startswith("urna 0.")
+    top = urna("--help")
+    assert top.code == 0
+    for name in ("search", "plan", "simulate", "ledger", "data"):
+        assert name in top.stdout
+        below = urna(name, "--help")
+        assert (below.code, below.stderr) == (0, "")
+        assert "Usage" in below.stdout
+
+
+def test_without_a_command_the_help_is_shown(urna: Command) -> None:
+    done = urna()
+    assert done.code == 2
+    assert "Usage" in done.stdout + done.stderr
+
+
+def test_a_search_prints_a_table_and_says_what_it_costs(
+    urna: Command, few: tuple[str, ...]
+) -> None:
+    done = urna("search", *few)
+    assert done.code == 0
+    for part in ("eta0", "noisy votes", "best: eta0=", "truly ahead with probability"):
+        assert part in done.stdout
+    assert "(0.5, 0.001)-DP, replace-one-client" in done.stdout
+    assert "secure summation" in done.stdout
+    assert "evaluating candidates" in done.stderr
+    assert "36/36" in done.stderr
+
+
+def test_a_sum_in_the_clear_is_called_so(urna: Command, few: tuple[str, ...]) -> None:
+    done = urna("search", *few, "--quiet", "--summation", "clear")
+    assert "The sum was made in the clear" in done.stdout
+
+
+def test_a_search_as_json_keeps_stdout_clean(urna: Command, few: tuple[str, ...]) -> None:
+    done = urna("search", *few, "--format", "json")
+    shown = done.json()
+    assert set(shown["best"]) == {"eta0"}
+    assert len(shown["votes"]) == 3
+    assert shown["privacy"]["private"] is True
+    assert "evaluating candidates" in done.stderr
+
+
+def test_a_quiet_search_writes_its_result_whole(
+    urna: Command, few: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = tmp_path / "new" / "[folder]"
+    done = urna("search", *few, "--quiet", "--output", folder)
+    assert (done.code, done.stderr) == (0, "")
+    assert f"and {folder / 'result.json'}" in done.stdout.replace("\n", "")
+    assert {path.name for path in folder.iterdir()} == {"report.html", "result.json"}
+    text = (folder / "result.json").read_text(encoding="utf-8")
+    assert text.endswith("}\n")
+    again = urna("search", *few, "--quiet", "--output", folder, "--format", "json")
+    written = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    assert written == again.json()
+    assert written["votes"] != json.loads(text)["votes"]
+    assert {path.name for path in folder.iterdir()} == {"report.html", "result.json"}
+
+
+def test_a_scripted_search_repeats_and_says_it_is_not_private(
+    urna: Command, few: tuple[str, ...]
+) -> None:
+    first, again = (
+        urna("search", *few, "--scripted-secrets", "demo", "--format", "json").json()
+        for _ in range(2)
+    )
+    assert first == again
+    assert first["privacy"]["epsilon"] is None
+    assert "scripted" in first["privacy"]["caveats"][0]
+
+
+@pytest.mark.parametrize("how", ["dirichlet", "quantity", "feature"])
+def test_a_search_takes_every_split(urna: Command, few: tuple[str, ...], how: str) -> None:
+    done = urna("search", *few, "--split", how, "--quiet")
+    assert done.code == 0
+    assert f"12 clients ({how})" in done.stdout
+
+
+def test_a_search_is_counted_in_a_ledger_until_its_cap(
+    urna: Command, few: tuple[str, ...], tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger"
+    urna("ledger", "create", ledger, "--epsilon", 0.6, "--delta", "1e-3")
+    assert urna("search", *few, "--quiet", "--ledger", ledger).code == 0
+    shown = urna("ledger", "show", ledger, "--format", "json").json()
+    assert [entry["label"] for entry in shown["entries"]] == ["vote on 3 candidates"]
+    assert 0.499 < shown["spent"] <= 0.5
+    refused = urna("search", *few, "--ledger", ledger).refused(1)
+    assert "the ledger's cap is 0.6. Nothing was released" in refused
+    assert len(urna("ledger", "show", ledger, "--format", "json").json()["entries"]) == 1
+
+
+def test_a_ledger_is_created_extended_and_shown(urna: Command, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    made = urna(
+        *("ledger", "create", ledger, "--epsilon", 1, "--delta", "1e-5", "--subject", "digits")
+    )
+    assert made.stdout == f"{ledger}: cap epsilon 1, delta 1e-05, replace-one-client\n"
+    added = urna("ledger", "add", ledger, "--label", "a histogram", "--epsilon", "0.25")
+    assert added.stdout.startswith("counted; spent epsilon 0.25 of 1 at delta 1e-05")
+    shown = urna(
+        *("ledger", "add", ledger, "--label", "training", "--noise-multiplier", "30"),
+        *("--rounds", "4", "--format", "json"),
+    ).json()
+    assert [e["release"]["kind"] for e in shown["entries"]] == ["declared", "gaussian"]
+    assert shown == urna("ledger", "show", ledger, "--format", "json").json()
+    assert shown["subject"] == "digits"
+    assert 0.25 < shown["spent"] < 1
+    text = urna("ledger", "show", ledger).stdout
+    for part in ("digits", "a histogram", "training", "spent epsilon", "left", "accountant"):
+        assert part in text
+
+
+def test_a_new_ledger_is_shown_as_json(urna: Command, tmp_path: Path) -> None:
+    shown = urna(
+        *("ledger", "create", tmp_path / "l", "--epsilon", 1, "--delta", "1e-5"),
+        *("--adjacency", "zero-out-client", "--format", "json"),
+    ).json()
+    assert shown["cap"] == {"epsilon": 1.0, "delta": 1e-5}
+    assert (shown["spent"], shown["left"], shown["entries"]) == (0.0, 1.0, [])
+    assert shown["adjacency"] == "zero-out-client"
+
+
+SIMULATION = (
+    "simulate --clients 40 --candidates 10 --votes 1 --votes 2 --epsilon 0.5 --repetitions 4"
+)
+
+
+@pytest.mark.parametrize("vary", ["spread", "good"])
+def test_a_simulation_is_a_table(urna: Command, vary: str) -> None:
+    done = urna(*split(SIMULATION), "--vary", vary)
+    assert done.code == 0
+    assert "k=1" in done.stdout
+    assert "k=2" in done.stdout
+    assert "epsilon 0.5, delta 1e-05, replace-one-client, 40 clients" in done.stdout
+    assert "simulating votes" in done.stderr
+
+
+def test_a_simulation_is_json_and_repeats_by_seed(urna: Command) -> None:
+    first, again, other = (
+        urna(*split(SIMULATION), "--seed", seed, "--format", "json").json()["outcomes"]
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    assert len(first) == 12
+    assert all(o["rate_low"] <= o["rate"] <= o["rate_high"] for o in first)
+
+
+def test_data_sets_are_listed(urna: Command) -> None:
+    shown = urna("data", "--format", "json").json()["data_sets"]
+    text = urna("data").stdout
+    assert {"digits", "mnist", "adult", "cifar10"} <= {entry["name"] for entry in shown}
+    assert all(entry["name"] in text and entry["licence"] in text for entry in shown)
+
+
+def test_one_data_set_and_its_split_are_described(urna: Command) -> None:
+    asked = split("data digits --clients 60 --split dirichlet --beta 0.5")
+    shown = urna(*asked, "--format", "json").json()
+    assert (shown["train"], shown["test"], shown["classes"]) == (1438, 359, 10)
+    assert 10 <= shown["smallest"] <= shown["median"] <= shown["largest"]
+    text = urna(*asked).stdout
+    assert "dirichlet" in text
+    assert str(shown["smallest"]) in text

@@ -1,0 +1,175 @@
+"""The wire format: one encoding per message, and nothing but the protocol's own error."""
+
+from dataclasses import fields, replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from urna import secagg
+from urna.errors import ProtocolError
+from urna.secagg.messages import (
+    Advertisement,
+    Agreement,
+    AgreeRequest,
+    Invitation,
+    KeyBook,
+    MaskedVector,
+    Message,
+    Refusal,
+    SealedShares,
+    ShareBox,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from urna.secagg.wire import VERSION, decode, encode, largest_message
+
+PLAN = secagg.plan(
+    clients=20,
+    dimension=3,
+    ring_bits=16,
+    dropout=Fraction(1, 5),
+    noise_variance=Fraction(10),
+    xnoise="approximate",
+)
+ROUND = b"r" * 32
+ENTRY = Advertisement(ROUND, 3, b"c" * 32, b"m" * 32, b"s" * 64)
+BUNDLE = b"b" * PLAN.bundle_bytes
+MESSAGES: list[Message] = [
+    Invitation(7, b"k" * 32, PLAN.digest),
+    ENTRY,
+    replace(ENTRY, signature=b""),
+    KeyBook(ROUND, (ENTRY, replace(ENTRY, client=4))),
+    KeyBook(ROUND, ()),
+    SealedShares(ROUND, 5, (b"h" * 32,) * (PLAN.secrets - 1), {1: BUNDLE, 19: BUNDLE}),
+    ShareBox(ROUND, {2: BUNDLE}),
+    ShareBox(ROUND, {}),
+    MaskedVector(ROUND, 6, b"d" * 32, b"\0\1" * 3),
+    AgreeRequest(ROUND, frozenset({0, 19}), frozenset()),
+    Agreement(ROUND, 6, b"s" * 64),
+    UnmaskRequest(ROUND, frozenset({0, 19}), frozenset({7}), {0: b"s" * 64}),
+    UnmaskReply(ROUND, 6, {1: b"p" * 64, 2: b"q" * 64}, {3: b"o" * 32}),
+    UnmaskReply(ROUND, 6, {}, {}),
+    Refusal(6, "no: é"),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_a_message_comes_back_as_it_was(message: Message) -> None:
+    data = encode(message, PLAN)
+    assert decode(data, PLAN) == message
+    assert encode(decode(data, PLAN), PLAN) == data
+    assert len(data) <= largest_message(PLAN)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_a_message_cut_or_continued_is_refused(message: Message) -> None:
+    data = encode(message, PLAN)
+    for end in range(len(data)):
+        with pytest.raises(ProtocolError):
+            decode(data[:end], PLAN)
+    with pytest.raises(ProtocolError):
+        decode(data + b"\0", PLAN)
+    # The same with a head that agrees with the wrong length.
+    for body in (data[10:] + b"\0", data[10:-1]):
+        with pytest.raises(ProtocolError):
+            decode(data[:6] + len(body).to_bytes(4, "big") + body, PLAN)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_every_byte_altered_is_refused_or_another_message(message: Message) -> None:
+    data = encode(message, PLAN)
+    for place in range(len(data)):
+        for flip in (1, 0x80, 0xFF):
+            wrong = bytearray(data)
+            wrong[place] ^= flip
+            try:
+                found = decode(bytes(wrong), PLAN)
+            except ProtocolError:
+                continue
+            assert found != message
+            assert encode(found, PLAN) == bytes(wrong)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(MESSAGES), st.data())
+def test_a_mangled_message_raises_the_protocols_error_only(
+    message: Message, data: st.DataObject
+) -> None:
+    body = bytearray(encode(message, PLAN)[10:])
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(body)))
+        end = data.draw(st.integers(start, min(len(body), start + 8)))
+        body[start:end] = data.draw(st.binary(max_size=8))
+    kind = data.draw(st.integers(0, 13))
+    mangled = b"URNA" + bytes([VERSION, kind]) + len(body).to_bytes(4, "big") + bytes(body)
+    try:
+        found = decode(mangled, PLAN)
+    except ProtocolError:
+        return
+    assert encode(found, PLAN) == mangled
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200))
+@example(b"")
+@example(b"URNA\x01\x03\xff\xff\xff\xff")
+def test_any_bytes_raise_the_protocols_error_only(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode(data, PLAN)
+
+
+def test_lengths_are_checked_before_anything_is_allocated() -> None:
+    # A map that claims four billion parts of four billion bytes, in 60 bytes.
+    body = ROUND + b"\xff" * 8
+    with pytest.raises(ProtocolError, match="at most"):
+        decode(b"URNA\x01\x05" + len(body).to_bytes(4, "big") + body, PLAN)
+    body = ROUND + (1).to_bytes(4, "big") + b"\xff" * 4
+    with pytest.raises(ProtocolError, match="not expected here"):
+        decode(b"URNA\x01\x05" + len(body).to_bytes(4, "big") + body, PLAN)
+    with pytest.raises(ProtocolError, match="has 10 to"):
+        decode(bytes(largest_message(PLAN) + 1), PLAN)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (b"URNB", "not a message"),
+        (b"URNA\x02", "version 1"),
+        (b"URNA\x01\x63", "unknown kind"),
+    ],
+)
+def test_what_is_no_message_is_said_to_be_none(wrong: bytes, message: str) -> None:
+    data = encode(MESSAGES[0], PLAN)
+    with pytest.raises(ProtocolError, match=message):
+        decode(wrong + data[len(wrong) :], PLAN)
+
+
+def test_unsorted_and_doubled_clients_are_refused() -> None:
+    data = encode(ShareBox(ROUND, {2: BUNDLE, 3: BUNDLE}), PLAN)
+    ids = (2).to_bytes(4, "big") + (3).to_bytes(4, "big")
+    for other in ((3, 2), (2, 2), (2, 20)):
+        wrong = data.replace(ids, b"".join(c.to_bytes(4, "big") for c in other), 1)
+        with pytest.raises(ProtocolError, match="ascend"):
+            decode(wrong, PLAN)
+    book = KeyBook(ROUND, (replace(ENTRY, client=4), ENTRY))
+    with pytest.raises(ProtocolError, match="ascend"):
+        decode(encode(book, PLAN), PLAN)
+
+
+def test_a_long_reason_is_cut() -> None:
+    found = decode(encode(Refusal(1, "é" * 5_000), PLAN), PLAN)
+    assert isinstance(found, Refusal)
+    assert found.reason == "é" * 500
+
+
+def test_parts_of_different_lengths_are_not_written() -> None:
+    with pytest.raises(ProtocolError, match="all parts"):
+        encode(ShareBox(ROUND, {1: BUNDLE, 2: BUNDLE[:-1]}), PLAN)
+
+
+def test_every_message_has_a_sample_here() -> None:
+    sampled = {type(message) for message in MESSAGES}
+    assert sampled == set(Message.__args__)  # type: ignore[attr-defined]
+    assert all(fields(kind) for kind in sampled)
