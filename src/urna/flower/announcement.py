@@ -102,42 +102,20 @@ class Announcement:
 
     def as_bytes(self) -> bytes:
         """Return the announcement as it travels."""
-        mapping = {
-            "version": _VERSION,
-            "nonce": self.nonce.hex(),
-            "number": self.number,
-            "space": self.space.as_mapping(),
-            "fingerprint": self.space.fingerprint,
-            "terms": self._terms_mapping(),
-            "signed": self.signed,
-            "seed": self.seed,
-            "names": list(self.names),
-        }
-        return json.dumps(mapping, ensure_ascii=True, separators=(",", ":")).encode()
+        return _written(self)
 
-    @classmethod
-    def read(cls, data: bytes) -> Self:
+    @staticmethod
+    def read(data: bytes) -> "Announcement":
         """Read what `as_bytes` wrote.
 
         Raises:
             ProtocolError: It is no announcement, or of another version, or its space is not
                 the one its fingerprint names.
         """
-        if len(data) > _LONGEST:
-            raise ProtocolError(f"an announcement has at most {_LONGEST:,} bytes")
-        try:
-            mapping = json.loads(data)
-            if not isinstance(mapping, dict) or mapping.get("version") != _VERSION:
-                raise ProtocolError(f"this node reads announcements of version {_VERSION}")
-            read = cls._from(mapping)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ProtocolError("the announcement cannot be read") from error
-        if read.as_bytes() != data:
-            raise ProtocolError("the announcement is not written as it should be")
-        return read
+        return _read(data)
 
-    @classmethod
-    def _from(cls, mapping: Mapping[str, Any]) -> Self:
+    @staticmethod
+    def _from(mapping: Mapping[str, Any]) -> "Announcement":
         terms, nonce = mapping["terms"], bytes.fromhex(mapping["nonce"])
         clients, number = terms["clients"], mapping["number"]
         if len(nonce) != _NONCE_BYTES or type(number) is not int or not 0 < number < 2**63:
@@ -147,7 +125,7 @@ class Announcement:
         space = Space.from_mapping(mapping["space"])
         if space.fingerprint != mapping["fingerprint"]:
             raise ProtocolError("the space announced is not the one its fingerprint names")
-        return cls(
+        return Announcement(
             nonce=nonce,
             number=number,
             space=space,
@@ -179,6 +157,40 @@ class Announcement:
 
     def _terms(self) -> str:
         return json.dumps({"candidates": len(self.space), **self._terms_mapping()})
+
+
+@functools.lru_cache(maxsize=8)
+def _read(data: bytes) -> Announcement:
+    """Read an announcement once: a node is shown it again with every stage."""
+    if len(data) > _LONGEST:
+        raise ProtocolError(f"an announcement has at most {_LONGEST:,} bytes")
+    try:
+        mapping = json.loads(data)
+        if not isinstance(mapping, dict) or mapping.get("version") != _VERSION:
+            raise ProtocolError(f"this node reads announcements of version {_VERSION}")
+        read = Announcement._from(mapping)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ProtocolError("the announcement cannot be read") from error
+    if read.as_bytes() != data:
+        raise ProtocolError("the announcement is not written as it should be")
+    return read
+
+
+@functools.lru_cache(maxsize=8)
+def _written(announcement: Announcement) -> bytes:
+    """Write an announcement once: it is sent to many, and every check needs its digest."""
+    mapping = {
+        "version": _VERSION,
+        "nonce": announcement.nonce.hex(),
+        "number": announcement.number,
+        "space": announcement.space.as_mapping(),
+        "fingerprint": announcement.space.fingerprint,
+        "terms": announcement._terms_mapping(),
+        "signed": announcement.signed,
+        "seed": announcement.seed,
+        "names": list(announcement.names),
+    }
+    return json.dumps(mapping, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def _part(value: object) -> float:

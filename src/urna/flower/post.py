@@ -1,5 +1,6 @@
 """Letters over Flower's grid: push one per node, pull until all replied or time is over."""
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +18,8 @@ from urna.secagg.wire import decode, encode
 __all__ = ["Deadlines", "GridTransport", "PollProgress", "Post", "Progress"]
 
 _AT_ONCE = 64  # messages per push: one request must not grow with the federation
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks for replies
+_SIMULATED_AT_ONCE, _EVERYBODY = 32, 2**31  # letters without an answer yet
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for replies
 
 _log = logging.getLogger("flwr")
 
@@ -70,6 +72,10 @@ class Post:
     def __init__(self, grid: Grid, progress: Progress | None = None) -> None:
         self._grid = grid
         self._progress = progress or _log_stage
+        # The simulation engine looks through all undelivered messages for each of its nodes
+        # again and again; that takes a core from the workers unless there are only a few.
+        simulated = type(grid).__name__ == "InMemoryGrid"
+        self._window = _SIMULATED_AT_ONCE if simulated else _EVERYBODY
 
     def ask(
         self, letters: Mapping[int, Letter], *, stage: str, seconds: float
@@ -79,23 +85,29 @@ class Post:
         An error that Flower reports in place of a reply is yielded as a refusal. Silence is
         no reply.
         """
-        pending = self._push(letters, stage, seconds)
-        start = time.monotonic()  # what pushing took is not the nodes' time
-        answered, pause = 0, _FIRST_PAUSE
+        waiting, pending = dict(letters), dict[str, int]()
+        answered, pause, window = 0, _FIRST_PAUSE, self._window
+        start = heard = time.monotonic()
         self._progress(PollProgress(stage, 0, len(letters), seconds))
-        while pending and (left := seconds - (time.monotonic() - start)) > 0:
+        while (waiting or pending) and (left := seconds - (time.monotonic() - start)) > 0:
+            if waiting and (room := window - len(pending)) > 0:
+                now = dict(itertools.islice(waiting.items(), room))
+                waiting = {node: waiting[node] for node in waiting if node not in now}
+                pending |= self._push(now, stage, left)
             came = [
                 (pending.pop(reply.metadata.reply_to_message_id), _read(reply))
                 for reply in self._grid.pull_messages(list(pending))
                 if reply.metadata.reply_to_message_id in pending
             ]
             if came:
-                answered, pause = answered + len(came), _FIRST_PAUSE
+                answered, pause, heard = answered + len(came), _FIRST_PAUSE, time.monotonic()
                 self._progress(PollProgress(stage, answered, len(letters), left))
                 yield from came
-            else:
-                time.sleep(min(pause, left))
-                pause = min(1.5 * pause, _LONGEST_PAUSE)
+                continue
+            if waiting and time.monotonic() - heard > _LONGEST_PAUSE:
+                window *= 2  # those who are silent must not hold up the others
+            time.sleep(min(pause, left))
+            pause = min(1.5 * pause, _LONGEST_PAUSE)
 
     def tell(self, nodes: Iterable[int], letter: Letter, *, seconds: float) -> None:
         """Send a letter whose replies nobody waits for."""
