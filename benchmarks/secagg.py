@@ -15,7 +15,7 @@ Claims:
 Like for like: Flower neither signs keys nor adds noise, so `ratio` compares its round with ours
 with the noise and its removal, without signatures, against an honest-but-curious server. The
 round without noise and the one with signed keys are printed beside it. Flower runs from the
-installed package, in this process, with 2·⌈log₂ n⌉ + 1 shares (its complete graph is ten times
+installed package, in this process, with 2·⌈log₂ n⌉ + 1 shares (its complete graph is over ten times
 slower) and nobody lost, because one early dropout aborts its round. Ours loses a tenth.
 """
 

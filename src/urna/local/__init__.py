@@ -4,24 +4,52 @@ Nothing computed here leaves the client, so nothing here costs privacy. Importin
 package does not import torch.
 """
 
+from urna.local.batched import BatchedObjective, Precision
+from urna.local.cache import CachedObjective
 from urna.local.callable import CallableObjective
 from urna.local.estimator import EstimatorObjective, Metric
+from urna.local.federated import FederatedScores, federated_averaging
 from urna.local.holdout import Holdout, hold_out
+from urna.local.models import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
 from urna.local.objective import Losses, Objective, Progress
+from urna.local.pool import Limits, PooledObjective
+from urna.local.racing import (
+    BallotAgreement,
+    OptimisticStop,
+    Race,
+    SuccessiveHalving,
+    ballot_agreement,
+)
 from urna.local.recipe import Optimiser, Recipe
 from urna.local.torch_sgd import TorchLoss, TorchObjective
 
 __all__ = [
+    "BallotAgreement",
+    "BatchedObjective",
+    "CachedObjective",
     "CallableObjective",
     "EstimatorObjective",
+    "FederatedScores",
     "Holdout",
+    "Limits",
     "Losses",
     "Metric",
     "Objective",
     "Optimiser",
+    "OptimisticStop",
+    "PooledObjective",
+    "Precision",
     "Progress",
+    "Race",
     "Recipe",
+    "SuccessiveHalving",
     "TorchLoss",
     "TorchObjective",
+    "adult_mlp",
+    "authors_space",
+    "ballot_agreement",
+    "cifar10_cnn",
+    "federated_averaging",
     "hold_out",
+    "mnist_cnn",
 ]

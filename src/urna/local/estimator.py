@@ -15,6 +15,7 @@ from urna.errors import ParameterError, UnknownName
 from urna.local.callable import report_failures
 from urna.local.holdout import Holdout, hold_out
 from urna.local.objective import Losses, Progress
+from urna.local.pool import Limits, judge_all
 from urna.space import Candidate, Space
 
 __all__ = ["EstimatorObjective", "Metric"]
@@ -47,6 +48,8 @@ class EstimatorObjective:
         metric: How to judge; `Metric.AUTO` decides by what the estimator can do.
         fixed: Parameters that all candidates share.
         validation_fraction: Share of rows to validate on.
+        limits: Fit candidates in processes of their own: how many at once, and what each may
+            use. None fits one after the other in this process. Losses are the same.
 
     Raises:
         ParameterError: It is no estimator, or has no parameter of a name that is set.
@@ -63,6 +66,7 @@ class EstimatorObjective:
     metric: Metric | str = Metric.AUTO
     fixed: Mapping[str, Any] = field(default_factory=dict)
     validation_fraction: float = 0.2
+    limits: Limits | None = None
 
     def __post_init__(self) -> None:
         if self.metric not in list(Metric):
@@ -82,6 +86,8 @@ class EstimatorObjective:
         _check_names(prototype, space.axes)
         parts = hold_out(_flat(data), fraction=self.validation_fraction, seed=seed)
         fit = Fit(prototype, Metric(self.metric), dict(self.fixed), parts, seed)
+        if self.limits is not None:
+            return judge_all(fit, space, self.limits, progress)
         losses = np.full(len(space), math.inf)
         errors: list[str] = []
         for place, candidate in enumerate(space):

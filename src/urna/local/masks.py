@@ -86,7 +86,8 @@ def dropout_mask(key: Tensor, call: int, shape: tuple[int, ...], p: float) -> Te
     for length in shape:
         count *= length
     element = torch.arange(count, dtype=torch.int64, device=key.device)
-    z = element * _ELEMENT + (key + _CALL * (call + 1))
+    stream = (_CALL * (call + 1) + 2**63) % 2**64 - 2**63  # wraps like the device's arithmetic
+    z = element * _ELEMENT + (key + stream)
     # SplitMix64's last step. Shifts of signed numbers drag the sign along; the masks cut it.
     z = (z ^ ((z >> 30) & (2**34 - 1))) * _MIX_1
     z = (z ^ ((z >> 27) & (2**37 - 1))) * _MIX_2

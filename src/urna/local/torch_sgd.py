@@ -82,7 +82,10 @@ class TorchObjective:
     def losses(
         self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
     ) -> Losses:
-        """Return every candidate's validation loss after training, infinite if it diverged."""
+        """Return every candidate's validation loss after training.
+
+        Infinite if it diverged or did not fit into memory.
+        """
         require_torch()
         plans = plan_candidates(space, self.recipe(), self.factory)
         check_smoothing(plans, self.loss)
@@ -90,9 +93,14 @@ class TorchObjective:
         train, validation = (as_tensors(p, self.device) for p in (parts.train, parts.validation))
         losses = np.full(len(plans), math.inf)
         for place, plan in enumerate(plans):
-            loss = train_one(
-                plan, self.factory, self.loss, train, validation, seed=seed, device=self.device
-            )
+            try:
+                loss = train_one(
+                    plan, self.factory, self.loss, train, validation, seed=seed, device=self.device
+                )
+            except RuntimeError as error:  # what torch raises when memory runs out
+                if not out_of_memory(error):
+                    raise
+                loss = math.inf
             losses[place] = math.inf if math.isnan(loss) else loss
             if progress is not None:
                 progress(place + 1, len(plans))
@@ -179,6 +187,15 @@ def check_smoothing(plans: list[Plan], loss: Loss) -> None:
             "label_smoothing needs the loss 'cross_entropy'; put it into your own loss function "
             "or take it out of the space"
         )
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+    import torch  # noqa: PLC0415
+
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return "can't allocate memory" in str(error) or "not enough memory" in str(error)
 
 
 def require_torch() -> None:

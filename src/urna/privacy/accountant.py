@@ -4,13 +4,16 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from urna.privacy.events import Release
 from urna.privacy.loss import grain
 from urna.privacy.rdp import ORDERS, epsilon_from_rdp
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 __all__ = ["Spent", "compose"]
 
@@ -93,7 +96,7 @@ def _curve(release: Release) -> dict[int, float] | None:
     return known if len(known) == len(curve) else None
 
 
-def _by_loss(losses: Sequence[PrivacyLossDistribution], delta: float) -> float:
+def _by_loss(losses: "Sequence[PrivacyLossDistribution]", delta: float) -> float:
     composed = functools.reduce(lambda first, second: first.compose(second), losses)
     return max(float(composed.get_epsilon_for_delta(delta)), 0.0)
 

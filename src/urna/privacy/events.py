@@ -9,16 +9,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
-
-from dp_accounting.pld import privacy_loss_distribution
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+from typing import TYPE_CHECKING, Any, Protocol
 
 from urna.errors import LedgerError, ParameterError, UnknownName
 from urna.privacy.ballots import Shifts
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
-from urna.privacy.loss import gaussian_loss, shifted_noise_loss, sum_error
+from urna.privacy.loss import declared_loss, gaussian_loss, shifted_noise_loss, sum_error
 from urna.privacy.rdp import gaussian_rdp, skellam_rdp
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 __all__ = [
     "MOST_PARTS",
@@ -48,7 +48,7 @@ class Release(Protocol):
         """Total variation between the mechanism that ran and the one that is priced."""
         ...
 
-    def loss(self, interval: float) -> PrivacyLossDistribution | None:
+    def loss(self, interval: float) -> "PrivacyLossDistribution | None":
         """Return the privacy loss, in pessimistic multiples of `interval`."""
         ...
 
@@ -112,7 +112,7 @@ class TallyRelease:
         summed = 0.0 if family.closed_under_addition else sum_error(self.share, self.shares)
         return self.moved * (self.shares * MOST_PARTS * error + summed)
 
-    def loss(self, interval: float) -> PrivacyLossDistribution:
+    def loss(self, interval: float) -> "PrivacyLossDistribution":
         """Return the exact loss of the integer noise, pessimistically rounded."""
         family = DISTRIBUTIONS[self.family]
         return shifted_noise_loss(family, self.variance, self.shifts, interval)
@@ -202,7 +202,7 @@ class GaussianRelease:
         """Nothing is known of how another program draws; it is taken at its word."""
         return 0.0
 
-    def loss(self, interval: float) -> PrivacyLossDistribution:
+    def loss(self, interval: float) -> "PrivacyLossDistribution":
         """Return the loss of all rounds; many Gaussians are one of summed strength."""
         return gaussian_loss(self.mu, interval)
 
@@ -243,14 +243,9 @@ class DeclaredRelease:
         """Part of the declared delta."""
         return 0.0
 
-    def loss(self, interval: float) -> PrivacyLossDistribution:
+    def loss(self, interval: float) -> "PrivacyLossDistribution":
         """Return the worst loss these parameters allow."""
-        return privacy_loss_distribution.from_privacy_parameters(
-            privacy_loss_distribution.common.DifferentialPrivacyParameters(
-                self.epsilon, self.delta
-            ),
-            value_discretization_interval=interval,
-        )
+        return declared_loss(self.epsilon, self.delta, interval)
 
     def rdp(self, order: int) -> float | None:
         """Return min(ε, αε²/2) where delta is zero (Bun & Steinke 2016); else nothing holds."""

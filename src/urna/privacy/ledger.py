@@ -218,6 +218,8 @@ class Ledger:
         one. Found to 1 % and rounded down; zero if nothing fits.
         """
         counted = [entry.release for entry in self.entries() if not entry.withdrawn]
+        if not counted:
+            return self.cap.epsilon
         limit = self.cap.epsilon * (1 + _SLACK)
 
         def fits(std: float) -> bool:

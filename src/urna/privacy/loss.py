@@ -1,19 +1,24 @@
-"""Privacy loss distributions of integer noise, from its exact probabilities."""
+"""Privacy loss distributions of integer noise, from its exact probabilities.
+
+dp-accounting is imported on first use: most of what needs the noise never prices it.
+"""
 
 import functools
 import math
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting.pld import privacy_loss_distribution
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from urna.errors import ParameterError
 from urna.privacy.ballots import Shifts
 from urna.privacy.distributions import Distribution
 
-__all__ = ["gaussian_loss", "grain", "shifted_noise_loss", "sum_error"]
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+__all__ = ["declared_loss", "gaussian_loss", "grain", "shifted_noise_loss", "sum_error"]
 
 _GRAIN_OF_MU = 2e-4
 
@@ -31,7 +36,7 @@ def grain(mu: float) -> float:
 @functools.lru_cache(maxsize=256)
 def shifted_noise_loss(
     family: Distribution, variance: Fraction, shifts: Shifts, interval: float
-) -> PrivacyLossDistribution:
+) -> "PrivacyLossDistribution":
     """Return the loss of noise of this total variance under shifts of many coordinates.
 
     Guarantee:
@@ -49,13 +54,15 @@ def shifted_noise_loss(
     ]
     if not losses:
         raise ParameterError("a release needs at least one coordinate that can move")
-    return functools.reduce(PrivacyLossDistribution.compose, losses)
+    return functools.reduce(lambda first, second: first.compose(second), losses)
 
 
 def _one_coordinate(
     log_mass: npt.NDArray[np.float64], shift: int, interval: float
-) -> PrivacyLossDistribution:
+) -> "PrivacyLossDistribution":
     """Return the loss between noise and shifted noise; both directions have the same."""
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
     infinite = float(np.exp(log_mass[:shift]).sum())  # shifted noise does not reach there
     losses = log_mass[shift:] - log_mass[:-shift]
     places = np.ceil(losses / interval).astype(np.int64)
@@ -67,10 +74,20 @@ def _one_coordinate(
 
 
 @functools.lru_cache(maxsize=64)
-def gaussian_loss(mu: float, interval: float) -> PrivacyLossDistribution:
+def gaussian_loss(mu: float, interval: float) -> "PrivacyLossDistribution":
     """Return the loss of a Gaussian mechanism of sensitivity over deviation `mu`."""
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        1 / mu, value_discretization_interval=interval
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    return from_gaussian_mechanism(1 / mu, value_discretization_interval=interval)
+
+
+def declared_loss(epsilon: float, delta: float, interval: float) -> "PrivacyLossDistribution":
+    """Return the worst loss that (epsilon, delta)-DP allows."""
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
+    from dp_accounting.pld.privacy_loss_distribution import from_privacy_parameters
+
+    return from_privacy_parameters(
+        DifferentialPrivacyParameters(epsilon, delta), value_discretization_interval=interval
     )
 
 

@@ -7,7 +7,7 @@ and returns the next state and the reply. A message that breaks the protocol rai
 Guarantee:
     Against an honest-but-curious server with at most `plan.colluders` colluding clients, the
     server learns the sum of the survivors' vectors and left-over noise, who survived, and
-    nothing else, except with probability 2^-40 over the graph (Bell et al. 2020, Theorem 3.1,
+    nothing else, except with probability 2^-40 over the graph (Bell et al. 2020, section 3,
     with the bounds of `graph`).
     Against a dishonest server (`plan.server`) the same holds for one pair of lists of its
     choice with at least `plan.least_survivors` survivors. In short: all honest clients that

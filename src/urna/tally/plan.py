@@ -21,11 +21,8 @@ __all__ = ["MOST_PRECISE", "RING_BITS", "TallyPlan", "plan_tally"]
 RING_BITS = (16, 32, 64)
 """Sums run modulo 2^16, 2^32 or 2^64."""
 
-MOST_PRECISE = 16
-"""Tolerated dropouts up to which excess noise is removed precisely, one component for each.
-
-Beyond, the approximate removal leaves at most 1/(honest survivors) more variance, in about
-log₂ as many components: for 50 dropouts a seventh of the bytes and half of the time."""
+MOST_PRECISE = 8
+"""Tolerated dropouts up to which excess noise is removed precisely, one component for each."""
 
 _HEADROOM = 12  # standard deviations of noise that must fit beside the true sum
 

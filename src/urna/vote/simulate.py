@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from urna.errors import ParameterError
 from urna.privacy import Budget
@@ -45,8 +45,8 @@ class SimulatedVote:
     def interval(self) -> tuple[float, float]:
         """Exact 95 % confidence interval of the success probability (Clopper & Pearson)."""
         wins, losses = self.successes, self.repetitions - self.successes
-        low = float(beta.ppf(0.025, wins, losses + 1)) if wins else 0.0
-        high = float(beta.ppf(0.975, wins + 1, losses)) if losses else 1.0
+        low = float(betaincinv(wins, losses + 1, 0.025)) if wins else 0.0
+        high = float(betaincinv(wins + 1, losses, 0.975)) if losses else 1.0
         return low, high
 
 

@@ -143,6 +143,12 @@ def test_dropout_masks_have_the_right_rate_and_differ_between_steps_and_calls() 
         assert abs(both - 0.75**2) < 0.01
 
 
+def test_many_dropout_layers_have_masks_of_their_own() -> None:
+    key = torch.tensor(step_key(1, 0))
+    drawn = [masks.dropout_mask(key, call, (64,), 0.5) for call in range(40)]
+    assert len({tuple(mask.tolist()) for mask in drawn}) == 40
+
+
 def test_the_package_imports_without_torch() -> None:
     code = (
         "import sys\n"

@@ -1,0 +1,185 @@
+"""Train all candidates of a client together: the fast torch objective.
+
+Gives the losses of `TorchObjective` within floating-point tolerance, for any module that
+torch.func can batch. Torch is imported when losses are computed, not before.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.data import Samples
+from urna.errors import ParameterError, UnknownName
+from urna.local.lanes import Group, group_plans
+from urna.local.objective import Losses, Progress
+from urna.local.racing import Race
+from urna.local.recipe import Recipe, plan_candidates
+from urna.local.torch_sgd import (
+    Loss,
+    TorchLoss,
+    check_loss,
+    check_smoothing,
+    out_of_memory,
+    require_torch,
+)
+from urna.space import Space
+
+__all__ = ["BatchedObjective", "Precision"]
+
+_log = logging.getLogger(__name__)
+
+
+class Precision(StrEnum):
+    """In which numbers matrix products are computed."""
+
+    FLOAT32 = "float32"
+    """As PyTorch does by default."""
+    BFLOAT16 = "bfloat16"
+    """Products in bfloat16, weights in float32: faster on a GPU, and another answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedObjective:
+    """Train a torch module with every candidate's hyperparameters at once.
+
+    Takes what `TorchObjective` takes and gives its losses: the same first weights, batches
+    and dropout masks. Candidates that change shapes (a width, the batch size) are grouped by
+    shape. A candidate that diverges has an infinite loss and leaves the others untouched.
+    So does one that alone does not fit into memory.
+
+    The module must be one that torch.func can batch: no random numbers other than dropout,
+    no control flow that depends on the data. Others belong to `TorchObjective`.
+
+    Args:
+        factory: Makes a fresh module; called with the candidate's names that are its own.
+        loss: A `TorchLoss`, or a function (outputs, targets) -> mean loss over the rows.
+        epochs: Passes over the training rows, unless the candidate says otherwise.
+        batch_size: Rows per step, likewise.
+        defaults: The rest of the recipe.
+        validation_fraction: Share of rows to validate on.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        race: Stop candidates early; None trains all of them to the end.
+        most_lanes: Candidates trained at once; None lets memory and cache decide.
+        precision: Of matrix products; lower only when asked for.
+        graphs: Whether to record steps as CUDA graphs on a GPU.
+        compiled: Whether to compile the gradient on a GPU. Takes half a minute per shape.
+    """
+
+    factory: Callable[..., Any]
+    loss: Loss = TorchLoss.CROSS_ENTROPY
+    epochs: int = 5
+    batch_size: int = 64
+    defaults: Recipe = field(default_factory=Recipe)
+    validation_fraction: float = 0.2
+    device: str = "auto"
+    race: Race | None = None
+    most_lanes: int | None = None
+    precision: Precision | str = Precision.FLOAT32
+    graphs: bool = True
+    compiled: bool = False
+    _runners: dict[Group, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Modules and recordings by group, kept for the next client."""
+
+    def __post_init__(self) -> None:
+        check_loss(self.loss)
+        self.recipe()
+        if self.precision not in list(Precision):
+            raise UnknownName("precision", str(self.precision), Precision)
+        if self.most_lanes is not None and self.most_lanes < 1:
+            raise ParameterError(f"most_lanes must be at least 1, got {self.most_lanes}")
+
+    def recipe(self) -> Recipe:
+        """Return what candidates start from."""
+        return replace(self.defaults, epochs=self.epochs, batch_size=self.batch_size)
+
+    def losses(
+        self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
+    ) -> Losses:
+        """Return every candidate's validation loss after training, infinite if it diverged.
+
+        All candidates advance together, so `progress` counts the share of the work done, in
+        candidates.
+        """
+        result: Losses = self.losses_of_clients([data], space, seeds=[seed], progress=progress)[0]
+        return result
+
+    def losses_of_clients(
+        self,
+        clients: Sequence[Samples],
+        space: Space,
+        *,
+        seeds: Sequence[int],
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Return the losses of many simulated clients, shape (clients, candidates).
+
+        On a GPU, equally large clients are trained together as far as that is faster. Each
+        client's losses are those it would get alone.
+
+        Args:
+            clients: The clients' data.
+            space: The candidates.
+            seeds: One public seed per client.
+            progress: Called with the work done, in candidates of all clients.
+        """
+        require_torch()
+        from urna.local.runner import Runner  # noqa: PLC0415 - imports torch
+
+        if len(seeds) != len(clients):
+            raise ParameterError(
+                f"every client needs a seed, got {len(seeds)} seeds for {len(clients)} clients"
+            )
+        plans = plan_candidates(space, self.recipe(), self.factory)
+        check_smoothing(plans, self.loss)
+        groups = group_plans(plans)
+        losses = np.full((len(clients), len(space)), math.inf)
+        bar = _Bar(progress, len(clients) * len(space))
+        for group in groups:
+            share = len(group)
+            finished = 0
+            try:
+                if group not in self._runners:
+                    self._runners[group] = Runner(self, group)
+                blocks = self._runners[group].blocks(clients, seeds, bar.part(share))
+                for places, found in blocks:
+                    losses[np.ix_(places, group.places)] = found
+                    finished += len(places)
+                    bar.finish(len(places) * share)
+            except RuntimeError as error:  # what torch raises when memory runs out
+                if not out_of_memory(error):
+                    raise
+                _log.warning("a module of shape %s does not fit into memory", dict(group.shape))
+                bar.finish((len(clients) - finished) * share)
+        return losses
+
+    def module_of(self, group: Group) -> Any:  # noqa: ANN401 - a torch module
+        """Build a group's module."""
+        return self.factory(**dict(group.shape))
+
+
+class _Bar:
+    """Turns shares of blocks into candidates finished."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def part(self, members: int) -> Callable[[int, float], None]:
+        """Return what a runner calls with (clients in the block, share done)."""
+
+        def tick(clients: int, share: float) -> None:
+            if self._progress is not None and share < 1:
+                self._progress(self._done + int(clients * members * share), self._total)
+
+        return tick
+
+    def finish(self, count: int) -> None:
+        """Note that this many candidates are finished for good."""
+        self._done += count
+        if self._progress is not None:
+            self._progress(self._done, self._total)

@@ -1,0 +1,229 @@
+"""A whole local search for one group of candidates: epochs, sharing, stopping, losses.
+
+This module imports torch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from urna.local.batches import seeded_module
+from urna.local.block import Block, plan_epoch
+from urna.local.engine import Engine, evaluate
+from urna.local.gradients import Batched
+from urna.local.lanes import Group, Sharing, share_lanes
+from urna.local.racing import Race
+from urna.local.stack import SettingsTable, Stack, first_stack, upload
+
+__all__ = ["Course", "run_course"]
+
+Places = npt.NDArray[np.intp]
+
+Tick = Callable[[float], None]
+"""Called after each epoch with the share of the work that is done."""
+
+
+@dataclass(slots=True)
+class Course:
+    """What a search of one group needs, and where its losses gather.
+
+    Args:
+        group: The candidates.
+        block: One client, or several equally large ones.
+        batched: The module's batched gradient and validation.
+        engine: What moves a stack through an epoch.
+        most_lanes: Lanes evaluated at once.
+        race: Which candidates may stop early; None trains all of them to the end.
+    """
+
+    group: Group
+    block: Block
+    batched: Batched
+    engine: Engine
+    most_lanes: int
+    race: Race | None = None
+    alive: list[list[int]] = field(init=False)
+    """For each client, the members of the group still trained."""
+    losses: npt.NDArray[np.float64] = field(init=False)
+    """Shape (clients, members); infinite until known."""
+    epochs_trained: npt.NDArray[np.intp] = field(init=False)
+    """How many epochs each member was trained, shape (clients, members)."""
+    _pending: list[tuple[Places, Places, Places, Tensor]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        clients, members = self.block.clients, len(self.group)
+        self.alive = [list(range(members)) for _ in range(clients)]
+        self.losses = np.full((clients, members), np.inf)
+        self.epochs_trained = np.zeros((clients, members), dtype=np.intp)
+        self._pending = []
+
+    def settle(
+        self, members: Sequence[Sequence[int]], sharings: Sequence[Sharing], values: Tensor
+    ) -> None:
+        """Note final losses, still on the device, and train these members no further."""
+        lanes = values.numel() // self.block.clients
+        who = np.repeat(np.arange(len(members)), [len(chosen) for chosen in members])
+        what = np.concatenate([np.array(chosen, dtype=np.intp) for chosen in members])
+        lane_of = np.stack([sharing.lane_of for sharing in sharings])
+        self._pending.append((who, what, who * lanes + lane_of[who, what], values))
+        for client, chosen in enumerate(members):
+            gone = set(chosen)
+            self.alive[client] = [m for m in self.alive[client] if m not in gone]
+
+    def collect(self) -> npt.NDArray[np.float64]:
+        """Fetch all noted losses from the device at once; NaN becomes infinite."""
+        for who, what, lanes, values in self._pending:
+            self.losses[who, what] = values.double().cpu().numpy()[lanes]
+        self._pending.clear()
+        self.losses[np.isnan(self.losses)] = np.inf
+        return self.losses
+
+
+def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = None) -> Course:
+    """Train all candidates of a group on a block's clients and gather their losses.
+
+    Args:
+        course: The search.
+        build: Makes the group's module; called once per client under the client's seed.
+        tick: Called after each epoch.
+    """
+    group, block = course.group, course.block
+    device = str(block.targets.device)
+    stack = first_stack(_modules(block, build), group.optimiser, device)
+    lanes_before = 1
+    lane_of = np.zeros((block.clients, len(group)), dtype=np.intp)
+    rates = [recipe.learning_rates() for recipe in group.recipes]
+    table = SettingsTable(group.recipes, device)
+    has_buffers = bool(stack.buffers)
+    start = _first_losses(course, stack) if course.race else None
+    value_before = start
+    for epoch in range(group.epochs):
+        sharings = [share_lanes(group.recipes, tuple(alive), epoch) for alive in course.alive]
+        lanes = max(len(s.leaders) for s in sharings)
+        if lanes == 0:
+            break
+        if course.race and device != "cpu":
+            lanes = _round_up(lanes)
+        leaders = np.array([_padded(s.leaders, lanes) for s in sharings])
+        offsets = np.arange(block.clients)[:, None] * lanes_before
+        parents = (offsets + np.take_along_axis(lane_of, leaders, axis=1)).ravel()
+        if not np.array_equal(parents, np.arange(lanes_before * block.clients)):
+            stack = stack.select(upload(parents, device))
+        settings = table.at(upload(leaders.ravel(), device), epoch)
+        plan = plan_epoch(block, group.batch_size, epoch)
+        stack = course.engine.epoch(stack, settings, block, plan)
+        lanes_before = lanes
+        lane_of = np.stack([np.maximum(s.lane_of, 0) for s in sharings])
+        for client, alive in enumerate(course.alive):
+            course.epochs_trained[client, alive] = epoch + 1
+        last = epoch == group.epochs - 1
+        # A learning rate of zero moves no weight: without buffers that run is over.
+        resting = [
+            [m for m in alive if last or (not has_buffers and not any(rates[m][epoch + 1 :]))]
+            for alive in course.alive
+        ]
+        undecided = course.race is not None and any(
+            len(alive) - len(done) > course.race.finalists
+            for alive, done in zip(course.alive, resting, strict=True)
+        )
+        if any(resting) or undecided:
+            values = _validate(course, stack)
+            if undecided:
+                value_before = _drop_losers(
+                    course, sharings, values, resting, (start, value_before), epoch
+                )
+            course.settle(resting, sharings, values)
+        elif device == "cpu":
+            _drop_diverged(course, sharings, stack)
+        if tick is not None:
+            tick((epoch + 1) / group.epochs)
+    course.collect()
+    return course
+
+
+def _modules(block: Block, build: Callable[[], Any]) -> list[Any]:
+    modules = []
+    for seed in block.seeds:
+        with seeded_module(seed):
+            modules.append(build())
+    return modules
+
+
+def _round_up(lanes: int) -> int:
+    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16 ...: few sizes, so few recordings."""
+    power = 1 << (lanes - 1).bit_length()
+    return 3 * power // 4 if power >= 4 and lanes <= 3 * power // 4 else power
+
+
+def _padded(leaders: Sequence[int], lanes: int) -> list[int]:
+    """Fill up to `lanes` with copies of the last: clients stack only with equally many."""
+    filler = leaders[-1] if leaders else 0
+    return [*leaders, *[filler] * (lanes - len(leaders))]
+
+
+def _validate(course: Course, stack: Stack) -> Tensor:
+    losses, _ = evaluate(
+        course.batched,
+        stack,
+        course.block.validation_inputs,
+        course.block.validation_targets,
+        most_lanes=course.most_lanes,
+        rows=2 * course.group.batch_size,
+    )
+    return losses
+
+
+def _first_losses(course: Course, stack: Stack) -> npt.NDArray[np.float64]:
+    """Return the loss before any training, the same for all members of a client."""
+    first = _validate(course, stack).cpu().numpy()
+    return np.repeat(first[:, None], len(course.group), axis=1)
+
+
+def _drop_losers(
+    course: Course,
+    sharings: Sequence[Sharing],
+    values: Tensor,
+    resting: Sequence[Sequence[int]],
+    known: tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64] | None],
+    epoch: int,
+) -> npt.NDArray[np.float64]:
+    """Ask the race who goes on; the others keep an infinite loss."""
+    start, before = known
+    if course.race is None or start is None or before is None:
+        return values.double().cpu().numpy()  # nobody races
+    host = values.double().cpu().numpy().reshape(course.block.clients, -1)
+    now = before.copy()
+    for client, sharing in enumerate(sharings):
+        alive = course.alive[client]
+        now[client, alive] = host[client, sharing.lane_of[alive]]
+        finished = set(resting[client])
+        racing = [m for m in alive if m not in finished]
+        keep = course.race.survivors(
+            start=start[client],
+            before=before[client],
+            now=now[client],
+            racing=racing,
+            finished=sorted(finished),
+            epoch=epoch,
+            epochs=course.group.epochs,
+        )
+        kept = set(keep) | finished
+        course.alive[client] = [m for m in alive if m in kept]
+    return now
+
+
+def _drop_diverged(course: Course, sharings: Sequence[Sharing], stack: Stack) -> None:
+    """Stop training lanes whose weights are no longer finite; their loss stays infinite."""
+    sums = torch.stack([p.flatten(1).sum(1) for p in stack.parameters.values()]).sum(0)
+    finite = torch.isfinite(sums).numpy().reshape(course.block.clients, -1)
+    if finite.all():
+        return
+    for client, sharing in enumerate(sharings):
+        course.alive[client] = [
+            m for m in course.alive[client] if finite[client, sharing.lane_of[m]]
+        ]

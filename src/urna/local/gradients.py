@@ -1,0 +1,158 @@
+"""Gradients and losses of all lanes at once, by torch.func.
+
+Works for any module torch.func can trace: the module is called with one lane's weights, and
+vmap turns every operation into its batched form. Clients of equal size may be stacked as
+well; then weights have two leading dimensions, client and lane. This module imports torch.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from urna.errors import ParameterError
+from urna.local.masks import KeyedDropout
+from urna.local.stack import Tensors
+from urna.local.torch_sgd import Loss, TorchLoss, mean_loss
+
+__all__ = ["Batched"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """One module's batched gradient and validation loss.
+
+    Args:
+        module: Supplies the structure only; its own weights are not used.
+        loss: As for `TorchObjective`.
+        clients: Clients stacked together; lanes are numbered client by client.
+        autocast: A lower precision for matrix products, or None for the module's own.
+        smoothing: Whether any lane smooths its labels.
+    """
+
+    module: nn.Module
+    loss: Loss
+    clients: int = 1
+    autocast: torch.dtype | None = None
+    smoothing: bool = False
+
+    def gradients(
+        self,
+        parameters: Tensors,
+        buffers: Tensors,
+        inputs: Tensor,
+        targets: Tensor,
+        key: Tensor,
+        smoothing: Tensor,
+    ) -> tuple[Tensors, Tensors]:
+        """Return every lane's gradient on its client's batch, and its buffers afterwards.
+
+        Args:
+            parameters: Stacked weights, one row per lane.
+            buffers: Stacked buffers (batch norm's running statistics).
+            inputs: One batch per client, shape (clients, rows, ...).
+            targets: Shape (clients, rows).
+            key: Keys of the dropout masks, one per client.
+            smoothing: Label smoothing, one per lane.
+        """
+        self.module.train()
+
+        def one(
+            weights: Tensors, state: Tensors, x: Tensor, y: Tensor, key: Tensor, smoothing: Tensor
+        ) -> tuple[Tensors, Tensors]:
+            def training_loss(weights: Tensors) -> tuple[Tensor, Tensors]:
+                # Modules update buffers in place; each call gets its own to update.
+                after = {name: tensor.clone() for name, tensor in state.items()}
+                outputs = self._outputs(weights, after, x, KeyedDropout(key))
+                return self._training_loss(outputs, y, smoothing), after
+
+            gradients, after = grad(training_loss, has_aux=True)(weights)
+            return gradients, after
+
+        each_lane = vmap(one, in_dims=(0, 0, None, None, None, 0))
+        found, after = self._over_clients(
+            each_lane, parameters, buffers, inputs, targets, key, smoothing
+        )
+        return found, after
+
+    def validation(
+        self, parameters: Tensors, buffers: Tensors, inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return every lane's mean loss on its client's rows, and its share of right answers.
+
+        The share is NaN where targets are not classes.
+        """
+        self.module.eval()
+
+        def one(weights: Tensors, state: Tensors, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            outputs = self._outputs(weights, state, x, contextlib.nullcontext()).float()
+            loss = mean_loss(outputs, y, self.loss, 0.0)
+            if y.dtype.is_floating_point or outputs.dim() != 2:
+                return loss, torch.full_like(loss, float("nan"))
+            return loss, (outputs.argmax(1) == y).float().mean()
+
+        each_lane = vmap(one, in_dims=(0, 0, None, None))
+        with torch.no_grad():
+            losses, right = self._over_clients(each_lane, parameters, buffers, inputs, targets)
+        return losses, right
+
+    def _outputs(
+        self,
+        weights: Tensors,
+        state: Tensors,
+        x: Tensor,
+        mode: contextlib.AbstractContextManager[Any],
+    ) -> Tensor:
+        precise = self.autocast is None
+        lower = (
+            contextlib.nullcontext()
+            if precise
+            # Casts kept from one step would be read again by a recorded one.
+            else torch.autocast(x.device.type, dtype=self.autocast, cache_enabled=False)
+        )
+        with lower, mode:
+            outputs: Tensor = functional_call(self.module, (weights, state), (x,))
+        return outputs if precise else outputs.float()
+
+    def _training_loss(self, outputs: Tensor, targets: Tensor, smoothing: Tensor) -> Tensor:
+        if not (self.smoothing and self.loss == TorchLoss.CROSS_ENTROPY):
+            return mean_loss(outputs, targets, self.loss, 0.0)
+        # PyTorch takes label smoothing as a Python number only; here it differs by lane.
+        logs = F.log_softmax(outputs, dim=1)
+        right = F.nll_loss(logs, targets)
+        return (1 - smoothing) * right - smoothing * logs.mean(dim=1).mean()
+
+    def _over_clients(self, each_lane: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+        """Call with lanes flat for one client, and folded by client for several."""
+        weights, state, inputs, targets, *rest = arguments
+        try:
+            if self.clients == 1:
+                key = [r[0] if r.dtype == torch.int64 else r for r in rest]
+                return each_lane(weights, state, inputs[0], targets[0], *key)
+            folded = [
+                {n: t.unflatten(0, (self.clients, -1)) for n, t in part.items()}
+                for part in (weights, state)
+            ]
+            rest = [
+                r if r.dtype == torch.int64 else r.unflatten(0, (self.clients, -1)) for r in rest
+            ]
+            results = vmap(each_lane)(*folded, inputs, targets, *rest)
+        except RuntimeError as error:
+            if "vmap" in str(error) and not isinstance(error, torch.OutOfMemoryError):
+                raise ParameterError(
+                    "this module cannot be batched over candidates (torch.func refused it: random "
+                    "numbers other than dropout, or control flow that depends on the data); use "
+                    "TorchObjective, which trains one candidate after the other"
+                ) from error
+            raise
+        return tuple(
+            {n: t.flatten(0, 1) for n, t in part.items()}
+            if isinstance(part, dict)
+            else part.flatten()
+            for part in results
+        )

@@ -1,0 +1,244 @@
+"""Steps recorded once as CUDA graphs and replayed.
+
+A step of a small module is dozens of kernels of a few microseconds; launching them from
+Python takes a hundred times longer than running them. A graph is one launch. Everything a
+step reads (weights, data, the order of rows, keys, learning rates) stands in fixed places on
+the device, and a counter there says which batch is next, so that an epoch is a row of
+replays and nothing waits for the host. This module imports torch.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from urna.local.block import Block, Epoch, take_rows
+from urna.local.engine import GradientFunction, even_pieces, take_step
+from urna.local.gradients import Batched
+from urna.local.stack import Features, Settings, Stack, Tensors
+
+__all__ = ["CudaRecorder", "GraphEngine", "Recorder", "compile_gradients"]
+
+_log = logging.getLogger(__name__)
+
+
+class Recorder(Protocol):
+    """Turns a step into something that repeats it."""
+
+    def record(self, step: Callable[[], None]) -> Callable[[], None]:
+        """Return what repeats `step`. Recording may run the step a few times."""
+        ...
+
+
+class CudaRecorder:
+    """Records CUDA graphs; all share one pool, as they never run at the same time."""
+
+    def __init__(self) -> None:
+        self._pool: Any = torch.cuda.graph_pool_handle()
+
+    def record(self, step: Callable[[], None]) -> Callable[[], None]:
+        """Run the step twice on a stream of its own to warm up, then record it."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            step()
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+
+class GraphEngine:
+    """Replays recorded steps; one recording for each number of lanes and rows it meets.
+
+    Args:
+        batched: The module's batched gradient.
+        features: What the group's recipes ask of the optimiser.
+        most_lanes: Lanes of one client that run at once.
+        recorder: What records; CUDA graphs outside of tests.
+        compiled: Whether to compile the gradient first. It pays for modules whose time goes
+            into passing over activations, and only where a search lasts minutes.
+    """
+
+    def __init__(
+        self,
+        batched: Batched,
+        features: Features,
+        most_lanes: int,
+        recorder: Recorder,
+        *,
+        compiled: bool = False,
+    ) -> None:
+        self._batched = batched
+        self._features = features
+        self._most_lanes = most_lanes
+        self._compiled = compiled
+        self._recorder = recorder
+        self._tapes: dict[tuple[int, ...], _Tape] = {}
+
+    def epoch(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> Stack:
+        """Train every lane for one epoch and return the stack; the old one is spent."""
+        lanes = len(settings.lr)
+        most = lanes if block.clients > 1 else self._most_lanes
+        pieces = even_pieces(lanes, most)
+        if len(pieces) == 1:
+            tape = self._tape(stack, settings, block, epoch)
+            tape.play(stack, settings, block, epoch)
+            return tape.stack
+        before = stack.steps.clone()
+        for piece in pieces:
+            stack.steps.copy_(before)
+            part, part_settings = stack.view(piece), settings.view(piece)
+            tape = self._tape(part, part_settings, block, epoch)
+            tape.play(part, part_settings, block, epoch)
+            part.copy_from(tape.stack)
+        return stack
+
+    def _tape(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> "_Tape":
+        shape = (len(settings.lr), block.clients, *block.inputs.shape[2:], max(epoch.sizes))
+        if shape not in self._tapes or self._tapes[shape].capacity < block.rows:
+            self._tapes[shape] = _Tape(
+                self._batched.gradients,
+                self._features,
+                stack,
+                settings,
+                block,
+                epoch,
+                self._recorder,
+                self._compiled,
+            )
+        return self._tapes[shape]
+
+
+class _Tape:
+    """Fixed places for everything a step reads, and recordings of the steps.
+
+    Serves clients of up to `capacity` training rows. Full batches are recorded at once; a
+    shorter last batch only when its size comes back, because clients of different sizes
+    bring many that never do.
+    """
+
+    def __init__(
+        self,
+        gradients: GradientFunction,
+        features: Features,
+        stack: Stack,
+        settings: Settings,
+        block: Block,
+        epoch: Epoch,
+        recorder: Recorder,
+        compiled: bool,
+    ) -> None:
+        self.capacity = block.rows
+        self.stack = stack.select(torch.arange(len(settings.lr), device=stack.steps.device))
+        self._settings = settings.copy()
+        self._features = features
+        self._inputs, self._targets = block.inputs.clone(), block.targets.clone()
+        self._longest = max(epoch.sizes)
+        self._rows = torch.zeros_like(epoch.rows)
+        self._keys = torch.zeros_like(epoch.keys)
+        self._next = torch.zeros(1, dtype=torch.int64, device=stack.steps.device)
+        self._recorder = recorder
+        self._gradients = gradients
+        self._compiled = compiled
+        self._seen: set[int] = set()
+        self._replays: dict[int, Callable[[], None]] = {}
+
+    def play(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> None:
+        """Put everything in place and replay the epoch's steps."""
+        for size in dict.fromkeys(epoch.sizes):
+            if size not in self._replays and (size == self._longest or size in self._seen):
+                self._record(size)
+            self._seen.add(size)
+        if stack is not self.stack:
+            self.stack.copy_from(stack)
+        self._settings.copy_from(settings)
+        self._inputs[:, : block.rows].copy_(block.inputs)
+        self._targets[:, : block.rows].copy_(block.targets)
+        self._rows[:, : epoch.rows.shape[1]].copy_(epoch.rows)
+        self._keys[: len(epoch.keys)].copy_(epoch.keys)
+        self._next.zero_()
+        for size in epoch.sizes:
+            if size in self._replays:
+                self._replays[size]()
+            else:
+                self._step(self._gradients, size)
+
+    def _record(self, size: int) -> None:
+        """Record a step for batches of one size.
+
+        The warm-up and the recording write into the fixed places; `play` fills them after.
+        """
+        kept = self.stack.select(torch.arange(len(self._settings.lr), device=self._next.device))
+        gradients = self._gradients
+        if self._compiled:
+            gradients = compile_gradients(
+                self._gradients, self.stack, self._settings, *self._batch(size)
+            )
+        try:
+            self._replays[size] = self._recorder.record(lambda: self._step(gradients, size))
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            # Some operation waits for the host. Slower as it comes, but no less right.
+            _log.warning("a step could not be recorded (%s); it runs unrecorded", error)
+            self._replays[size] = lambda: self._step(gradients, size)
+        self.stack.copy_from(kept)
+
+    def _batch(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        # Only the last batch may be shorter, so every batch starts at a multiple. The bounds
+        # matter to the warm-up alone, which counts on beyond the epoch's end.
+        places = self._next * self._longest + torch.arange(size, device=self._next.device)
+        rows = self._rows.index_select(1, places.clamp_(max=self._rows.shape[1] - 1))
+        key = self._keys.index_select(0, self._next.clamp(max=len(self._keys) - 1))[0]
+        return take_rows(self._inputs, rows), take_rows(self._targets, rows), key
+
+    def _step(self, gradients: GradientFunction, size: int) -> None:
+        inputs, targets, key = self._batch(size)
+        take_step(gradients, self.stack, self._settings, self._features, inputs, targets, key)
+        self._next.add_(1)
+
+
+def compile_gradients(
+    gradients: GradientFunction,
+    stack: Stack,
+    settings: Settings,
+    inputs: Tensor,
+    targets: Tensor,
+    key: Tensor,
+) -> GradientFunction:
+    """Return the gradient as one compiled function for exactly these shapes.
+
+    The function is traced to plain tensor operations first; the compiler then need not know
+    about vmap, modules or the takeover of dropout.
+    """
+    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - GPU only
+
+    names, buffers = list(stack.parameters), list(stack.buffers)
+
+    def flat(*tensors: Tensor) -> list[Tensor]:
+        weights = dict(zip(names, tensors, strict=False))
+        state = dict(zip(buffers, tensors[len(names) :], strict=False))
+        found, after = gradients(weights, state, *tensors[len(names) + len(buffers) :])
+        return [found[n] for n in names] + [after[n] for n in buffers]
+
+    def flattened(weights: Tensors, state: Tensors, *rest: Tensor) -> list[Tensor]:
+        return [weights[n] for n in names] + [state[n] for n in buffers] + list(rest)
+
+    example = flattened(
+        stack.parameters, stack.buffers, inputs, targets, key, settings.label_smoothing
+    )
+    fast = torch.compile(make_fx(flat)(*example), dynamic=False)
+
+    def compiled(weights: Tensors, state: Tensors, *rest: Tensor) -> tuple[Tensors, Tensors]:
+        out = fast(*flattened(weights, state, *rest))
+        return dict(zip(names, out, strict=False)), dict(
+            zip(buffers, out[len(names) :], strict=True)
+        )
+
+    return compiled

@@ -1,0 +1,232 @@
+"""The weights of many runs as one stack, and the optimisers that move them.
+
+Row i of every tensor belongs to lane i and to nothing else: no operation here mixes rows, so
+a lane that diverges to NaN leaves its neighbours untouched. The arithmetic follows PyTorch's
+own SGD and AdamW step by step. This module imports torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from urna.local.recipe import Optimiser, Recipe
+
+__all__ = [
+    "Features",
+    "Settings",
+    "SettingsTable",
+    "Stack",
+    "Tensors",
+    "advance",
+    "first_stack",
+    "fresh_state",
+    "upload",
+]
+
+Tensors = dict[str, Tensor]
+_EPS = 1e-8  # AdamW's, as PyTorch has it
+
+
+@dataclass(slots=True)
+class Stack:
+    """Parameters, buffers and optimiser state of all lanes, first dimension = lane."""
+
+    parameters: Tensors
+    buffers: Tensors
+    first_moment: Tensors
+    """SGD's momentum, or AdamW's mean gradient."""
+    second_moment: Tensors
+    """AdamW's mean squared gradient; empty for SGD."""
+    steps: Tensor
+    """Steps taken, one number for all lanes, on the device: AdamW's bias correction."""
+
+    def parts(self) -> tuple[Tensors, ...]:
+        """Return the four dictionaries of stacked tensors."""
+        return self.parameters, self.buffers, self.first_moment, self.second_moment
+
+    def select(self, lanes: Tensor) -> "Stack":
+        """Return a stack of copies of the given lanes, in the given order."""
+        parts = ({n: t.index_select(0, lanes) for n, t in part.items()} for part in self.parts())
+        weights, buffers, first, second = parts
+        return Stack(weights, buffers, first, second, self.steps.clone())
+
+    def view(self, lanes: slice) -> "Stack":
+        """Return some lanes without copying: what is written there is written here."""
+        parts = ({name: t[lanes] for name, t in part.items()} for part in self.parts())
+        weights, buffers, first, second = parts
+        return Stack(weights, buffers, first, second, self.steps)
+
+    def copy_from(self, other: "Stack") -> None:
+        """Overwrite this stack with another of the same shapes, in place."""
+        for mine, theirs in zip(self.parts(), other.parts(), strict=True):
+            for name, tensor in mine.items():
+                tensor.copy_(theirs[name])
+        self.steps.copy_(other.steps)
+
+
+def first_stack(modules: Sequence[nn.Module], optimiser: Optimiser, device: str) -> Stack:
+    """Return the modules' weights as one lane each, with a fresh optimiser state."""
+    parameters = [dict(module.named_parameters()) for module in modules]
+    buffers = [dict(module.named_buffers()) for module in modules]
+
+    def stacked(parts: Sequence[Mapping[str, Tensor]]) -> Tensors:
+        return {n: torch.stack([part[n].detach() for part in parts]).to(device) for n in parts[0]}
+
+    return fresh_state(stacked(parameters), stacked(buffers), optimiser)
+
+
+def fresh_state(parameters: Tensors, buffers: Tensors, optimiser: Optimiser) -> Stack:
+    """Return a stack of these weights with a fresh optimiser state."""
+    adamw = optimiser is Optimiser.ADAMW
+    device = next(iter(parameters.values())).device
+    return Stack(
+        parameters,
+        buffers,
+        first_moment={n: torch.zeros_like(p) for n, p in parameters.items()},
+        second_moment={n: torch.zeros_like(p) for n, p in parameters.items()} if adamw else {},
+        steps=torch.zeros((), dtype=torch.float64, device=device),
+    )
+
+
+@dataclass(slots=True)
+class Settings:
+    """What each lane's recipe says, as one tensor per name."""
+
+    lr: Tensor
+    momentum: Tensor
+    nesterov: Tensor
+    weight_decay: Tensor
+    label_smoothing: Tensor
+    clip_norm: Tensor
+    beta1: Tensor
+    beta2: Tensor
+
+    def view(self, lanes: slice) -> "Settings":
+        """Return some lanes without copying."""
+        return Settings(**{f.name: getattr(self, f.name)[lanes] for f in fields(self)})
+
+    def copy(self) -> "Settings":
+        """Return a copy in places of its own."""
+        return Settings(**{f.name: getattr(self, f.name).clone() for f in fields(self)})
+
+    def copy_from(self, other: "Settings") -> None:
+        """Overwrite in place."""
+        for field in fields(self):
+            getattr(self, field.name).copy_(getattr(other, field.name))
+
+
+class SettingsTable:
+    """All recipes of a group on the device, so that an epoch only picks rows."""
+
+    def __init__(self, recipes: Sequence[Recipe], device: str) -> None:
+        self._columns: Tensors = {}
+        for field in fields(Settings):
+            # float64 for the betas: 1 − 0.999 in float32 is wrong in its fifth digit.
+            kind = torch.float64 if field.name.startswith("beta") else torch.float32
+            values = [float(getattr(recipe, field.name)) for recipe in recipes]
+            self._columns[field.name] = torch.tensor(values, dtype=kind, device=device)
+        rates = [recipe.learning_rates() for recipe in recipes]
+        self._rates = torch.tensor(rates, dtype=torch.float32, device=device)
+
+    def at(self, members: Tensor, epoch: int) -> Settings:
+        """Return the lanes' settings for one epoch; `members` names each lane's recipe."""
+        picked = {name: column.index_select(0, members) for name, column in self._columns.items()}
+        picked["lr"] = self._rates[:, epoch].index_select(0, members)
+        return Settings(**picked)
+
+
+def upload(array: npt.NDArray[np.integer], device: str) -> Tensor:
+    """Bring numbers to the device without waiting for what it is doing."""
+    tensor = torch.from_numpy(array)
+    if not device.startswith("cuda"):
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Which parts of the update any recipe of a group asks for; the others are left out."""
+
+    optimiser: Optimiser
+    momentum: bool
+    nesterov: bool
+    weight_decay: bool
+    label_smoothing: bool
+    clipping: bool
+
+    @classmethod
+    def of(cls, recipes: Sequence[Recipe]) -> "Features":
+        """Look at all recipes of a group, so that every chunk does the same arithmetic."""
+        return cls(
+            optimiser=recipes[0].optimiser,
+            momentum=any(r.momentum > 0 for r in recipes),
+            nesterov=any(r.nesterov and r.momentum > 0 for r in recipes),
+            weight_decay=any(r.weight_decay > 0 for r in recipes),
+            label_smoothing=any(r.label_smoothing > 0 for r in recipes),
+            clipping=any(r.clip_norm < float("inf") for r in recipes),
+        )
+
+
+def advance(stack: Stack, gradients: Tensors, settings: Settings, features: Features) -> None:
+    """Take one optimiser step in every lane, in place."""
+    if features.clipping:
+        gradients = _clip(gradients, settings.clip_norm)
+    stack.steps.add_(1)
+    if features.optimiser is Optimiser.ADAMW:
+        _adamw(stack, gradients, settings, features)
+    else:
+        _sgd(stack, gradients, settings, features)
+
+
+def _sgd(stack: Stack, gradients: Tensors, settings: Settings, features: Features) -> None:
+    for name, weights in stack.parameters.items():
+        rows = _rows(weights)
+        step = gradients[name]
+        if features.weight_decay:
+            step = torch.addcmul(step, settings.weight_decay.view(rows), weights)
+        if features.momentum:
+            momentum = settings.momentum.view(rows)
+            velocity = stack.first_moment[name]
+            velocity.mul_(momentum).add_(step)
+            if features.nesterov:
+                ahead = torch.addcmul(step, momentum, velocity)
+                step = torch.where(settings.nesterov.view(rows) > 0, ahead, velocity)
+            else:
+                step = velocity
+        weights.addcmul_(settings.lr.view(rows), step, value=-1)
+
+
+def _adamw(stack: Stack, gradients: Tensors, settings: Settings, features: Features) -> None:
+    first_bias = 1 - settings.beta1**stack.steps
+    second_bias = (1 - settings.beta2**stack.steps).sqrt().float()
+    rate = (settings.lr / first_bias).float()
+    keep = 1 - settings.lr * settings.weight_decay
+    to_mean, to_square = (1 - settings.beta1).float(), (1 - settings.beta2).float()
+    beta2 = settings.beta2.float()
+    for name, weights in stack.parameters.items():
+        rows = _rows(weights)
+        gradient = gradients[name]
+        mean, square = stack.first_moment[name], stack.second_moment[name]
+        if features.weight_decay:
+            weights.mul_(keep.view(rows))
+        mean.add_((gradient - mean) * to_mean.view(rows))
+        square.mul_(beta2.view(rows)).add_(gradient * gradient * to_square.view(rows))
+        spread = square.sqrt().div_(second_bias.view(rows)).add_(_EPS)
+        weights.addcmul_(rate.view(rows), mean / spread, value=-1)
+
+
+def _clip(gradients: Tensors, longest: Tensor) -> Tensors:
+    """Scale each lane's whole gradient to at most its clip norm, as clip_grad_norm_ does."""
+    squares = [g.flatten(1).square().sum(1) for g in gradients.values()]
+    norm = torch.stack(squares).sum(0).sqrt()
+    factor = (longest / (norm + 1e-6)).clamp(max=1.0)
+    return {n: g * factor.view(_rows(g)) for n, g in gradients.items()}
+
+
+def _rows(tensor: Tensor) -> tuple[int, ...]:
+    """Return the shape that spreads one number per lane over a stacked tensor."""
+    return (-1,) + (1,) * (tensor.dim() - 1)

@@ -1,0 +1,283 @@
+"""The batched engine gives the answer of a plain loop; nothing else may change it."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from urna.data import Samples
+from urna.errors import ParameterError, UnknownName
+from urna.local import BatchedObjective, Recipe, TorchObjective, hold_out
+from urna.local.batches import epoch_batches, step_key
+from urna.local.lanes import group_plans
+from urna.local.recipe import plan_candidates
+from urna.space import Space
+
+torch = pytest.importorskip("torch")
+block = pytest.importorskip("urna.local.block")
+course = pytest.importorskip("urna.local.course")
+engine = pytest.importorskip("urna.local.engine")
+gradients = pytest.importorskip("urna.local.gradients")
+graphs = pytest.importorskip("urna.local.graphs")
+masks = pytest.importorskip("urna.local.masks")
+stack = pytest.importorskip("urna.local.stack")
+nn = torch.nn
+
+features, targets = load_digits(return_X_y=True)
+DIGITS = Samples(features[:200].reshape(-1, 1, 8, 8) / 16, targets[:200])
+
+
+def mlp(width: int = 16) -> "torch.nn.Module":
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Dropout(0.3), nn.Linear(width, 10)
+    )
+
+
+def cnn() -> "torch.nn.Module":
+    # No bias before batch norm: its gradient is zero but for rounding, AdamW scales rounding
+    # up to whole steps, and no two ways of computing would then agree.
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 3, bias=False),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.Dropout2d(0.2),
+        nn.Conv2d(6, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )
+
+
+SGD = Space(
+    lr=[0.3, 0.01], decay=[0.0, 0.5, 1.0], momentum=[0.0, 0.9], nesterov=[True, False],
+    weight_decay=[0.0, 0.05],
+)  # fmt: skip
+ADAMW = Space(lr=[0.01, 0.001], optimiser=["adamw"], weight_decay=[0.0, 0.1], beta2=[0.9, 0.999])
+LOSS = Space(lr=[0.1], label_smoothing=[0.0, 0.3], clip_norm=[0.05, 1.0, 1e9])
+MIXED = Space(lr=[0.1, 0.02], optimiser=["sgd", "adamw"], decay=[0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("factory", "space"),
+    [(mlp, SGD), (mlp, ADAMW), (mlp, LOSS), (cnn, MIXED)],
+    ids=["MLP by SGD", "MLP by AdamW", "smoothing and clipping", "CNN with batch norm, dropout"],
+)
+def test_losses_agree_with_the_sequential_loop(factory: Callable[[], object], space: Space) -> None:
+    plain = TorchObjective(factory, epochs=3, batch_size=32).losses(DIGITS, space, seed=3)
+    batched = BatchedObjective(factory, epochs=3, batch_size=32, device="cpu")
+    np.testing.assert_allclose(batched.losses(DIGITS, space, seed=3), plain, rtol=2e-5)
+    assert len(set(plain.round(4))) > len(space) // 3  # the candidates do differ
+
+
+class _HandDropout(nn.Module):
+    """Dropout of a hand-written loop: masks by the published rule, one call after another."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p, self.key, self.call = p, torch.tensor(0), 0
+
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        if not self.training:
+            return x
+        return x * masks.dropout_mask(self.key, self.call, tuple(x.shape), self.p)
+
+
+def test_losses_agree_with_a_loop_written_by_hand() -> None:
+    parts = hold_out(DIGITS, seed=5)
+    x = torch.tensor(parts.train.features, dtype=torch.float32)
+    y = torch.tensor(parts.train.targets)
+    torch.manual_seed(5)
+    module = mlp()
+    module[3] = dropout = _HandDropout(0.3)
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.2, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimiser, 0.5)
+    step = 0
+    for epoch in range(3):
+        for rows in epoch_batches(len(y), 64, seed=5, epoch=epoch):
+            dropout.key = torch.tensor(step_key(5, step))
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(module(x[rows]), y[rows]).backward()
+            optimiser.step()
+            step += 1
+        schedule.step()
+    module.eval()
+    with torch.no_grad():
+        out = module(torch.tensor(parts.validation.features, dtype=torch.float32))
+        expected = nn.functional.cross_entropy(out, torch.tensor(parts.validation.targets)).item()
+    space = Space(lr=[0.2], momentum=[0.9], decay=[0.5, 1.0])
+    found = BatchedObjective(mlp, epochs=3, device="cpu").losses(DIGITS, space, seed=5)
+    assert found[0] == pytest.approx(expected, rel=1e-5)
+    assert found[1] != pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("most_lanes", [1, 2, 5, 7, 100])
+def test_the_chunk_size_changes_nothing(most_lanes: int) -> None:
+    for factory, space in ((mlp, SGD), (cnn, MIXED)):
+        whole = BatchedObjective(factory, epochs=2, device="cpu", most_lanes=100)
+        cut = BatchedObjective(factory, epochs=2, device="cpu", most_lanes=most_lanes)
+        a, b = (o.losses(DIGITS, space, seed=1) for o in (whole, cut))
+        # PyTorch has other kernels for a single lane; they may round the last digit otherwise.
+        np.testing.assert_allclose(a, b, rtol=1e-6 if most_lanes == 1 else 0)
+
+
+def test_a_candidate_that_diverges_at_once_leaves_its_neighbours_untouched() -> None:
+    objective = BatchedObjective(mlp, epochs=2, device="cpu")
+    with_it = objective.losses(DIGITS, Space(lr=[0.1, 1e30, 0.01], momentum=[0.0, 0.9]), seed=0)
+    without = objective.losses(DIGITS, Space(lr=[0.1, 0.01], momentum=[0.0, 0.9]), seed=0)
+    assert np.isposinf(with_it[2:4]).all()
+    np.testing.assert_array_equal(with_it[[0, 1, 4, 5]], without)
+
+
+def test_shapes_and_batch_sizes_are_grouped_unnoticed() -> None:
+    space = Space(width=[4, 16], batch_size=[16, 50], lr=[0.1, 0.3], epochs=[1, 2])
+    plain = TorchObjective(mlp).losses(DIGITS, space, seed=0)
+    seen: list[tuple[int, int]] = []
+    found = BatchedObjective(mlp, device="cpu").losses(
+        DIGITS, space, seed=0, progress=lambda done, total: seen.append((done, total))
+    )
+    np.testing.assert_allclose(found, plain, rtol=2e-5)
+    assert seen[-1] == (16, 16)
+    assert seen == sorted(seen)
+
+
+def test_simulated_clients_get_the_losses_they_would_get_alone() -> None:
+    clients = [DIGITS.take(np.arange(i, i + 60 + 7 * (i > 50))) for i in (0, 50, 100)]
+    space = Space(lr=[0.1, 0.01], decay=[0.5, 1.0])
+    objective = BatchedObjective(mlp, epochs=2, device="cpu")
+    together = objective.losses_of_clients(clients, space, seeds=[7, 8, 9])
+    for client, seed, row in zip(clients, (7, 8, 9), together, strict=True):
+        np.testing.assert_allclose(objective.losses(client, space, seed=seed), row, rtol=1e-5)
+
+
+def _run(
+    batched_clients: int, make_engine: Callable[..., object], factory: Callable[[], object]
+) -> np.ndarray:
+    """Run a course on three stacked or separate clients with a given engine."""
+    clients = [DIGITS.take(np.arange(start, start + 60)) for start in (0, 60, 120)]
+    space = Space(lr=[0.2, 0.02], decay=[0.0, 0.5, 1.0])
+    (group,) = group_plans(plan_candidates(space, Recipe(epochs=3, batch_size=20), factory))
+    used = stack.Features.of(group.recipes)
+    rows = []
+    for start in range(0, 3, batched_clients):
+        parts = [
+            hold_out(c, seed=start + i)
+            for i, c in enumerate(clients[start : start + batched_clients])
+        ]
+        seeds = range(start, start + batched_clients)
+        batched = gradients.Batched(factory().train(), "cross_entropy", batched_clients)
+        search = course.Course(
+            group,
+            block.stack_clients(parts, list(seeds), "cpu"),
+            batched,
+            make_engine(batched, used),
+            100,
+        )
+        rows.append(course.run_course(search, factory).losses)
+    return np.concatenate(rows)
+
+
+class _Repeat:
+    """Records nothing: runs the step once, as recording does, and again at each replay."""
+
+    def record(self, step: Callable[[], None]) -> Callable[[], None]:
+        step()
+        return step
+
+
+@pytest.mark.parametrize("factory", [mlp, cnn])
+def test_stacked_clients_and_recorded_steps_change_nothing(factory: Callable[[], object]) -> None:
+    def eager(batched: object, used: object) -> object:
+        return engine.EagerEngine(batched, used, 100)
+
+    def recorded(batched: object, used: object) -> object:
+        return graphs.GraphEngine(batched, used, 100, _Repeat())
+
+    def in_pieces(batched: object, used: object) -> object:
+        return graphs.GraphEngine(batched, used, 2, _Repeat())
+
+    alone = _run(1, eager, factory)
+    assert np.isfinite(alone).all()
+    np.testing.assert_allclose(_run(3, eager, factory), alone, rtol=1e-5)
+    np.testing.assert_array_equal(_run(1, recorded, factory), alone)
+    np.testing.assert_array_equal(_run(1, in_pieces, factory), alone)
+    np.testing.assert_allclose(_run(3, recorded, factory), alone, rtol=1e-5)
+
+
+def test_a_step_that_cannot_be_recorded_runs_unrecorded(caplog: pytest.LogCaptureFixture) -> None:
+    class Refuses:
+        def record(self, step: Callable[[], None]) -> Callable[[], None]:
+            step()
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    alone = _run(1, lambda batched, used: engine.EagerEngine(batched, used, 100), mlp)
+    found = _run(1, lambda batched, used: graphs.GraphEngine(batched, used, 100, Refuses()), mlp)
+    np.testing.assert_array_equal(found, alone)
+    assert "could not be recorded" in caplog.text
+
+
+def test_where_memory_runs_out_fewer_candidates_run_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    space = Space(lr=[0.1, 0.2, 0.05], momentum=[0.0, 0.9])
+    objective = BatchedObjective(mlp, epochs=1, device="cpu")
+    expected = objective.losses(DIGITS, space, seed=0)
+    plain, tried = gradients.Batched.gradients, []
+
+    def short_of_memory(
+        self: object, parameters: dict[str, "torch.Tensor"], *rest: object
+    ) -> object:
+        count = len(next(iter(parameters.values())))
+        tried.append(count)
+        if count > 2:
+            raise torch.OutOfMemoryError("no room for this many")
+        return plain(self, parameters, *rest)
+
+    monkeypatch.setattr(gradients.Batched, "gradients", short_of_memory)
+    np.testing.assert_array_equal(objective.losses(DIGITS, space, seed=0), expected)
+    assert max(tried) == 6
+
+
+@pytest.mark.parametrize("kind", [BatchedObjective, TorchObjective])
+def test_a_candidate_that_never_fits_fails_alone(kind: type) -> None:
+    def hungry(width: int = 16) -> "torch.nn.Module":
+        if width == 999:
+            raise torch.OutOfMemoryError("a layer too wide")
+        return mlp(width)
+
+    losses = kind(hungry, epochs=1, device="cpu").losses(DIGITS, Space(width=[4, 999]), seed=0)
+    assert math.isfinite(losses[0])
+    assert losses[1] == math.inf
+
+
+def test_a_module_that_cannot_be_batched_is_told_so() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 10)
+
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+            return self.layer(x.flatten(1) + torch.randn(64))
+
+    with pytest.raises(ParameterError, match="TorchObjective"):
+        BatchedObjective(Noisy, epochs=1, device="cpu").losses(DIGITS, Space(lr=[0.1]), seed=0)
+
+
+def test_lower_precision_only_when_asked_for() -> None:
+    space = Space(lr=[0.1, 0.01])
+    exact = BatchedObjective(mlp, epochs=1, device="cpu").losses(DIGITS, space, seed=0)
+    rough = BatchedObjective(mlp, epochs=1, device="cpu", precision="bfloat16")
+    found = rough.losses(DIGITS, space, seed=0)
+    assert not np.array_equal(found, exact)
+    np.testing.assert_allclose(found, exact, rtol=0.05)
+    with pytest.raises(UnknownName, match="bfloat16"):
+        BatchedObjective(mlp, precision="float16")
+
+
+def test_every_client_needs_a_seed() -> None:
+    with pytest.raises(ParameterError, match="2 seeds for 1 clients"):
+        BatchedObjective(mlp).losses_of_clients([DIGITS], Space(lr=[0.1]), seeds=[1, 2])

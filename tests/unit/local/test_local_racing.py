@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from urna.data import Samples
+from urna.errors import ParameterError
+from urna.local import (
+    BatchedObjective,
+    OptimisticStop,
+    Race,
+    SuccessiveHalving,
+    ballot_agreement,
+)
+from urna.space import Space
+
+torch = pytest.importorskip("torch")
+
+features, targets = load_digits(return_X_y=True)
+DIGITS = Samples(features[:300] / 16, targets[:300])
+SPACE = Space(lr=[1.0, 0.3, 0.1, 1e-3, 1e-5, 1e-7], momentum=[0.0, 0.9], decay=[0.5, 1.0])
+
+
+def softmax() -> "torch.nn.Module":
+    return torch.nn.Linear(64, 10)
+
+
+def survivors(race: Race, start: list[float], before: list[float], now: list[float]) -> list[int]:
+    return race.survivors(
+        start=np.array(start), before=np.array(before), now=np.array(now),
+        racing=range(len(now)), finished=[], epoch=1, epochs=4,
+    )  # fmt: skip
+
+
+def test_halving_keeps_the_best_and_whoever_ties_with_the_last() -> None:
+    race = SuccessiveHalving(factor=3.0, finalists=1)
+    now = [0.5, 0.1, 0.2, 0.9, 0.2, 0.8]
+    assert survivors(race, now, now, now) == [1, 2, 4]
+
+
+def test_halving_keeps_the_finalists_and_waits_for_its_first_epoch() -> None:
+    now = [0.4, 0.3, 0.2, 0.1]
+    assert survivors(SuccessiveHalving(factor=4.0, finalists=3), now, now, now) == [1, 2, 3]
+    late = SuccessiveHalving(factor=4.0, finalists=1, first_epoch=3)
+    assert survivors(late, now, now, now) == [0, 1, 2, 3]
+
+
+def test_whoever_diverged_is_not_kept() -> None:
+    now = [np.nan, 0.3, np.inf]
+    for race in (SuccessiveHalving(factor=2.0, finalists=3), OptimisticStop(finalists=3)):
+        assert survivors(race, now, now, now) == [1]
+
+
+def test_an_optimist_stops_only_whom_its_best_hopes_cannot_save() -> None:
+    race = OptimisticStop(optimism=1.0, finalists=1)
+    # Two epochs are left. The leader stands at 0.2.
+    start = [1.0, 1.0, 1.0, 1.0]
+    before = [0.3, 0.7, 0.9, 0.5]
+    now = [0.2, 0.4, 0.89, 0.55]
+    # Hopes: 1: 0.4 - 2 * 0.3 < 0.2; 2: 0.89 - 2 * 0.055 > 0.2; 3: 0.55 - 2 * 0.225 < 0.2,
+    # although its last epoch went wrong.
+    assert survivors(race, start, before, now) == [0, 1, 3]
+    assert survivors(OptimisticStop(optimism=0.0, finalists=1), start, before, now) == [0]
+
+
+@pytest.mark.parametrize("race", [SuccessiveHalving(4.0, 6), OptimisticStop(1.0, 6)], ids=str)
+def test_finalists_have_the_full_searchs_losses_and_all_others_none(race: Race) -> None:
+    full = BatchedObjective(softmax, epochs=4, device="cpu").losses(DIGITS, SPACE, seed=0)
+    raced = BatchedObjective(softmax, epochs=4, device="cpu", race=race)
+    losses = raced.losses(DIGITS, SPACE, seed=0)
+    kept = np.isfinite(losses)
+    assert 6 <= kept.sum() < len(SPACE)
+    np.testing.assert_allclose(losses[kept], full[kept], rtol=1e-6)
+    assert ballot_agreement(full[None], losses[None], votes=3).same_first == 1.0
+
+
+def test_a_race_among_few_stops_nobody() -> None:
+    space = Space(lr=[0.1, 1e-9])
+    race = SuccessiveHalving(finalists=2)
+    losses = BatchedObjective(softmax, epochs=3, device="cpu", race=race).losses(
+        DIGITS, space, seed=0
+    )
+    assert np.isfinite(losses).all()
+
+
+def test_agreement_counts_ties_as_the_same() -> None:
+    full = np.array([[0.1, 0.1, 0.3], [0.3, 0.2, 0.1]])
+    raced = np.array([[np.inf, 0.1, 0.3], [0.1, 0.2, np.inf]])
+    agreement = ballot_agreement(full, raced, votes=1)
+    assert agreement.same_first == 0.5
+    assert agreement.same_ballot == 0.5
+    assert agreement.clients == 2
+
+
+def test_agreement_refuses_what_does_not_match() -> None:
+    with pytest.raises(ParameterError, match="shape"):
+        ballot_agreement(np.zeros((2, 3)), np.zeros((2, 4)), votes=1)
+    with pytest.raises(ParameterError, match="votes"):
+        ballot_agreement(np.zeros((2, 3)), np.zeros((2, 3)), votes=4)
+
+
+def test_races_refuse_nonsense() -> None:
+    with pytest.raises(ParameterError, match="factor"):
+        SuccessiveHalving(factor=1.0)
+    with pytest.raises(ParameterError, match="finalists"):
+        OptimisticStop(finalists=0)
+    with pytest.raises(ParameterError, match="optimism"):
+        OptimisticStop(optimism=-1.0)
