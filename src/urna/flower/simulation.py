@@ -1,5 +1,6 @@
 """The same search in Flower's simulation engine: many virtual nodes on one machine."""
 
+import functools
 import logging
 import os
 import pickle
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flwr.app import Context
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
+from ray import cloudpickle
 
 from urna.errors import ParameterError
 from urna.flower.policy import Policy
@@ -120,7 +122,8 @@ ResultT = TypeVar("ResultT")
 def run_apps(main: Callable[[Grid, Context], ResultT], app: ClientApp, *, nodes: int) -> ResultT:
     """Run a server's main function and a ClientApp in the simulation; return what main returns.
 
-    One core per virtual node at a time. An error that main raises is raised here.
+    One core per virtual node at a time. An error that main raises is raised here. Virtual
+    nodes in one worker share the app: it must not keep anything between two messages.
     """
     returned: list[ResultT] = []
     server = ServerApp()
@@ -133,9 +136,37 @@ def run_apps(main: Callable[[Grid, Context], ResultT], app: ClientApp, *, nodes:
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         "init_args": {"num_cpus": len(os.sched_getaffinity(0)), "log_to_driver": False},
     }
-    with _quiet():
-        run_simulation(server, app, num_supernodes=nodes, backend_config=backend)
+    with _quiet(), tempfile.TemporaryDirectory(prefix="urna-") as folder:
+        file = Path(folder) / "app"
+        file.write_bytes(cloudpickle.dumps(app))  # type: ignore[no-untyped-call]
+        run_simulation(server, _AppOnFile(file), num_supernodes=nodes, backend_config=backend)
     return returned[0]
+
+
+class _AppOnFile(ClientApp):
+    """A ClientApp that travels as the name of a file.
+
+    The engine sends the whole app with every message, and writing its functions out takes most
+    of the time of a small message. A worker reads the file once.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Let the app itself answer."""
+        return _app(self._file)(message, context)
+
+    def __reduce__(self) -> tuple[type["_AppOnFile"], tuple[Path]]:
+        """Send the name alone."""
+        return _AppOnFile, (self._file,)
+
+
+@functools.lru_cache(maxsize=1)
+def _app(file: Path) -> ClientApp:
+    app: ClientApp = pickle.loads(file.read_bytes())  # noqa: S301 - written by `run_apps`
+    return app
 
 
 @dataclass(frozen=True, slots=True)
