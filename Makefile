@@ -1,7 +1,7 @@
 # Every command in one line. `make` alone lists them.
 .DEFAULT_GOAL := help
 .PHONY: help demo test check audit bench
-DEVELOP := digits,files,torch,test,check
+DEVELOP := digits,files,torch,flower,test,check
 URNA := .venv/bin/urna
 RUN := .venv/bin/python
 
@@ -30,5 +30,5 @@ audit: ## the long tests: kills in a loop, large electorates
 	$(RUN) -m pytest -m audit --timeout 3600
 
 bench: ## measure every claim of speed beside its peer
-	@tools/setup.sh $(DEVELOP),flower
+	@tools/setup.sh $(DEVELOP)
 	@for script in benchmarks/*.py; do echo "== $$script"; $(RUN) $$script || exit 1; done

@@ -7,9 +7,12 @@ UrnaError
 ├── BudgetExceeded        a release would pass the ledger's cap; nothing was released
 ├── LedgerError           a ledger file cannot be used as it is
 ├── OutputError           a result could not be written; nothing half-written is left
+├── Refused               a node does not take part in a vote; nothing of it was released
 └── ProtocolError         a message or request breaks the protocol; nothing was answered
     ├── RoundAborted      too few clients are left; nothing was revealed
+    │   └── PollAborted   the same over a network, with who was missing and why
     └── RoundUnfinished   a sum could not be unmasked; it counts as released all the same
+        └── PollUnfinished  the same over a network, with who was missing and why
 
 A message says what should hold, what was found, and what to do next. Numbers are also
 attributes. Secrets and data never enter a message: messages may travel to a server.
@@ -17,7 +20,7 @@ attributes. Secrets and data never enter a message: messages may travel to a ser
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 __all__ = [
     "BudgetExceeded",
@@ -25,7 +28,10 @@ __all__ = [
     "LedgerError",
     "OutputError",
     "ParameterError",
+    "PollAborted",
+    "PollUnfinished",
     "ProtocolError",
+    "Refused",
     "RoundAborted",
     "RoundUnfinished",
     "UnknownName",
@@ -85,6 +91,10 @@ class OutputError(UrnaError):
     """A result could not be written. No half-written file is left."""
 
 
+class Refused(UrnaError):
+    """A node does not take part in a vote. Its reason travels, so it holds no data."""
+
+
 class ProtocolError(UrnaError):
     """A message or a request breaks the protocol. Nothing was answered."""
 
@@ -98,3 +108,28 @@ class RoundUnfinished(ProtocolError):
 
     Answers that come late could still unmask it: what was spent stays spent.
     """
+
+
+class PollAborted(RoundAborted):
+    """A vote over a network could not be held. Nothing was revealed."""
+
+    def __init__(self, reason: str, missing: Mapping[int, str]) -> None:
+        """Keep who was missing, by node, as an attribute."""
+        self.missing = dict(missing)
+        super().__init__(reason + _named(missing))
+
+
+class PollUnfinished(RoundUnfinished):
+    """A vote over a network was not unmasked after nodes began to reveal. It stays counted."""
+
+    def __init__(self, reason: str, missing: Mapping[int, str]) -> None:
+        """Keep who was missing, by node, as an attribute."""
+        self.missing = dict(missing)
+        super().__init__(reason + _named(missing))
+
+
+def _named(missing: Mapping[int, str]) -> str:
+    """Name a few of those who are missing."""
+    named = "; ".join(f"node {node}: {why}" for node, why in sorted(missing.items())[:10])
+    more = f"; and {len(missing) - 10} more" if len(missing) > 10 else ""
+    return f" Missing: {named}{more}." if missing else ""

@@ -102,7 +102,7 @@ def test_a_second_search_reuses_losses_unless_told_not_to(
     again = ("search", *few, "--quiet", "--seed", "5", "--scripted-secrets", "x")
     first, second, anew = (urna(*again, *more) for more in ((), (), ("--no-cache",)))
     assert first.stdout == second.stdout == anew.stdout
-    kept = list((Path(environment()["XDG_CACHE_HOME"]) / "urna" / "losses").rglob("*.npz"))
+    kept = list((Path(environment()["XDG_CACHE_HOME"]) / "urna" / "losses").rglob("*.json"))
     assert len(kept) >= 12
 
 

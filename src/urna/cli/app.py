@@ -8,6 +8,7 @@ from rich.text import Text
 
 import urna
 from urna.cli.data import data
+from urna.cli.keys import keys
 from urna.cli.ledger import ledger
 from urna.cli.output import errors
 from urna.cli.plan import plan
@@ -31,6 +32,7 @@ app.command()(plan)
 app.command()(simulate)
 app.command()(data)
 app.add_typer(ledger, name="ledger")
+app.add_typer(keys, name="keys")
 
 
 def _print_version(wanted: bool) -> None:

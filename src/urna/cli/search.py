@@ -1,9 +1,9 @@
-"""`urna search`: a private search from the command line, all clients in this process."""
+"""`urna search`: a private search from the command line, all clients on this machine."""
 
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,8 +16,9 @@ from urna.cli.output import (
     write_whole,
 )
 from urna.cli.progress import live_progress
-from urna.data import Split, load, split
-from urna.local import CachedObjective
+from urna.data import Samples, Split, load, split
+from urna.errors import ParameterError
+from urna.local import CachedObjective, Objective
 from urna.local.presets import PRESETS, preset
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
@@ -25,7 +26,7 @@ from urna.report import page
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import ClearSummation, SecureSummation
-from urna.vote import Result
+from urna.vote import Result, SearchProgress
 from urna.vote import search as search_votes
 
 __all__ = ["search"]
@@ -36,6 +37,13 @@ class SummationKind(StrEnum):
 
     SECURE = "secure"
     CLEAR = "clear"
+
+
+class Engine(StrEnum):
+    """Where the clients run."""
+
+    MEMORY = "memory"
+    FLOWER = "flower"
 
 
 def search(
@@ -66,6 +74,9 @@ def search(
     server: Annotated[
         ServerModel, typer.Option(help="Which server the secure summation protects against.")
     ] = ServerModel.HONEST_BUT_CURIOUS,
+    engine: Annotated[
+        Engine, typer.Option(help="Clients in this process, or as nodes in Flower's simulation.")
+    ] = Engine.MEMORY,
     seed: Annotated[int, typer.Option(help="Public seed of the split and of training.")] = 0,
     ledger: Annotated[
         Path | None, typer.Option(help="Count the release in this ledger (`urna ledger create`).")
@@ -83,6 +94,15 @@ def search(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Let clients agree on hyperparameters by secret ballot."""
+    if engine is Engine.FLOWER and summation is SummationKind.CLEAR:
+        raise ParameterError(
+            "over Flower ballots are always summed securely; leave --summation out"
+        )
+    if engine is Engine.FLOWER and server is ServerModel.DISHONEST:
+        raise ParameterError(
+            "against a dishonest server nodes need a directory of keys, which simulated ones have "
+            "not: use --engine memory, or deploy (docs/guide/flower.md)"
+        )
     if out is not None:
         check_folder(out, "result.json", "report.html")
     budget = Budget(epsilon, delta)
@@ -94,24 +114,33 @@ def search(
     chosen = preset(model, dataset)
     candidates = chosen.space if space is None else Space.read(space)
     parts = split(dataset, clients=clients, how=how, beta=beta, level=level, seed=seed)
+    objective = CachedObjective(chosen.objective, _cache_folder(), enabled=cache)
+    terms: dict[str, Any] = {
+        "budget": budget,
+        "votes": votes,
+        "dropout": dropout,
+        "colluding": colluding,
+        "adjacency": adjacency,
+        "ledger": opened,
+        "seed": seed,
+    }
     with live_progress(quiet) as report:
-        result = search_votes(
-            candidates,
-            CachedObjective(chosen.objective, _cache_folder(), enabled=cache),
-            parts,
-            budget=budget,
-            votes=votes,
-            dropout=dropout,
-            colluding=colluding,
-            adjacency=adjacency,
-            summation=(
-                ClearSummation() if summation is SummationKind.CLEAR else SecureSummation(server)
-            ),
-            ledger=opened,
-            secrets=secrets,
-            seed=seed,
-            progress=report,
-        )
+        if engine is Engine.FLOWER:
+            result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
+        else:
+            result = search_votes(
+                candidates,
+                objective,
+                parts,
+                summation=(
+                    ClearSummation()
+                    if summation is SummationKind.CLEAR
+                    else SecureSummation(server)
+                ),
+                secrets=secrets,
+                progress=report,
+                **terms,
+            )
     title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
     # The budget is spent: the result is printed first, whatever becomes of the files.
     if output is Format.JSON:
@@ -129,6 +158,35 @@ def search(
 def _cache_folder() -> Path:
     """Return where this user's programs keep what can be computed again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "urna" / "losses"
+
+
+def _over_flower(
+    candidates: Space,
+    objective: Objective[Samples],
+    parts: list[Samples],
+    script: str | None,
+    report: SearchProgress,
+    terms: dict[str, Any],
+) -> Result:
+    """Search in Flower's simulation: nothing leaves this machine."""
+    # Read when Flower and Ray are first imported, so not at the top of this file.
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
+    try:
+        from urna.flower.simulation import simulate  # noqa: PLC0415 - an optional dependency
+    except ModuleNotFoundError as error:
+        raise ParameterError(
+            "the Flower engine needs Flower: pip install 'urna[flower]'"
+        ) from error
+    return simulate(
+        candidates,
+        objective,
+        parts,
+        script=script,
+        progress=lambda step: report(step.stage, step.answered, step.asked),
+        **terms,
+    )
 
 
 def _print(result: Result, title: str) -> None:

@@ -68,7 +68,7 @@ class BatchedObjective:
         most_lanes: Candidates trained at once; None lets memory and cache decide.
         precision: Of matrix products; lower only when asked for.
         graphs: Whether to record steps as CUDA graphs on a GPU.
-        compiled: Whether to compile the gradient on a GPU. Takes half a minute per shape.
+        compiled: Whether to compile steps on a GPU. Takes ten to forty seconds per shape.
     """
 
     factory: Callable[..., Any]

@@ -107,7 +107,7 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
         lanes = max(len(s.leaders) for s in sharings)
         if lanes == 0:
             break
-        if course.race and device != "cpu":
+        if course.race and epoch > 0 and device != "cpu":  # before, nobody has been stopped
             lanes = _round_up(lanes)
         leaders = np.array([_padded(s.leaders, lanes) for s in sharings])
         offsets = np.arange(block.clients)[:, None] * lanes_before
@@ -155,9 +155,9 @@ def _modules(block: Block, build: Callable[[], Any]) -> list[Any]:
 
 
 def _round_up(lanes: int) -> int:
-    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16 ...: few sizes, so few recordings."""
-    power = 1 << (lanes - 1).bit_length()
-    return 3 * power // 4 if power >= 4 and lanes <= 3 * power // 4 else power
+    """Return the next of eight sizes per doubling above 8: few sizes, so few recordings."""
+    grain = max((1 << (lanes - 1).bit_length()) // 8, 1)
+    return -(-lanes // grain) * grain
 
 
 def _padded(leaders: Sequence[int], lanes: int) -> list[int]:

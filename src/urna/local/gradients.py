@@ -143,6 +143,11 @@ class Batched:
             ]
             results = vmap(each_lane)(*folded, inputs, targets, *rest)
         except RuntimeError as error:
+            if self.autocast is not None and "Expected grad_output to have type" in str(error):
+                raise ParameterError(
+                    "this module cannot be trained in bfloat16 (PyTorch's batch norm has no such "
+                    "gradient over candidates); use precision='float32'"
+                ) from error
             if "vmap" in str(error) and not isinstance(error, torch.OutOfMemoryError):
                 raise ParameterError(
                     "this module cannot be batched over candidates (torch.func refused it: random "

@@ -7,8 +7,10 @@ the device, and a counter there says which batch is next, so that an epoch is a 
 replays and nothing waits for the host. This module imports torch.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +21,7 @@ from urna.local.engine import GradientFunction, even_pieces, take_step
 from urna.local.gradients import Batched
 from urna.local.stack import Features, Settings, Stack, Tensors
 
-__all__ = ["CudaRecorder", "GraphEngine", "Recorder", "compile_gradients"]
+__all__ = ["CudaRecorder", "GraphEngine", "Recorder", "compile_step"]
 
 _log = logging.getLogger(__name__)
 
@@ -61,8 +63,9 @@ class GraphEngine:
         features: What the group's recipes ask of the optimiser.
         most_lanes: Lanes of one client that run at once.
         recorder: What records; CUDA graphs outside of tests.
-        compiled: Whether to compile the gradient first. It pays for modules whose time goes
-            into passing over activations, and only where a search lasts minutes.
+        compiled: Whether to compile full steps first and let cuDNN try its kernels. It pays
+            for modules whose time goes into passing over activations, and only where a
+            search lasts minutes.
     """
 
     def __init__(
@@ -167,7 +170,7 @@ class _Tape:
             if size in self._replays:
                 self._replays[size]()
             else:
-                self._step(self._gradients, size)
+                self._step(size)
 
     def _record(self, size: int) -> None:
         """Record a step for batches of one size.
@@ -175,20 +178,30 @@ class _Tape:
         The warm-up and the recording write into the fixed places; `play` fills them after.
         """
         kept = self.stack.select(torch.arange(len(self._settings.lr), device=self._next.device))
-        gradients = self._gradients
-        if self._compiled:
-            gradients = compile_gradients(
-                self._gradients, self.stack, self._settings, *self._batch(size)
-            )
+        # A shorter last batch is one step of an epoch: compiling it costs more than it saves.
+        step = self._compiled_step(size) if self._compiled and size == self._longest else None
+        work = step or (lambda: self._step(size))
         try:
-            self._replays[size] = self._recorder.record(lambda: self._step(gradients, size))
+            with _trying_kernels(step is not None):
+                self._replays[size] = self._recorder.record(work)
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             # Some operation waits for the host. Slower as it comes, but no less right.
             _log.warning("a step could not be recorded (%s); it runs unrecorded", error)
-            self._replays[size] = lambda: self._step(gradients, size)
+            self._replays[size] = work
         self.stack.copy_from(kept)
+
+    def _compiled_step(self, size: int) -> Callable[[], None]:
+        fast = compile_step(
+            self._gradients, self.stack, self._settings, self._features, *self._batch(size)
+        )
+
+        def step() -> None:
+            fast(*self._batch(size))
+            self._next.add_(1)
+
+        return step
 
     def _batch(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
         # Only the last batch may be shorter, so every batch starts at a multiple. The bounds
@@ -198,47 +211,62 @@ class _Tape:
         key = self._keys.index_select(0, self._next.clamp(max=len(self._keys) - 1))[0]
         return take_rows(self._inputs, rows), take_rows(self._targets, rows), key
 
-    def _step(self, gradients: GradientFunction, size: int) -> None:
-        inputs, targets, key = self._batch(size)
-        take_step(gradients, self.stack, self._settings, self._features, inputs, targets, key)
+    def _step(self, size: int) -> None:
+        batch = self._batch(size)
+        take_step(self._gradients, self.stack, self._settings, self._features, *batch)
         self._next.add_(1)
 
 
-def compile_gradients(
+@contextlib.contextmanager
+def _trying_kernels(wanted: bool) -> Iterator[None]:
+    """Let cuDNN time its kernels for new shapes, and put the setting back."""
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit
+    if wanted:
+        # Its first ten guesses are not enough: grouped convolutions are not what it expects.
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = before
+
+
+def compile_step(
     gradients: GradientFunction,
     stack: Stack,
     settings: Settings,
+    features: Features,
     inputs: Tensor,
     targets: Tensor,
     key: Tensor,
-) -> GradientFunction:
-    """Return the gradient as one compiled function for exactly these shapes.
+) -> Callable[[Tensor, Tensor, Tensor], None]:
+    """Return a whole step, optimiser included, as one compiled function of the batch.
 
-    The function is traced to plain tensor operations first; the compiler then need not know
-    about vmap, modules or the takeover of dropout.
+    It moves this very stack, and serves exactly these shapes. The step is traced to plain
+    tensor operations first; the compiler then need not know about vmap, modules or the
+    takeover of dropout.
     """
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - GPU only
 
-    names, buffers = list(stack.parameters), list(stack.buffers)
+    parts: list[Tensors] = [
+        *stack.parts(),
+        {"steps": stack.steps},
+        {f.name: getattr(settings, f.name) for f in fields(settings)},
+    ]
+    places = [tensor for part in parts for tensor in part.values()]
 
     def flat(*tensors: Tensor) -> list[Tensor]:
-        weights = dict(zip(names, tensors, strict=False))
-        state = dict(zip(buffers, tensors[len(names) :], strict=False))
-        found, after = gradients(weights, state, *tensors[len(names) + len(buffers) :])
-        return [found[n] for n in names] + [after[n] for n in buffers]
-
-    def flattened(weights: Tensors, state: Tensors, *rest: Tensor) -> list[Tensor]:
-        return [weights[n] for n in names] + [state[n] for n in buffers] + list(rest)
-
-    example = flattened(
-        stack.parameters, stack.buffers, inputs, targets, key, settings.label_smoothing
-    )
-    fast = torch.compile(make_fx(flat)(*example), dynamic=False)
-
-    def compiled(weights: Tensors, state: Tensors, *rest: Tensor) -> tuple[Tensors, Tensors]:
-        out = fast(*flattened(weights, state, *rest))
-        return dict(zip(names, out, strict=False)), dict(
-            zip(buffers, out[len(names) :], strict=True)
+        waiting = iter(tensors)
+        weights, buffers, first, second, steps, rows = (
+            {name: next(waiting) for name in part} for part in parts
         )
+        mine = Stack(weights, buffers, first, second, steps["steps"])
+        x, y, k = waiting
+        take_step(gradients, mine, Settings(**rows), features, x, y, k)
+        return []
 
-    return compiled
+    fast = torch.compile(make_fx(flat)(*places, inputs, targets, key), dynamic=False)
+
+    def step(inputs: Tensor, targets: Tensor, key: Tensor) -> None:
+        fast(*places, inputs, targets, key)
+
+    return step

@@ -69,22 +69,6 @@ class Runner:
                 some = parts[start : start + room.clients]
                 yield chosen, self._search(some, [seeds[p] for p in chosen], room, tick)
 
-    def _room(self, parts: Sequence[Holdout]) -> Room:
-        """Measure one lane and plan how many run at once."""
-        with seeded_module(0):
-            module = self._objective.module_of(self._group)
-        train = parts[0].train
-        batch = train.take(np.arange(min(self._group.batch_size, len(train))))
-        adamw = self._group.optimiser is Optimiser.ADAMW
-        activations, state = lane_bytes(
-            module, as_tensors(batch, "cpu")[0], states=4 if adamw else 3
-        )
-        room = plan_room(
-            activations, state, lanes=len(self._group), clients=len(parts), device=self._device
-        )
-        most = self._objective.most_lanes
-        return room if most is None else Room(lanes=min(most, len(self._group)), clients=1)
-
     def _search(
         self, parts: Sequence[Holdout], seeds: Sequence[int], room: Room, tick: ShareDone
     ) -> npt.NDArray[np.float64]:

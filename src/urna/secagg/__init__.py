@@ -11,13 +11,14 @@ from urna.secagg.keys import Directory, Identity
 from urna.secagg.messages import ClientId, Stage
 from urna.secagg.plan import Plan, plan
 from urna.secagg.run import Loss, Outcome, conduct, run
-from urna.secagg.session import ClientSession
+from urna.secagg.session import ClientSession, ClientState
 from urna.secagg.transport import Faults, MemoryTransport, Transport
 from urna.secagg.xnoise import NoisePlan, Removal
 
 __all__ = [
     "ClientId",
     "ClientSession",
+    "ClientState",
     "Directory",
     "Faults",
     "Identity",

@@ -32,7 +32,10 @@ from urna.secagg.messages import (
 )
 from urna.secagg.wire import decode, encode
 
-__all__ = ["ClientSession"]
+__all__ = ["ClientSession", "ClientState"]
+
+ClientState = Member | Advertised | Shared | Masked | Agreed | Finished
+"""What a client knows between two stages."""
 
 
 class ClientSession:
@@ -48,17 +51,29 @@ class ClientSession:
         member: What the client knows before the round.
         vector: What it puts in.
         source: Where its keys, seeds and polynomials come from.
+        state: Where an interrupted session stood (`state`); a fresh one begins with `member`.
 
     Raises:
         ParameterError: The vector does not have the planned length or does not fit the ring.
     """
 
-    def __init__(self, member: Member, vector: IntVector, source: SecretSource) -> None:
+    def __init__(
+        self,
+        member: Member,
+        vector: IntVector,
+        source: SecretSource,
+        state: ClientState | None = None,
+    ) -> None:
         check_vector(vector, member.plan)
         self._member, self._vector, self._source = member, vector, source
-        self._state: Member | Advertised | Shared | Masked | Agreed | Finished = member
+        self._state: ClientState = member if state is None else state
         self._last: tuple[bytes, bytes] | None = None
         self._latest_round = member.latest_round
+
+    @property
+    def state(self) -> ClientState:
+        """Where the session stands: to be kept, secretly, where it must be taken up again."""
+        return self._state
 
     @property
     def latest_round(self) -> int:

@@ -2,7 +2,7 @@
 
 from urna.tally.mechanism import add_noise, decode, encode, from_ring, to_ring
 from urna.tally.plan import TallyPlan, plan_tally
-from urna.tally.secure import SecureSummation
+from urna.tally.secure import SecureSummation, tallied
 from urna.tally.summation import ClearSummation, ClientId, Summation, Tallied
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "encode",
     "from_ring",
     "plan_tally",
+    "tallied",
     "to_ring",
 ]

@@ -9,12 +9,12 @@ from urna.noise import IntVector
 from urna.privacy import TallyRelease
 from urna.privacy.calibration import readers
 from urna.randomness import SecretSource
-from urna.secagg import Plan, Removal, ServerModel, Stage, run
+from urna.secagg import Outcome, Plan, Removal, ServerModel, Stage, run
 from urna.secagg import plan as plan_round
 from urna.tally.plan import MOST_PRECISE, TallyPlan
 from urna.tally.summation import ClientId, Tallied, check_contributions
 
-__all__ = ["SecureSummation"]
+__all__ = ["SecureSummation", "tallied"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +64,7 @@ class SecureSummation:
         outcome = run(
             contributions, round_plan, secrets, dropouts=self.dropouts, workers=self.workers
         )
-        planned, survivors = plan.calibration.release, len(outcome.survivors)
-        return Tallied(
-            total=outcome.total,
-            accepted=outcome.survivors,
-            lost={
-                client: f"{loss.reason} ({loss.stage.name.lower()})"
-                for client, loss in sorted(outcome.lost.items())
-                if client not in outcome.survivors
-            },
-            noise_variance=outcome.noise_variance,
-            release=TallyRelease(
-                planned.shifts,
-                outcome.noise_variance / survivors,
-                survivors - readers(plan.clients, plan.colluding),
-                planned.family,
-            ),
-        )
+        return tallied(outcome, plan)
 
     def round_plan(self, plan: TallyPlan) -> Plan:
         """Return the protocol's plan for this tally: graph, threshold, noise components."""
@@ -113,3 +97,24 @@ class SecureSummation:
         colluders = math.floor(plan.clients * plan.colluding)
         rest = plan.fewest - colluders
         return plan.calibration.release.variance * Fraction(rest, plan.calibration.release.shares)
+
+
+def tallied(outcome: Outcome, plan: TallyPlan) -> Tallied:
+    """Return what a round's outcome means for the tally: the sum, and what became public."""
+    planned, survivors = plan.calibration.release, len(outcome.survivors)
+    return Tallied(
+        total=outcome.total,
+        accepted=outcome.survivors,
+        lost={
+            client: f"{loss.reason} ({loss.stage.name.lower()})"
+            for client, loss in sorted(outcome.lost.items())
+            if client not in outcome.survivors
+        },
+        noise_variance=outcome.noise_variance,
+        release=TallyRelease(
+            planned.shifts,
+            outcome.noise_variance / survivors,
+            survivors - readers(plan.clients, plan.colluding),
+            planned.family,
+        ),
+    )

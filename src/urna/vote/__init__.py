@@ -4,7 +4,7 @@ from urna.vote.ballot import fill_ballot
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
 from urna.vote.plan import VotePlan, plan
 from urna.vote.result import Result
-from urna.vote.search import SearchProgress, search
+from urna.vote.search import SearchProgress, read_result, search
 from urna.vote.simulate import SimulatedVote, simulate
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "fill_ballot",
     "leading_probability",
     "plan",
+    "read_result",
     "search",
     "simulate",
 ]

@@ -26,7 +26,7 @@ from urna.vote.decode import ArgmaxDecoder, Decoder, NoisyVotes
 from urna.vote.plan import VotePlan, plan
 from urna.vote.result import Result
 
-__all__ = ["SearchProgress", "search"]
+__all__ = ["SearchProgress", "read_result", "search"]
 
 SearchProgress = Callable[[str, int, int], None]
 """Called with (what is being done, steps finished, steps in all)."""
@@ -123,16 +123,9 @@ def search(
         if ledger is not None and entered:
             ledger.withdraw(entered, reason=str(aborted))
         raise
-    left, planned = tallied.release, vote.tally.calibration.release
-    if left.variance < planned.variance or left.shifts != planned.shifts:
-        raise ProtocolError(
-            f"the summation left a noise variance of {float(left.variance):g} where "
-            f"{float(planned.variance):g} is needed: its result is not used. The ledger keeps "
-            "counting it, but its guarantee does not hold."
-        )
     report("summing ballots", 1, 1)
     statement = _statement(vote, summation, secrets)
-    return _read(space, vote, tallied, decoder, statement)
+    return read_result(space, vote, tallied, decoder, statement)
 
 
 def _ballots(
@@ -170,13 +163,25 @@ def _statement(vote: VotePlan, summation: Summation, secrets: SecretSource) -> P
     )
 
 
-def _read(
+def read_result(
     space: Space,
     vote: VotePlan,
     tallied: Tallied,
     decoder: Decoder,
     statement: PrivacyStatement,
 ) -> Result:
+    """Read the winner out of a finished tally.
+
+    Raises:
+        ProtocolError: The summation left less noise than planned: its result is not used.
+    """
+    left, planned = tallied.release, vote.tally.calibration.release
+    if left.variance < planned.variance or left.shifts != planned.shifts:
+        raise ProtocolError(
+            f"the summation left a noise variance of {float(left.variance):g} where "
+            f"{float(planned.variance):g} is needed: its result is not used. The ledger keeps "
+            "counting it, but its guarantee does not hold."
+        )
     votes = decode(tallied.total, vote.tally)
     std = math.sqrt(tallied.noise_variance) / vote.tally.scale
     decoded = decoder.decode(NoisyVotes(space, votes, std, len(tallied.accepted)))

@@ -1,0 +1,66 @@
+"""Vote over a SuperLink and five SuperNodes with TLS and keys, and lose one in mid-vote.
+
+    python examples/deployment/run.py [--keep FOLDER]
+
+Makes certificates, Flower keys and Urna keys; starts the federation on loopback; runs
+`examples/flower-app` on it; kills one SuperNode while keys are being shared; the vote ends with
+the other four. Nothing leaves this machine and no process stays behind.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from federation import Federation
+
+from urna.privacy import Ledger
+
+APP = Path(__file__).resolve().parents[1] / "flower-app"
+KILL_AT = "vote: sharing keys, 0 of"
+
+
+def main() -> int:
+    """Run the example; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keep", type=Path, help="write everything here and keep it")
+    folder = parser.parse_args().keep
+    if folder is not None:
+        folder.mkdir(parents=True)
+        return vote(folder.resolve())
+    with tempfile.TemporaryDirectory(prefix="urna-deployment-") as scratch:
+        return vote(Path(scratch))
+
+
+def vote(folder: Path) -> int:
+    """Hold the vote; return the exit code."""
+    with Federation(folder, sites=5) as federation:
+        print(f"SuperLink on 127.0.0.1:{federation.port}; starting five SuperNodes", flush=True)
+        for site in federation.sites:
+            federation.start_node(site)
+        victim = federation.sites[3]
+        settings = {
+            "nodes": 5,
+            "least-clients": 4,
+            "dropout": 0.2,
+            "rounds": 2,
+            "directory": federation.folder / "directory.toml",
+            "server-key": federation.folder / "server.key",
+            "stage-seconds": 40.0,
+        }
+        done = False
+        for line in federation.run(APP, settings, seconds=600):
+            print(line, flush=True)
+            if KILL_AT in line and victim is not None:
+                print(f"-- killing {victim.name}", flush=True)
+                federation.kill(victim)
+                victim = None
+            done = done or line.startswith("accuracy after")
+        for site in federation.sites:
+            spent = Ledger(site.ledger).spent().epsilon if site.ledger.exists() else 0.0
+            print(f"{site.name}: epsilon {spent:.3g} spent, by its own ledger")
+    return 0 if done else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

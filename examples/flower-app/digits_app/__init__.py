@@ -1,0 +1,1 @@
+"""A Flower app that tunes by secret ballot and then trains."""

@@ -1,0 +1,151 @@
+"""The records that travel: one letter per stage and node, one reply. Translates, no more."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self, cast
+
+from flwr.app import ConfigRecord, RecordDict
+
+from urna.errors import ProtocolError
+
+__all__ = ["ACTION", "Kind", "Letter", "Reply"]
+
+ACTION = "urna"
+"""Messages of a vote have the type `query.urna`."""
+
+_RECORD = "urna"
+_LONGEST_REASON = 500
+
+
+class Kind(StrEnum):
+    """What a letter is about."""
+
+    ANNOUNCE = "announce"
+    """Would you take part?"""
+    BEGIN = "begin"
+    """You do: evaluate, and answer the invitation."""
+    STAGE = "stage"
+    """The protocol's next message."""
+    END = "end"
+    """It is over: forget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Server to node."""
+
+    kind: Kind
+    body: bytes = b""
+    """The protocol's bytes."""
+    announcement: bytes = b""
+    signature: bytes = b""
+    """The server's, over the announcement, where it has a key."""
+    client: int = -1
+    """The node's number among those who take part."""
+
+    def as_records(self) -> RecordDict:
+        """Return the letter as Flower carries it."""
+        values: dict[str, Any] = {"kind": str(self.kind)}
+        if self.body:
+            values["body"] = self.body
+        if self.announcement:
+            values |= {"announcement": self.announcement, "signature": self.signature}
+        if self.client >= 0:
+            values["client"] = self.client
+        return RecordDict({_RECORD: ConfigRecord(values)})
+
+    @classmethod
+    def read(cls, records: RecordDict) -> Self:
+        """Read a letter.
+
+        Raises:
+            ProtocolError: It is none.
+        """
+        values = _values(records)
+        try:
+            kind = Kind(values.get("kind", ""))
+        except ValueError as error:
+            raise ProtocolError("this node does not know this kind of letter") from error
+        return cls(
+            kind,
+            _bytes(values, "body"),
+            _bytes(values, "announcement"),
+            _bytes(values, "signature"),
+            _number(values, "client"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Node to server: it would take part, or the protocol's bytes, or why not."""
+
+    body: bytes = field(default=b"", repr=False)
+    refused: str = ""
+    name: str = ""
+    proof: bytes = b""
+    """The node's signature at the gathering, where it has an identity key."""
+    private: bool = True
+    """Whether the node's randomness is secret: not so in scripted tests."""
+
+    @classmethod
+    def ready(cls, name: str, proof: bytes, *, private: bool) -> Self:
+        """Return the answer of a node that would take part."""
+        return cls(name=name, proof=proof, private=private)
+
+    @classmethod
+    def letter(cls, body: bytes) -> Self:
+        """Return the protocol's answer."""
+        return cls(body=body)
+
+    @classmethod
+    def refusal(cls, reason: str) -> Self:
+        """Return the answer of a node that does not take part."""
+        return cls(refused=reason[:_LONGEST_REASON] or "no reason given")
+
+    def as_records(self) -> RecordDict:
+        """Return the reply as Flower carries it."""
+        values: dict[str, Any] = {"private": self.private}
+        for name, value in (("body", self.body), ("refused", self.refused), ("name", self.name),
+                            ("proof", self.proof)):  # fmt: skip
+            if value:
+                values[name] = value
+        return RecordDict({_RECORD: ConfigRecord(values)})
+
+    @classmethod
+    def read(cls, records: RecordDict) -> Self:
+        """Read a reply.
+
+        Raises:
+            ProtocolError: It is none.
+        """
+        values = _values(records)
+        private = values.get("private")
+        return cls(
+            _bytes(values, "body"),
+            _text(values, "refused"),
+            _text(values, "name"),
+            _bytes(values, "proof"),
+            private if isinstance(private, bool) else False,
+        )
+
+
+def _values(records: RecordDict) -> Mapping[str, Any]:
+    if _RECORD not in records or not isinstance(records[_RECORD], ConfigRecord):
+        raise ProtocolError("the message holds no record of Urna's")
+    return cast(Mapping[str, Any], records[_RECORD])
+
+
+def _bytes(values: Mapping[str, Any], name: str) -> bytes:
+    value = values.get(name, b"")
+    return value if isinstance(value, bytes) else b""
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name, "")
+    return value[:_LONGEST_REASON] if isinstance(value, str) else ""
+
+
+def _number(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name, -1)
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1

@@ -1,0 +1,197 @@
+"""The same search in Flower's simulation engine: many virtual nodes on one machine."""
+
+import functools
+import logging
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+from ray import cloudpickle
+
+from urna.errors import ParameterError
+from urna.flower.policy import Policy
+from urna.flower.poll import poll
+from urna.flower.post import Deadlines, Progress
+from urna.flower.voter import Voter
+from urna.local import Objective
+from urna.privacy import Adjacency, Budget, Ledger
+from urna.privacy.distributions import SKELLAM
+from urna.secagg import ServerModel
+from urna.space import Space
+from urna.vote import Decoder, Result
+
+__all__ = ["run_apps", "simulate"]
+
+DataT = TypeVar("DataT")
+
+
+def simulate(
+    space: Space,
+    objective: Objective[DataT],
+    clients: Sequence[DataT],
+    *,
+    budget: Budget,
+    votes: int = 5,
+    dropout: float = 0.0,
+    colluding: float = 0.0,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
+    family: str = SKELLAM.name,
+    decoder: Decoder | None = None,
+    ledger: Ledger | None = None,
+    script: str | None = None,
+    seed: int = 0,
+    deadlines: Deadlines | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Run `vote.search` in Flower's simulation engine, one virtual node per client.
+
+    With the same script the result is the in-memory search's, bit for bit.
+
+    Args:
+        space: The candidates, in order.
+        objective: How a client evaluates them; it travels to worker processes.
+        clients: Each client's data.
+        budget: What the search may cost.
+        votes: How many candidates each client names.
+        dropout: Largest fraction of clients that may drop out.
+        colluding: Largest fraction of clients that may tell the server their noise.
+        adjacency: Between which electorates the guarantee holds.
+        family: Name of the noise's family.
+        decoder: How the winner is read from the tally; the most votes by default.
+        ledger: Where the release is counted before it happens.
+        script: Label of scripted randomness; NOT PRIVATE.
+        seed: Public seed of the clients' local training.
+        deadlines: How long to wait for what.
+        progress: Called while the vote runs.
+
+    Raises:
+        ParameterError: The parameters cannot be.
+        BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+        PollAborted: Too many clients dropped out. Nothing was revealed.
+    """
+    if len(clients) < 2:
+        raise ParameterError(f"a vote needs at least two clients, got {len(clients)}")
+    policy = Policy(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        relation=adjacency,
+        largest_dropout=max(dropout, 0.5),
+        most_candidates=max(len(space), 1),
+    )
+    with tempfile.TemporaryDirectory(prefix="urna-") as folder:
+        for number, data in enumerate(clients):
+            (Path(folder) / str(number)).write_bytes(pickle.dumps(data))
+        app = ClientApp()
+        Voter(objective, _Partition(folder), policy=policy, script=script).mount(app)
+
+        def vote(grid: Grid, _: Context) -> Result:
+            return poll(
+                grid,
+                space,
+                budget=budget,
+                votes=votes,
+                dropout=dropout,
+                colluding=colluding,
+                adjacency=adjacency,
+                family=family,
+                server=ServerModel.HONEST_BUT_CURIOUS,
+                wait_for=len(clients),
+                # The engine answers once its workers have started, which takes a while.
+                deadlines=deadlines or Deadlines(gather=600.0),
+                decoder=decoder,
+                ledger=ledger,
+                seed=seed,
+                progress=progress,
+            )
+
+        return run_apps(vote, app, nodes=len(clients))
+
+
+ResultT = TypeVar("ResultT")
+
+
+def run_apps(main: Callable[[Grid, Context], ResultT], app: ClientApp, *, nodes: int) -> ResultT:
+    """Run a server's main function and a ClientApp in the simulation; return what main returns.
+
+    One core per virtual node at a time. An error that main raises is raised here. Virtual
+    nodes in one worker share the app: it must not keep anything between two messages.
+    """
+    returned: list[ResultT] = []
+    server = ServerApp()
+
+    @server.main()
+    def keep_result(grid: Grid, context: Context) -> None:
+        returned.append(main(grid, context))
+
+    backend: dict[str, Any] = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"num_cpus": len(os.sched_getaffinity(0)), "log_to_driver": False},
+    }
+    with _quiet(), tempfile.TemporaryDirectory(prefix="urna-") as folder:
+        file = Path(folder) / "app"
+        file.write_bytes(cloudpickle.dumps(app))  # type: ignore[no-untyped-call]
+        run_simulation(server, _AppOnFile(file), num_supernodes=nodes, backend_config=backend)
+    return returned[0]
+
+
+class _AppOnFile(ClientApp):
+    """A ClientApp that travels as the name of a file.
+
+    The engine sends the whole app with every message, and writing its functions out takes most
+    of the time of a small message. A worker reads the file once.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Let the app itself answer."""
+        return _app(self._file)(message, context)
+
+    def __reduce__(self) -> tuple[type["_AppOnFile"], tuple[Path]]:
+        """Send the name alone."""
+        return _AppOnFile, (self._file,)
+
+
+@functools.lru_cache(maxsize=1)
+def _app(file: Path) -> ClientApp:
+    app: ClientApp = pickle.loads(file.read_bytes())  # noqa: S301 - written by `run_apps`
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """Loads the data of one virtual node, in whatever process it runs."""
+
+    folder: str
+
+    def __call__(self, context: Context) -> Any:  # noqa: ANN401 - the caller's own data
+        """Return the data of the node's partition."""
+        file = Path(self.folder) / str(context.node_config["partition-id"])
+        return pickle.loads(file.read_bytes())  # noqa: S301 - written by this very call
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Flower's engine from logging its own progress; errors still show.
+
+    `run_simulation` is the only way into the engine from Python. Flower would rather have
+    people use `flwr run` and says so on every call; apps that are files do.
+    """
+    logger = logging.getLogger("flwr")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,66 @@
+"""Nodes, policies and spaces that several tests of the vote over Flower share."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flower_grid import LocalGrid, Node
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+
+from urna.flower import Deadlines, NodeKey, Policy, Voter
+from urna.local import Losses, Progress
+from urna.privacy import Budget
+from urna.randomness import ScriptedSecrets
+from urna.space import Space
+
+__all__ = ["BUDGET", "DATA", "OPEN", "QUICK", "SPACE", "Near", "federation", "make_keys", "node"]
+
+SPACE = Space(lr=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
+BUDGET = Budget(8.0, 1e-5)
+OPEN = Policy(epsilon=10.0, delta=1e-4)
+QUICK = Deadlines(gather=0.3, evaluate=0.3, stage=0.3)
+DATA = [0.3, 0.4, 0.5]
+
+
+class Near:
+    """An objective: candidates near the node's one number are good. Counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def losses(
+        self, data: float, space: Space, *, seed: int, progress: Progress | None = None
+    ) -> Losses:
+        self.calls += 1
+        return np.array([abs(candidate["lr"] - data) for candidate in space])
+
+
+def node(number: int, *, faults: Mapping[int, str] | None = None, **settings: Any) -> Node:
+    """Return a node of the federation with an open policy unless told otherwise."""
+    settings = {"objective": Near(), "policy": OPEN} | settings
+
+    def data(context: Context) -> float:
+        return DATA[int(context.node_config["partition-id"]) % len(DATA)]
+
+    app = ClientApp()
+    Voter(settings.pop("objective"), settings.pop("data", data), **settings).mount(app)
+    return Node(app, {"partition-id": number}, faults or {})
+
+
+def federation(*nodes: Node) -> LocalGrid:
+    """Return a grid of these nodes, whose Flower ids are not their partitions."""
+    return LocalGrid({1000 - place: member for place, member in enumerate(nodes)})
+
+
+def make_keys(folder: Path, count: int) -> list[NodeKey]:
+    """Make identity keys and one directory of them all."""
+    keys = []
+    for number in range(count):
+        key = NodeKey.draw(f"site-{number}", ScriptedSecrets(b"%d" % number))
+        key.write(folder / f"{number}.key")
+        keys.append(key)
+    lines = "".join(f"{key.public_line}\n" for key in keys)
+    (folder / "directory.toml").write_text(f"[keys]\n{lines}", encoding="utf-8")
+    return keys

@@ -1,0 +1,202 @@
+"""Signed votes: keys, directories, and a server that lies."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
+
+from flower_grid import LocalGrid
+from flower_nodes import BUDGET, OPEN, QUICK, SPACE, federation, make_keys, node
+from flwr.app import Message
+from typer.testing import CliRunner
+
+from urna.cli.app import app
+from urna.errors import OutputError, ParameterError, PollAborted, ProtocolError
+from urna.flower import DirectoryFile, NodeKey, Policy, poll
+from urna.flower.announcement import Announcement
+from urna.flower.mail import Letter
+from urna.randomness import ScriptedSecrets
+
+
+def signed_federation(folder: Path, count: int) -> LocalGrid:
+    make_keys(folder, count)
+    policy = replace(
+        OPEN,
+        key=folder / "0.key",
+        directory=folder / "directory.toml",
+        directory_required=True,
+    )
+    return federation(
+        *(node(n, policy=replace(policy, key=folder / f"{n}.key")) for n in range(count))
+    )
+
+
+@pytest.mark.parametrize("server", ["honest-but-curious", "dishonest"])
+def test_a_signed_vote_says_that_nodes_checked_the_keys(tmp_path: Path, server: str) -> None:
+    grid = signed_federation(tmp_path, 7)
+    result = poll(
+        grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml", server=server
+    )
+    assert result.took_part == 7
+    assert "checked keys against their own directories" in str(result.privacy)
+    assert server in str(result.privacy)
+    assert "trusted to pass on keys" not in str(result.privacy)
+
+
+def test_nodes_that_require_a_directory_refuse_a_vote_without_signatures(tmp_path: Path) -> None:
+    with pytest.raises(PollAborted, match="asks for keys from its directory"):
+        poll(signed_federation(tmp_path, 4), SPACE, budget=BUDGET, votes=2)
+
+
+def test_a_node_without_an_identity_refuses_a_signed_vote(tmp_path: Path) -> None:
+    grid = signed_federation(tmp_path, 5)
+    grid.nodes[1000] = node(0)
+    result = poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
+    assert "no identity key" in result.lost[1000]
+
+
+def test_a_stranger_with_a_known_name_is_left_out(tmp_path: Path) -> None:
+    grid = signed_federation(tmp_path, 5)
+    (tmp_path / "thief").mkdir()
+    thief = NodeKey.draw("site-0", ScriptedSecrets(b"thief"))
+    thief.write(tmp_path / "thief" / "0.key")
+    policy = replace(OPEN, key=tmp_path / "thief" / "0.key", directory=tmp_path / "directory.toml")
+    grid.nodes[1000] = node(0, policy=policy)
+    result = poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
+    assert "not proven to be the one in the directory" in result.lost[1000]
+    assert result.took_part == 4
+
+
+def test_a_server_whose_directory_has_a_stranger_is_refused_by_all(tmp_path: Path) -> None:
+    """The server's own copy vouches for nobody: each node asks its own."""
+    grid = signed_federation(tmp_path, 5)
+    stranger = NodeKey.draw("stranger", ScriptedSecrets(b"stranger"))
+    stranger.write(tmp_path / "stranger.key")
+    keys = DirectoryFile.read(tmp_path / "directory.toml").keys
+    wide = DirectoryFile({**keys, "stranger": stranger.public})
+    (tmp_path / "wide.toml").write_text(wide.as_toml())
+    policy = replace(OPEN, key=tmp_path / "stranger.key", directory=tmp_path / "wide.toml")
+    grid.nodes[900] = node(9, policy=policy)
+    with pytest.raises(PollAborted) as aborted:
+        poll(grid, SPACE, budget=BUDGET, votes=2, directory=wide, deadlines=QUICK)
+    assert len(aborted.value.missing) == 5
+
+
+def other_space(letter: Letter) -> Letter:
+    return replace(letter, announcement=letter.announcement.replace(b"0.8", b"0.9"))
+
+
+def more_epsilon(letter: Letter) -> Letter:
+    return replace(
+        letter, announcement=letter.announcement.replace(b'"epsilon":8.0', b'"epsilon":9.0')
+    )
+
+
+def other_names(letter: Letter) -> Letter:
+    swapped = letter.announcement.replace(b'"site-3","site-4"', b'"site-4","site-3"')
+    return replace(letter, announcement=swapped)
+
+
+def other_number(letter: Letter) -> Letter:
+    return replace(letter, client=1) if letter.client == 0 else letter
+
+
+def far_ahead(letter: Letter) -> Letter:
+    announced = Announcement.read(letter.announcement)
+    later = replace(announced, number=announced.number + 10**9)
+    return replace(letter, announcement=later.as_bytes())
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (other_space, "its fingerprint names"),
+        (more_epsilon, "another round than this client|coin is not the one"),
+        (other_names, "coin is not the one"),
+        (far_ahead, "not about this node's time"),
+        (other_number, "belongs to another name"),
+    ],
+)
+def test_a_server_that_tells_one_node_something_else_loses_it(
+    tmp_path: Path, lie: Callable[[Letter], Letter], reason: str
+) -> None:
+    grid = signed_federation(tmp_path, 5)
+
+    def tamper(message: Message) -> Message:
+        letter = Letter.read(message.content)
+        if message.metadata.dst_node_id == 1000 and letter.client == 0:
+            message.content = lie(letter).as_records()
+        return message
+
+    grid.tamper = tamper
+    with pytest.raises(PollAborted, match=reason) as aborted:
+        poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
+    assert aborted.value.missing.keys() == {1000}
+
+
+def test_an_announcement_reads_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:
+    grid = signed_federation(tmp_path, 4)
+    poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
+    data = grid.nodes[1000].letters[1].announcement
+    assert Announcement.read(data).names == ("site-0", "site-1", "site-2", "site-3")
+    for wrong in (b"", b"[]", b"{}", data + b" ", data.replace(b'"version":1', b'"version":2'),
+                  data.replace(b'"clients":4', b'"clients":3'),
+                  data.replace(b'"clients":4', b'"clients":true'),
+                  data.replace(b'"dropout":0.0', b'"dropout":NaN'),
+                  data.replace(b"site-1", b"../../1")):  # fmt: skip
+        with pytest.raises(ProtocolError):
+            Announcement.read(wrong)
+
+
+def test_keys_are_made_collected_and_shown_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner()
+    for name in ("alpha", "beta"):
+        made = run.invoke(app, ["keys", "make", name])
+        assert made.exit_code == 0
+        assert "private" not in made.stdout
+        (tmp_path / f"{name}.pub").write_text(made.stdout.splitlines()[-1] + "\n")
+        assert (tmp_path / f"{name}.key").stat().st_mode & 0o777 == 0o600
+    collected = run.invoke(
+        app, ["keys", "collect", "alpha.pub", "beta.key", "--output", "directory.toml"]
+    )
+    assert collected.exit_code == 0
+    directory = DirectoryFile.read(tmp_path / "directory.toml")
+    assert directory.keys == {
+        name: NodeKey.read(tmp_path / f"{name}.key").public for name in ("alpha", "beta")
+    }
+    shown = run.invoke(app, ["keys", "show", "directory.toml"])
+    assert collected.stdout.split("fingerprint ")[1] == shown.stdout.split("fingerprint: ")[1]
+
+
+def test_two_keys_under_one_name_are_not_collected(tmp_path: Path) -> None:
+    for folder, label in (("a", b"1"), ("b", b"2")):
+        (tmp_path / folder).mkdir()
+        NodeKey.draw("alpha", ScriptedSecrets(label)).write(tmp_path / folder / "key")
+    done = CliRunner().invoke(
+        app, ["keys", "collect", str(tmp_path / "a/key"), str(tmp_path / "b/key"), "--output",
+              str(tmp_path / "directory.toml")]
+    )  # fmt: skip
+    assert isinstance(done.exception, ParameterError)
+    assert not (tmp_path / "directory.toml").exists()
+
+
+def test_a_key_is_never_overwritten_nor_read_when_others_can(tmp_path: Path) -> None:
+    key = NodeKey.draw("alpha", ScriptedSecrets(b"1"))
+    key.write(tmp_path / "key")
+    with pytest.raises(OutputError, match="never overwritten"):
+        key.write(tmp_path / "key")
+    assert repr(key).count("b'") == 1  # the public half alone
+    (tmp_path / "key").chmod(0o644)
+    with pytest.raises(ParameterError, match="owner alone"):
+        NodeKey.read(tmp_path / "key")
+
+
+def test_the_policy_of_an_identity_names_both_files() -> None:
+    with pytest.raises(ParameterError, match="together"):
+        Policy(epsilon=1.0, delta=1e-5, key=Path("a.key"))

@@ -1,0 +1,235 @@
+"""A vote over Flower's messages: winners, dropouts, strangers, what is said and what is kept."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
+
+from flower_grid import Node
+from flower_nodes import BUDGET, DATA, OPEN, QUICK, SPACE, Near, federation, node
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from urna.errors import BudgetExceeded, ParameterError, PollAborted
+from urna.flower import Deadlines, Policy, PollProgress, poll
+from urna.flower.mail import Kind
+from urna.privacy import Budget, Ledger
+from urna.randomness import ScriptedSecrets
+from urna.vote import search
+
+# Letters a node gets: 0 the announcement, 1 advertise, 2 share, 3 mask, 4 unmask.
+ADVERTISE, SHARE, MASK, UNMASK = 1, 2, 3, 4
+
+
+def test_a_vote_over_flower_is_the_vote_in_memory_bit_for_bit() -> None:
+    members = [node(number, script="same") for number in range(8)]
+    over_flower = poll(federation(*members), SPACE, budget=BUDGET, votes=2, dropout=0.25)
+    in_memory = search(
+        SPACE,
+        Near(),
+        [DATA[number % 3] for number in range(8)],
+        budget=BUDGET,
+        votes=2,
+        dropout=0.25,
+        secrets=ScriptedSecrets(b"same"),
+    )
+    np.testing.assert_array_equal(over_flower.votes, in_memory.votes)
+    assert over_flower.best == in_memory.best
+    assert over_flower.standard_error == in_memory.standard_error
+    assert not over_flower.privacy.private
+
+
+def test_the_numbers_of_clients_follow_their_names_and_not_who_answers_first() -> None:
+    members = [node(number, script="same") for number in range(11)]
+    forwards = poll(federation(*members), SPACE, budget=BUDGET, votes=2)
+    backwards = poll(federation(*reversed(members)), SPACE, budget=BUDGET, votes=2)
+    np.testing.assert_array_equal(forwards.votes, backwards.votes)
+
+
+def test_a_private_vote_finds_what_the_nodes_agree_on_and_says_whom_it_trusted() -> None:
+    result = poll(
+        federation(*(node(number, data=lambda _: 0.4) for number in range(12))),
+        SPACE,
+        budget=Budget(10.0, 1e-5),
+        votes=1,
+    )
+    assert result.best == {"lr": 0.4}
+    assert result.privacy.private
+    assert result.privacy.epsilon <= 10.0
+    assert result.took_part == 12
+    assert "honest-but-curious server only" in str(result.privacy)
+    json.loads(result.as_json())
+
+
+@pytest.mark.parametrize("fault", ["silent", "late", "crash", "restart"])
+@pytest.mark.parametrize("stage", [ADVERTISE, SHARE, MASK, UNMASK])
+def test_a_vote_survives_a_node_lost_at_any_stage(stage: int, fault: str) -> None:
+    grid = federation(*(node(n, faults={stage: fault} if n == 2 else {}) for n in range(8)))
+    result = poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.25, deadlines=QUICK)
+    kept = stage == UNMASK or (fault == "restart" and stage == ADVERTISE)
+    assert result.took_part == (8 if kept else 7)
+    assert result.lost.keys() == (set() if kept else {998})
+    if not kept:
+        assert result.lost[998].startswith("2: ")
+
+
+def test_the_error_text_of_a_node_goes_no_further() -> None:
+    def fails(_: Context) -> float:
+        raise ValueError("SECRET-OF-THE-NODE")
+
+    crash = node(1, faults={MASK: "crash"})
+    grid = federation(node(0), crash, node(2, data=fails), *(node(n) for n in range(3, 8)))
+    result = poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.3, deadlines=QUICK)
+    assert result.lost.keys() == {999, 998}
+    assert "ValueError" in result.lost[998]
+    assert "SECRET" not in result.as_json()
+
+
+def test_a_restarted_node_answers_no_stage_it_has_no_state_for() -> None:
+    restarted = node(0, faults={UNMASK: "restart"})
+    grid = federation(restarted, *(node(n) for n in range(1, 8)))
+    result = poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.25, deadlines=QUICK)
+    assert result.took_part == 8  # its ballot was in; its shares were not needed
+    restarted = node(0, faults={MASK: "restart"})
+    result = poll(
+        federation(restarted, *(node(n) for n in range(1, 8))),
+        SPACE,
+        budget=BUDGET,
+        votes=2,
+        dropout=0.25,
+        deadlines=QUICK,
+    )
+    assert "holds no state" in result.lost[1000]
+
+
+def test_too_many_losses_abort_the_vote_and_name_the_missing() -> None:
+    grid = federation(*(node(n, faults={SHARE: "silent"} if n < 3 else {}) for n in range(8)))
+    with pytest.raises(PollAborted, match="Nothing was revealed") as aborted:
+        poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.25, deadlines=QUICK)
+    assert aborted.value.missing.keys() == {1000, 999, 998}
+    assert all("did not answer in time" in why for why in aborted.value.missing.values())
+    # Those who had state were told to forget it.
+    assert all(len(member.state) == 0 for member in list(grid.nodes.values())[3:])
+    assert grid.nodes[995].letters[-1].kind is Kind.END
+
+
+def test_nothing_of_a_vote_stays_in_a_nodes_state() -> None:
+    grid = federation(*(node(n) for n in range(6)))
+    poll(grid, SPACE, budget=BUDGET, votes=2)
+    assert all(len(member.state) == 0 for member in grid.nodes.values())
+
+
+def test_the_state_between_stages_forgets_the_ballot_once_it_is_sent() -> None:
+    grid = federation(*(node(n, faults={UNMASK: "silent"} if n == 0 else {}) for n in range(8)))
+    seen = []
+    grid.tamper = lambda message: (seen.append(dict(grid.nodes[1000].state.items())), message)[1]
+    poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.25, deadlines=QUICK)
+    kinds = [(state["urna"]["state.kind"], state["urna"]["ballot"]) for state in seen if state]
+    order = [kind for kind, _ in itertools.groupby(kind for kind, _ in kinds)]
+    assert order == ["advertised", "shared", "masked"]
+    assert all(bool(ballot) == (kind != "masked") for kind, ballot in kinds)
+
+
+def test_a_plain_flower_client_is_named_and_not_a_crash() -> None:
+    plain = ClientApp()
+
+    @plain.train()
+    def train(message: Message, context: Context) -> Message:
+        return Message(message.content, reply_to=message)
+
+    grid = federation(Node(plain), *(node(n) for n in range(5)))
+    result = poll(grid, SPACE, budget=BUDGET, votes=2)
+    assert result.took_part == 5
+    assert result.lost == {1000: "refused: runs no Urna: its ClientApp does not answer votes"}
+
+
+def test_a_client_that_answers_nonsense_is_named_and_not_a_crash() -> None:
+    odd = ClientApp()
+
+    @odd.query("urna")
+    def query(message: Message, context: Context) -> Message:
+        message.content.pop("urna")
+        return Message(message.content, reply_to=message)
+
+    result = poll(
+        federation(Node(odd), *(node(n) for n in range(5))), SPACE, budget=BUDGET, votes=2
+    )
+    assert result.lost == {1000: "refused: the message holds no record of Urna's"}
+
+
+def test_two_nodes_of_one_name_do_not_vote_twice() -> None:
+    result = poll(federation(node(7), node(7), *(node(n) for n in range(4))), SPACE, budget=BUDGET)
+    assert result.took_part == 5
+    assert list(result.lost.values()) == ["7: another node already has this name"]
+
+
+def test_with_too_few_nodes_nothing_is_announced() -> None:
+    grid = federation(node(0), node(1))
+    with pytest.raises(PollAborted, match="2 nodes are connected; the vote needs 3"):
+        poll(grid, SPACE, budget=BUDGET, least_clients=3, deadlines=QUICK)
+    assert grid.sent == []
+
+
+def test_with_too_few_willing_nodes_nothing_is_begun() -> None:
+    strict = Policy(epsilon=1.0, delta=1e-5)
+    grid = federation(node(0), node(1), node(2, policy=strict))
+    with pytest.raises(PollAborted, match="2 of 3 nodes take part") as aborted:
+        poll(grid, SPACE, budget=BUDGET, least_clients=3, deadlines=QUICK)
+    assert "more privacy than this node allows" in aborted.value.missing[998]
+    assert all(len(member.letters) == 1 for member in grid.nodes.values())
+
+
+def test_progress_names_stages_answers_and_the_time_left() -> None:
+    steps: list[PollProgress] = []
+    waits = Deadlines(gather=5.0, evaluate=50.0, stage=10.0)
+    poll(
+        federation(*(node(n) for n in range(4))),
+        SPACE,
+        budget=BUDGET,
+        votes=2,
+        deadlines=waits,
+        progress=steps.append,
+    )
+    stages = [name for name, _ in itertools.groupby(step.stage for step in steps)]
+    assert stages == [
+        "gathering",
+        "evaluating and exchanging keys",
+        "sharing keys",
+        "sending masked ballots",
+        "opening the sum",
+    ]
+    for stage in stages:
+        own = [step for step in steps if step.stage == stage]
+        assert [own[0].answered, own[-1].answered, own[-1].asked] == [0, 4, 4]
+        assert own[-1].seconds_left <= own[0].seconds_left
+    assert {s.seconds_left for s in steps if s.answered == 0} == {5.0, 50.0, 10.0}
+
+
+def test_the_servers_own_ledger_counts_a_vote_and_not_an_aborted_one(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "server", Budget(12.0, 1e-5))
+    silent = federation(*(node(n, faults={SHARE: "silent"}) for n in range(4)))
+    with pytest.raises(PollAborted):
+        poll(silent, SPACE, budget=BUDGET, ledger=ledger, deadlines=QUICK)
+    assert ledger.spent().epsilon == 0
+    poll(federation(*(node(n) for n in range(4))), SPACE, budget=BUDGET, ledger=ledger)
+    assert 7 < ledger.spent().epsilon <= 8
+    with pytest.raises(BudgetExceeded):
+        poll(federation(*(node(n) for n in range(4))), SPACE, budget=BUDGET, ledger=ledger)
+
+
+def test_wrong_settings_are_refused_before_anything_is_sent() -> None:
+    grid = federation(*(node(n) for n in range(4)))
+    with pytest.raises(ParameterError, match="directory"):
+        poll(grid, SPACE, budget=BUDGET, server="dishonest")
+    with pytest.raises(ParameterError, match="as many candidates"):
+        poll(grid, SPACE, budget=BUDGET, votes=9)
+    with pytest.raises(ParameterError, match="two clients"):
+        poll(grid, SPACE, budget=BUDGET, least_clients=1)
+    with pytest.raises(ParameterError, match="deadlines"):
+        Deadlines(stage=0)
+    assert grid.sent == []
+    assert OPEN.ledger is None

@@ -1,0 +1,48 @@
+"""The same search in Flower's simulation engine, from the command line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
+pytest.importorskip("ray", reason="the simulation engine needs Ray")
+
+from forks import environment
+from typer.testing import CliRunner
+
+from urna.cli.app import app
+from urna.errors import ParameterError
+
+SEARCH = ("search", "--clients", "20", "--epsilon", "8", "--dropout", "0.2", "--votes", "3",
+          "--scripted-secrets", "both engines", "--format", "json", "--quiet")  # fmt: skip
+
+
+def test_twenty_simulated_nodes_vote_like_twenty_clients_in_memory(tmp_path: Path) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text("[axes]\neta0 = [0.001, 0.1, 10.0]\nalpha = [0.0001, 0.1]\n")
+    found = {}
+    for engine in ("memory", "flower"):
+        done = subprocess.run(
+            [sys.executable, "-m", "urna", *SEARCH, "--space", str(space), "--engine", engine],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=280,
+            env=environment(),
+        )
+        assert done.returncode == 0, done.stderr
+        found[engine] = json.loads(done.stdout)
+    same = ("best", "votes", "winner", "confidence", "standard_error", "took_part", "lost", "plan")
+    assert {k: found["flower"][k] for k in same} == {k: found["memory"][k] for k in same}
+    assert found["flower"]["took_part"] == 20
+    assert not found["flower"]["privacy"]["private"]
+    assert "over Flower" in " ".join(found["flower"]["privacy"]["caveats"])
+
+
+@pytest.mark.parametrize("option", [("--summation", "clear"), ("--server", "dishonest")])
+def test_what_the_simulation_cannot_do_is_refused(option: tuple[str, str]) -> None:
+    done = CliRunner().invoke(app, ["search", "--engine", "flower", *option])
+    assert isinstance(done.exception, ParameterError)
