@@ -7,6 +7,7 @@ the space, and scaled to all of them: each candidate costs the loop the same.
 
     python benchmarks/local_search.py                     CPU, data that packages carry
     python benchmarks/local_search.py --suite h200 --data FOLDER    everything, on a GPU
+    python benchmarks/local_search.py --suite compiled --data FOLDER    the claims, compiled
 
 FOLDER holds mnist.npz, cifar10_small.npz and adult.parquet, or adult_rows.npz where the
 machine cannot read parquet (`--prepare FOLDER` writes that file beside adult.parquet).
@@ -33,9 +34,10 @@ from urna.data import Dataset, Samples, load, split
 from urna.local.batched import BatchedObjective
 from urna.local.batches import epoch_batches, seeded_module
 from urna.local.holdout import hold_out
-from urna.local.models import adult_mlp, authors_space, mnist_cnn
+from urna.local.models import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
 from urna.local.racing import OptimisticStop, SuccessiveHalving, ballot_agreement
-from urna.local.torch_sgd import as_tensors
+from urna.local.torch_sgd import TorchObjective, as_tensors
+from urna.space import Space
 
 SPACE = authors_space()
 SMALL_CNN = functools.partial(mnist_cnn, first=8, second=16, hidden=64)
@@ -250,6 +252,75 @@ def cpu_suite(folder: Path | None, model: str | None) -> list[dict[str, Any]]:
     return rows
 
 
+def compiled_suite(folder: Path, limit: float) -> list[dict[str, Any]]:
+    """Measure the claims for a GPU; convolutions with compiled steps.
+
+    Compilation is left out of the ratios (its time is in `batched_first_seconds`) and is part
+    of every whole search. Two full searches with different numbers of candidates at once tell
+    how many first choices rounding alone changes.
+    """
+    from local_search_gpu import Suite, ceilings, needed, same_answer  # noqa: PLC0415 - needs a GPU
+
+    end = time.perf_counter() + limit
+    suite = Suite(limit)
+    device = "cuda"
+    adult, mnist = adult_data(folder, 100), pictures("mnist", folder, 100)
+    cifar = pictures("cifar10", folder, 100)
+    small, single = SMALL_CNN, mnist[0]
+    suite.part("same answer", lambda: same_answer(folder, device))
+    suite.part("same answer, compiled", lambda: _compiled_answer(single, device))
+    suite.part("adult", lambda: compare("adult", adult_mlp, adult[0], device, together=adult))
+
+    def whole(name: str, factory: Any, clients: Sequence[Samples], again: bool) -> list[Any]:  # noqa: ANN401
+        full = whole_search(name, factory, clients, device, again=again)
+        full[0].update(needed(factory, clients[0].features.shape[1], len(clients[0]) * 4 // 5, 5))
+        rows = [full[0], *races(name, factory, clients, device, full, again=again)]
+        some = clients[:30]
+        other, losses = whole_search(
+            f"{name}, other chunks", factory, some, device, most_lanes=len(SPACE) // 2
+        )
+        other["top1_unchanged"] = ballot_agreement(full[1][: len(some)], losses, 5).same_first
+        return [*rows, other]
+
+    suite.part("adult whole", lambda: whole("adult", adult_mlp, adult, True))
+    suite.part("mnist-cnn", lambda: compare("mnist-cnn", mnist_cnn, single, device, compiled=True))
+    suite.part(
+        "small-cnn",
+        lambda: compare(
+            "small-cnn", small, single, device, together=mnist[:10], repeats=2, compiled=True
+        ),
+    )
+    suite.part("mnist-cnn, as it is", lambda: compare("mnist-cnn eager", mnist_cnn, single, device))
+    suite.part("mnist whole", lambda: whole("mnist", mnist_cnn, mnist, False), 60)
+    suite.part("ceilings", ceilings)
+    objective = BatchedObjective(cifar10_cnn, epochs=10, device=device, compiled=True)
+
+    def search_cifar(count: int) -> dict[str, Any]:
+        took, losses = seconds(
+            lambda: objective.losses_of_clients(cifar[:count], SPACE, seeds=range(count)), device
+        )
+        row = {"name": f"cifar10, {count} clients", "clients": count, "seconds": took}
+        row.update(needed(cifar10_cnn, 3072, len(cifar[0]) * 4 // 5, 10))
+        return {**row, "median_best_loss": float(np.median(losses.min(axis=1)))}
+
+    suite.part("cifar10, compilation", lambda: search_cifar(1), 60)
+    suite.part("cifar10, 2 clients", lambda: search_cifar(2), 10)
+    each = suite.rows[-1].get("seconds", limit) / 2
+    fitting = min(100, int((end - time.perf_counter() - 10) / each))
+    suite.part("cifar10 whole", lambda: search_cifar(fitting), 2 * each)
+    return suite.rows
+
+
+def _compiled_answer(data: Samples, device: str) -> dict[str, Any]:
+    """Compare compiled steps with the plain loop that draws the same masks."""
+    space = Space(lr=[0.1, 0.01], momentum=[0.0, 0.9])
+    plain = TorchObjective(SMALL_CNN, epochs=2, device=device).losses(data, space, seed=1)
+    ours = BatchedObjective(SMALL_CNN, epochs=2, device=device, compiled=True)
+    found = ours.losses(data, space, seed=1)
+    gap = float(np.abs(plain - found).max())
+    return {"name": "same answer, small-cnn compiled", "plain_loop": gap, "losses": found.tolist()}
+
+
 def prepare(folder: Path) -> None:
     """Write Adult's rows as a plain file, for a machine that cannot read parquet."""
     train = load("adult", folder=folder).train
@@ -263,7 +334,7 @@ def prepare(folder: Path) -> None:
 def main() -> None:
     """Run a suite and print every measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--suite", choices=("cpu", "h200"), default="cpu")
+    parser.add_argument("--suite", choices=("cpu", "h200", "compiled"), default="cpu")
     parser.add_argument("--model", choices=("adult", "small-cnn"), help="one claim only (cpu)")
     parser.add_argument("--data", type=Path, default=None, help="folder of data files")
     parser.add_argument("--prepare", type=Path, default=None, help="write adult_rows.npz and stop")
@@ -280,6 +351,9 @@ def main() -> None:
     if arguments.suite == "cpu":
         device = "cpu"
         rows = cpu_suite(arguments.data, arguments.model)
+    elif arguments.suite == "compiled":
+        device = "cuda"
+        rows = compiled_suite(arguments.data, arguments.seconds)
     else:
         from local_search_gpu import gpu_suite  # noqa: PLC0415 - needs a GPU
 

@@ -155,7 +155,7 @@ def _modules(block: Block, build: Callable[[], Any]) -> list[Any]:
 
 
 def _round_up(lanes: int) -> int:
-    """Return the next of eight sizes per doubling above 8: few sizes, so few recordings."""
+    """Return the next of at most four sizes per doubling: few sizes, so few recordings."""
     grain = max((1 << (lanes - 1).bit_length()) // 8, 1)
     return -(-lanes // grain) * grain
 

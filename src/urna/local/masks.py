@@ -87,7 +87,9 @@ def dropout_mask(key: Tensor, call: int, shape: tuple[int, ...], p: float) -> Te
         count *= length
     element = torch.arange(count, dtype=torch.int64, device=key.device)
     stream = (_CALL * (call + 1) + 2**63) % 2**64 - 2**63  # wraps like the device's arithmetic
-    z = element * _ELEMENT + (key + stream)
+    # The key comes before the product: a compiler would work out arange times a constant by
+    # itself, in whole numbers that no longer fit into 64 bits.
+    z = (element + (key + stream)) * _ELEMENT
     # SplitMix64's last step. Shifts of signed numbers drag the sign along; the masks cut it.
     z = (z ^ ((z >> 30) & (2**34 - 1))) * _MIX_1
     z = (z ^ ((z >> 27) & (2**37 - 1))) * _MIX_2

@@ -9,7 +9,8 @@ Guarantee:
 Assumes:
     A ballot names no more candidates than there are finalists. Choose `finalists` at least
     as large as the number of votes (or ranks) of a ballot; four times that left 95 % of first
-    choices as they were in the evaluation's spaces (`benchmarks/local_search.py`).
+    choices as they were in the evaluation's spaces, apart from those that rounding on a GPU
+    changes by itself (`benchmarks/local_search.py`, docs/guide/local-search.md).
 
 A race is a client's own matter and costs no privacy. It may change whom a client votes for;
 `ballot_agreement` tells how often.
@@ -72,7 +73,7 @@ class SuccessiveHalving:
     """
 
     factor: float = 4.0
-    finalists: int = 24
+    finalists: int = 20
     first_epoch: int = 1
 
     def __post_init__(self) -> None:

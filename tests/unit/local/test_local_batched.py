@@ -208,6 +208,29 @@ def test_stacked_clients_and_recorded_steps_change_nothing(factory: Callable[[],
     np.testing.assert_allclose(_run(3, recorded, factory), alone, rtol=1e-5)
 
 
+@pytest.mark.parametrize("factory", [mlp, cnn])
+def test_a_step_traced_for_the_compiler_changes_nothing(
+    factory: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced = []
+
+    def as_traced(graph: object, *, dynamic: bool) -> object:
+        traced.append(dynamic)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", as_traced)
+    tries = torch.backends.cudnn.benchmark
+    alone = _run(1, lambda batched, used: engine.EagerEngine(batched, used, 100), factory)
+    found = _run(
+        1,
+        lambda batched, used: graphs.GraphEngine(batched, used, 100, _Repeat(), compiled=True),
+        factory,
+    )
+    np.testing.assert_allclose(found, alone, rtol=1e-5)
+    assert traced
+    assert torch.backends.cudnn.benchmark == tries
+
+
 def test_a_step_that_cannot_be_recorded_runs_unrecorded(caplog: pytest.LogCaptureFixture) -> None:
     class Refuses:
         def record(self, step: Callable[[], None]) -> Callable[[], None]:
