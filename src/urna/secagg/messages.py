@@ -5,6 +5,7 @@ round's number and its coin: a message of another round or another plan is recog
 """
 
 import hashlib
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -189,7 +190,8 @@ Message = (
 
 def peers_digest(round_id: bytes, peers: Iterable[ClientId]) -> bytes:
     """Return the digest of the neighbours a client masked its vector with."""
-    packed = b"".join(peer.to_bytes(4, "big") for peer in sorted(peers))
+    order = sorted(peers)
+    packed = struct.pack(f">{len(order)}I", *order)
     return hashlib.sha256(b"urna secagg peers\0" + round_id + packed).digest()
 
 
