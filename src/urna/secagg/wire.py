@@ -9,6 +9,7 @@ and are checked before anything is allocated.
 
 import functools
 import itertools
+import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -133,10 +134,10 @@ class _Body:
         if count and (ids[-1] >= self.plan.clients or (np.diff(ids) <= 0).any()):
             raise ProtocolError("the clients of a map must ascend and be in the plan")
         packed = self.take(size * count)
-        return {
-            client: packed[size * place : size * (place + 1)]
-            for place, client in enumerate(ids.tolist())
-        }
+        if not size:
+            return dict.fromkeys(ids.tolist(), b"")
+        cut = (part for (part,) in struct.iter_unpack(f"{size}s", packed))
+        return dict(zip(ids.tolist(), cut, strict=True))
 
     def end(self) -> None:
         if self._at != len(self._data):
