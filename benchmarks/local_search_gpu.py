@@ -179,12 +179,13 @@ def gpu_suite(folder: Path | None, limit: float) -> list[Row]:
         ),
     )
     suite.part(
-        "mnist-cnn cudnn.benchmark", lambda: _searching_for_kernels("mnist-cnn", mnist_cnn, mnist)
+        "mnist-cnn cudnn.benchmark",
+        lambda: _searching_for_kernels("mnist-cnn", mnist_cnn, mnist, 5),
     )
     if cifar:
         suite.part(
             "cifar10 cudnn.benchmark",
-            lambda: _searching_for_kernels("cifar10", cifar10_cnn, cifar),
+            lambda: _searching_for_kernels("cifar10", cifar10_cnn, cifar, 10),
             40,
         )
     suite.part(
@@ -213,11 +214,13 @@ def _whole(
     return [full[0], *base.races(name, factory, clients, device, full, again=again, epochs=epochs)]
 
 
-def _searching_for_kernels(name: str, factory: Callable[[], nn.Module], clients: list[Any]) -> Row:
+def _searching_for_kernels(
+    name: str, factory: Callable[[], nn.Module], clients: list[Any], epochs: int
+) -> Row:
     """Let cuDNN try its kernels first, to see whether it picks better ones."""
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
         row, _ = base.whole_search(
-            f"{name}, 5 clients, tried kernels", factory, clients[:5], "cuda"
+            f"{name}, 5 clients, tried kernels", factory, clients[:5], "cuda", epochs=epochs
         )
         return row
 
