@@ -1,7 +1,9 @@
 """Live progress with the time that is left, on stderr."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 
 from rich.progress import (
     BarColumn,
@@ -33,10 +35,20 @@ def live_progress(quiet: bool) -> Iterator[SearchProgress]:
         console=errors,
         disable=quiet,
     )
+    stopped = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+        raise KeyboardInterrupt
+
     with ExitStack() as shown:
         tasks: dict[str, TaskID] = {}
+        shown.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, stop))
 
         def report(what: str, done: int, total: int) -> None:
+            if stopped:  # raised inside a destructor or a library's callback, it was lost
+                raise KeyboardInterrupt
             if not tasks:
                 # Not before there is work: what is refused at once is told in one line.
                 shown.enter_context(bars)
