@@ -1,5 +1,6 @@
 """Signed votes: keys, directories, and a server that lies."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,14 @@ pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 
 from flower_grid import LocalGrid
 from flower_nodes import BUDGET, OPEN, QUICK, SPACE, federation, make_keys, node
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from typer.testing import CliRunner
 
 from urna.cli.app import app
 from urna.errors import OutputError, ParameterError, PollAborted, ProtocolError
 from urna.flower import DirectoryFile, NodeKey, Policy, poll
 from urna.flower.announcement import Announcement
-from urna.flower.mail import Letter
+from urna.flower.mail import Kind, Letter, Reply
 from urna.randomness import ScriptedSecrets
 
 
@@ -25,12 +26,19 @@ def signed_federation(folder: Path, count: int) -> LocalGrid:
     make_keys(folder, count)
     policy = replace(
         OPEN,
+        epsilon=100.0,  # a second vote would fit: what refuses it is not the budget
         key=folder / "0.key",
         directory=folder / "directory.toml",
         directory_required=True,
     )
     return federation(
-        *(node(n, policy=replace(policy, key=folder / f"{n}.key")) for n in range(count))
+        *(
+            node(
+                n,
+                policy=replace(policy, key=folder / f"{n}.key", ledger=folder / f"{n}.ledger"),
+            )
+            for n in range(count)
+        )
     )
 
 
@@ -58,12 +66,60 @@ def test_a_node_without_an_identity_refuses_a_signed_vote(tmp_path: Path) -> Non
     assert "no identity key" in result.lost[1000]
 
 
+def test_a_node_without_a_ledger_refuses_a_signed_vote(tmp_path: Path) -> None:
+    grid = signed_federation(tmp_path, 5)
+    forgetful = replace(OPEN, key=tmp_path / "0.key", directory=tmp_path / "directory.toml")
+    grid.nodes[1000] = node(0, policy=forgetful)
+    result = poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
+    assert "keeps no ledger" in result.lost[1000]
+
+
+@pytest.mark.parametrize("server", ["honest-but-curious", "dishonest"])
+def test_no_stage_is_answered_twice_on_one_old_state(tmp_path: Path, server: str) -> None:
+    """What Flower allows: two messages of a node run at once, each on the same state.
+
+    A server would gain two signed lists, two masked vectors, or both shares of a neighbour.
+    """
+    grid = signed_federation(tmp_path, 7)
+    seen: list[tuple[RecordDict, Message]] = []
+
+    def snapshot(message: Message) -> Message:
+        if message.metadata.dst_node_id == 1000:
+            seen.append((copy.deepcopy(grid.nodes[1000].state), message))
+        return message
+
+    grid.tamper = snapshot
+    poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml", server=server)
+    stages = [(state, m) for state, m in seen if Letter.read(m.content).kind is not Kind.ANNOUNCE]
+    assert len(stages) == (5 if server == "dishonest" else 4)
+    for state, message in stages:
+        grid.nodes[1000].state = state
+        (name,) = grid.push_messages([message])
+        (reply,) = grid.pull_messages([name])
+        assert "answered this" in Reply.read(reply.content).refused
+
+
+def test_a_policy_file_with_a_directory_requires_it(tmp_path: Path) -> None:
+    make_keys(tmp_path, 1)
+    text = "[privacy]\nepsilon = 1\ndelta = 1e-5\n[identity]\nkey = '0.key'\n"
+    path = tmp_path / "policy.toml"
+    path.write_text(text + "directory = 'directory.toml'\n", encoding="utf-8")
+    assert Policy.read(path).directory_required
+    path.write_text(text + "directory = 'directory.toml'\nrequired = false\n", encoding="utf-8")
+    assert not Policy.read(path).directory_required
+
+
 def test_a_stranger_with_a_known_name_is_left_out(tmp_path: Path) -> None:
     grid = signed_federation(tmp_path, 5)
     (tmp_path / "thief").mkdir()
     thief = NodeKey.draw("site-0", ScriptedSecrets(b"thief"))
     thief.write(tmp_path / "thief" / "0.key")
-    policy = replace(OPEN, key=tmp_path / "thief" / "0.key", directory=tmp_path / "directory.toml")
+    policy = replace(
+        OPEN,
+        key=tmp_path / "thief" / "0.key",
+        directory=tmp_path / "directory.toml",
+        ledger=tmp_path / "thief" / "ledger",
+    )
     grid.nodes[1000] = node(0, policy=policy)
     result = poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
     assert "not proven to be the one in the directory" in result.lost[1000]
@@ -78,7 +134,12 @@ def test_a_server_whose_directory_has_a_stranger_is_refused_by_all(tmp_path: Pat
     keys = DirectoryFile.read(tmp_path / "directory.toml").keys
     wide = DirectoryFile({**keys, "stranger": stranger.public})
     (tmp_path / "wide.toml").write_text(wide.as_toml())
-    policy = replace(OPEN, key=tmp_path / "stranger.key", directory=tmp_path / "wide.toml")
+    policy = replace(
+        OPEN,
+        key=tmp_path / "stranger.key",
+        directory=tmp_path / "wide.toml",
+        ledger=tmp_path / "stranger.ledger",
+    )
     grid.nodes[900] = node(9, policy=policy)
     with pytest.raises(PollAborted) as aborted:
         poll(grid, SPACE, budget=BUDGET, votes=2, directory=wide, deadlines=QUICK)

@@ -158,7 +158,7 @@ def test_a_round_answered_before_is_not_answered_again(tmp_path: Path) -> None:
     replayed.content = old.as_records()
     grid.push_messages([replayed])
     answer = grid.replies[replayed.metadata.message_id].content["urna"]
-    assert b"is not after round" in answer["body"]
+    assert "answered this stage of the round before" in answer["refused"]
     assert len(Ledger(file).entries()) == 1
 
 

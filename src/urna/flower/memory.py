@@ -1,4 +1,4 @@
-"""What a node keeps between two stages, in Flower's per-run state.
+"""What a node keeps between two stages, in the state Flower keeps for a series of runs.
 
 The state lives in the memory of the node's own SuperNode. It is written as plain values, one
 record, and holds secrets: the ballot until it is sent, the round's keys and shares. It is wiped

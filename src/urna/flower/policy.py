@@ -124,7 +124,7 @@ class Policy:
             server_model=ServerModel(server.get("model", ServerModel.HONEST_BUT_CURIOUS)),
             key=beside / identity["key"] if "key" in identity else None,
             directory=beside / identity["directory"] if "directory" in identity else None,
-            directory_required=bool(identity.get("required", False)),
+            directory_required=bool(identity.get("required", "directory" in identity)),
         )
 
     def check(self, announcement: Announcement, signature: bytes) -> None:
@@ -191,6 +191,26 @@ class Policy:
             label = f"vote on {len(announcement.space)} candidates over Flower"
             ledger.enter(release_of(announcement, private=private), label=label, id=name)
 
+    def claim(self, announcement: Announcement, stage: str) -> None:
+        """Take the one right to answer a stage of a round, before the answer leaves the node.
+
+        Flower may run two messages of a node at the same time, each on the same old state; a
+        file that only one of them can create lets only one answer out.
+
+        Raises:
+            Refused: The stage was answered before, or the claim cannot be written.
+        """
+        if self.ledger is None:
+            return
+        folder = self.ledger.with_name(f"{self.ledger.name}.answered")
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            (folder / f"{announcement.coin.hex()}.{stage}").touch(mode=0o600, exist_ok=False)
+        except FileExistsError as error:
+            raise Refused("this node has answered this stage of the round before") from error
+        except OSError as error:
+            raise Refused("this node cannot note that it answers") from error
+
     def latest_round(self) -> int:
         """Return the highest round number the ledger knows: none up to it is answered again."""
         with _ledger_refusals():
@@ -217,6 +237,8 @@ class Policy:
     def _check_trust(self, announcement: Announcement) -> None:
         if announcement.signed and self.directory is None:
             raise Refused("the vote is signed; this node has no identity key and no directory")
+        if announcement.signed and self.ledger is None:
+            raise Refused("the vote is signed; this node keeps no ledger to note its answers in")
         if self.directory_required and not announcement.signed:
             raise Refused("the vote is not signed; this node asks for keys from its directory")
         if (

@@ -158,7 +158,13 @@ def poll(
     begin = _announce(Kind.BEGIN, final, signer)
     transport = GridTransport(post, members, final.round_plan, begin, waits)
     try:
-        outcome = conduct(final.round_plan, transport, number=final.number, coin=final.coin)
+        outcome = conduct(
+            final.round_plan,
+            transport,
+            number=final.number,
+            coin=final.coin,
+            directory=keys.for_round(final.names) if keys else None,
+        )
     except (RoundAborted, RoundUnfinished) as ended:
         post.tell(members.values(), Letter(Kind.END), seconds=waits.stage)
         missing = gathering.missing | {
@@ -170,6 +176,9 @@ def poll(
         if ledger is not None and entered:
             ledger.withdraw(entered, reason="the round was aborted before anything was opened")
         raise PollAborted(str(ended), missing) from ended
+    except BaseException:  # Ctrl-C, a grid that fails: nodes must not keep their secrets
+        post.tell(members.values(), Letter(Kind.END), seconds=waits.stage)
+        raise
     post.tell((members[c] for c in sorted(outcome.lost)), Letter(Kind.END), seconds=waits.stage)
     return _result(final, outcome, gathering, decoder or ArgmaxDecoder())
 

@@ -135,6 +135,7 @@ class Voter(Generic[DataT]):
         announcement = self._checked(letter, policy)
         member = self._member(announcement, letter.client, policy, context)
         policy.check_budget(announcement, private=self._private)
+        policy.claim(announcement, Member.__name__)
         ballot = self._ballot(announcement, member.client, context)
         return self._step(_Turn(announcement, policy, member, ballot), letter.body, context)
 
@@ -155,6 +156,8 @@ class Voter(Generic[DataT]):
         source = self._source(turn.announcement, turn.member.client, turn.taken)
         session = ClientSession(turn.member, turn.ballot, source, turn.state)
         answer, after = session.handle(body), session.state
+        if turn.state is not None and type(after) is not type(turn.state):
+            turn.policy.claim(turn.announcement, type(turn.state).__name__)
         if isinstance(after, Masked) and not isinstance(turn.state, Masked):
             # From here on the vector is out: count it first. A crash between counts too much.
             turn.policy.enter(turn.announcement, after.round_id, private=self._private)
