@@ -8,7 +8,7 @@ from urna.noise import IntVector
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.tally.plan import TallyPlan
 
-__all__ = ["add_noise", "decode", "encode", "from_ring", "to_ring"]
+__all__ = ["add_noise", "decode", "encode"]
 
 
 def encode(ballot: IntVector, plan: TallyPlan) -> IntVector:
@@ -36,19 +36,6 @@ def add_noise(encoded: IntVector, plan: TallyPlan, secrets: SecretSource) -> Int
     """Add one client's share of the noise, from a fresh secret seed."""
     table = plan.noise.table(plan.share)
     return np.asarray(encoded + table.draw(secrets.take(SEED_BYTES), plan.dimension))
-
-
-def to_ring(vector: IntVector, ring_bits: int) -> npt.NDArray[np.uint64]:
-    """Return residues modulo 2^ring_bits."""
-    return np.asarray(vector).astype(np.uint64) & np.uint64((1 << ring_bits) - 1)
-
-
-def from_ring(residues: npt.NDArray[np.uint64], ring_bits: int) -> IntVector:
-    """Return the representatives nearest to zero, the inverse of `to_ring` where it fits."""
-    shift = np.int64(64 - ring_bits)
-    return np.asarray(
-        (residues.astype(np.uint64) << shift.astype(np.uint64)).view(np.int64) >> shift
-    )
 
 
 def decode(total: IntVector, plan: TallyPlan) -> npt.NDArray[np.float64]:

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
 
-import numpy as np
-
 from urna.errors import ParameterError, RoundAborted
 from urna.noise import IntVector
 from urna.privacy import TallyRelease
 from urna.privacy.calibration import readers
 from urna.randomness import SecretSource
-from urna.tally.mechanism import add_noise, from_ring, to_ring
+from urna.secagg.masks import centred, wrapped, zeros
+from urna.tally.mechanism import add_noise
 from urna.tally.plan import TallyPlan
 
 __all__ = ["ClearSummation", "ClientId", "Summation", "Tallied"]
@@ -114,10 +113,10 @@ class ClearSummation:
                 f"{len(present)} of {plan.clients} clients are left; the plan needs {plan.fewest}. "
                 "Nothing was summed. Plan for a larger dropout."
             )
-        ring = np.zeros(plan.dimension, dtype=np.uint64)
+        ring = zeros(plan.dimension, plan.ring_bits)
         for client in sorted(present):
-            ring += to_ring(add_noise(contributions[client], plan, secrets), plan.ring_bits)
-        total = from_ring(ring, plan.ring_bits)
+            ring += wrapped(add_noise(contributions[client], plan, secrets), plan.ring_bits)
+        total = centred(ring)
         return Tallied(
             total=total,
             accepted=frozenset(present),

@@ -84,6 +84,7 @@ def search(
         ParameterError: The parameters cannot be.
         BudgetExceeded: The ledger's cap would be passed. Nothing was released.
         RoundAborted: Too many clients dropped out. Nothing was released.
+        RoundUnfinished: They did so while the sum was opened. It stays counted.
     """
     secrets = secrets or OsSecrets()
     summation = summation or SecureSummation()

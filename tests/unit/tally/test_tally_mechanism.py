@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import BallotShape
-from urna.tally import add_noise, decode, encode, from_ring, to_ring
+from urna.secagg.masks import centred, wrapped, zeros
+from urna.tally import add_noise, decode, encode
 from urna.testing import ScriptedSecrets, unpriced_plan
 
 CANDIDATES = 6
@@ -104,9 +105,9 @@ def test_residues_are_read_back_as_the_number_nearest_to_zero(
         st.sampled_from([-half, 1 - half, -1, 0, 1, half - 1]), st.integers(-half, half - 1)
     )
     vector = np.array(data.draw(st.lists(numbers, max_size=8)), dtype=np.int64)
-    residues = to_ring(vector, bits)
+    residues = wrapped(vector, bits)
     assert [int(r) for r in residues] == [int(v) % (1 << bits) for v in vector]
-    assert from_ring(residues, bits).tolist() == vector.tolist()
+    assert centred(residues).tolist() == vector.tolist()
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
@@ -115,10 +116,10 @@ def test_sums_of_residues_are_sums(bits: int, data: st.DataObject) -> None:
     quarter = 1 << (bits - 2)
     parts = data.draw(st.lists(st.integers(-quarter, quarter - 1), min_size=1, max_size=2))
     # A long way around the ring and back: residues forget it.
-    ring = np.zeros(1, dtype=np.uint64)
+    ring = zeros(1, bits)
     for part in [*parts, quarter, quarter - 1, -quarter, 1 - quarter]:
-        ring += to_ring(np.array([part], dtype=np.int64), bits)
-    assert from_ring(ring, bits).tolist() == [sum(parts)]
+        ring += wrapped(np.array([part], dtype=np.int64), bits)
+    assert centred(ring).tolist() == [sum(parts)]
 
 
 def test_noise_comes_from_one_fresh_seed_per_client() -> None:
