@@ -58,7 +58,10 @@ class Runner:
     def blocks(
         self, clients: Sequence[Samples], seeds: Sequence[int], tick: ShareDone
     ) -> Iterator[tuple[list[int], npt.NDArray[np.float64]]]:
-        """Yield the places of some clients and their losses, block by block."""
+        """Yield the places of some clients and their scores, block by block.
+
+        Scores have the shape (clients, members, 2): loss and share of right answers.
+        """
         fraction = self._objective.validation_fraction
         blocks = blocks_of(clients, seeds, fraction=fraction, most=len(clients))
         # The largest first: what is recorded for it serves all others.
@@ -95,7 +98,7 @@ class Runner:
         self, parts: Sequence[Holdout], seeds: Sequence[int], tick: ShareDone
     ) -> npt.NDArray[np.float64]:
         """Give each candidate all the memory; one that still does not fit has failed."""
-        losses = np.full((1, len(self._group)), np.inf)
+        scores = np.full((1, len(self._group), 2), (np.inf, np.nan))
         for member, (place, recipe) in enumerate(
             zip(self._group.places, self._group.recipes, strict=True)
         ):
@@ -104,11 +107,11 @@ class Runner:
                 group.shape, group.batch_size, group.epochs, group.optimiser, (place,), (recipe,)
             )
             try:
-                losses[:, member : member + 1] = self._course(alone, parts, seeds, Room(1, 1), tick)
+                scores[:, member : member + 1] = self._course(alone, parts, seeds, Room(1, 1), tick)
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
-        return losses
+        return scores
 
     def _course(
         self,
@@ -118,7 +121,7 @@ class Runner:
         room: Room,
         tick: ShareDone,
     ) -> npt.NDArray[np.float64]:
-        batched, engine = self._engine(len(parts), room.lanes)
+        batched, engine = self.engine(len(parts), room.lanes)
         course = Course(
             group,
             stack_clients(parts, seeds, self._device),
@@ -132,9 +135,10 @@ class Runner:
             lambda: self._objective.module_of(group),
             lambda share: tick(len(parts), share),
         )
-        return course.losses
+        return np.stack([course.losses, course.accuracies], axis=-1)
 
-    def _engine(self, clients: int, lanes: int) -> tuple[Batched, Engine]:
+    def engine(self, clients: int, lanes: int) -> tuple[Batched, Engine]:
+        """Return the engine for so many clients and lanes at once, with what it recorded."""
         if (clients, lanes) not in self._engines:
             self._engines[clients, lanes] = make_engine(
                 self._objective, self._module, self._features, clients, lanes
