@@ -64,9 +64,14 @@ class Runner:
         """
         fraction = self._objective.validation_fraction
         blocks = blocks_of(clients, seeds, fraction=fraction, most=len(clients))
+        rooms: dict[tuple[int, int], Room] = {}  # measuring takes longer than a small client
         # The largest first: what is recorded for it serves all others.
         for places, parts in sorted(blocks, key=lambda block: -len(block[1][0].train)):
-            room = measure_room(self._objective, self._group, parts[0].train, len(parts))
+            train = parts[0].train
+            size = min(self._group.batch_size, len(train)), len(parts)
+            if size not in rooms:
+                rooms[size] = measure_room(self._objective, self._group, train, len(parts))
+            room = rooms[size]
             for start in range(0, len(places), room.clients):
                 chosen = places[start : start + room.clients]
                 some = parts[start : start + room.clients]
