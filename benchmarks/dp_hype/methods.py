@@ -13,6 +13,16 @@ from recorded import Recorded
 
 from urna.local.models import authors_space
 from urna.privacy import BallotShape, Budget, Calibration, calibrate_ballots, honest_survivors
+from urna.privacy.calibration import LARGEST_EPSILON
+from urna.vote import (
+    ArgmaxDecoder,
+    BallotKind,
+    Decoder,
+    NoisyVotes,
+    PosteriorDecoder,
+    fill_ballot,
+    plan,
+)
 from urna.vote.baselines import CentralSelection, Feathers, MeanSetting, RawLosses, Subsets
 from urna.vote.baselines.bounded import noise_of_all
 
@@ -92,6 +102,50 @@ def _five_votes(budget: Budget, clients: int, candidates: int) -> Calibration:
     return calibrate_ballots(budget, BallotShape.top_k(VOTES, candidates), shares=shares)
 
 
+def ours(recorded: Recorded, epsilon: float, rng: np.random.Generator, draws: int) -> Winners:
+    """Choose as a search does that is told nothing but the budget."""
+    return vote(recorded.losses, budget_of(epsilon), PosteriorDecoder(), None, rng, draws)
+
+
+def ours_by_argmax(
+    recorded: Recorded, epsilon: float, rng: np.random.Generator, draws: int
+) -> Winners:
+    """Choose with our ballots, read by argmax: what the ballots alone bring."""
+    return vote(recorded.losses, budget_of(epsilon), ArgmaxDecoder(), None, rng, draws)
+
+
+def paper_decoded(
+    recorded: Recorded, epsilon: float, rng: np.random.Generator, draws: int
+) -> Winners:
+    """Choose with the paper's ballots, read by our decoder: what the decoder alone brings."""
+    decoder, kind = PosteriorDecoder(), BallotKind.TOP_K
+    return vote(recorded.losses, budget_of(epsilon), decoder, kind, rng, draws)
+
+
+def vote(
+    losses: npt.NDArray[np.float64],
+    budget: Budget | None,
+    decoder: Decoder,
+    kind: BallotKind | None,
+    rng: np.random.Generator,
+    draws: int,
+) -> Winners:
+    """Hold many votes of the library's own kind. Without a budget there is no noise."""
+    clients, candidates = losses.shape
+    planned = budget or Budget(LARGEST_EPSILON, DELTA)
+    tally = plan(clients=clients, candidates=candidates, budget=planned, ballot=kind).tally
+    std = 0.0 if budget is None else math.sqrt(tally.share * clients) / tally.vote
+    table = tally.noise.table(tally.share * clients)
+    chosen = []
+    for _ in range(draws):
+        total = sum(fill_ballot(row, tally.shape, rng.bytes(32)) for row in losses) * tally.scale
+        if budget is not None:
+            total = total + table.draw(rng.bytes(32), candidates)
+        tallied = NoisyVotes(SPACE, total / tally.vote, std, clients)
+        chosen.append(decoder.decode(tallied).winner)
+    return np.array(chosen)
+
+
 def raw_losses(recorded: Recorded, epsilon: float, rng: np.random.Generator, draws: int) -> Winners:
     """Choose by the largest noisy sum of accuracies."""
     return RawLosses(budget_of(epsilon)).winners(recorded.accuracies, rng, draws)
@@ -139,6 +193,9 @@ METHODS = {
         Method("paper", "DP-Hype, its own σ", paper, main=True),
         Method("paper-accuracy", "… ballots by accuracy", paper_by_accuracy),
         Method("paper-exact", "… at our exact σ", paper_exact),
+        Method("ours", "ours", ours, main=True),
+        Method("ours-argmax", "… our ballots, argmax", ours_by_argmax),
+        Method("paper-decoded", "… its ballots, our decoder", paper_decoded),
         Method("raw-losses", "RawLosses", raw_losses),
         Method("subsets", "Subsets", subsets),
         Method("feathers", "Feathers as published (not private)", feathers),
