@@ -11,7 +11,7 @@ from urna.errors import ParameterError
 from urna.noise import FAMILIES, Table
 from urna.privacy import BallotShape, Budget, Calibration, calibrate_ballots, honest_survivors
 
-__all__ = ["BoundedSum", "check_scores"]
+__all__ = ["BoundedSum", "check_scores", "in_steps", "noise_of_all"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,7 +64,7 @@ class BoundedSum:
             total: Floats = clipped.sum(axis=0)
             return total
         steps = in_steps(clipped, found.scale, rng.random(clipped.shape)).sum(axis=0)
-        noise = _table(found, self.clients).draw(rng.bytes(32), clipped.shape[1])
+        noise = noise_of_all(found, self.clients).draw(rng.bytes(32), clipped.shape[1])
         noisy: Floats = (steps + noise) / found.scale
         return noisy
 
@@ -84,8 +84,11 @@ def in_steps(values: Floats, scale: int, lots: Floats) -> Floats:
 
 
 @functools.lru_cache(maxsize=256)
-def _table(found: Calibration, clients: int) -> Table:
-    # Everybody's share is in the sum, the readers' that accounting leaves out as well.
+def noise_of_all(found: Calibration, clients: int) -> Table:
+    """Return what draws the noise of a sum that nobody dropped out of, in grid steps.
+
+    Everybody's share is in it, that of the readers whom accounting leaves out as well.
+    """
     release = found.release
     return FAMILIES[release.family].table(release.share * clients)
 
