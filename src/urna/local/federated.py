@@ -202,14 +202,16 @@ class _Federation:
         stack = fresh_state(weights, buffers, self._group.optimiser)
         if count not in self._engines:
             _, self._engines[count] = make_engine(
-                self._objective, self._module, self._features, count, self._room.lanes
+                self._objective, self._module, self._features, count, self._room
             )
         engine = self._engines[count]
+        # Clients stack one after the other here, so that several go in one piece.
+        width = len(leaders) if count > 1 else self._room.width(len(leaders))
         members = upload(np.tile(np.array(leaders), count), self._device)
         for epoch in range(number * self._local_epochs, (number + 1) * self._local_epochs):
             settings = self._table.at(members, epoch)
             plan = plan_epoch(block, self._group.batch_size, epoch)
-            stack = engine.epoch(stack, settings, block, plan)
+            stack = engine.epoch(stack, settings, block, plan, width)
         return stack.parameters, stack.buffers
 
     def _judge(self, number: int) -> None:
@@ -229,14 +231,14 @@ class _Federation:
         ]
         if not done:
             return
-        batched, _ = make_engine(self._objective, self._module, self._features, 1, 1)
+        crew, _ = make_engine(self._objective, self._module, self._features, 1, self._room)
         rows = stack_rows([self._test], [0], self._device)
         losses, right = evaluate(
-            batched,
+            crew,
             fresh_state(self._weights, self._buffers, self._group.optimiser),
             rows.inputs,
             rows.targets,
-            most_lanes=self._room.lanes,
+            width=self._room.lanes,
             rows=4 * self._group.batch_size,
         )
         lanes = self._lane_of[done]
