@@ -17,7 +17,7 @@ from urna.local.block import Block, plan_epoch
 from urna.local.chunks import Room
 from urna.local.crew import Crew
 from urna.local.engine import Engine, evaluate
-from urna.local.lanes import Group, Sharing, share_lanes
+from urna.local.lanes import Group, Sharing, lineages, share_numbers
 from urna.local.racing import Race
 from urna.local.stack import SettingsTable, Stack, first_stack, upload
 
@@ -119,7 +119,7 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
 
     Args:
         course: The search.
-        build: Makes the group's module; called once per client under the client's seed.
+        build: Makes the group's module; called once for every seed of the clients.
         tick: Called after each epoch.
     """
     group, block = course.group, course.block
@@ -127,7 +127,8 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
     stack = first_stack(_modules(block, build), group.optimiser, device)
     layout = Layout(block.clients, 1)
     lane_of = np.zeros((block.clients, len(group)), dtype=np.intp)
-    rates = [recipe.learning_rates() for recipe in group.recipes]
+    rates = np.array([recipe.learning_rates() for recipe in group.recipes])
+    numbers = lineages(group.recipes)
     table = SettingsTable(group.recipes, device)
     has_buffers = bool(stack.buffers)
     start = _first_losses(course, stack) if course.race else None
@@ -135,7 +136,7 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
     who = np.arange(block.clients)[:, None]
     rows_before = block.clients
     for epoch in range(group.epochs):
-        sharings = [share_lanes(group.recipes, tuple(alive), epoch) for alive in course.alive]
+        sharings = _share(numbers[:, epoch], course.alive)
         lanes = max(len(s.leaders) for s in sharings)
         if lanes == 0:
             break
@@ -157,10 +158,9 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
             course.epochs_trained[client, alive] = epoch + 1
         last = epoch == group.epochs - 1
         # A learning rate of zero moves no weight: without buffers that run is over.
-        resting = [
-            [m for m in alive if last or (not has_buffers and not any(rates[m][epoch + 1 :]))]
-            for alive in course.alive
-        ]
+        over = np.full(len(group), last) if has_buffers else ~rates[:, epoch + 1 :].any(axis=1)
+        ending = set(np.flatnonzero(over).tolist())
+        resting = [[m for m in alive if m in ending] for alive in course.alive]
         undecided = course.race is not None and any(
             len(alive) - len(done) > course.race.finalists
             for alive, done in zip(course.alive, resting, strict=True)
@@ -181,11 +181,22 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
 
 
 def _modules(block: Block, build: Callable[[], Any]) -> list[Any]:
-    modules = []
+    """Build a module for every client; clients of one seed start from the same."""
+    modules: dict[int, Any] = {}
     for seed in block.seeds:
-        with seeded_module(seed):
-            modules.append(build())
-    return modules
+        if seed not in modules:
+            with seeded_module(seed):
+                modules[seed] = build()
+    return [modules[seed] for seed in block.seeds]
+
+
+def _share(numbers: Places, alive: Sequence[Sequence[int]]) -> list[Sharing]:
+    """Assign every client's lanes; clients that still train the same members agree."""
+    found: dict[tuple[int, ...], Sharing] = {}
+    for members in map(tuple, alive):
+        if members not in found:
+            found[members] = share_numbers(numbers, members)
+    return [found[tuple(members)] for members in alive]
 
 
 def _round_up(lanes: int) -> int:
