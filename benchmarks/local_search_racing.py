@@ -20,13 +20,12 @@ import torch
 from local_search_gpu import Suite
 
 from urna.data import Samples
-from urna.local import chunks
+from urna.local import chunks, runner
 from urna.local.batched import BatchedObjective
 from urna.local.lanes import group_plans
 from urna.local.models import adult_mlp, mnist_cnn
 from urna.local.racing import OptimisticStop, Race, SuccessiveHalving, ballot_agreement
 from urna.local.recipe import plan_candidates
-from urna.local.runner import measure_room
 
 Row = dict[str, Any]
 Factory = Callable[..., Any]
@@ -156,11 +155,8 @@ def _mnist_parts(suite: Suite, folder: Path) -> None:
     suite.part("mnist, repeated", lambda: mnist.again("repeated", 8))
     suite.part("mnist, other most", lambda: mnist.again("most 50", 8, most_lanes=50))
     suite.part("mnist optimistic", lambda: mnist.race("optimistic", RACES["optimistic"]), 20)
-    for mebibytes in (24, 48, 192, 384):
-        suite.part(
-            f"mnist, pieces of {mebibytes} MiB",
-            lambda mebibytes=mebibytes: _pieces(mnist, mebibytes),
-        )
+    for width in (5, 10, 40, 80):
+        suite.part(f"mnist, width {width}", lambda width=width: _width(mnist, width))
     suite.part("mnist ratio", lambda: base.compare("mnist-cnn", mnist_cnn, clients[0], "cuda"))
     suite.part(
         "small-cnn ratio",
@@ -171,12 +167,11 @@ def _mnist_parts(suite: Suite, folder: Path) -> None:
     )
 
 
-def _pieces(study: _Study, mebibytes: int) -> Row:
-    """Time some clients with pieces of another size."""
-    before = chunks._GPU_PIECE
-    chunks._GPU_PIECE = mebibytes * 2**20
+def _width(study: _Study, width: int) -> Row:
+    """Time some clients with pieces of another width than the one that is planned."""
+    planned = runner.fixed_width
+    runner.fixed_width = lambda lane, lanes, most: min(width, most)
     try:
-        room = _room(study.factory, study.clients, study.device)
         objective = BatchedObjective(study.factory, device=study.device)
 
         def work() -> np.ndarray:
@@ -185,15 +180,14 @@ def _pieces(study: _Study, mebibytes: int) -> Row:
         work()
         took, _ = base.seconds(work, study.device)
     finally:
-        chunks._GPU_PIECE = before
-    name = f"{study.name}, pieces of {mebibytes} MiB"
-    return {"name": name, "seconds_per_client": took / 2, "room": str(room)}
+        runner.fixed_width = planned
+    return {"name": f"{study.name}, width {width}", "seconds_per_client": took / 2}
 
 
 def _room(factory: Factory, clients: Sequence[Samples], device: str) -> chunks.Room:
     objective = BatchedObjective(factory, device=device)
     group = group_plans(plan_candidates(base.SPACE, objective.recipe(), factory))[0]
-    return measure_room(objective, group, clients[0].take(np.arange(64)), len(clients))
+    return runner.measure_room(objective, group, clients[0].take(np.arange(64)), len(clients))
 
 
 def _device_time(name: str, study: _Study, race: Race | None) -> Row:

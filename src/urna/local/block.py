@@ -13,7 +13,7 @@ from torch import Tensor
 from urna.data import Samples
 from urna.local.batches import epoch_batches, step_key
 from urna.local.holdout import Holdout, hold_out
-from urna.local.stack import upload
+from urna.local.stack import send, upload
 from urna.local.torch_sgd import as_tensors
 
 __all__ = ["Block", "Epoch", "blocks_of", "plan_epoch", "stack_clients", "stack_rows", "take_rows"]
@@ -70,7 +70,7 @@ def _stacked(samples: Sequence[Samples], device: str) -> tuple[Tensor, Tensor]:
     """Stack on the host: one transfer instead of one for every client."""
     pairs = [as_tensors(part, "cpu") for part in samples]
     inputs, targets = torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
-    return inputs.to(device), targets.to(device)
+    return send(inputs, device), send(targets, device)
 
 
 def plan_epoch(block: Block, batch_size: int, epoch: int) -> Epoch:

@@ -21,8 +21,13 @@ _CPU_CACHE = 12 * 2**20
 """What a chunk should keep for its backward pass on a CPU: more falls out of the cache."""
 _GPU_ENOUGH = 3 * 2**30
 """What keeps a GPU busy: stacking more clients beyond this only takes memory."""
-_GPU_PIECE = 96 * 2**20
-"""What a piece should work on in a step, so that launching its kernels is a small part."""
+_PIECE_BYTES, _PIECE_LANES = 20 * 2**20, 2.0
+"""What a step of a piece costs a GPU beyond its lanes, in their work: the larger counts.
+
+Launches, and kernels that too few lanes cannot spread over the card.
+"""
+_NEARLY = 1.05
+"""How much slower than the best width is still good."""
 _LEAST_LANES, _LEAST_BYTES = 8, 4 * 2**20
 """What is worth a thread, whichever comes first: a step has a fixed cost as well."""
 _SHARE = 0.5
@@ -73,9 +78,10 @@ class Room:
 def fixed_width(lane: int, lanes: Sequence[int], most: int) -> int:
     """Return the one number of lanes for all pieces of a search.
 
-    Other numbers of lanes get other kernels on a GPU, which round otherwise. What the race
+    Other numbers of lanes get other kernels on a GPU, which round otherwise. What a race
     leaves over must therefore run in pieces as large as those of the full search: the number
-    follows from the space and the module alone.
+    follows from the space and the module alone. It is the smallest that costs a full search
+    little more than the best would, because a race fills up its last piece.
 
     Args:
         lane: Bytes one lane works on in a step, of all stacked clients.
@@ -83,14 +89,16 @@ def fixed_width(lane: int, lanes: Sequence[int], most: int) -> int:
         most: Most that fit.
 
     Example:
-        >>> fixed_width(20 * 2**20, [20, 80, 80], most=100)
-        10
+        >>> fixed_width(40 * 2**20, [20, 80, 80, 80, 80], most=100)
+        20
     """
-    enough = -(-_GPU_PIECE // max(lane, 1))
-    least = max(min(enough, most, max(lanes)), 1)
-    widths = range(least, min(2 * least, most, max(lanes)) + 1)
-    # Of those large enough, the one that fills up least, and of those the largest.
-    return min(widths, key=lambda w: (sum(-(-n // w) * w for n in lanes), -w))
+    each = max(_PIECE_BYTES / max(lane, 1), _PIECE_LANES)
+    costs = {
+        width: sum(-(-n // width) for n in lanes) * (width + each)
+        for width in range(1, max(min(most, max(lanes)), 1) + 1)
+    }
+    enough = _NEARLY * min(costs.values())
+    return min(width for width, cost in costs.items() if cost <= enough)
 
 
 def lane_bytes(module: nn.Module, inputs: Tensor, states: int) -> tuple[int, int]:

@@ -115,7 +115,9 @@ class Course:
 
 
 def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = None) -> Course:
-    """Train all candidates of a group on a block's clients and gather their losses.
+    """Train all candidates of a group on a block's clients; `collect` then has their losses.
+
+    On a GPU this may return before the training is over.
 
     Args:
         course: The search.
@@ -176,7 +178,6 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
             _drop_diverged(course, sharings, stack, layout)
         if tick is not None:
             tick((epoch + 1) / group.epochs)
-    course.collect()
     return course
 
 

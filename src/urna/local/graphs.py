@@ -217,7 +217,7 @@ class _Tape:
             self.stack.copy_from(alike)
             self._next.zero_()
             self._replays[size]()
-            rounds.append([p.unflatten(0, (clients, lanes)).clone() for p in self._weights()])
+            rounds.append([p.view(clients, lanes, *p.shape[1:]).clone() for p in self._weights()])
         same = [
             ((a == other) | (a.isnan() & other.isnan())).all()
             for a, b in zip(*rounds, strict=True)

@@ -36,6 +36,8 @@ __all__ = ["Runner", "make_engine", "measure_room", "pick_device"]
 _log = logging.getLogger(__name__)
 
 ShareDone = Callable[[int, float], None]
+Collect = Callable[[], npt.NDArray[np.float64]]
+"""Waits for a search that a GPU may still be at, and returns its losses."""
 
 
 def pick_device(device: str) -> str:
@@ -63,20 +65,27 @@ class Runner:
         """Yield the places of some clients and their losses, block by block."""
         fraction = self._objective.validation_fraction
         blocks = blocks_of(clients, seeds, fraction=fraction, most=len(clients))
+        running: tuple[list[int], Collect] | None = None
         # The largest first: what is recorded for it serves all others.
         for places, parts in sorted(blocks, key=lambda block: -len(block[1][0].train)):
             room = measure_room(self._objective, self._group, parts[0].train, len(parts))
             for start in range(0, len(places), room.clients):
                 chosen = places[start : start + room.clients]
                 some = parts[start : start + room.clients]
-                yield chosen, self._search(some, [seeds[p] for p in chosen], room, tick)
+                collect = self._search(some, [seeds[p] for p in chosen], room, tick)
+                # A GPU is still at it; what was started before is finished first.
+                if running is not None:
+                    yield running[0], running[1]()
+                running = chosen, collect
+        if running is not None:
+            yield running[0], running[1]()
 
     def _search(
         self, parts: Sequence[Holdout], seeds: Sequence[int], room: Room, tick: ShareDone
-    ) -> npt.NDArray[np.float64]:
+    ) -> Collect:
         """Search a block; where memory runs out, again with half as much at once."""
         try:
-            return self._course(self._group, parts, seeds, room, tick)
+            return self._course(self._group, parts, seeds, room, tick).collect
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
@@ -86,13 +95,16 @@ class Runner:
             torch.cuda.empty_cache()
         if len(parts) > 1:
             fewer = replace(room, clients=1)
-            found = [self._search([p], [s], fewer, tick) for p, s in zip(parts, seeds, strict=True)]
-            return np.concatenate(found)
+            found = [
+                self._search([p], [s], fewer, tick)() for p, s in zip(parts, seeds, strict=True)
+            ]
+            return lambda: np.concatenate(found)
         if room.lanes > 1:
             _log.info("out of memory with %d candidates at once; trying half", room.lanes)
             half = Room(-(-room.lanes // 2), 1, room.fixed)
             return self._search(parts, seeds, half, tick)
-        return self._one_by_one(parts, seeds, tick)
+        losses = self._one_by_one(parts, seeds, tick)
+        return lambda: losses
 
     def _one_by_one(
         self, parts: Sequence[Holdout], seeds: Sequence[int], tick: ShareDone
@@ -107,7 +119,8 @@ class Runner:
                 group.shape, group.batch_size, group.epochs, group.optimiser, (place,), (recipe,)
             )
             try:
-                losses[:, member : member + 1] = self._course(alone, parts, seeds, Room(1, 1), tick)
+                course = self._course(alone, parts, seeds, Room(1, 1), tick)
+                losses[:, member : member + 1] = course.collect()
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
@@ -120,16 +133,15 @@ class Runner:
         seeds: Sequence[int],
         room: Room,
         tick: ShareDone,
-    ) -> npt.NDArray[np.float64]:
+    ) -> Course:
         crew, engine = self._engine(len(parts), room)
         block = stack_clients(parts, seeds, self._device)
         course = Course(group, block, crew, engine, room, race=self._objective.race)
-        run_course(
+        return run_course(
             course,
             lambda: self._objective.module_of(group),
             lambda share: tick(len(parts), share),
         )
-        return course.losses
 
     def _engine(self, clients: int, room: Room) -> tuple[Crew, Engine]:
         if (clients, room.threads) not in self._engines:

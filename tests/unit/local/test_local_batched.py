@@ -196,7 +196,7 @@ def _run(
             make_engine(batched, used),
             chunks.Room(width or 100, batched_clients, fixed=width is not None),
         )
-        rows.append(course.run_course(search, factory).losses)
+        rows.append(course.run_course(search, factory).collect())
     return np.concatenate(rows)
 
 
