@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from urna.local.batched import BatchedObjective
-    from urna.local.engine import Engine
     from urna.local.stack import Tensors
 
 __all__ = ["FederatedScores", "federated_averaging"]
@@ -140,7 +139,6 @@ class _Federation:
         self._lane_of = np.zeros(len(group), dtype=np.intp)
         self._alive = list(range(len(group)))
         self._room = measure_room(objective, group, max(clients, key=len), len(clients))
-        self._engines: dict[int, Engine] = {}
         self.losses = np.full(len(group), math.inf)
         self.accuracies = np.full(len(group), math.nan)
 
@@ -171,13 +169,18 @@ class _Federation:
         self._judge(number)
 
     def _blocks(self) -> list[list[int]]:
-        """Group clients with equally many rows, as many together as fit."""
+        """Group clients with equally many rows, as many together as fit.
+
+        The largest come first: what is recorded for them serves all others.
+        """
         by_size: dict[int, list[int]] = {}
         for place, client in enumerate(self._clients):
             by_size.setdefault(len(client), []).append(place)
         most = self._room.clients
         return [
-            places[i : i + most] for places in by_size.values() for i in range(0, len(places), most)
+            places[i : i + most]
+            for _, places in sorted(by_size.items(), reverse=True)
+            for i in range(0, len(places), most)
         ]
 
     def _train(
@@ -189,7 +192,6 @@ class _Federation:
     ) -> "tuple[Tensors, Tensors]":
         """Return the weights and buffers of some clients after one round's epochs."""
         from urna.local.block import plan_epoch, stack_rows  # noqa: PLC0415 - imports torch
-        from urna.local.runner import make_engine  # noqa: PLC0415
         from urna.local.stack import fresh_state, upload  # noqa: PLC0415
 
         count = len(places)
@@ -200,11 +202,8 @@ class _Federation:
             {n: t.repeat(count, *[1] * (t.dim() - 1)) for n, t in part.items()} for part in start
         )
         stack = fresh_state(weights, buffers, self._group.optimiser)
-        if count not in self._engines:
-            _, self._engines[count] = make_engine(
-                self._objective, self._module, self._features, count, self._room
-            )
-        engine = self._engines[count]
+        # The objective keeps engines: a search of the same group shares what was recorded.
+        _, engine = self._objective.runner_of(self._group).engine(count, self._room)
         # Clients stack one after the other here, so that several go in one piece.
         width = len(leaders) if count > 1 else self._room.width(len(leaders))
         members = upload(np.tile(np.array(leaders), count), self._device)

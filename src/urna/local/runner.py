@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 ShareDone = Callable[[int, float], None]
 Collect = Callable[[], npt.NDArray[np.float64]]
-"""Waits for a search that a GPU may still be at, and returns its losses."""
+"""Waits for a search that a GPU may still be at, and returns its scores."""
 
 
 def pick_device(device: str) -> str:
@@ -62,13 +62,21 @@ class Runner:
     def blocks(
         self, clients: Sequence[Samples], seeds: Sequence[int], tick: ShareDone
     ) -> Iterator[tuple[list[int], npt.NDArray[np.float64]]]:
-        """Yield the places of some clients and their losses, block by block."""
+        """Yield the places of some clients and their scores, block by block.
+
+        Scores have the shape (clients, members, 2): loss and share of right answers.
+        """
         fraction = self._objective.validation_fraction
         blocks = blocks_of(clients, seeds, fraction=fraction, most=len(clients))
         running: tuple[list[int], Collect] | None = None
+        rooms: dict[tuple[int, int], Room] = {}  # measuring takes longer than a small client
         # The largest first: what is recorded for it serves all others.
         for places, parts in sorted(blocks, key=lambda block: -len(block[1][0].train)):
-            room = measure_room(self._objective, self._group, parts[0].train, len(parts))
+            train = parts[0].train
+            size = min(self._group.batch_size, len(train)), len(parts)
+            if size not in rooms:
+                rooms[size] = measure_room(self._objective, self._group, train, len(parts))
+            room = rooms[size]
             for start in range(0, len(places), room.clients):
                 chosen = places[start : start + room.clients]
                 some = parts[start : start + room.clients]
@@ -103,14 +111,14 @@ class Runner:
             _log.info("out of memory with %d candidates at once; trying half", room.lanes)
             half = Room(-(-room.lanes // 2), 1, room.fixed)
             return self._search(parts, seeds, half, tick)
-        losses = self._one_by_one(parts, seeds, tick)
-        return lambda: losses
+        scores = self._one_by_one(parts, seeds, tick)
+        return lambda: scores
 
     def _one_by_one(
         self, parts: Sequence[Holdout], seeds: Sequence[int], tick: ShareDone
     ) -> npt.NDArray[np.float64]:
         """Give each candidate all the memory; one that still does not fit has failed."""
-        losses = np.full((1, len(self._group)), np.inf)
+        scores = np.full((1, len(self._group), 2), (np.inf, np.nan))
         for member, (place, recipe) in enumerate(
             zip(self._group.places, self._group.recipes, strict=True)
         ):
@@ -120,11 +128,11 @@ class Runner:
             )
             try:
                 course = self._course(alone, parts, seeds, Room(1, 1), tick)
-                losses[:, member : member + 1] = course.collect()
+                scores[:, member : member + 1] = course.collect()
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
-        return losses
+        return scores
 
     def _course(
         self,
@@ -134,7 +142,7 @@ class Runner:
         room: Room,
         tick: ShareDone,
     ) -> Course:
-        crew, engine = self._engine(len(parts), room)
+        crew, engine = self.engine(len(parts), room)
         block = stack_clients(parts, seeds, self._device)
         course = Course(group, block, crew, engine, room, race=self._objective.race)
         return run_course(
@@ -143,7 +151,8 @@ class Runner:
             lambda share: tick(len(parts), share),
         )
 
-    def _engine(self, clients: int, room: Room) -> tuple[Crew, Engine]:
+    def engine(self, clients: int, room: Room) -> tuple[Crew, Engine]:
+        """Return the engine for so many clients at once, with what it recorded."""
         if (clients, room.threads) not in self._engines:
             self._engines[clients, room.threads] = make_engine(
                 self._objective, self._module, self._features, clients, room

@@ -4,10 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from urna.errors import ParameterError, ProtocolError, RoundAborted
-from urna.local import Objective
+from urna.local import Objective, losses_of_each
 from urna.noise import IntVector
 from urna.privacy import (
     Adjacency,
@@ -21,9 +19,10 @@ from urna.privacy.distributions import SKELLAM
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.space import Space
 from urna.tally import SecureSummation, Summation, Tallied, decode, encode
-from urna.vote.ballot import fill_ballot
-from urna.vote.decode import ArgmaxDecoder, Decoder, NoisyVotes
+from urna.vote.ballot import BallotKind, fill_ballot
+from urna.vote.decode import Decoder, NoisyVotes
 from urna.vote.plan import VotePlan, plan
+from urna.vote.posterior import PosteriorDecoder
 from urna.vote.result import Result
 
 __all__ = ["SearchProgress", "read_result", "search"]
@@ -40,7 +39,8 @@ def search(
     clients: Sequence[DataT],
     *,
     budget: Budget,
-    votes: int = 5,
+    ballot: BallotKind | str | None = None,
+    votes: int | None = None,
     dropout: float = 0.0,
     colluding: float = 0.0,
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
@@ -68,13 +68,14 @@ def search(
         objective: How a client evaluates them on its data.
         clients: Each client's data.
         budget: What the search may cost.
-        votes: How many candidates each client names.
+        ballot: How a client spreads its vote; by scores unless `votes` are given.
+        votes: How many candidates each client names in a top-k ballot.
         dropout: Largest fraction of clients that may drop out.
         colluding: Largest fraction of clients that may tell the server their noise.
         adjacency: Between which electorates the guarantee holds.
         family: Name of the noise's family.
         summation: How ballots are added up; securely by default.
-        decoder: How the winner is read from the tally; the most votes by default.
+        decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
         ledger: Where the release is counted before it happens.
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
@@ -88,12 +89,13 @@ def search(
     """
     secrets = secrets or OsSecrets()
     summation = summation or SecureSummation()
-    decoder = decoder or ArgmaxDecoder()
+    decoder = decoder or PosteriorDecoder()
     report = progress or (lambda what, done, total: None)
     vote = plan(
         clients=len(clients),
         candidates=len(space),
         budget=budget,
+        ballot=ballot,
         votes=votes,
         dropout=dropout,
         colluding=colluding,
@@ -140,16 +142,16 @@ def _ballots(
 ) -> dict[int, IntVector]:
     """Let every client evaluate the candidates and fill its ballot."""
     shape, ballots = vote.tally.shape, {}
-    steps = len(clients) * len(space)
-    for client, data in enumerate(clients):
-
-        def advance(done: int, _: int, before: int = client * len(space)) -> None:
-            report("evaluating candidates", before + done, steps)
-
-        losses = np.asarray(objective.losses(data, space, seed=seed, progress=advance))
+    evaluated = losses_of_each(
+        objective,
+        clients,
+        space,
+        seeds=[seed] * len(clients),
+        progress=lambda done, total: report("evaluating candidates", done, total),
+    )
+    for client, losses in enumerate(evaluated):
         ballot = fill_ballot(losses, shape, secrets.take(SEED_BYTES))
         ballots[client] = encode(ballot, vote.tally)
-        report("evaluating candidates", (client + 1) * len(space), steps)
     return ballots
 
 
@@ -184,7 +186,7 @@ def read_result(
             "counting it, but its guarantee does not hold."
         )
     votes = decode(tallied.total, vote.tally)
-    std = math.sqrt(tallied.noise_variance) / vote.tally.scale
+    std = math.sqrt(tallied.noise_variance) / vote.tally.vote
     decoded = decoder.decode(NoisyVotes(space, votes, std, len(tallied.accepted)))
     return Result(
         space=space,
@@ -192,6 +194,7 @@ def read_result(
         votes=votes,
         standard_error=std,
         confidence=decoded.confidence,
+        near_ties=decoded.near_ties,
         privacy=statement,
         plan=vote,
         decoder=decoder.name,
