@@ -44,7 +44,7 @@ from urna.space import Space
 SPACE = authors_space()
 SMALL_CNN = functools.partial(mnist_cnn, first=8, second=16, hidden=64)
 ROWS_OF_A_CLIENT = 326  # Adult over 100 clients
-RACING_SECONDS = 135.0  # no part of the racing suite starts later than that
+RACING_SECONDS = 125.0  # no part of the racing suite starts later than that
 TARGETS = {
     "cpu": {"adult": 6, "small-cnn": 10},
     "cuda": {"adult": 500, "small-cnn": 60, "mnist-cnn": 20},

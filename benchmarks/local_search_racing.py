@@ -32,8 +32,8 @@ Factory = Callable[..., Any]
 
 RACES: dict[str, Race] = {"halving": SuccessiveHalving(), "optimistic": OptimisticStop()}
 MANY_RANKS: dict[str, Race] = {
+    "halving, 24 finalists": SuccessiveHalving(finalists=24),
     "halving, 30 finalists": SuccessiveHalving(finalists=30),
-    "halving, 40 finalists": SuccessiveHalving(finalists=40),
 }
 
 
@@ -147,15 +147,17 @@ def racing_suite(folder: Path | None, device: str, limit: float) -> list[Row]:
 
 
 def _mnist_parts(suite: Suite, folder: Path) -> None:
-    clients = base.pictures("mnist", folder, 100)
+    clients: list[Samples] = []
+    suite.part("mnist data", lambda: clients.extend(base.pictures("mnist", folder, 100)) or [])
+    if not clients:
+        return
     mnist = _Study("mnist", mnist_cnn, clients[:60], "cuda", 0)
     suite.part("mnist warm-up", lambda: {"name": "mnist warm-up", **mnist.search(1)[0]})
     suite.part("mnist", mnist.whole, 45)
     suite.part("mnist halving", lambda: mnist.race("halving", RACES["halving"]), 20)
     suite.part("mnist, repeated", lambda: mnist.again("repeated", 8))
     suite.part("mnist, other most", lambda: mnist.again("most 50", 8, most_lanes=50))
-    suite.part("mnist optimistic", lambda: mnist.race("optimistic", RACES["optimistic"]), 20)
-    for width in (5, 10, 40, 80):
+    for width in (20, 10, 40, 80):
         suite.part(f"mnist, width {width}", lambda width=width: _width(mnist, width))
     suite.part("mnist ratio", lambda: base.compare("mnist-cnn", mnist_cnn, clients[0], "cuda"))
     suite.part(
@@ -165,6 +167,7 @@ def _mnist_parts(suite: Suite, folder: Path) -> None:
         ),
         15,
     )
+    suite.part("mnist optimistic", lambda: mnist.race("optimistic", RACES["optimistic"]), 30)
 
 
 def _width(study: _Study, width: int) -> Row:
