@@ -6,9 +6,11 @@ round's number and its coin: a message of another round or another plan is recog
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+
+from urna.secagg.parts import Parts
 
 __all__ = [
     "Advertisement",
@@ -97,7 +99,7 @@ class SealedShares:
     client: ClientId
     commitments: tuple[bytes, ...]
     """Digests of the self-mask seed and the noise seeds: wrong shares are noticed."""
-    bundles: Mapping[ClientId, bytes]
+    bundles: Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class ShareBox:
     """Server to client, stage 3: the bundles its neighbours encrypted to it."""
 
     round_id: bytes
-    bundles: Mapping[ClientId, bytes]
+    bundles: Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class UnmaskRequest:
     """Those whose vectors arrived."""
     dropped: frozenset[ClientId]
     """Those who shared their keys and whose vectors did not arrive."""
-    signatures: Mapping[ClientId, bytes]
+    signatures: Parts
     """Agreements on these lists; empty with an honest-but-curious server."""
 
 
@@ -161,8 +163,8 @@ class UnmaskReply:
 
     round_id: bytes
     client: ClientId
-    survivors: Mapping[ClientId, bytes] = field(repr=False)
-    dropped: Mapping[ClientId, bytes] = field(repr=False)
+    survivors: Parts
+    dropped: Parts
 
 
 @dataclass(frozen=True, slots=True)

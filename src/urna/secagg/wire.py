@@ -9,14 +9,14 @@ and are checked before anything is allocated.
 
 import functools
 import itertools
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
 from urna.errors import ProtocolError
 from urna.randomness import SEED_BYTES
+from urna.secagg.keys import SIGNATURE_BYTES
 from urna.secagg.messages import (
     Advertisement,
     Agreement,
@@ -32,6 +32,7 @@ from urna.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from urna.secagg.parts import Parts
 from urna.secagg.plan import Plan
 
 __all__ = ["VERSION", "decode", "encode", "largest_message"]
@@ -41,14 +42,13 @@ VERSION: Final = 1
 _MAGIC = b"URNA"
 _HEAD = len(_MAGIC) + 2 + 4
 _DIGEST = 32
-_SIGNATURE = 64
 _LONGEST_REASON = 1000
 
 
 def largest_message(plan: Plan) -> int:
     """Return the length no message of a round exceeds."""
-    per_peer = 4 + max(SEED_BYTES * (plan.secrets + 1) + 16, 5 + _DIGEST * 3 + _SIGNATURE)
-    lists = 2 * ((plan.clients + 7) // 8) + (4 + _SIGNATURE) * plan.clients
+    per_peer = 4 + max(SEED_BYTES * (plan.secrets + 1) + 16, 5 + _DIGEST * 3 + SIGNATURE_BYTES)
+    lists = 2 * ((plan.clients + 7) // 8) + (4 + SIGNATURE_BYTES) * plan.clients
     body = 256 + per_peer * plan.neighbours + plan.vector_bytes + lists + _LONGEST_REASON
     return _HEAD + body + _DIGEST * plan.secrets
 
@@ -124,20 +124,18 @@ class _Body:
             raise ProtocolError("a list names clients beyond the plan")
         return frozenset(found.tolist())
 
-    def parts(self, sizes: tuple[int, ...], most: int) -> dict[ClientId, bytes]:
+    def parts(self, sizes: tuple[int, ...], most: int) -> Parts:
         """Read a map from clients to byte strings of one size, which must be allowed."""
         count = self.count(most, "clients in a map")
         size = self.number(4)
         if size not in sizes or (not count and size != sizes[0]):
             raise ProtocolError(f"parts of {size} bytes are not expected here")
-        ids = np.frombuffer(self.take(4 * count), dtype=">u4").astype(np.int64)
-        if count and (ids[-1] >= self.plan.clients or (np.diff(ids) <= 0).any()):
-            raise ProtocolError("the clients of a map must ascend and be in the plan")
-        packed = self.take(size * count)
-        if not size:
-            return dict.fromkeys(ids.tolist(), b"")
-        cut = (part for (part,) in struct.iter_unpack(f"{size}s", packed))
-        return dict(zip(ids.tolist(), cut, strict=True))
+        clients = np.frombuffer(self.take(4 * count), dtype=">u4").astype(np.int64)
+        packed = np.frombuffer(self.take(size * count), dtype=np.uint8)
+        parts = Parts(clients, packed.reshape(count, size))
+        if count and clients[-1] >= self.plan.clients:
+            raise ProtocolError(f"clients are numbered below {self.plan.clients}")
+        return parts
 
     def end(self) -> None:
         if self._at != len(self._data):
@@ -150,13 +148,11 @@ def _write_clients(clients: frozenset[ClientId], plan: Plan) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def _write_parts(parts: Mapping[ClientId, bytes], size: int) -> bytes:
-    order = sorted(parts)
-    if set(map(len, parts.values())) - {size}:
+def _write_parts(parts: Parts, size: int) -> bytes:
+    if len(parts) and parts.size != size:
         raise ProtocolError(f"all parts must have {size} bytes")
-    head = len(order).to_bytes(4, "big") + size.to_bytes(4, "big")
-    ids = np.array(order, dtype=">u4").tobytes()
-    return b"".join([head, ids, *(parts[client] for client in order)])
+    head = len(parts).to_bytes(4, "big") + size.to_bytes(4, "big")
+    return b"".join([head, parts.clients.astype(">u4").tobytes(), parts.rows.tobytes()])
 
 
 def _write_invitation(message: Invitation, _: Plan) -> bytes:
@@ -193,8 +189,8 @@ def _read_advertisement(body: _Body) -> Advertisement:
     if client >= body.plan.clients:
         raise ProtocolError(f"clients are numbered below {body.plan.clients}, got {client}")
     length = body.number(1)
-    if length not in (0, _SIGNATURE):
-        raise ProtocolError(f"a signature has {_SIGNATURE} bytes or is left out, got {length}")
+    if length not in (0, SIGNATURE_BYTES):
+        raise ProtocolError(f"a signature has {SIGNATURE_BYTES} bytes or is left out, got {length}")
     keys = fixed[_DIGEST + 4 :]
     signature = body.take(length)
     return Advertisement(fixed[:_DIGEST], client, keys[:SEED_BYTES], keys[SEED_BYTES:], signature)
@@ -266,12 +262,12 @@ def _write_agreement(message: Agreement, _: Plan) -> bytes:
 
 
 def _read_agreement(body: _Body) -> Agreement:
-    return Agreement(body.take(_DIGEST), body.client(), body.take(_SIGNATURE))
+    return Agreement(body.take(_DIGEST), body.client(), body.take(SIGNATURE_BYTES))
 
 
 def _write_unmask_request(message: UnmaskRequest, plan: Plan) -> bytes:
     lists = _write_clients(message.survivors, plan) + _write_clients(message.dropped, plan)
-    return message.round_id + lists + _write_parts(message.signatures, _SIGNATURE)
+    return message.round_id + lists + _write_parts(message.signatures, SIGNATURE_BYTES)
 
 
 def _read_unmask_request(body: _Body) -> UnmaskRequest:
@@ -279,12 +275,12 @@ def _read_unmask_request(body: _Body) -> UnmaskRequest:
         body.take(_DIGEST),
         body.clients(),
         body.clients(),
-        body.parts((_SIGNATURE,), body.plan.clients),
+        body.parts((SIGNATURE_BYTES,), body.plan.clients),
     )
 
 
 def _write_unmask_reply(message: UnmaskReply, _: Plan) -> bytes:
-    size = len(next(iter(message.survivors.values()), bytes(SEED_BYTES)))
+    size = message.survivors.size if message.survivors else SEED_BYTES
     return b"".join(
         [
             message.round_id,
