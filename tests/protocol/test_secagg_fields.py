@@ -129,7 +129,7 @@ def test_an_altered_field_spoils_nothing_silently(
     if plan is NOISY and kind in (AgreeRequest, Agreement):
         return  # not part of that plan's round
     # One of the victim's neighbours drops out, so that shares of its key are sent too.
-    silent = invite(plan, 1, b"c" * 32)[0].neighbours[VICTIM][0]
+    silent = int(invite(plan, 1, b"c" * 32)[0].neighbours[VICTIM][0])
     which, left, altered = 0, 1, False
     while left > 0:
         faults = secagg.Faults(vanish={silent: secagg.Stage.MASK})

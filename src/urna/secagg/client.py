@@ -277,7 +277,7 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
     sent = words.astype(words.dtype.newbyteorder("<")).tobytes()
     held = Parts.of(bundles, SEED_BYTES * plan.secrets)
     after = Masked(state.member, round_id, state.neighbours, held)
-    digest = peers_digest(round_id, bundles)
+    digest = peers_digest(round_id, held.clients)
     return after, MaskedVector(round_id, client, digest, sent)
 
 

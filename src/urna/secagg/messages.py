@@ -4,11 +4,13 @@ Every message but the invitation carries the id of its round, which is a digest 
 round's number and its coin: a message of another round or another plan is recognised as such.
 """
 
+import functools
 import hashlib
-import struct
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
 
 from urna.secagg.parts import Parts
 
@@ -190,17 +192,17 @@ Message = (
 )
 
 
-def peers_digest(round_id: bytes, peers: Iterable[ClientId]) -> bytes:
-    """Return the digest of the neighbours a client masked its vector with."""
-    order = sorted(peers)
-    packed = struct.pack(f">{len(order)}I", *order)
+def peers_digest(round_id: bytes, peers: npt.NDArray[np.int64]) -> bytes:
+    """Return the digest of the neighbours, ascending, that a client masked its vector with."""
+    packed = peers.astype(">u4").tobytes()
     return hashlib.sha256(b"urna secagg peers\0" + round_id + packed).digest()
 
 
+@functools.lru_cache(maxsize=4)
 def lists_digest(
     round_id: bytes, survivors: frozenset[ClientId], dropped: frozenset[ClientId]
 ) -> bytes:
-    """Return the digest of a round's lists that clients sign."""
+    """Return the digest of a round's lists that clients sign: the same for all, so kept."""
     ids = [len(survivors), *sorted(survivors), len(dropped), *sorted(dropped)]
     packed = b"".join(number.to_bytes(4, "big") for number in ids)
     return hashlib.sha256(b"urna secagg lists\0" + round_id + packed).digest()

@@ -6,11 +6,13 @@ that are missing or wrong make their sender a dropout; too many of them abort th
 anything is revealed.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
 from urna.noise import IntVector
@@ -60,7 +62,8 @@ __all__ = [
 
 _BATCH = 512  # clients whose secrets are rebuilt at a time: bounds the memory
 
-Neighbours = Mapping[ClientId, tuple[ClientId, ...]]
+Clients = npt.NDArray[np.int64]
+"""Numbers of clients, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class Invited:
 
     plan: Plan
     round_id: bytes
-    neighbours: Neighbours = field(repr=False)
+    neighbours: Clients = field(repr=False)
+    """One row per client, as in every later state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,10 @@ class Keyed:
 
     plan: Plan
     round_id: bytes
-    neighbours: Neighbours = field(repr=False)
+    neighbours: Clients = field(repr=False)
     mask_keys: Mapping[ClientId, bytes] = field(repr=False)
+    listed: Mapping[ClientId, Clients] = field(repr=False)
+    """The neighbours in each client's key book."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +94,10 @@ class Routed:
 
     plan: Plan
     round_id: bytes
-    neighbours: Neighbours = field(repr=False)
+    neighbours: Clients = field(repr=False)
     mask_keys: Mapping[ClientId, bytes] = field(repr=False)
     commitments: Mapping[ClientId, tuple[bytes, ...]] = field(repr=False)
-    peers: Mapping[ClientId, frozenset[ClientId]] = field(repr=False)
+    peers: Mapping[ClientId, Clients] = field(repr=False)
     """The neighbours of each client that shared, and that shared with it."""
 
 
@@ -127,8 +133,7 @@ def invite(plan: Plan, number: int, coin: bytes) -> tuple[Invited, Invitation]:
     """Begin a round: every client gets the same invitation."""
     invitation = Invitation(number, coin, plan.digest)
     graph = ring(invitation.round_id, plan.clients, plan.neighbours)
-    neighbours = {client: graph.of(client) for client in range(plan.clients)}
-    return Invited(plan, invitation.round_id, neighbours), invitation
+    return Invited(plan, invitation.round_id, graph.table()), invitation
 
 
 def pass_on_keys(
@@ -141,21 +146,19 @@ def pass_on_keys(
     """
     _check_enough(state.plan, replies)
     mask_keys = {client: entry.mask_key for client, entry in replies.items()}
+    answered = frozenset(replies)
+    listed = {client: _among(state.neighbours[client], answered, state.plan) for client in replies}
     books = {
-        client: KeyBook(
-            state.round_id,
-            tuple(replies[peer] for peer in state.neighbours[client] if peer in replies),
-        )
-        for client in replies
+        client: KeyBook(state.round_id, tuple(replies[peer] for peer in peers.tolist()))
+        for client, peers in listed.items()
     }
-    return Keyed(state.plan, state.round_id, state.neighbours, mask_keys), books
+    return Keyed(state.plan, state.round_id, state.neighbours, mask_keys, listed), books
 
 
 def check_shares(state: Keyed, sealed: SealedShares) -> None:
     """Refuse shares that do not go to exactly the neighbours in the client's key book."""
     plan = state.plan
-    expected = [peer for peer in state.neighbours[sealed.client] if peer in state.mask_keys]
-    if list(sealed.bundles) != expected:
+    if not np.array_equal(sealed.bundles.clients, state.listed[sealed.client]):
         raise ProtocolError("the shares do not go to the client's neighbours")
     if sealed.bundles.size != plan.bundle_bytes:
         raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
@@ -179,7 +182,7 @@ def pass_on_shares(
     received = turned({client: sealed.bundles for client, sealed in replies.items()})
     nothing = Parts.of({}, state.plan.bundle_bytes)
     boxes = {client: ShareBox(state.round_id, received.get(client, nothing)) for client in replies}
-    peers = {client: frozenset(box.bundles) for client, box in boxes.items()}
+    peers = {client: box.bundles.clients for client, box in boxes.items()}
     routed = Routed(
         state.plan, state.round_id, state.neighbours, state.mask_keys, commitments, peers
     )
@@ -251,7 +254,7 @@ def check_reply(state: Summed, reply: UnmaskReply) -> None:
         ("dropped clients", reply.dropped, state.dropped, SEED_BYTES),
     )
     for what, parts, listed, size in asked:
-        if set(parts) != peers & listed:
+        if not np.array_equal(parts.clients, _among(peers, listed, state.routed.plan)):
             raise ProtocolError(f"the shares of {what} are not those asked for")
         if parts and parts.size != size:
             raise ProtocolError("a share has the wrong length")
@@ -313,7 +316,7 @@ def _remove_masks_of_dropped(
                 f"the shares of client {client} do not rebuild its mask key: it or one of its "
                 "neighbours deviates from the protocol"
             )
-        for peer in routed.neighbours[client]:
+        for peer in routed.neighbours[client].tolist():
             if peer in state.survivors:
                 seed = mask_seed(pair, routed.mask_keys[peer], routed.round_id)
                 # The survivor added this mask if its number is the lower one.
@@ -347,6 +350,19 @@ def _rebuild(
                 owner,
                 [packed[at : at + SEED_BYTES] for at in range(0, len(packed), SEED_BYTES)],
             )
+
+
+def _among(clients: Clients, chosen: frozenset[ClientId], plan: Plan) -> Clients:
+    """Return those of some clients that are among the chosen."""
+    return clients[_marks(chosen, plan.clients)[clients]]
+
+
+@functools.lru_cache(maxsize=4)
+def _marks(chosen: frozenset[ClientId], count: int) -> npt.NDArray[np.bool_]:
+    """Return for each of all clients whether it is chosen: kept, since every reply asks."""
+    marks = np.zeros(count, dtype=np.bool_)
+    marks[list(chosen)] = True
+    return marks
 
 
 def _opened(state: Summed) -> tuple[int, ...]:
