@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from urna.errors import ProtocolError
 from urna.randomness import SEED_BYTES
@@ -94,11 +95,14 @@ class _Body:
         self._data, self._at = data, _HEAD
 
     def take(self, count: int) -> bytes:
-        if count > len(self._data) - self._at:
-            raise ProtocolError("the message ends too early")
-        taken = self._data[self._at : self._at + count]
-        self._at += count
-        return taken
+        start = self._pass(count)
+        return self._data[start : self._at]
+
+    def rows(self, count: int, size: int) -> npt.NDArray[np.uint8]:
+        """Read byte strings of one size where they lie: a copy would be most of the work."""
+        start = self._pass(count * size)
+        found = np.frombuffer(memoryview(self._data)[start : self._at], dtype=np.uint8)
+        return found.reshape(count, size)
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big")
@@ -131,8 +135,7 @@ class _Body:
         if size not in sizes or (not count and size != sizes[0]):
             raise ProtocolError(f"parts of {size} bytes are not expected here")
         clients = np.frombuffer(self.take(4 * count), dtype=">u4").astype(np.int64)
-        packed = np.frombuffer(self.take(size * count), dtype=np.uint8)
-        parts = Parts(clients, packed.reshape(count, size))
+        parts = Parts(clients, self.rows(count, size))
         if count and clients[-1] >= self.plan.clients:
             raise ProtocolError(f"clients are numbered below {self.plan.clients}")
         return parts
@@ -140,6 +143,14 @@ class _Body:
     def end(self) -> None:
         if self._at != len(self._data):
             raise ProtocolError("the message has trailing bytes")
+
+    def _pass(self, count: int) -> int:
+        """Move on by some bytes; return where they begin."""
+        start = self._at
+        if count > len(self._data) - start:
+            raise ProtocolError("the message ends too early")
+        self._at += count
+        return start
 
 
 def _write_clients(clients: frozenset[ClientId], plan: Plan) -> bytes:
