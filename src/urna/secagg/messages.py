@@ -80,10 +80,6 @@ class Advertisement:
     signature: bytes
     """Ed25519 over all of the above, or empty where there is no directory."""
 
-    def __hash__(self) -> int:
-        """Return the hash of a key that no two advertisements share: servers look up many."""
-        return hash(self.mask_key)
-
 
 @dataclass(frozen=True, slots=True)
 class KeyBook:

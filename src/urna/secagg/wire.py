@@ -7,9 +7,8 @@ encoding: anything else, trailing bytes included, is refused. All lengths follow
 and are checked before anything is allocated.
 """
 
-import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -36,7 +35,7 @@ from urna.secagg.messages import (
 from urna.secagg.parts import Parts
 from urna.secagg.plan import Plan
 
-__all__ = ["VERSION", "decode", "encode", "largest_message"]
+__all__ = ["VERSION", "decode", "encode", "encode_each", "largest_message"]
 
 VERSION: Final = 1
 
@@ -57,9 +56,32 @@ def largest_message(plan: Plan) -> int:
 def encode(message: Message, plan: Plan) -> bytes:
     """Return the one encoding of a message."""
     kind = _KINDS[type(message)]
-    body = _WRITERS[kind](message, plan)
-    head = _MAGIC + bytes([VERSION, kind]) + len(body).to_bytes(4, "big")
-    return head + body
+    return _with_head(kind, _WRITERS[kind](message, plan))
+
+
+def encode_each(
+    messages: Mapping[ClientId, Message], plan: Plan
+) -> Iterator[tuple[ClientId, bytes]]:
+    """Yield each client and the encoding of its message, for a server's whole stage.
+
+    What many messages share is packed once: one message for all, or an advertisement, which
+    stands in as many key books as its sender has neighbours.
+    """
+    # By identity: `messages` keeps what is shared alive while this runs.
+    entries: dict[int, bytes] = {}
+    previous: tuple[Message, bytes] | None = None
+    for client, message in messages.items():
+        if previous is None or message is not previous[0]:
+            if isinstance(message, KeyBook):
+                data = _with_head(_KINDS[KeyBook], _pack_key_book(message, entries, plan))
+            else:
+                data = encode(message, plan)
+            previous = message, data
+        yield client, previous[1]
+
+
+def _with_head(kind: int, body: bytes) -> bytes:
+    return _MAGIC + bytes([VERSION, kind]) + len(body).to_bytes(4, "big") + body
 
 
 def decode(data: bytes, plan: Plan) -> Message:
@@ -175,12 +197,6 @@ def _read_invitation(body: _Body) -> Invitation:
 
 
 def _write_advertisement(message: Advertisement, _: Plan) -> bytes:
-    return _packed_entry(message)
-
-
-@functools.lru_cache(maxsize=1 << 15)
-def _packed_entry(message: Advertisement) -> bytes:
-    """Return an advertisement's body; a server writes each into as many books as neighbours."""
     return b"".join(
         [
             message.round_id,
@@ -207,9 +223,18 @@ def _read_advertisement(body: _Body) -> Advertisement:
     return Advertisement(fixed[:_DIGEST], client, keys[:SEED_BYTES], keys[SEED_BYTES:], signature)
 
 
-def _write_key_book(message: KeyBook, _: Plan) -> bytes:
-    entries = [_packed_entry(entry) for entry in message.advertisements]
-    return message.round_id + len(entries).to_bytes(4, "big") + b"".join(entries)
+def _write_key_book(message: KeyBook, plan: Plan) -> bytes:
+    return _pack_key_book(message, {}, plan)
+
+
+def _pack_key_book(message: KeyBook, packed: dict[int, bytes], plan: Plan) -> bytes:
+    """Return the body; `packed` keeps the entries' bodies by identity from book to book."""
+    listed = message.advertisements
+    for entry in listed:
+        if id(entry) not in packed:
+            packed[id(entry)] = _write_advertisement(entry, plan)
+    entries = b"".join([packed[id(entry)] for entry in listed])
+    return message.round_id + len(listed).to_bytes(4, "big") + entries
 
 
 def _read_key_book(body: _Body) -> KeyBook:
