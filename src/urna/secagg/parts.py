@@ -45,7 +45,7 @@ class Parts(Mapping[int, bytes]):
             raise ProtocolError("a map must hold one part of at least one byte for each client")
         if len(clients) and (clients[0] < 0 or not (clients[1:] > clients[:-1]).all()):
             raise ProtocolError("the clients of a map must ascend and be no less than zero")
-        # A frozen value: these views cannot be written, whoever else holds the arrays.
+        # A frozen value: what it holds cannot be written through it.
         object.__setattr__(self, "clients", _read_only(clients))
         object.__setattr__(self, "rows", _read_only(rows))
 
@@ -127,6 +127,8 @@ def turned(parts: Mapping[int, Parts]) -> dict[int, Parts]:
 
 
 def _read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view
