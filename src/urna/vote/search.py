@@ -187,7 +187,7 @@ def read_result(
         )
     votes = decode(tallied.total, vote.tally)
     std = math.sqrt(tallied.noise_variance) / vote.tally.vote
-    decoded = decoder.decode(NoisyVotes(space, votes, std, len(tallied.accepted)))
+    decoded = decoder.decode(NoisyVotes(space, votes, std, len(tallied.accepted), vote.ballot_norm))
     return Result(
         space=space,
         winner=decoded.winner,
