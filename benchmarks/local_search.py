@@ -353,7 +353,7 @@ def main() -> None:
     """Run a suite and print every measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--suite", choices=SUITES, default="cpu")
-    parser.add_argument("--model", choices=("adult", "small-cnn"), help="one claim only (cpu)")
+    parser.add_argument("--model", choices=("adult", "small-cnn"), help="one of the two only (CPU)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="for racing")
     parser.add_argument("--clients", type=int, default=2, help="MNIST's, of a CPU's races")
     parser.add_argument("--data", type=Path, default=None, help="folder of data files")
@@ -376,7 +376,7 @@ def main() -> None:
 
         device = arguments.device
         limit = min(arguments.seconds, RACING_SECONDS[device])
-        rows = racing_suite(arguments.data, device, limit, arguments.clients)
+        rows = racing_suite(arguments.data, device, limit, arguments.clients, arguments.model)
     elif arguments.suite == "curves":
         from local_search_curves import curves_suite  # noqa: PLC0415 - imports this module
 

@@ -32,7 +32,7 @@ Factory = Callable[..., Any]
 
 RACES: dict[str, Race] = {"halving": SuccessiveHalving(), "optimistic": OptimisticStop()}
 MANY_RANKS: dict[str, Race] = {
-    "halving, 24 finalists": SuccessiveHalving(finalists=24),
+    "halving, 20 finalists": SuccessiveHalving(finalists=20),
     "halving, 30 finalists": SuccessiveHalving(finalists=30),
 }
 
@@ -106,7 +106,8 @@ class _Study:
             row["speedup_again"] = self.seconds_again / row["seconds_again"]
         kept = np.isfinite(losses)
         both = kept & np.isfinite(self.full)
-        row["mean_finalists"] = float(kept.sum(axis=1).mean())
+        # Finalists, and those whose learning rate was zero after the first epoch.
+        row["mean_finite"] = float(kept.sum(axis=1).mean())
         row["finalists_with_equal_losses"] = float((losses[both] == self.full[both]).mean())
         row["largest_difference"] = float(np.abs(losses[both] - self.full[both]).max())
         row["top1_unchanged"] = ballot_agreement(self.full, losses, 1).same_first
@@ -128,7 +129,9 @@ class _Study:
         return {"name": f"{self.name}, {label}", **row}
 
 
-def racing_suite(folder: Path | None, device: str, limit: float, pictures: int) -> list[Row]:
+def racing_suite(
+    folder: Path | None, device: str, limit: float, pictures: int, model: str | None = None
+) -> list[Row]:
     """Measure races on Adult and MNIST, most telling parts first.
 
     Args:
@@ -136,6 +139,7 @@ def racing_suite(folder: Path | None, device: str, limit: float, pictures: int) 
         device: "cpu" or "cuda".
         limit: Seconds after which no part begins.
         pictures: Clients of MNIST on a CPU, where each takes a minute and a half.
+        model: "adult" or "small-cnn" for one of the two only, on a CPU.
     """
     notes = _Notes()
     logger = logging.getLogger("urna.local")
@@ -143,30 +147,36 @@ def racing_suite(folder: Path | None, device: str, limit: float, pictures: int) 
     logger.setLevel(logging.INFO)
     suite = Suite(limit)
     on_gpu = device == "cuda"
-    count = 100 if on_gpu else 20
-    repeats = 3 if on_gpu else 0
-    rows = base.adult_data(folder, 100)[:count]
-    adult = _Study("adult", adult_mlp, rows, device, repeats=repeats)
+    if model != "small-cnn":
+        _adult_parts(suite, folder, device)
+    if on_gpu and folder is not None:
+        _mnist_parts(suite, folder)
+    elif folder is not None and model != "adult":
+        some = base.pictures("mnist", folder, 100)[:pictures]
+        small = _Study("mnist, small CNN", base.SMALL_CNN, some, device)
+        suite.part("mnist", small.whole)
+        suite.part("mnist halving", lambda: small.race("halving", RACES["halving"]), 0)
+    suite.rows.append({"name": "notes of the engine", "lines": notes.lines})
+    return suite.rows
+
+
+def _adult_parts(suite: Suite, folder: Path | None, device: str) -> None:
+    on_gpu = device == "cuda"
+    rows = base.adult_data(folder, 100)[: 100 if on_gpu else 20]
+    adult = _Study("adult", adult_mlp, rows, device, repeats=3 if on_gpu else 0)
+    suite.part("adult warm-up", lambda: {"name": "adult warm-up", **adult.search(1)[0]})
     suite.part("adult", adult.whole)
     for label, race in {**RACES, **MANY_RANKS}.items():
         suite.part(f"adult {label}", lambda label=label, race=race: adult.race(label, race))
     suite.part("adult, repeated", lambda: adult.again("repeated", 30))
     suite.part("adult, other most", lambda: adult.again("most 50", 30, most_lanes=50))
-    if on_gpu:
-        for label, race in {"full": None, "halving": SuccessiveHalving()}.items():
-            suite.part(
-                f"adult device time, {label}",
-                lambda label=label, race=race: _device_time(f"adult {label}", adult, race),
-            )
-    if on_gpu and folder is not None:
-        _mnist_parts(suite, folder)
-    elif folder is not None:
-        some = base.pictures("mnist", folder, 100)[:pictures]
-        small = _Study("mnist, small CNN", base.SMALL_CNN, some, device)
-        suite.part("mnist", small.whole)
-        suite.part("mnist halving", lambda: small.race("halving", RACES["halving"]))
-    suite.rows.append({"name": "notes of the engine", "lines": notes.lines})
-    return suite.rows
+    if not on_gpu:
+        return
+    for label, race in {"full": None, "halving": SuccessiveHalving()}.items():
+        suite.part(
+            f"adult device time, {label}",
+            lambda label=label, race=race: _device_time(f"adult {label}", adult, race),
+        )
 
 
 def _mnist_parts(suite: Suite, folder: Path) -> None:
