@@ -10,7 +10,7 @@ Guarantee:
 Assumes:
     A ballot names no more candidates than there are finalists. Choose `finalists` at least as
     large as the number of votes or ranks of a ballot, better a quarter of the candidates: the
-    default of 24 left the first choices of 160 clients of Adult as they were, 20 those of 97 %
+    default of 24 left the first choices of 160 clients of Adult as they were, 20 those of 96 %
     (docs/guide/local-search.md has the figures).
 
 Candidates that tie cannot be told apart and go on or stop together. Those that still share a
