@@ -64,8 +64,12 @@ class Decoder(Protocol):
         """The decoder's name in outputs."""
         ...
 
+    def winner(self, tally: NoisyVotes) -> int:
+        """Return the winner alone: what `decode` returns, sooner."""
+        ...
+
     def decode(self, tally: NoisyVotes) -> Decoded:
-        """Return the winner."""
+        """Return the winner, how surely it leads, and who may lead as well."""
         ...
 
 
@@ -80,7 +84,7 @@ class ArgmaxDecoder:
     level: float = 0.9
     name: str = "argmax"
 
-    def decode(self, tally: NoisyVotes) -> Decoded:
+    def winner(self, tally: NoisyVotes) -> int:
         """Return the candidate with the most noisy votes.
 
         Equal noisy votes are decided by a public order that depends on the space alone, not
@@ -88,10 +92,15 @@ class ArgmaxDecoder:
         """
         best = np.flatnonzero(tally.votes == tally.votes.max())
         lot = hashlib.sha256(b"urna tie\0" + tally.space.fingerprint.encode()).digest()
-        winner = int(best[int.from_bytes(lot) % len(best)])
+        return int(best[int.from_bytes(lot) % len(best)])
+
+    def decode(self, tally: NoisyVotes) -> Decoded:
+        """Return the candidate with the most noisy votes, and how surely it leads."""
+        winner = self.winner(tally)
         sure = leading_probability(tally.votes, tally.std, winner)
         if tally.std == 0:
-            return Decoded(winner, sure, tuple(i for i in best.tolist() if i != winner))
+            equal = np.flatnonzero(tally.votes == tally.votes.max()).tolist()
+            return Decoded(winner, sure, tuple(place for place in equal if place != winner))
         return Decoded(winner, sure, credible_set(_leading(tally), winner, self.level))
 
 

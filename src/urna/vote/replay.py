@@ -228,7 +228,7 @@ class _Vote:
             steps = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
         norm = self.shape.norm / self.shape.vote
         tally = NoisyVotes(space, steps / self.unit, self.std, len(losses), norm)
-        return decoder.decode(tally).winner
+        return decoder.winner(tally)
 
 
 def read_recording(path: Path) -> Recording:
