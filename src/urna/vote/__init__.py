@@ -5,6 +5,7 @@ from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leadin
 from urna.vote.plan import VotePlan, plan
 from urna.vote.result import Result
 from urna.vote.search import SearchProgress, read_result, search
+from urna.vote.shards import check_records, shard_ballots
 from urna.vote.simulate import SimulatedVote, simulate
 
 __all__ = [
@@ -16,10 +17,12 @@ __all__ = [
     "SearchProgress",
     "SimulatedVote",
     "VotePlan",
+    "check_records",
     "fill_ballot",
     "leading_probability",
     "plan",
     "read_result",
     "search",
+    "shard_ballots",
     "simulate",
 ]

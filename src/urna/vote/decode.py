@@ -27,7 +27,7 @@ class NoisyVotes:
     std: float
     """Standard deviation of the noise in each entry, in votes; zero if there is none."""
     clients: int
-    """How many clients' ballots are in the sum."""
+    """How many ballots are in the sum: one for each client, or for each shard of its records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,73 @@
+"""Record-level protection by sample-and-aggregate: who is protected by how much.
+
+A client splits its records into B disjoint shards by their ids, lets every shard fill a ballot
+of its own, and hands in the sum of the B ballots. One record is in one shard, so replacing it
+moves the sum by one ballot: the noise is that of one ballot, the signal that of n·B.
+"""
+
+import math
+
+import numpy as np
+
+from urna.errors import ParameterError
+from urna.privacy.accountant import DELTA_FOR_DRAWS
+from urna.privacy.budget import Adjacency, Unit
+from urna.privacy.events import TallyRelease
+from urna.privacy.rdp import ORDERS, epsilon_from_rdp
+
+__all__ = ["MOST_SHARDS", "check_shards", "whole_client_epsilon"]
+
+MOST_SHARDS = 100_000
+"""Ballots one client may add up."""
+
+
+def check_shards(adjacency: Adjacency, shards: int) -> None:
+    """Refuse several ballots per client where the promise is about whole clients.
+
+    One ballot per client under a record-level relation is allowed: it is a true, if needlessly
+    weak, statement.
+
+    Raises:
+        ParameterError: The number is out of range, or one client would move several ballots
+            under noise made for one.
+    """
+    if type(shards) is not int or not 1 <= shards <= MOST_SHARDS:
+        raise ParameterError(f"shards must be a whole number in 1..{MOST_SHARDS:,}, got {shards}")
+    if shards > 1 and adjacency.unit is not Unit.RECORD:
+        raise ParameterError(
+            f"a client that adds up {shards} ballots can move the sum by {shards} ballots, and the "
+            f"noise under {adjacency} is made for one. Ask for {Adjacency.REPLACE_ONE_RECORD} "
+            "(which protects single records, not whole clients), or for one shard."
+        )
+
+
+def whole_client_epsilon(release: TallyRelease, shards: int, delta: float) -> float:
+    """Return what is proven for a whole client where the noise was made for one record.
+
+    Guarantee:
+        With all records of one client replaced, the sum is (epsilon, delta)-DP for the
+        returned epsilon; infinite where nothing is proven.
+
+        Proof. All B ballots of the client may move, each by a vector of the release's norms,
+        so by the triangle inequality the sum moves by at most B times its L2 and its L1
+        norm. The RDP bounds of both families hold for every integer vector of these norms.
+        (The exact loss distribution is not used: which way of moving B ballots is the worst
+        is not proven.) B = 1 is the release itself.
+    """
+    near_delta = delta * (1 - DELTA_FOR_DRAWS)
+    grouped = TallyRelease(
+        tuple((shards * shift, count) for shift, count in release.shifts),
+        release.share,
+        release.shares,
+        release.family,
+    )
+    epsilon = epsilon_from_rdp({order: grouped.rdp(order) for order in ORDERS}, near_delta)
+    # B ballots move at most B times as many coordinates; the draws of others are alike.
+    error = shards * release.draw_error
+    if not math.isfinite(epsilon):
+        return math.inf
+    if error > 0:
+        log_cost = math.log(error) + float(np.logaddexp(0.0, epsilon))
+        if log_cost > math.log(DELTA_FOR_DRAWS * delta):
+            return math.inf
+    return max(epsilon, 0.0)
