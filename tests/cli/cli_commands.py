@@ -4,7 +4,7 @@ import runpy
 import sys
 
 import urna.cli  # noqa: F401 - imported here so that no fork has to
-from urna.privacy import Adjacency, Budget
+from urna.privacy import Budget
 from urna.vote import plan
 
 __all__ = ["command"]
@@ -13,8 +13,7 @@ __all__ = ["command"]
 _small = plan(clients=60, candidates=3, votes=1, budget=Budget(0.2, 1e-2))
 _small.epsilon_for(30.0)
 _small.clients_for(0.5)
-for _unit in (Adjacency.REPLACE_ONE_CLIENT, Adjacency.REPLACE_ONE_RECORD):
-    plan(clients=12, candidates=3, votes=1, budget=Budget(0.5, 1e-3), adjacency=_unit)
+plan(clients=12, candidates=3, votes=1, budget=Budget(0.5, 1e-3))
 for _votes in (1, 2):
     plan(clients=40, candidates=10, votes=_votes, budget=Budget(0.5, 1e-5))
 

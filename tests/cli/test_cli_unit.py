@@ -52,10 +52,11 @@ def test_a_plan_over_records_says_what_a_whole_client_gets(urna: Command) -> Non
 
 
 def test_a_plan_counts_agreement_in_ballots(urna: Command) -> None:
-    """12 clients of 5 shards: half of 60 ballots. Shards instead of clients would do as well."""
-    text = urna(*split(f"{PLAN} --unit record --shards 5 --agreement 0.5")).stdout
-    assert "a gap of 30 votes finds a good one" in text
-    assert "or shards of each of these clients" in text
+    """60 clients of 2 shards: a quarter of 120 ballots. More shards would do instead."""
+    priced = "--clients 60 --candidates 3 --votes 1 --epsilon 0.2 --delta 1e-2"
+    done = urna(*split(f"plan {priced} --unit record --shards 2 --agreement 0.25"))
+    assert "a gap of 30 votes finds a good one" in done.stdout
+    assert "or shards of each of these clients" in done.stdout
 
 
 def test_the_unit_is_the_client_unless_said(urna: Command) -> None:

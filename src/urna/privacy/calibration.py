@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from urna.errors import ParameterError
 from urna.privacy.accountant import compose
-from urna.privacy.ballots import BallotShape
+from urna.privacy.ballots import BallotShape, Shifts
 from urna.privacy.budget import Adjacency, Budget
 from urna.privacy.distributions import SKELLAM, Distribution
 from urna.privacy.events import TallyRelease
@@ -80,7 +80,6 @@ def readers(clients: int, colluding: Fraction) -> int:
     return max(1, math.floor(clients * colluding))
 
 
-@functools.lru_cache(maxsize=128)
 def calibrate_ballots(
     budget: Budget,
     shape: BallotShape,
@@ -115,7 +114,12 @@ def calibrate_ballots(
         11.8
     """
     budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
-    votes = shape.shifts(adjacency)
+    return _calibrate(budget, shape.shifts(adjacency), shares, family)
+
+
+@functools.lru_cache(maxsize=128)
+def _calibrate(budget: Budget, votes: Shifts, shares: int, family: Distribution) -> Calibration:
+    """Size the noise for shifts in votes: relations that move the sum alike share the work."""
     sensitivity = math.sqrt(sum(count * shift**2 for shift, count in votes))
     guess = gaussian_std(budget, sensitivity=sensitivity)  # in votes, of the sum
     scale = 1 << max(0, math.ceil(math.log2(_SHARE_STD * math.sqrt(shares) / guess)))
