@@ -20,7 +20,7 @@ from urna.privacy import Adjacency, Budget, check_shards
 from urna.secagg import Plan, ServerModel
 from urna.space import Space
 from urna.tally import SecureSummation
-from urna.vote import VotePlan
+from urna.vote import BallotKind, VotePlan
 from urna.vote import plan as plan_vote
 
 __all__ = ["Announcement", "check_name"]
@@ -56,7 +56,8 @@ class Announcement:
     """Rounds are numbered upwards; a node answers each number at most once."""
     space: Space
     budget: Budget
-    votes: int
+    ballot: BallotKind | str | None
+    votes: int | None
     dropout: float
     colluding: float
     adjacency: Adjacency
@@ -133,7 +134,8 @@ class Announcement:
             number=number,
             space=space,
             budget=Budget(float(terms["epsilon"]), float(terms["delta"])),
-            votes=int(terms["votes"]),
+            ballot=None if terms["ballot"] is None else BallotKind(terms["ballot"]),
+            votes=None if terms["votes"] is None else int(terms["votes"]),
             dropout=_part(terms["dropout"]),
             colluding=_part(terms["colluding"]),
             adjacency=Adjacency(terms["adjacency"]),
@@ -151,6 +153,7 @@ class Announcement:
             "clients": self.clients,
             "epsilon": float(self.budget.epsilon),
             "delta": float(self.budget.delta),
+            "ballot": None if self.ballot is None else str(self.ballot),
             "votes": self.votes,
             "dropout": float(self.dropout),
             "colluding": float(self.colluding),
@@ -212,6 +215,7 @@ def _plans(terms: str) -> tuple[VotePlan, Plan]:
         clients=wanted["clients"],
         candidates=wanted["candidates"],
         budget=Budget(wanted["epsilon"], wanted["delta"]),
+        ballot=wanted["ballot"],
         votes=wanted["votes"],
         dropout=wanted["dropout"],
         colluding=wanted["colluding"],

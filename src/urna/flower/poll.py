@@ -27,7 +27,7 @@ from urna.randomness import SEED_BYTES, OsSecrets
 from urna.secagg import Outcome, ServerModel, conduct
 from urna.space import Space
 from urna.tally import tallied
-from urna.vote import ArgmaxDecoder, Decoder, Result, read_result
+from urna.vote import BallotKind, Decoder, PosteriorDecoder, Result, read_result
 
 __all__ = ["poll"]
 
@@ -39,7 +39,8 @@ def poll(
     space: Space,
     *,
     budget: Budget,
-    votes: int = 5,
+    ballot: BallotKind | str | None = None,
+    votes: int | None = None,
     dropout: float = 0.0,
     colluding: float = 0.0,
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
@@ -77,7 +78,8 @@ def poll(
         grid: Flower's grid, as `@app.main()` gets it.
         space: The candidates, in order.
         budget: What the vote may cost each node.
-        votes: How many candidates each node names.
+        ballot: How a node spreads its vote; by scores unless `votes` are given.
+        votes: How many candidates each node names in a top-k ballot.
         dropout: Largest fraction of those who take part that may drop out on the way.
         colluding: Largest fraction that may tell the server their noise.
         adjacency: Between which electorates the guarantee holds.
@@ -91,7 +93,7 @@ def poll(
         least_clients: With fewer nodes ready, the vote is not begun.
         wait_for: Wait until this many nodes are connected; `least_clients` by default.
         deadlines: How long to wait for what.
-        decoder: How the winner is read from the tally; the most votes by default.
+        decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
         ledger: A ledger of the server's own, counted before the release happens.
         seed: Public seed of the nodes' local training.
         progress: Called with the stage, how many have answered and the time left.
@@ -122,6 +124,7 @@ def poll(
         number=time.time_ns() // 1_000_000,
         space=space,
         budget=budget,
+        ballot=ballot,
         votes=votes,
         dropout=dropout,
         colluding=colluding,
@@ -185,7 +188,7 @@ def poll(
         post.tell(members.values(), Letter(Kind.END), seconds=waits.stage)
         raise
     post.tell((members[c] for c in sorted(outcome.lost)), Letter(Kind.END), seconds=waits.stage)
-    return _result(final, outcome, gathering, decoder or ArgmaxDecoder())
+    return _result(final, outcome, gathering, decoder or PosteriorDecoder())
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from urna.privacy import Adjacency, Budget, Ledger, Unit
 from urna.privacy.distributions import SKELLAM
 from urna.secagg import ServerModel
 from urna.space import Space
-from urna.vote import Decoder, Result
+from urna.vote import BallotKind, Decoder, Result
 
 __all__ = ["run_apps", "simulate"]
 
@@ -41,7 +41,8 @@ def simulate(
     clients: Sequence[DataT],
     *,
     budget: Budget,
-    votes: int = 5,
+    ballot: BallotKind | str | None = None,
+    votes: int | None = None,
     dropout: float = 0.0,
     colluding: float = 0.0,
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
@@ -64,7 +65,8 @@ def simulate(
         objective: How a client evaluates them; it travels to worker processes.
         clients: Each client's data.
         budget: What the search may cost.
-        votes: How many candidates each client names.
+        ballot: How a client spreads its vote; by scores unless `votes` are given.
+        votes: How many candidates each client names in a top-k ballot.
         dropout: Largest fraction of clients that may drop out.
         colluding: Largest fraction of clients that may tell the server their noise.
         adjacency: Between which electorates the guarantee holds.
@@ -72,7 +74,7 @@ def simulate(
             its records.
         smallest_shard: A shard with fewer records abstains; a client with too few refuses.
         family: Name of the noise's family.
-        decoder: How the winner is read from the tally; the most votes by default.
+        decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
         ledger: Where the release is counted before it happens.
         script: Label of scripted randomness; NOT PRIVATE.
         seed: Public seed of the clients' local training.
@@ -105,6 +107,7 @@ def simulate(
                 grid,
                 space,
                 budget=budget,
+                ballot=ballot,
                 votes=votes,
                 dropout=dropout,
                 colluding=colluding,

@@ -128,9 +128,25 @@ class BatchedObjective:
             seeds: One public seed per client.
             progress: Called with the work done, in candidates of all clients.
         """
-        require_torch()
-        from urna.local.runner import Runner  # noqa: PLC0415 - imports torch
+        losses: npt.NDArray[np.float64] = self.scores_of_clients(
+            clients, space, seeds=seeds, progress=progress
+        )[..., 0]
+        return losses
 
+    def scores_of_clients(
+        self,
+        clients: Sequence[Samples],
+        space: Space,
+        *,
+        seeds: Sequence[int],
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Return losses and validation accuracies, shape (clients, candidates, 2).
+
+        Takes what `losses_of_clients` takes. An accuracy is NaN where targets are no classes,
+        and where training did not come to its end.
+        """
+        require_torch()
         if len(seeds) != len(clients):
             raise ParameterError(
                 f"every client needs a seed, got {len(seeds)} seeds for {len(clients)} clients"
@@ -138,17 +154,15 @@ class BatchedObjective:
         plans = plan_candidates(space, self.recipe(), self.factory)
         check_smoothing(plans, self.loss)
         groups = group_plans(plans)
-        losses = np.full((len(clients), len(space)), math.inf)
+        scores = np.full((len(clients), len(space), 2), (math.inf, math.nan))
         bar = _Bar(progress, len(clients) * len(space))
         for group in groups:
             share = len(group)
             finished = 0
             try:
-                if group not in self._runners:
-                    self._runners[group] = Runner(self, group)
-                blocks = self._runners[group].blocks(clients, seeds, bar.part(share))
+                blocks = self.runner_of(group).blocks(clients, seeds, bar.part(share))
                 for places, found in blocks:
-                    losses[np.ix_(places, group.places)] = found
+                    scores[np.ix_(places, group.places)] = found
                     finished += len(places)
                     bar.finish(len(places) * share)
             except RuntimeError as error:  # what torch raises when memory runs out
@@ -156,7 +170,15 @@ class BatchedObjective:
                     raise
                 _log.warning("a module of shape %s does not fit into memory", dict(group.shape))
                 bar.finish((len(clients) - finished) * share)
-        return losses
+        return scores
+
+    def runner_of(self, group: Group) -> Any:  # noqa: ANN401 - its module imports torch
+        """Return what runs a group, with the recordings made so far."""
+        from urna.local.runner import Runner  # noqa: PLC0415 - imports torch
+
+        if group not in self._runners:
+            self._runners[group] = Runner(self, group)
+        return self._runners[group]
 
     def module_of(self, group: Group) -> Any:  # noqa: ANN401 - a torch module
         """Build a group's module."""

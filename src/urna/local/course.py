@@ -51,6 +51,8 @@ class Course:
     """For each client, the members of the group still trained."""
     losses: npt.NDArray[np.float64] = field(init=False)
     """Shape (clients, members); infinite until known."""
+    accuracies: npt.NDArray[np.float64] = field(init=False)
+    """Shares of right answers beside them; NaN until known."""
     epochs_trained: npt.NDArray[np.intp] = field(init=False)
     """How many epochs each member was trained, shape (clients, members)."""
     _pending: list[tuple[Places, Places, Places, Tensor]] = field(init=False)
@@ -59,14 +61,21 @@ class Course:
         clients, members = self.block.clients, len(self.group)
         self.alive = [list(range(members)) for _ in range(clients)]
         self.losses = np.full((clients, members), np.inf)
+        self.accuracies = np.full((clients, members), np.nan)
         self.epochs_trained = np.zeros((clients, members), dtype=np.intp)
         self._pending = []
 
     def settle(
         self, members: Sequence[Sequence[int]], sharings: Sequence[Sharing], values: Tensor
     ) -> None:
-        """Note final losses, still on the device, and train these members no further."""
-        lanes = values.numel() // self.block.clients
+        """Note final values, still on the device, and train these members no further.
+
+        Args:
+            members: For each client, those that are done.
+            sharings: For each client, the lanes of its members.
+            values: What `_validate` returns.
+        """
+        lanes = values.shape[1] // self.block.clients
         who = np.repeat(np.arange(len(members)), [len(chosen) for chosen in members])
         what = np.concatenate([np.array(chosen, dtype=np.intp) for chosen in members])
         lane_of = np.stack([sharing.lane_of for sharing in sharings])
@@ -78,7 +87,8 @@ class Course:
     def collect(self) -> npt.NDArray[np.float64]:
         """Fetch all noted losses from the device at once; NaN becomes infinite."""
         for who, what, lanes, values in self._pending:
-            self.losses[who, what] = values.double().cpu().numpy()[lanes]
+            losses, accuracies = values.double().cpu().numpy()
+            self.losses[who, what], self.accuracies[who, what] = losses[lanes], accuracies[lanes]
         self._pending.clear()
         self.losses[np.isnan(self.losses)] = np.inf
         return self.losses
@@ -135,7 +145,7 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
             values = _validate(course, stack)
             if undecided:
                 value_before = _drop_losers(
-                    course, sharings, values, resting, (start, value_before), epoch
+                    course, sharings, values[0], resting, (start, value_before), epoch
                 )
             course.settle(resting, sharings, values)
         elif device == "cpu":
@@ -167,7 +177,8 @@ def _padded(leaders: Sequence[int], lanes: int) -> list[int]:
 
 
 def _validate(course: Course, stack: Stack) -> Tensor:
-    losses, _ = evaluate(
+    """Return every lane's loss and share of right answers, shape (2, lanes)."""
+    found = evaluate(
         course.batched,
         stack,
         course.block.validation_inputs,
@@ -175,12 +186,12 @@ def _validate(course: Course, stack: Stack) -> Tensor:
         most_lanes=course.most_lanes,
         rows=2 * course.group.batch_size,
     )
-    return losses
+    return torch.stack(found)
 
 
 def _first_losses(course: Course, stack: Stack) -> npt.NDArray[np.float64]:
     """Return the loss before any training, the same for all members of a client."""
-    first = _validate(course, stack).cpu().numpy()
+    first = _validate(course, stack)[0].cpu().numpy()
     return np.repeat(first[:, None], len(course.group), axis=1)
 
 

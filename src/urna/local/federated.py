@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from urna.local.batched import BatchedObjective
-    from urna.local.engine import Engine
     from urna.local.stack import Tensors
 
 __all__ = ["FederatedScores", "federated_averaging"]
@@ -58,14 +57,14 @@ def federated_averaging(
     rounds: int,
     local_epochs: int = 1,
     seed: int,
+    restart_decay: bool = False,
     progress: Progress | None = None,
 ) -> FederatedScores:
     """Train every candidate by FedAvg (McMahan et al. 2017) and judge it on test rows.
 
     In each round every client starts from the common weights with a fresh optimiser, trains
     on all its rows, and the new common weights are the mean of the clients', weighted by
-    their rows; so are batch norm's statistics. The learning rate decays per epoch over all
-    rounds.
+    their rows; so are batch norm's statistics.
 
     Args:
         objective: Supplies module, loss, batch size, device and limits; its epochs, race and
@@ -76,6 +75,9 @@ def federated_averaging(
         rounds: Rounds of averaging.
         local_epochs: Passes over a client's rows per round.
         seed: Public seed of first weights and batches.
+        restart_decay: Whether the learning rate starts anew in each round, as it does where
+            a client builds a fresh optimiser and schedule. Otherwise it decays per epoch over
+            all rounds.
         progress: Called with the work done, in candidates.
     """
     require_torch()
@@ -90,7 +92,7 @@ def federated_averaging(
     losses, accuracies = np.full(len(space), math.inf), np.full(len(space), math.nan)
     done = 0
     for group in group_plans(plans):
-        federation = _Federation(objective, group, clients, test, local_epochs, seed)
+        federation = _Federation(objective, group, clients, test, local_epochs, seed, restart_decay)
         for finished in range(rounds):
             federation.round(finished)
             if progress is not None:
@@ -121,6 +123,7 @@ class _Federation:
         test: Samples,
         local_epochs: int,
         seed: int,
+        restart_decay: bool,
     ) -> None:
         from urna.local.batches import seeded_module  # noqa: PLC0415 - imports torch inside
         from urna.local.runner import measure_room, pick_device  # noqa: PLC0415 - imports torch
@@ -129,6 +132,7 @@ class _Federation:
         self._objective, self._group = objective, group
         self._clients, self._test = clients, test
         self._local_epochs, self._seed = local_epochs, seed
+        self._restart_decay = restart_decay
         self._device = pick_device(objective.device)
         with seeded_module(seed):
             module = objective.module_of(group)
@@ -140,7 +144,6 @@ class _Federation:
         self._lane_of = np.zeros(len(group), dtype=np.intp)
         self._alive = list(range(len(group)))
         self._room = measure_room(objective, group, max(clients, key=len), len(clients))
-        self._engines: dict[int, Engine] = {}
         self.losses = np.full(len(group), math.inf)
         self.accuracies = np.full(len(group), math.nan)
 
@@ -171,13 +174,18 @@ class _Federation:
         self._judge(number)
 
     def _blocks(self) -> list[list[int]]:
-        """Group clients with equally many rows, as many together as fit."""
+        """Group clients with equally many rows, as many together as fit.
+
+        The largest come first: what is recorded for them serves all others.
+        """
         by_size: dict[int, list[int]] = {}
         for place, client in enumerate(self._clients):
             by_size.setdefault(len(client), []).append(place)
         most = self._room.clients
         return [
-            places[i : i + most] for places in by_size.values() for i in range(0, len(places), most)
+            places[i : i + most]
+            for _, places in sorted(by_size.items(), reverse=True)
+            for i in range(0, len(places), most)
         ]
 
     def _train(
@@ -189,7 +197,6 @@ class _Federation:
     ) -> "tuple[Tensors, Tensors]":
         """Return the weights and buffers of some clients after one round's epochs."""
         from urna.local.block import plan_epoch, stack_rows  # noqa: PLC0415 - imports torch
-        from urna.local.runner import make_engine  # noqa: PLC0415
         from urna.local.stack import fresh_state, upload  # noqa: PLC0415
 
         count = len(places)
@@ -200,14 +207,12 @@ class _Federation:
             {n: t.repeat(count, *[1] * (t.dim() - 1)) for n, t in part.items()} for part in start
         )
         stack = fresh_state(weights, buffers, self._group.optimiser)
-        if count not in self._engines:
-            _, self._engines[count] = make_engine(
-                self._objective, self._module, self._features, count, self._room.lanes
-            )
-        engine = self._engines[count]
+        # The objective keeps engines: a search of the same group shares what was recorded.
+        _, engine = self._objective.runner_of(self._group).engine(count, self._room.lanes)
         members = upload(np.tile(np.array(leaders), count), self._device)
         for epoch in range(number * self._local_epochs, (number + 1) * self._local_epochs):
-            settings = self._table.at(members, epoch)
+            decayed = epoch % self._local_epochs if self._restart_decay else epoch
+            settings = self._table.at(members, decayed)
             plan = plan_epoch(block, self._group.batch_size, epoch)
             stack = engine.epoch(stack, settings, block, plan)
         return stack.parameters, stack.buffers
@@ -221,11 +226,11 @@ class _Federation:
 
         next_epoch = (number + 1) * self._local_epochs
         over = next_epoch == self._group.epochs
+        still = not self._buffers and not self._restart_decay
         done = [
             m
             for m in self._alive
-            if over
-            or (not self._buffers and not any(self._group.recipes[m].learning_rates()[next_epoch:]))
+            if over or (still and not any(self._group.recipes[m].learning_rates()[next_epoch:]))
         ]
         if not done:
             return

@@ -148,7 +148,9 @@ class _Tape:
         self._next = torch.zeros(1, dtype=torch.int64, device=stack.steps.device)
         self._recorder = recorder
         self._gradients = gradients
-        self._compiled = compiled
+        # A client of less than one batch brings a size of its own. Compiling takes longer
+        # than all its steps.
+        self._compiled = compiled and len(epoch.sizes) > 1
         self._seen: set[int] = set()
         self._replays: dict[int, Callable[[], None]] = {}
 

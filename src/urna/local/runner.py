@@ -58,12 +58,20 @@ class Runner:
     def blocks(
         self, clients: Sequence[Samples], seeds: Sequence[int], tick: ShareDone
     ) -> Iterator[tuple[list[int], npt.NDArray[np.float64]]]:
-        """Yield the places of some clients and their losses, block by block."""
+        """Yield the places of some clients and their scores, block by block.
+
+        Scores have the shape (clients, members, 2): loss and share of right answers.
+        """
         fraction = self._objective.validation_fraction
         blocks = blocks_of(clients, seeds, fraction=fraction, most=len(clients))
+        rooms: dict[tuple[int, int], Room] = {}  # measuring takes longer than a small client
         # The largest first: what is recorded for it serves all others.
         for places, parts in sorted(blocks, key=lambda block: -len(block[1][0].train)):
-            room = measure_room(self._objective, self._group, parts[0].train, len(parts))
+            train = parts[0].train
+            size = min(self._group.batch_size, len(train)), len(parts)
+            if size not in rooms:
+                rooms[size] = measure_room(self._objective, self._group, train, len(parts))
+            room = rooms[size]
             for start in range(0, len(places), room.clients):
                 chosen = places[start : start + room.clients]
                 some = parts[start : start + room.clients]
@@ -95,7 +103,7 @@ class Runner:
         self, parts: Sequence[Holdout], seeds: Sequence[int], tick: ShareDone
     ) -> npt.NDArray[np.float64]:
         """Give each candidate all the memory; one that still does not fit has failed."""
-        losses = np.full((1, len(self._group)), np.inf)
+        scores = np.full((1, len(self._group), 2), (np.inf, np.nan))
         for member, (place, recipe) in enumerate(
             zip(self._group.places, self._group.recipes, strict=True)
         ):
@@ -104,11 +112,11 @@ class Runner:
                 group.shape, group.batch_size, group.epochs, group.optimiser, (place,), (recipe,)
             )
             try:
-                losses[:, member : member + 1] = self._course(alone, parts, seeds, Room(1, 1), tick)
+                scores[:, member : member + 1] = self._course(alone, parts, seeds, Room(1, 1), tick)
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
-        return losses
+        return scores
 
     def _course(
         self,
@@ -118,7 +126,7 @@ class Runner:
         room: Room,
         tick: ShareDone,
     ) -> npt.NDArray[np.float64]:
-        batched, engine = self._engine(len(parts), room.lanes)
+        batched, engine = self.engine(len(parts), room.lanes)
         course = Course(
             group,
             stack_clients(parts, seeds, self._device),
@@ -132,9 +140,10 @@ class Runner:
             lambda: self._objective.module_of(group),
             lambda share: tick(len(parts), share),
         )
-        return course.losses
+        return np.stack([course.losses, course.accuracies], axis=-1)
 
-    def _engine(self, clients: int, lanes: int) -> tuple[Batched, Engine]:
+    def engine(self, clients: int, lanes: int) -> tuple[Batched, Engine]:
+        """Return the engine for so many clients and lanes at once, with what it recorded."""
         if (clients, lanes) not in self._engines:
             self._engines[clients, lanes] = make_engine(
                 self._objective, self._module, self._features, clients, lanes

@@ -1,7 +1,7 @@
 """What a release costs, what may still be spent, and the file that remembers."""
 
 from urna.privacy.accountant import Spent, compose
-from urna.privacy.ballots import BallotShape, Shifts
+from urna.privacy.ballots import VOTES, Ballot, BallotShape, NormBound, ScoreShape, Shifts
 from urna.privacy.budget import Adjacency, Budget, PrivacyStatement, Unit
 from urna.privacy.calibration import Calibration, calibrate_ballots, honest_survivors
 from urna.privacy.distributions import DISCRETE_GAUSSIAN, DISTRIBUTIONS, SKELLAM, Distribution
@@ -22,7 +22,9 @@ __all__ = [
     "DISCRETE_GAUSSIAN",
     "DISTRIBUTIONS",
     "SKELLAM",
+    "VOTES",
     "Adjacency",
+    "Ballot",
     "BallotShape",
     "Budget",
     "Calibration",
@@ -32,8 +34,10 @@ __all__ = [
     "GaussianRelease",
     "Ledger",
     "NonPrivateRelease",
+    "NormBound",
     "PrivacyStatement",
     "Release",
+    "ScoreShape",
     "Shifts",
     "SkellamVectorRelease",
     "Spent",

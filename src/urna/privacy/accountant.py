@@ -15,14 +15,12 @@ from urna.privacy.rdp import ORDERS, epsilon_from_rdp
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-__all__ = ["DELTA_FOR_DRAWS", "Spent", "compose"]
+__all__ = ["Spent", "compose"]
 
 PLD = "PLD (dp-accounting, pessimistic)"
 RDP = "RDP"
 
-DELTA_FOR_DRAWS = 1e-6
-"""The part of delta set aside for errors of the sampler."""
-
+_DELTA_FOR_DRAWS = 1e-6  # the part of delta set aside for errors of the sampler
 _LARGEST_MU = 50.0
 _DELTA_SPLITS = (0.01, 0.1, 0.5, 0.9, 0.99)  # parts of delta tried for losses beside RDP
 
@@ -63,7 +61,7 @@ def compose(releases: Sequence[Release], delta: float) -> Spent:
     mu = math.sqrt(sum(release.mu**2 for release in releases))
     interval = grain(mu)
     draw_error = sum(release.draw_error for release in releases)
-    usable = delta * (1 - DELTA_FOR_DRAWS) if draw_error > 0 else delta
+    usable = delta * (1 - _DELTA_FOR_DRAWS) if draw_error > 0 else delta
     bounds = []
     # Beyond all reason losses no longer fit into memory; RDP still has a bound, or nothing.
     losses = [release.loss(interval) if mu < _LARGEST_MU else None for release in releases]
@@ -87,7 +85,7 @@ def compose(releases: Sequence[Release], delta: float) -> Spent:
     best = min(known, key=lambda spent: spent.epsilon, default=Spent(math.inf, "no bound known"))
     if best.epsilon < math.inf and draw_error > 0:
         log_cost = math.log(draw_error) + float(np.logaddexp(0.0, best.epsilon))
-        if log_cost > math.log(DELTA_FOR_DRAWS * delta):
+        if log_cost > math.log(_DELTA_FOR_DRAWS * delta):
             return Spent(math.inf, "no bound known: delta is too small for the draws' precision")
     return best
 

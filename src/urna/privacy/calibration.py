@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from urna.errors import ParameterError
 from urna.privacy.accountant import compose
-from urna.privacy.ballots import BallotShape, Shifts
+from urna.privacy.ballots import Ballot, NormBound, Shifts, scaled
 from urna.privacy.budget import Adjacency, Budget
 from urna.privacy.distributions import SKELLAM, Distribution
 from urna.privacy.events import TallyRelease
@@ -33,7 +33,7 @@ class Calibration:
     """Noise that meets a budget, and the event that using it is."""
 
     scale: int
-    """Grid steps per vote, a power of two."""
+    """Grid steps per unit of a ballot's weights, a power of two."""
     release: TallyRelease
     epsilon: float
     """What the release really costs: at most the budget's epsilon."""
@@ -41,7 +41,7 @@ class Calibration:
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation in votes that the fewest honest survivors leave in the sum."""
+        """Standard deviation, in ballot weights, that the fewest honest survivors leave."""
         return math.sqrt(self.release.variance) / self.scale
 
 
@@ -82,7 +82,7 @@ def readers(clients: int, colluding: Fraction) -> int:
 
 def calibrate_ballots(
     budget: Budget,
-    shape: BallotShape,
+    shape: Ballot,
     *,
     shares: int,
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
@@ -108,6 +108,7 @@ def calibrate_ballots(
         family: The noise's family.
 
     Example:
+        >>> from urna.privacy import BallotShape
         >>> vote = BallotShape.top_k(5, candidates=100)
         >>> calibration = calibrate_ballots(Budget(1.0, 1e-5), vote, shares=100)
         >>> round(calibration.noise_std, 1)
@@ -118,12 +119,18 @@ def calibrate_ballots(
 
 
 @functools.lru_cache(maxsize=128)
-def _calibrate(budget: Budget, votes: Shifts, shares: int, family: Distribution) -> Calibration:
-    """Size the noise for shifts in votes: relations that move the sum alike share the work."""
-    sensitivity = math.sqrt(sum(count * shift**2 for shift, count in votes))
-    guess = gaussian_std(budget, sensitivity=sensitivity)  # in votes, of the sum
+def _calibrate(
+    budget: Budget, moves: Shifts | NormBound, shares: int, family: Distribution
+) -> Calibration:
+    """Size the noise for moves of the sum: relations that move it alike share the work."""
+    sensitivity = math.sqrt(
+        moves.l2_squared
+        if isinstance(moves, NormBound)
+        else sum(count * shift**2 for shift, count in moves)
+    )
+    guess = gaussian_std(budget, sensitivity=sensitivity)  # in weights, of the sum
     scale = 1 << max(0, math.ceil(math.log2(_SHARE_STD * math.sqrt(shares) / guess)))
-    shifts = tuple((shift * scale, count) for shift, count in votes)
+    shifts = scaled(moves, scale)
     target = Fraction(guess * scale) ** 2 / shares
     unit = Fraction(2) ** (math.floor(math.log2(target)) - _SHARE_BITS)
 
@@ -132,8 +139,11 @@ def _calibrate(budget: Budget, votes: Shifts, shares: int, family: Distribution)
         spent = compose([release], budget.delta)
         return release, spent.epsilon, spent.accountant
 
-    # The Gaussian is so near that a few units around it nearly always hold the answer.
-    low = high = math.ceil(target / unit)
+    # The Gaussian is near, and epsilon falls about as the standard deviation grows: a few units
+    # around the corrected guess nearly always hold the answer.
+    near = math.ceil(target / unit)
+    off = min(price(near)[1] / budget.epsilon, 2.0)  # infinite where delta is too small
+    low = high = max(1, math.ceil(near * off**2))
     step = 2
     best = price(high)
     while best[1] > budget.epsilon:

@@ -7,15 +7,16 @@ can price makes everything it is composed with infinite; it is never priced at z
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
 from urna.errors import LedgerError, ParameterError, UnknownName
-from urna.privacy.ballots import Shifts
+from urna.privacy.ballots import NormBound, Shifts
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
 from urna.privacy.loss import declared_loss, gaussian_loss, shifted_noise_loss, sum_error
 from urna.privacy.rdp import gaussian_rdp, skellam_rdp
+from urna.privacy.tradeoff import BEYOND, gaussian_parameter
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -33,6 +34,9 @@ __all__ = [
 
 MOST_PARTS = 1025
 """A client may draw its share of the noise in up to this many parts, each with its error."""
+
+
+_MOST_EXACT = 4  # different shifts
 
 
 class Release(Protocol):
@@ -65,7 +69,7 @@ class Release(Protocol):
 class TallyRelease:
     """A noisy sum of integer ballots, one client's ballot moving it by at most `shifts`."""
 
-    shifts: Shifts
+    shifts: Shifts | NormBound
     """In grid steps."""
     share: Fraction
     """Variance of one client's noise, in grid steps squared."""
@@ -74,9 +78,10 @@ class TallyRelease:
     family: str = SKELLAM.name
 
     def __post_init__(self) -> None:
-        whole = all(type(part) is int and part >= 1 for pair in self.shifts for part in pair)
-        if not self.shifts or not whole:
-            raise ParameterError(f"shifts are pairs of positive integers, got {self.shifts}")
+        if not isinstance(self.shifts, NormBound):
+            whole = all(type(part) is int and part >= 1 for pair in self.shifts for part in pair)
+            if not self.shifts or not whole:
+                raise ParameterError(f"shifts are pairs of positive integers, got {self.shifts}")
         if not isinstance(self.share, Fraction) or self.share <= 0:
             raise ParameterError(f"a share is a positive Fraction, got {self.share!r}")
         if type(self.shares) is not int or self.shares < 1:
@@ -92,11 +97,22 @@ class TallyRelease:
     @property
     def l2_squared(self) -> int:
         """Squared L2 sensitivity in grid steps."""
+        if isinstance(self.shifts, NormBound):
+            return self.shifts.l2_squared
         return sum(count * shift**2 for shift, count in self.shifts)
+
+    @property
+    def l1(self) -> int:
+        """L1 sensitivity in grid steps."""
+        if isinstance(self.shifts, NormBound):
+            return self.shifts.l1
+        return sum(count * shift for shift, count in self.shifts)
 
     @property
     def moved(self) -> int:
         """Most coordinates that one client can move."""
+        if isinstance(self.shifts, NormBound):
+            return self.shifts.coordinates
         return sum(count for _, count in self.shifts)
 
     @property
@@ -110,26 +126,37 @@ class TallyRelease:
         family = DISTRIBUTIONS[self.family]
         _, error = family.half_weights(self.share)
         summed = 0.0 if family.closed_under_addition else sum_error(self.share, self.shares)
-        return self.moved * (self.shares * MOST_PARTS * error + summed)
+        return self.moved * (self.shares * MOST_PARTS * error + summed + 2 * BEYOND)
 
     def loss(self, interval: float) -> "PrivacyLossDistribution":
-        """Return the exact loss of the integer noise, pessimistically rounded."""
+        """Return the loss of the integer noise, pessimistically rounded.
+
+        Where votes are equal it is the exact one. Else it is that of the Gaussian that the
+        noise's trade-off is bounded by: there, rounding the exact losses of many different
+        shifts would cost more than the Gaussian does.
+        """
         family = DISTRIBUTIONS[self.family]
+        if isinstance(self.shifts, NormBound) or len(self.shifts) > _MOST_EXACT:
+            eta = gaussian_parameter(family, self.variance)
+            return gaussian_loss(eta * math.sqrt(self.l2_squared), interval)
         return shifted_noise_loss(family, self.variance, self.shifts, interval)
 
     def rdp(self, order: int) -> float:
         """Return the bound of the family."""
         l2_squared, variance = float(self.l2_squared), float(self.variance)
         if self.family == SKELLAM.name:
-            l1 = float(sum(count * shift for shift, count in self.shifts))
-            return skellam_rdp(order, l2_squared=l2_squared, l1=l1, variance=variance)
+            return skellam_rdp(order, l2_squared=l2_squared, l1=float(self.l1), variance=variance)
         return gaussian_rdp(order, l2_squared=l2_squared, variance=variance)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the ledger."""
         return {
             "kind": "tally",
-            "shifts": [list(pair) for pair in self.shifts],
+            "shifts": (
+                asdict(self.shifts)
+                if isinstance(self.shifts, NormBound)
+                else [list(pair) for pair in self.shifts]
+            ),
             "share": str(self.share),
             "shares": self.shares,
             "family": self.family,
@@ -306,7 +333,12 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
     try:
         match mapping.get("kind"):
             case "tally":
-                shifts = tuple((int(shift), int(count)) for shift, count in fields["shifts"])
+                moves = fields["shifts"]
+                shifts: Shifts | NormBound = (
+                    NormBound(**moves)
+                    if isinstance(moves, Mapping)
+                    else tuple((int(shift), int(count)) for shift, count in moves)
+                )
                 share = Fraction(fields["share"])
                 return TallyRelease(shifts, share, int(fields["shares"]), fields["family"])
             case "skellam-vector":

@@ -5,15 +5,11 @@ of its own, and hands in the sum of the B ballots. One record is in one shard, s
 moves the sum by one ballot: the noise is that of one ballot, the signal that of n·B.
 """
 
-import math
-
-import numpy as np
-
 from urna.errors import ParameterError
-from urna.privacy.accountant import DELTA_FOR_DRAWS
+from urna.privacy.accountant import compose
+from urna.privacy.ballots import NormBound
 from urna.privacy.budget import Adjacency, Unit
 from urna.privacy.events import TallyRelease
-from urna.privacy.rdp import ORDERS, epsilon_from_rdp
 
 __all__ = ["MOST_SHARDS", "check_shards", "whole_client_epsilon"]
 
@@ -50,24 +46,11 @@ def whole_client_epsilon(release: TallyRelease, shards: int, delta: float) -> fl
 
         Proof. All B ballots of the client may move, each by a vector of the release's norms,
         so by the triangle inequality the sum moves by at most B times its L2 and its L1
-        norm. The RDP bounds of both families hold for every integer vector of these norms.
-        (The exact loss distribution is not used: which way of moving B ballots is the worst
-        is not proven.) B = 1 is the release itself.
+        norm, in at most B times as many coordinates. The noise's Gaussian trade-off
+        (`gaussian_parameter`) and its RDP hold for every integer vector of these norms.
     """
-    near_delta = delta * (1 - DELTA_FOR_DRAWS)
-    grouped = TallyRelease(
-        tuple((shards * shift, count) for shift, count in release.shifts),
-        release.share,
-        release.shares,
-        release.family,
+    together = NormBound(
+        shards**2 * release.l2_squared, shards * release.l1, shards * release.moved
     )
-    epsilon = epsilon_from_rdp({order: grouped.rdp(order) for order in ORDERS}, near_delta)
-    # B ballots move at most B times as many coordinates; the draws of others are alike.
-    error = shards * release.draw_error
-    if not math.isfinite(epsilon):
-        return math.inf
-    if error > 0:
-        log_cost = math.log(error) + float(np.logaddexp(0.0, epsilon))
-        if log_cost > math.log(DELTA_FOR_DRAWS * delta):
-            return math.inf
-    return max(epsilon, 0.0)
+    grouped = TallyRelease(together, release.share, release.shares, release.family)
+    return compose([grouped], delta).epsilon

@@ -10,11 +10,12 @@ import numpy as np
 
 from urna.report.charts import bars
 from urna.space import Candidate
-from urna.vote import Result
+from urna.vote import Result, describe_ballot
 
 __all__ = ["page"]
 
 _SHOWN = 12
+_NEAR = 6
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2430; --soft: #5b6678; --line: #d9dee7;
@@ -57,6 +58,7 @@ def page(result: Result, *, title: str) -> str:
             f"<p class='note'>{result.votes[result.winner]:.1f} noisy votes, each count "
             f"± {result.standard_error:.1f}. Given this tally, the winner truly leads with "
             f"probability {np.floor(1000 * result.confidence) / 10:.1f} %.</p>",
+            _near_ties(result),
         ),
         _section("Noisy votes", _votes(result)),
         _section("What it cost", warning, _cost(result)),
@@ -100,6 +102,19 @@ def _votes(result: Result) -> str:
     )
 
 
+def _near_ties(result: Result) -> str:
+    if not result.near_ties:
+        return ""
+    shown = [_name(result.space[place]) for place in result.near_ties[:_NEAR]]
+    more = len(result.near_ties) - len(shown)
+    listed = "".join(f"<li>{escape(name)}</li>" for name in shown)
+    rest = f"<li>and {more} more</li>" if more else ""
+    return (
+        "<p class='note'>With the winner, these hold the true leader with a probability of about "
+        f"90 %; you may choose among them at no cost:</p><ul>{listed}{rest}</ul>"
+    )
+
+
 def _name(candidate: Candidate) -> str:
     return ", ".join(f"{name} {value}" for name, value in candidate.items())
 
@@ -124,8 +139,8 @@ def _electorate(result: Result) -> str:
         "invited": f"{tally.clients} clients",
         "in the sum": f"{result.took_part}",
         "candidates": f"{tally.dimension}",
-        "votes each": f"{len(tally.shape.weights)}",
-        **({"ballots each": f"{tally.shards}"} if tally.shards > 1 else {}),
+        "ballots": describe_ballot(tally.shape),
+        **({"ballots of each client": f"{tally.shards}"} if tally.shards > 1 else {}),
         "may drop out": f"{100 * float(tally.dropout):g} %",
         "may collude": f"{100 * float(tally.colluding):g} %",
     }

@@ -17,20 +17,14 @@ def encode(ballot: IntVector, plan: TallyPlan) -> IntVector:
     """Check a ballot against the plan and scale it to grid steps.
 
     Guarantee:
-        What leaves this function is what the plan's accounting assumes: the plan's weights on
-        different candidates, or nothing.
+        What leaves this function is what the plan's accounting assumes: a ballot of the
+        plan's shape, or nothing.
     """
     if ballot.shape != (plan.dimension,) or not np.issubdtype(ballot.dtype, np.integer):
         raise ParameterError(
             f"a ballot holds {plan.dimension} integers, got shape {ballot.shape} of {ballot.dtype}"
         )
-    given = tuple(sorted(ballot[ballot != 0].tolist(), reverse=True))
-    allowed = plan.shape.weights
-    if given and given != allowed:
-        raise ParameterError(
-            f"a ballot holds the weights {allowed[0]} … {allowed[-1]} on {len(allowed)} "
-            f"candidates, or nothing; got {len(given)} marks up to {max(given)}"
-        )
+    plan.shape.check(ballot)
     return np.asarray(ballot.astype(np.int64) * plan.scale)
 
 
@@ -59,5 +53,5 @@ def add_noise(encoded: IntVector, plan: TallyPlan, secrets: SecretSource) -> Int
 
 
 def decode(total: IntVector, plan: TallyPlan) -> npt.NDArray[np.float64]:
-    """Return a sum in votes. The scale is a power of two, so nothing is rounded."""
-    return np.asarray(total / plan.scale)
+    """Return a sum in votes."""
+    return np.asarray(total / plan.vote)

@@ -8,7 +8,7 @@ from urna.errors import ParameterError, UnknownName
 from urna.noise import FAMILIES, Noise
 from urna.privacy import (
     Adjacency,
-    BallotShape,
+    Ballot,
     Budget,
     Calibration,
     Unit,
@@ -41,7 +41,7 @@ class TallyPlan:
     """
 
     clients: int
-    shape: BallotShape
+    shape: Ballot
     calibration: Calibration
     adjacency: Adjacency
     budget: Budget
@@ -66,8 +66,18 @@ class TallyPlan:
 
     @property
     def scale(self) -> int:
-        """Grid steps per vote."""
+        """Grid steps per unit of a ballot's weights."""
         return self.calibration.scale
+
+    @property
+    def vote(self) -> float:
+        """Grid steps per vote."""
+        return self.shape.vote * self.scale
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation, in votes, that the fewest honest survivors leave in the sum."""
+        return math.sqrt(self.calibration.release.variance) / self.vote
 
     @property
     def share(self) -> Fraction:
@@ -138,20 +148,20 @@ class TallyPlan:
     @property
     def most_noise_std(self) -> float:
         """Largest standard deviation the opened sum can have, in votes."""
-        return math.sqrt(self.most_noise) / self.scale
+        return math.sqrt(self.most_noise) / self.vote
 
     @property
     def needed(self) -> int:
         """Largest magnitude, in grid steps, that the ring must hold."""
         # Before any removal, every client's whole share is in the ring.
-        votes = self.clients * self.shards * self.shape.weights[0] * self.scale
+        votes = self.clients * self.shards * self.shape.most * self.scale
         return votes + math.ceil(_HEADROOM * math.sqrt(self.share * self.clients))
 
 
 def plan_tally(
     *,
     clients: int,
-    shape: BallotShape,
+    shape: Ballot,
     budget: Budget,
     dropout: Fraction = Fraction(0),
     colluding: Fraction = Fraction(0),

@@ -1,8 +1,9 @@
 """Voting on hyperparameters (DP-Hype): plan, ballots, tally, winner."""
 
-from urna.vote.ballot import fill_ballot
+from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
 from urna.vote.plan import VotePlan, plan
+from urna.vote.posterior import PosteriorDecoder
 from urna.vote.result import Result
 from urna.vote.search import SearchProgress, read_result, search
 from urna.vote.shards import check_records, shard_ballots
@@ -10,14 +11,18 @@ from urna.vote.simulate import SimulatedVote, simulate
 
 __all__ = [
     "ArgmaxDecoder",
+    "BallotKind",
     "Decoded",
     "Decoder",
     "NoisyVotes",
+    "PosteriorDecoder",
     "Result",
     "SearchProgress",
     "SimulatedVote",
     "VotePlan",
     "check_records",
+    "choose_ballot",
+    "describe_ballot",
     "fill_ballot",
     "leading_probability",
     "plan",

@@ -1,18 +1,95 @@
 """Turn a client's losses into its ballot."""
 
+import math
+from enum import StrEnum
+
 import numpy as np
 import numpy.typing as npt
 
-from urna.errors import ParameterError
+from urna.errors import ParameterError, UnknownName
 from urna.noise import IntVector
-from urna.privacy import BallotShape
+from urna.privacy import VOTES, Ballot, BallotShape, ScoreShape
 from urna.randomness import expand_words
 
-__all__ = ["fill_ballot"]
+__all__ = ["BallotKind", "choose_ballot", "describe_ballot", "fill_ballot"]
 
 
-def fill_ballot(losses: npt.NDArray[np.float64], shape: BallotShape, key: bytes) -> IntVector:
-    """Put the shape's weights on the candidates of lowest loss.
+class BallotKind(StrEnum):
+    """How a client spreads its vote. All of them may move the sum equally far."""
+
+    TOP_K = "top-k"
+    """One vote for each of its k best candidates (DP-Hype)."""
+    RANKED = "ranked"
+    """Weights that fall from rank to rank."""
+    SCORED = "scored"
+    """Weights by how much better than the median a candidate is."""
+
+
+def choose_ballot(
+    kind: BallotKind | str | None, *, candidates: int, noise: float, votes: int | None = None
+) -> Ballot:
+    """Return the ballot of a vote. Ranks and scores are as wide as the noise asks for.
+
+    Under strong noise wide ballots win, because neighbours of good candidates are counted as
+    well; under weak noise narrow ones are more precise. The noise per client is public, so
+    the width may follow it. How it does was fixed on simulated landscapes
+    (docs/decisions/0008-default-ballot-and-decoder.md).
+
+    Args:
+        kind: The kind of ballot; top-k if `votes` are given, else scored.
+        candidates: How many candidates there are.
+        noise: Standard deviation of the noise over what all ballots together can weigh, in L2.
+        votes: How many candidates a top-k ballot names; five by default.
+
+    Example:
+        >>> choose_ballot("top-k", candidates=100, noise=0.1).most
+        1
+    """
+    if kind is None:
+        kind = BallotKind.SCORED if votes is None else BallotKind.TOP_K
+    if kind not in list(BallotKind):
+        raise UnknownName("kind of ballot", str(kind), BallotKind)
+    if kind == BallotKind.TOP_K:
+        return BallotShape.top_k(min(VOTES, candidates) if votes is None else votes, candidates)
+    if votes is not None:
+        raise ParameterError(
+            f"only top-k ballots name a number of candidates; leave votes out, or the kind {kind}"
+        )
+    if kind == BallotKind.RANKED:
+        return BallotShape.ranked(_width(noise) * candidates, candidates)
+    return ScoreShape(candidates, power=_power(noise))
+
+
+def _width(noise: float) -> float:
+    """Return after which part of the candidates weights have fallen to 1/e."""
+    return 0.1 if noise > _STRONG else 0.05 if noise > _WEAK else 0.02
+
+
+def _power(noise: float) -> float:
+    return 3.0 if noise > _STRONG else 4.0 if noise > _WEAK else 6.0
+
+
+_STRONG, _WEAK = 0.15, 0.07
+
+
+def describe_ballot(shape: Ballot) -> str:
+    """Return a ballot in words.
+
+    Example:
+        >>> describe_ballot(BallotShape.top_k(5, candidates=100))
+        'top-k: 5 equal votes'
+    """
+    if isinstance(shape, BallotShape):
+        ranks = len(shape.weights)
+        if len(set(shape.weights)) == 1:
+            return f"{BallotKind.TOP_K}: {ranks} equal votes"
+        return f"{BallotKind.RANKED}: {ranks} ranks, weights {shape.most} to {shape.weights[-1]}"
+    power = shape.power if isinstance(shape, ScoreShape) else math.nan
+    return f"{BallotKind.SCORED}: (median − loss)^{power:g}"
+
+
+def fill_ballot(losses: npt.NDArray[np.float64], shape: Ballot, key: bytes) -> IntVector:
+    """Put a ballot's weights on the candidates of lowest loss.
 
     Ties are broken by a random order under the client's own secret key: an order by index
     would favour the first corner of the grid, and a common order the same candidates at
@@ -21,7 +98,7 @@ def fill_ballot(losses: npt.NDArray[np.float64], shape: BallotShape, key: bytes)
 
     Args:
         losses: One loss per candidate; lower is better.
-        shape: The weights, largest first.
+        shape: The weights, largest first, or the norm of the scores.
         key: 32 secret bytes.
 
     Example:
@@ -34,11 +111,35 @@ def fill_ballot(losses: npt.NDArray[np.float64], shape: BallotShape, key: bytes)
             f"a ballot over {shape.candidates} candidates needs as many losses, got shape "
             f"{losses.shape}"
         )
-    ballot = np.zeros(shape.candidates, dtype=np.int64)
     finite = np.isfinite(losses)
+    if isinstance(shape, ScoreShape):
+        return _scores(np.where(finite, losses, np.inf), shape)
+    if not isinstance(shape, BallotShape):
+        raise ParameterError(f"ballots are of ranks or of scores, got {type(shape).__name__}")
+    ballot = np.zeros(shape.candidates, dtype=np.int64)
     if finite.any():
         order = np.lexsort(
             (expand_words(key, shape.candidates, 64), np.where(finite, losses, np.inf))
         )
         ballot[order[: len(shape.weights)]] = shape.weights
     return ballot
+
+
+def _scores(losses: npt.NDArray[np.float64], shape: ScoreShape) -> IntVector:
+    """Return (median − loss)^power, scaled to the norm and rounded towards zero.
+
+    The scale of the losses does not matter, nor how bad the bad ones are; a client for which
+    all candidates are alike abstains.
+    """
+    finite = np.isfinite(losses)
+    scores = np.zeros(shape.candidates)
+    if finite.any():
+        # Diverged candidates count as the worst: the median is over all candidates.
+        ranked = np.where(finite, losses, losses[finite].max())
+        scores = np.where(finite, np.maximum(np.median(ranked) - ranked, 0.0), 0.0)
+    if not scores.any():
+        return np.zeros(shape.candidates, dtype=np.int64)
+    scores = (scores / scores.max()) ** shape.power
+    # A hair below the norm: rounding towards zero then keeps within it, whatever the sum rounds to.
+    whole = np.floor(scores * (shape.norm * (1 - 1e-12) / np.linalg.norm(scores)))
+    return np.asarray(whole.astype(np.int64))

@@ -11,8 +11,20 @@ from scipy.special import log_ndtr
 
 from urna.space import Space
 
-__all__ = ["ArgmaxDecoder", "Decoded", "Decoder", "NoisyVotes", "leading_probability"]
+__all__ = [
+    "DRAWS",
+    "ArgmaxDecoder",
+    "Decoded",
+    "Decoder",
+    "NoisyVotes",
+    "credible_set",
+    "leading_probability",
+    "public_generator",
+]
 
+
+DRAWS = 2000
+"""Draws from a posterior, from which the chances of leading are read."""
 
 _TRUSTS = 40  # values of B that are averaged over
 
@@ -37,6 +49,8 @@ class Decoded:
     winner: int
     confidence: float
     """Probability that the winner truly leads, given the tally alone."""
+    near_ties: tuple[int, ...] = ()
+    """Who else may well lead, most probable first: a choice the user has."""
 
 
 class Decoder(Protocol):
@@ -54,8 +68,13 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArgmaxDecoder:
-    """Take the candidate with the most noisy votes (DP-Hype, Algorithm 1)."""
+    """Take the candidate with the most noisy votes (DP-Hype, Algorithm 1).
 
+    Args:
+        level: Probability with which the true leader is to be in the credible set.
+    """
+
+    level: float = 0.9
     name: str = "argmax"
 
     def decode(self, tally: NoisyVotes) -> Decoded:
@@ -67,7 +86,10 @@ class ArgmaxDecoder:
         best = np.flatnonzero(tally.votes == tally.votes.max())
         lot = hashlib.sha256(b"urna tie\0" + tally.space.fingerprint.encode()).digest()
         winner = int(best[int.from_bytes(lot) % len(best)])
-        return Decoded(winner, leading_probability(tally.votes, tally.std, winner))
+        sure = leading_probability(tally.votes, tally.std, winner)
+        if tally.std == 0:
+            return Decoded(winner, sure, tuple(i for i in best.tolist() if i != winner))
+        return Decoded(winner, sure, credible_set(_leading(tally), winner, self.level))
 
 
 def leading_probability(votes: npt.NDArray[np.float64], std: float, candidate: int) -> float:
@@ -93,13 +115,55 @@ def leading_probability(votes: npt.NDArray[np.float64], std: float, candidate: i
     gaps = (votes[candidate] - others) / std
     z = np.linspace(-8.0, 8.0, 161)
     density = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
+    trusts, weights = _trusts(votes, std)
+    ahead = [
+        density @ np.exp(log_ndtr(math.sqrt(trust) * gaps[:, None] + z).sum(axis=0))
+        for trust in trusts
+    ]
+    return float(np.clip(weights @ np.array(ahead), 0.0, 1.0))
+
+
+def _trusts(
+    votes: npt.NDArray[np.float64], std: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return values of B and how probable the tally makes them."""
     squares = float(((votes - votes.mean()) ** 2).sum()) / std**2
     trusts = (np.arange(_TRUSTS) + 0.5) / _TRUSTS
     # The sum of squares over (spread² + noise²) is chi-square with m − 1 degrees of freedom.
     log_weights = (len(votes) - 1) / 2 * np.log(1 - trusts) - squares * (1 - trusts) / 2
     weights = np.exp(log_weights - log_weights.max())
-    ahead = [
-        density @ np.exp(log_ndtr(math.sqrt(trust) * gaps[:, None] + z).sum(axis=0))
-        for trust in trusts
-    ]
-    return float(np.clip(weights @ np.array(ahead) / weights.sum(), 0.0, 1.0))
+    return trusts, weights / weights.sum()
+
+
+def _leading(tally: NoisyVotes) -> npt.NDArray[np.float64]:
+    """Return how often each candidate leads in draws from the model of `leading_probability`."""
+    rng = public_generator(tally)
+    trusts, weights = _trusts(tally.votes, tally.std)
+    trust = rng.choice(trusts, size=(DRAWS, 1), p=weights)
+    noise = np.sqrt(trust) * tally.std * rng.standard_normal((DRAWS, len(tally.votes)))
+    leaders = np.argmax(trust * tally.votes + noise, axis=1)
+    return np.asarray(np.bincount(leaders, minlength=len(tally.votes)) / DRAWS)
+
+
+def public_generator(tally: NoisyVotes) -> np.random.Generator:
+    """Return a generator that everybody who has the tally can repeat; nothing here is secret."""
+    text = tally.space.fingerprint.encode() + tally.votes.tobytes()
+    return np.random.default_rng(list(hashlib.sha256(b"urna draws\0" + text).digest()))
+
+
+def credible_set(leading: npt.NDArray[np.float64], winner: int, level: float) -> tuple[int, ...]:
+    """Return who else may lead: with the winner, the smallest set of at least this probability.
+
+    Args:
+        leading: Probability that each candidate leads.
+        winner: The candidate that is in the set already.
+        level: Probability the set is to have.
+
+    Example:
+        >>> credible_set(np.array([0.5, 0.05, 0.25, 0.2]), 0, 0.9)
+        (2, 3)
+    """
+    order = [place for place in np.argsort(-leading, kind="stable").tolist() if place != winner]
+    held = leading[winner] + np.concatenate([[0.0], np.cumsum(leading[order])])
+    # Sums of probabilities may miss the level by a rounding error.
+    return tuple(order[: int(np.argmax(held >= min(level, held[-1]) - 1e-12))])

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, BallotShape, Budget, Unit
+from urna.privacy import Adjacency, Budget, Unit, check_shards, gaussian_std
 from urna.privacy.calibration import LARGEST_EPSILON
 from urna.privacy.distributions import SKELLAM
 from urna.tally import TallyPlan, plan_tally
+from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot
 
 __all__ = ["VotePlan", "plan"]
 
@@ -32,7 +33,7 @@ class VotePlan:
     @property
     def noise_std(self) -> float:
         """Standard deviation, in votes, that the fewest honest survivors leave."""
-        return self.tally.calibration.noise_std
+        return self.tally.noise_std
 
     def success_probability(self, gap: float, bad: int | None = None) -> float:
         """Return a lower bound on the probability that a good candidate wins.
@@ -48,7 +49,7 @@ class VotePlan:
         if not math.isfinite(gap):
             raise ParameterError(f"the gap must be a finite number of votes, got {gap}")
         tail = self._difference_tail()
-        steps = math.ceil(gap * self.tally.scale)
+        steps = math.ceil(gap * self.tally.vote)
         # D is symmetric: P[D ≥ −s] = 1 − P[D ≥ s + 1].
         place = min(steps if steps >= 0 else 1 - steps, len(tail) - 1)
         miss = float(tail[place]) if steps >= 0 else 1.0 - float(tail[place])
@@ -58,7 +59,7 @@ class VotePlan:
         """Return the least gap in votes at which a good candidate wins this probably."""
         _check_probability(probability)
         enough = self._bad(bad) * self._difference_tail() <= 1 - probability
-        return int(np.argmax(enough)) / self.tally.scale
+        return int(np.argmax(enough)) / self.tally.vote
 
     def clients_for(
         self, agreement: float, probability: float = 0.95, bad: int | None = None
@@ -130,7 +131,7 @@ class VotePlan:
         return record | {
             "clients": tally.clients,
             "candidates": tally.dimension,
-            "votes": len(tally.shape.weights),
+            "ballot": describe_ballot(tally.shape),
             "epsilon": tally.calibration.epsilon,
             "delta": tally.budget.delta,
             "adjacency": str(tally.adjacency),
@@ -143,7 +144,7 @@ class VotePlan:
             "noise_family": tally.noise.name,
             "noise_std": self.noise_std,
             "most_noise_std": tally.most_noise_std,
-            "noise_std_per_client": math.sqrt(tally.share) / tally.scale,
+            "noise_std_per_client": math.sqrt(tally.share) / tally.vote,
             "scale": tally.scale,
             "ring_bits": tally.ring_bits,
             "gap_for_95_percent": self.gap_for(0.95),
@@ -192,7 +193,8 @@ def plan(
     clients: int,
     candidates: int,
     budget: Budget,
-    votes: int = 5,
+    ballot: BallotKind | str | None = None,
+    votes: int | None = None,
     dropout: float = 0.0,
     colluding: float = 0.0,
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
@@ -207,7 +209,8 @@ def plan(
         clients: How many clients are invited.
         candidates: How many candidates they vote on.
         budget: What the vote may cost.
-        votes: How many candidates each client names.
+        ballot: How a client spreads its vote; by scores unless `votes` are given.
+        votes: How many candidates each client names in a top-k ballot.
         dropout: Largest fraction of clients that may drop out.
         colluding: Largest fraction of clients that may tell the server their noise.
         adjacency: Between which electorates the guarantee holds.
@@ -222,10 +225,12 @@ def plan(
         >>> f"noise {vote.noise_std:.1f} votes, gap {vote.gap_for(0.95):.0f} votes"
         'noise 11.8 votes, gap 56 votes'
     """
+    check_shards(adjacency, shards)
+    noise = gaussian_std(budget, sensitivity=math.sqrt(2)) / max(clients * shards, 1)
     return VotePlan(
         plan_tally(
             clients=clients,
-            shape=BallotShape.top_k(votes, candidates),
+            shape=choose_ballot(ballot, candidates=candidates, noise=noise, votes=votes),
             budget=budget,
             dropout=_fraction("dropout", dropout),
             colluding=_fraction("colluding", colluding),

@@ -32,6 +32,8 @@ class Result:
     """Standard deviation of the noise in each entry of `votes`."""
     confidence: float
     """Probability that the winner truly leads, given the tally alone."""
+    near_ties: tuple[int, ...]
+    """Places of candidates that may well lead instead, most probable first."""
     privacy: PrivacyStatement
     plan: VotePlan
     decoder: str
@@ -57,6 +59,7 @@ class Result:
             "best": self.best,
             "winner": self.winner,
             "confidence": self.confidence,
+            "near_ties": list(self.near_ties),
             "votes": self.votes.tolist(),
             "standard_error": self.standard_error,
             "decoder": self.decoder,

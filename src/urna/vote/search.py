@@ -23,9 +23,10 @@ from urna.privacy.distributions import SKELLAM
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.space import Space
 from urna.tally import SecureSummation, Summation, Tallied, decode, encode, encode_ballots
-from urna.vote.ballot import fill_ballot
-from urna.vote.decode import ArgmaxDecoder, Decoder, NoisyVotes
+from urna.vote.ballot import BallotKind, fill_ballot
+from urna.vote.decode import Decoder, NoisyVotes
 from urna.vote.plan import VotePlan, plan
+from urna.vote.posterior import PosteriorDecoder
 from urna.vote.result import Result
 from urna.vote.shards import check_clients, shard_ballots
 
@@ -43,7 +44,8 @@ def search(
     clients: Sequence[DataT],
     *,
     budget: Budget,
-    votes: int = 5,
+    ballot: BallotKind | str | None = None,
+    votes: int | None = None,
     dropout: float = 0.0,
     colluding: float = 0.0,
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
@@ -73,7 +75,8 @@ def search(
         objective: How a client evaluates them on its data.
         clients: Each client's data.
         budget: What the search may cost.
-        votes: How many candidates each client names.
+        ballot: How a client spreads its vote; by scores unless `votes` are given.
+        votes: How many candidates each client names in a top-k ballot.
         dropout: Largest fraction of clients that may drop out.
         colluding: Largest fraction of clients that may tell the server their noise.
         adjacency: Between which electorates the guarantee holds.
@@ -82,7 +85,7 @@ def search(
         smallest_shard: A shard with fewer records abstains; a client with too few is refused.
         family: Name of the noise's family.
         summation: How ballots are added up; securely by default.
-        decoder: How the winner is read from the tally; the most votes by default.
+        decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
         ledger: Where the release is counted before it happens.
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
@@ -96,12 +99,13 @@ def search(
     """
     secrets = secrets or OsSecrets()
     summation = summation or SecureSummation()
-    decoder = decoder or ArgmaxDecoder()
+    decoder = decoder or PosteriorDecoder()
     report = progress or (lambda what, done, total: None)
     vote = plan(
         clients=len(clients),
         candidates=len(space),
         budget=budget,
+        ballot=ballot,
         votes=votes,
         dropout=dropout,
         colluding=colluding,
@@ -239,7 +243,7 @@ def read_result(
             "counting it, but its guarantee does not hold."
         )
     votes = decode(tallied.total, vote.tally)
-    std = math.sqrt(tallied.noise_variance) / vote.tally.scale
+    std = math.sqrt(tallied.noise_variance) / vote.tally.vote
     ballots = len(tallied.accepted) * vote.tally.shards
     decoded = decoder.decode(NoisyVotes(space, votes, std, ballots))
     return Result(
@@ -248,6 +252,7 @@ def read_result(
         votes=votes,
         standard_error=std,
         confidence=decoded.confidence,
+        near_ties=decoded.near_ties,
         privacy=statement,
         plan=vote,
         decoder=decoder.name,

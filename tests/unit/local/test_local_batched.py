@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from urna.data import Samples
 from urna.errors import ParameterError, UnknownName
 from urna.local import BatchedObjective, Recipe, TorchObjective, hold_out
-from urna.local.batches import epoch_batches, step_key
+from urna.local.batches import epoch_batches, seeded_module, step_key
 from urna.local.lanes import group_plans
 from urna.local.recipe import plan_candidates
 from urna.space import Space
@@ -304,3 +304,29 @@ def test_lower_precision_only_when_asked_for() -> None:
 def test_every_client_needs_a_seed() -> None:
     with pytest.raises(ParameterError, match="2 seeds for 1 clients"):
         BatchedObjective(mlp).losses_of_clients([DIGITS], Space(lr=[0.1]), seeds=[1, 2])
+
+
+def test_accuracies_are_those_of_the_trained_module_on_the_held_out_rows() -> None:
+    def linear() -> "torch.nn.Module":
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    space = Space(lr=[0.3, 0.01], momentum=[0.0, 0.9])
+    objective = BatchedObjective(linear, epochs=2, batch_size=32, device="cpu")
+    scores = objective.scores_of_clients([DIGITS], space, seeds=[3])[0]
+    np.testing.assert_array_equal(scores[:, 0], objective.losses(DIGITS, space, seed=3))
+    parts = hold_out(DIGITS, seed=3)
+    x, y = torch.tensor(parts.train.features).float(), torch.tensor(parts.train.targets)
+    held = torch.tensor(parts.validation.features).float()
+    for candidate, accuracy in zip(space, scores[:, 1], strict=True):
+        with seeded_module(3):
+            module = linear()
+        optimiser = torch.optim.SGD(
+            module.parameters(), lr=candidate["lr"], momentum=candidate["momentum"]
+        )
+        for epoch in range(2):
+            for rows in epoch_batches(len(y), 32, seed=3, epoch=epoch):
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(module(x[rows]), y[rows]).backward()
+                optimiser.step()
+        found = module(held).argmax(1).numpy()
+        assert accuracy == pytest.approx((found == parts.validation.targets).mean())

@@ -1,0 +1,138 @@
+"""Read a tally as a noisy picture of a surface over the grid of candidates.
+
+The tally is private already, and everything here is computed from it and from public facts
+(the space, the noise's variance), so it is post-processing and costs no privacy, however
+often it is done.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError
+from urna.vote.decode import (
+    DRAWS,
+    ArgmaxDecoder,
+    Decoded,
+    NoisyVotes,
+    credible_set,
+    public_generator,
+)
+from urna.vote.kernels import Family, families, unrelated
+
+__all__ = ["PosteriorDecoder"]
+
+Array = npt.NDArray[np.float64]
+
+_UNEVEN = (0.0, 0.1, 0.5)
+"""Share of the votes' variance that a candidate does not have in common with neighbours."""
+_AMPLITUDES = tuple(4.0**i for i in range(-4, 2))
+"""Variance of the true votes over that of the noisy ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class PosteriorDecoder:
+    """Take the candidate of highest posterior mean, averaged over Gaussian-process priors.
+
+    Every prior of `kernels.families`, at several amplitudes and shares of unevenness, and a
+    prior without any structure are weighed by the marginal likelihood of the tally. Before the
+    tally is seen half of the weight lies on no structure: where neighbours do not resemble each
+    other, the decoder becomes argmax by itself. Where noise is weak, so does every prior.
+
+    Args:
+        level: Probability with which the true leader is to be in the credible set.
+    """
+
+    level: float = 0.9
+    name: str = "posterior"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.level < 1:
+            raise ParameterError(f"the level must lie strictly between 0 and 1, got {self.level}")
+
+    def decode(self, tally: NoisyVotes) -> Decoded:
+        """Return the winner, how probably it leads, and who may lead as well."""
+        if tally.std == 0 or np.ptp(tally.votes) == 0:
+            return ArgmaxDecoder(self.level).decode(tally)
+        posterior = _Posterior.of(tally)
+        winner = int(np.argmax(posterior.mean))
+        leading = posterior.leading(public_generator(tally))
+        return Decoded(winner, float(leading[winner]), credible_set(leading, winner, self.level))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Posterior:
+    """What the tally says about the true votes: a mixture of normals."""
+
+    noise: float
+    """Variance of the noise in each entry."""
+    families: tuple[Family, ...]
+    coordinates: tuple[Array, ...]
+    """Of the centred tally, for each family of shape (priors, candidates)."""
+    variances: tuple[Array, ...]
+    """Before the tally is seen, for each family of shape (settings, priors, candidates)."""
+    weights: tuple[Array, ...]
+    """Given the tally, for each family of shape (settings, priors)."""
+
+    @classmethod
+    def of(cls, tally: NoisyVotes) -> "_Posterior":
+        """Weigh all priors by the marginal likelihood of the tally."""
+        noise, centred = tally.std**2, tally.votes - tally.votes.mean()
+        structured = families(tally.space)
+        every = (*structured, unrelated(len(tally.votes)))
+        coordinates = tuple(family.project(centred) for family in every)
+        variances = tuple(_variances(family, tally.votes.var()) for family in every)
+        logs = []
+        for family, found, before in zip(every, coordinates, variances, strict=True):
+            total = before + noise
+            evidence = -0.5 * (np.log(total) + found**2 / total).sum(axis=-1)
+            share = 1.0 if not structured else 0.5 / (len(structured) if family.vectors else 1)
+            logs.append(evidence + math.log(share / evidence.size))
+        most = max(log.max() for log in logs)
+        weights = [np.exp(log - most) for log in logs]
+        total_weight = sum(weight.sum() for weight in weights)
+        return cls(
+            noise, every, coordinates, variances, tuple(weight / total_weight for weight in weights)
+        )
+
+    @property
+    def mean(self) -> Array:
+        """Posterior mean of the votes, less the mean of the tally."""
+        parts = zip(self.families, self.coordinates, self.variances, self.weights, strict=True)
+        return np.asarray(
+            sum(
+                family.restore((weight[..., None] * before / (before + self.noise)).sum(0) * found)[
+                    0
+                ]
+                for family, found, before, weight in parts
+            )
+        )
+
+    def leading(self, rng: np.random.Generator) -> Array:
+        """Return how often each candidate leads in draws from the posterior."""
+        wins = np.zeros(self.coordinates[0].shape[1])
+        flat = np.concatenate([weight.ravel() for weight in self.weights])
+        counts = np.split(rng.multinomial(DRAWS, flat / flat.sum()), self._ends)
+        parts = zip(self.families, self.coordinates, self.variances, counts, strict=True)
+        for family, found, before, count in parts:
+            per_prior = count.reshape(before.shape[:2])
+            for prior in np.flatnonzero(per_prior.any(axis=0)).tolist():
+                gains = np.repeat(before[:, prior], per_prior[:, prior], axis=0)
+                gains = gains / (gains + self.noise)
+                drawn = gains * found[prior]
+                drawn += np.sqrt(gains * self.noise) * rng.standard_normal(drawn.shape)
+                surfaces = family.member(prior).restore(drawn)
+                wins += np.bincount(np.argmax(surfaces, axis=1), minlength=len(wins))
+        return wins / DRAWS
+
+    @property
+    def _ends(self) -> list[int]:
+        return np.cumsum([weight.size for weight in self.weights])[:-1].tolist()
+
+
+def _variances(family: Family, variance: float) -> Array:
+    """Return the prior variance of each coordinate, shape (settings, priors, candidates)."""
+    settings = [(a, u) for a in _AMPLITUDES for u in (_UNEVEN if family.vectors else (0.0,))]
+    return np.stack([a * variance * ((1 - u) * family.values + u) for a, u in settings])

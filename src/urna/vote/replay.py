@@ -1,0 +1,269 @@
+"""Hold votes again on recorded local losses: what would a vote have given us?
+
+Recorded losses are no secret to whoever replays them, so nothing here is private and nothing
+is counted in a ledger. The noise is the mechanism's own, drawn from a public generator.
+"""
+
+import math
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError
+from urna.noise import Table
+from urna.privacy import Ballot, Budget
+from urna.randomness import SEED_BYTES
+from urna.space import Axis, Space
+from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
+from urna.vote.decode import Decoder, NoisyVotes
+from urna.vote.plan import plan
+from urna.vote.posterior import PosteriorDecoder
+
+__all__ = ["Recording", "Replayed", "read_recording", "replay", "unnamed_space"]
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """Local losses of real clients, and how good each candidate turned out to be.
+
+    Args:
+        losses: Shape (clients, candidates); lower is better, not finite is worst.
+        quality: What a winner is judged by, one number per candidate; higher is better.
+        judged_by: What that number is.
+    """
+
+    losses: Array
+    quality: Array
+    judged_by: str
+
+    def __post_init__(self) -> None:
+        if self.losses.ndim != 2 or 0 in self.losses.shape:
+            raise ParameterError(
+                f"recorded losses have the shape (clients, candidates), got {self.losses.shape}"
+            )
+        if self.quality.shape != self.losses.shape[1:]:
+            raise ParameterError(
+                f"{self.losses.shape[1]} candidates need as many {self.judged_by}s, got shape "
+                f"{self.quality.shape}"
+            )
+        if not np.isfinite(self.quality).any():
+            raise ParameterError(f"no candidate has a finite {self.judged_by}")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How good the winners of many votes at one budget were."""
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    accountant: str
+    ballot: str
+    decoder: str
+    noise_std: float
+    """In votes."""
+    draws: int
+    judged_by: str
+    mean_quality: float
+    standard_error: float
+    regret: float
+    """Quality of the best candidate less the winners' mean."""
+    top1_rate: float
+    """Share of votes that the best candidate won."""
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for JSON; an infinite epsilon as text."""
+        federated = self.judged_by == FEDERATED
+        return {
+            "epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf",
+            "delta": self.delta,
+            "adjacency": self.adjacency,
+            "accountant": self.accountant,
+            "private": False,
+            "ballot": self.ballot,
+            "decoder": self.decoder,
+            "noise_std": self.noise_std,
+            "draws": self.draws,
+            "judged_by": self.judged_by,
+            "mean_federated_accuracy": self.mean_quality if federated else None,
+            "mean_quality": self.mean_quality,
+            "standard_error": self.standard_error,
+            "regret": self.regret,
+            "top1_rate": self.top1_rate,
+        }
+
+
+FEDERATED = "federated accuracy"
+
+
+def replay(
+    recording: Recording,
+    space: Space,
+    *,
+    epsilons: Sequence[float],
+    rng: np.random.Generator,
+    delta: float = 1e-5,
+    ballot: BallotKind | str | None = None,
+    votes: int | None = None,
+    decoder: Decoder | None = None,
+    draws: int = 60,
+    noise_std: float | None = None,
+) -> list[Replayed]:
+    """Return how good the winners are at each epsilon.
+
+    Args:
+        recording: Losses and what winners are judged by.
+        space: The candidates, in the order of the recording.
+        epsilons: Budgets to compare; an infinite one is a vote without noise.
+        rng: Public generator of ties and noise.
+        delta: Common to all budgets.
+        ballot: How clients spread their vote; by scores unless `votes` are given.
+        votes: How many candidates each client names in a top-k ballot.
+        decoder: How winners are read from the tally; `PosteriorDecoder` by default.
+        draws: How many votes are held at each epsilon.
+        noise_std: Noise of the tally in votes, whatever epsilon asks for: to compare with a
+            mechanism that was calibrated otherwise.
+    """
+    clients, candidates = recording.losses.shape
+    if len(space) != candidates:
+        raise ParameterError(
+            f"the space has {len(space)} candidates, the recording {candidates}. Name the space "
+            "the losses were computed on, in its product order."
+        )
+    if draws < 1:
+        raise ParameterError(f"draws must be at least 1, got {draws}")
+    if noise_std is not None and not (math.isfinite(noise_std) and noise_std > 0):
+        raise ParameterError(f"the noise must be finite and positive, got {noise_std}")
+    decoder = decoder or PosteriorDecoder()
+    quality = np.where(np.isfinite(recording.quality), recording.quality, -np.inf)
+    worst = quality[np.isfinite(quality)].min()
+    best = float(quality.max())
+    replayed = []
+    for epsilon in epsilons:
+        vote = _Vote.of(epsilon, delta, clients, candidates, ballot, votes, noise_std)
+        winners = [vote.winner(recording.losses, space, decoder, rng) for _ in range(draws)]
+        found = np.maximum(quality[winners], worst)
+        replayed.append(
+            Replayed(
+                epsilon=epsilon,
+                delta=delta if math.isfinite(epsilon) else 0.0,
+                adjacency=vote.adjacency,
+                accountant=vote.accountant,
+                ballot=describe_ballot(vote.shape),
+                decoder=decoder.name,
+                noise_std=vote.std,
+                draws=draws,
+                judged_by=recording.judged_by,
+                mean_quality=float(found.mean()),
+                standard_error=float(found.std(ddof=1) / math.sqrt(draws)) if draws > 1 else 0.0,
+                regret=best - float(found.mean()),
+                top1_rate=float(np.mean(quality[winners] == best)),
+            )
+        )
+    return replayed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Vote:
+    """One kind of vote, held as often as wanted."""
+
+    shape: Ballot
+    unit: float
+    """Grid steps per vote."""
+    scale: int
+    table: Table | None
+    std: float
+    accountant: str
+    adjacency: str
+
+    @classmethod
+    def of(
+        cls,
+        epsilon: float,
+        delta: float,
+        clients: int,
+        candidates: int,
+        ballot: BallotKind | str | None,
+        votes: int | None,
+        noise_std: float | None,
+    ) -> "_Vote":
+        if math.isinf(epsilon) and noise_std is None:
+            shape = choose_ballot(ballot, candidates=candidates, noise=0.0, votes=votes)
+            return cls(shape, shape.vote, 1, None, 0.0, "none: no noise", "none")
+        tally = plan(
+            clients=clients,
+            candidates=candidates,
+            budget=Budget(epsilon, delta),
+            ballot=ballot,
+            votes=votes,
+        ).tally
+        # Skellam is closed under addition: all clients' noise is one draw.
+        variance = tally.most_noise
+        if noise_std is not None:
+            variance = Fraction(noise_std * tally.vote) ** 2
+        return cls(
+            tally.shape,
+            tally.vote,
+            tally.scale,
+            tally.noise.table(variance),
+            math.sqrt(variance) / tally.vote,
+            tally.calibration.accountant if noise_std is None else "none: noise as given",
+            str(tally.adjacency),
+        )
+
+    def winner(
+        self, losses: Array, space: Space, decoder: Decoder, rng: np.random.Generator
+    ) -> int:
+        total = sum(fill_ballot(row, self.shape, rng.bytes(SEED_BYTES)) for row in losses)
+        steps = np.asarray(total) * self.scale
+        if self.table is not None:
+            steps = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
+        return decoder.decode(NoisyVotes(space, steps / self.unit, self.std, len(losses))).winner
+
+
+def read_recording(path: Path) -> Recording:
+    """Read losses from an .npz file.
+
+    It holds `losses` or `accuracies` of shape (clients, candidates), and may hold `federated`:
+    the accuracy each candidate reaches when all clients train one model with it. Without that
+    a winner is judged by the clients' mean. Where both are there, clients vote by accuracies,
+    as in the paper, because these are what a winner is judged by.
+
+    Raises:
+        ParameterError: It is no such file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            held = {
+                name: np.asarray(file[name], dtype=np.float64)
+                for name in ("losses", "accuracies", "federated")
+                if name in file.files
+            }
+    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
+        raise ParameterError(f"{path} cannot be read as an .npz file: {error}") from error
+    if "losses" not in held and "accuracies" not in held:
+        raise ParameterError(
+            f"{path} holds neither `losses` nor `accuracies`. Save one of them, of shape (clients, "
+            "candidates), with numpy.savez."
+        )
+    losses = -held["accuracies"] if "accuracies" in held else held["losses"]
+    if "federated" in held:
+        return Recording(losses, held["federated"], FEDERATED)
+    if losses.ndim != 2:
+        return Recording(losses, np.zeros(1), "quality")
+    if "accuracies" in held:
+        return Recording(losses, held["accuracies"].mean(axis=0), "mean local accuracy")
+    return Recording(losses, -losses.mean(axis=0), "negative mean local loss")
+
+
+def unnamed_space(candidates: int) -> Space:
+    """Return a space for candidates of which nothing but their number is known."""
+    return Space(candidate=Axis.categorical([str(place) for place in range(candidates)]))
