@@ -7,6 +7,7 @@ often it is done.
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,14 @@ from urna.vote.decode import (
     DRAWS,
     ArgmaxDecoder,
     Decoded,
+    Decoder,
     NoisyVotes,
     credible_set,
     public_generator,
 )
 from urna.vote.kernels import Family, families, unrelated
 
-__all__ = ["PosteriorDecoder"]
+__all__ = ["DecoderKind", "PosteriorDecoder"]
 
 Array = npt.NDArray[np.float64]
 
@@ -60,6 +62,17 @@ class PosteriorDecoder:
         winner = int(np.argmax(posterior.mean))
         leading = posterior.leading(public_generator(tally))
         return Decoded(winner, float(leading[winner]), credible_set(leading, winner, self.level))
+
+
+class DecoderKind(StrEnum):
+    """Ways to read a winner from a tally."""
+
+    POSTERIOR = "posterior"
+    ARGMAX = "argmax"
+
+    def build(self) -> Decoder:
+        """Return the decoder of this name."""
+        return PosteriorDecoder() if self is DecoderKind.POSTERIOR else ArgmaxDecoder()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -247,8 +247,12 @@ def read_recording(path: Path) -> Recording:
                 for name in ("losses", "accuracies", "federated")
                 if name in file.files
             }
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
-        raise ParameterError(f"{path} cannot be read as an .npz file: {error}") from error
+    except OSError as error:
+        raise ParameterError(f"cannot read the recording: {error}") from error
+    except (ValueError, zipfile.BadZipFile, AttributeError) as error:
+        raise ParameterError(
+            f"{path} is no .npz file of numbers. Save arrays with numpy.savez."
+        ) from error
     if "losses" not in held and "accuracies" not in held:
         raise ParameterError(
             f"{path} holds neither `losses` nor `accuracies`. Save one of them, of shape (clients, "

@@ -4,11 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError, ProtocolError, RoundAborted
-from urna.local import Objective
+from urna.local import Objective, losses_of_each
 from urna.noise import IntVector
 from urna.privacy import (
     Adjacency,
@@ -163,16 +161,16 @@ def _ballots(
 ) -> dict[int, IntVector]:
     """Let every client evaluate the candidates and fill its ballot."""
     shape, ballots = vote.tally.shape, {}
-    steps = len(clients) * len(space)
-    for client, data in enumerate(clients):
-
-        def advance(done: int, _: int, before: int = client * len(space)) -> None:
-            report("evaluating candidates", before + done, steps)
-
-        losses = np.asarray(objective.losses(data, space, seed=seed, progress=advance))
+    evaluated = losses_of_each(
+        objective,
+        clients,
+        space,
+        seeds=[seed] * len(clients),
+        progress=lambda done, total: report("evaluating candidates", done, total),
+    )
+    for client, losses in enumerate(evaluated):
         ballot = fill_ballot(losses, shape, secrets.take(SEED_BYTES))
         ballots[client] = encode(ballot, vote.tally)
-        report("evaluating candidates", (client + 1) * len(space), steps)
     return ballots
 
 
