@@ -17,7 +17,15 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import Losses, Progress
 from urna.noise import IntVector
-from urna.privacy import Adjacency, Budget, Ledger
+from urna.privacy import (
+    Adjacency,
+    Ballot,
+    BallotShape,
+    Budget,
+    Ledger,
+    NormBound,
+    ScoreShape,
+)
 from urna.randomness import ScriptedSecrets
 from urna.report import page
 from urna.secagg import Stage
@@ -108,6 +116,34 @@ def test_replacing_a_record_moves_the_sum_by_one_ballots_shifts(
     allowed = [shift for shift, count in tally.calibration.release.shifts for _ in range(count)]
     allowed += [0] * len(moved)
     assert all(move <= most for move, most in zip(moved, allowed, strict=False))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    values=st.lists(st.floats(0, 5), min_size=12, max_size=24),
+    place=st.integers(0, 11),
+    other=st.floats(-9, 9) | st.just(math.nan),
+    shards=st.integers(1, 6),
+    ballot=st.sampled_from([ScoreShape(6), BallotShape((5, 3, 1), 6), BallotShape.top_k(2, 6)]),
+)
+def test_every_kind_of_ballot_moves_by_one_of_its_own(
+    values: list[float], place: int, other: float, shards: int, ballot: Ballot
+) -> None:
+    tally = replace(sharded(shards), shape=ballot)
+    after = [*values[:place], other, *values[place + 1 :]]
+    with np.errstate(invalid="ignore"):
+        parts = [ballots_of(v, tally) for v in (values, after)]
+    assert changed(*parts) <= 1
+    moved = (encode_ballots(parts[0], tally) - encode_ballots(parts[1], tally)) // tally.scale
+    bound = ballot.shifts(RECORD)
+    most = (
+        bound.l2_squared
+        if isinstance(bound, NormBound)
+        else sum(count * shift**2 for shift, count in bound)
+    )
+    assert int((moved**2).sum()) <= most
+    reached = max(int(encode_ballots(p, tally).max()) for p in parts) * tally.clients
+    assert reached <= tally.needed
 
 
 def test_a_shard_that_is_too_small_abstains_and_leaves_the_rest_alone() -> None:
