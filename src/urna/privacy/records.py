@@ -37,7 +37,9 @@ def check_shards(adjacency: Adjacency, shards: int) -> None:
         )
 
 
-def whole_client_epsilon(release: TallyRelease, shards: int, delta: float) -> float:
+def whole_client_epsilon(
+    release: TallyRelease, shards: int, delta: float, *, candidates: int
+) -> float:
     """Return what is proven for a whole client where the noise was made for one record.
 
     Guarantee:
@@ -46,11 +48,11 @@ def whole_client_epsilon(release: TallyRelease, shards: int, delta: float) -> fl
 
         Proof. All B ballots of the client may move, each by a vector of the release's norms,
         so by the triangle inequality the sum moves by at most B times its L2 and its L1
-        norm, in at most B times as many coordinates. The noise's Gaussian trade-off
-        (`gaussian_parameter`) and its RDP hold for every integer vector of these norms.
+        norm, in at most B times as many coordinates, if there are so many. The noise's
+        Gaussian trade-off (`gaussian_parameter`) and its RDP hold for every integer vector
+        of these norms.
     """
-    together = NormBound(
-        shards**2 * release.l2_squared, shards * release.l1, shards * release.moved
-    )
+    moved = min(shards * release.moved, candidates)
+    together = NormBound(shards**2 * release.l2_squared, shards * release.l1, moved)
     grouped = TallyRelease(together, release.share, release.shares, release.family)
     return compose([grouped], delta).epsilon

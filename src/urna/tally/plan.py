@@ -113,7 +113,9 @@ class TallyPlan:
         if self.shards == 1:  # one ballot is all a client can move, whatever changes in its data
             return self.calibration.epsilon
         release = self.calibration.release
-        return whole_client_epsilon(release, self.shards, self.budget.delta)
+        return whole_client_epsilon(
+            release, self.shards, self.budget.delta, candidates=self.dimension
+        )
 
     @property
     def unit_caveats(self) -> tuple[str, ...]:
