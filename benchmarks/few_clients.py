@@ -46,6 +46,7 @@ from urna.vote import (
     Decoder,
     NoisyVotes,
     PosteriorDecoder,
+    VotePlan,
     fill_ballot,
     plan,
     shard_ballots,
@@ -138,19 +139,20 @@ def true_sum(
 
 def accuracies_of_winners(
     total: IntVector,
-    tally: TallyPlan,
+    vote: VotePlan,
     decoder: Decoder,
     space: Space,
     scores: npt.NDArray[np.float64],
     draws: int,
 ) -> npt.NDArray[np.float64]:
     """Return the accuracy of the winner under each of many draws of the planned noise."""
-    rng, ballots = np.random.default_rng(1), tally.clients * tally.shards
+    tally, rng = vote.tally, np.random.default_rng(1)
+    ballots = tally.clients * tally.shards
     table = tally.noise.table(tally.most_noise)  # Skellam: all clients' noise is one draw
     found = []
     for _ in range(draws):
         votes = decode(total + table.draw(rng.bytes(32), len(space)), tally)
-        noisy = NoisyVotes(space, votes, tally.most_noise_std, ballots)
+        noisy = NoisyVotes(space, votes, tally.most_noise_std, ballots, vote.ballot_norm)
         found.append(scores[decoder.decode(noisy).winner])
     return np.array(found)
 
@@ -176,16 +178,17 @@ def measure(name: str, dataset: Dataset, clients: int, arguments: argparse.Names
         remembered = Remembered(objective)
         for method, epsilon in itertools.product(METHODS, arguments.epsilon):
             ballot, decoder = METHODS[method]
-            tally = plan(
+            vote = plan(
                 clients=clients,
                 candidates=len(space),
                 budget=Budget(epsilon, DELTA),
                 ballot=ballot,
                 adjacency=adjacency,
                 shards=shards,
-            ).tally
+            )
+            tally = vote.tally
             total = true_sum(remembered, parts, space, tally)
-            won = accuracies_of_winners(total, tally, decoder, space, scores, arguments.draws)
+            won = accuracies_of_winners(total, vote, decoder, space, scores, arguments.draws)
             whole = tally.whole_client_epsilon
             rows.append(
                 Row(

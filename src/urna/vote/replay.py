@@ -226,7 +226,9 @@ class _Vote:
         steps = np.asarray(total) * self.scale
         if self.table is not None:
             steps = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
-        return decoder.decode(NoisyVotes(space, steps / self.unit, self.std, len(losses))).winner
+        norm = self.shape.norm / self.shape.vote
+        tally = NoisyVotes(space, steps / self.unit, self.std, len(losses), norm)
+        return decoder.decode(tally).winner
 
 
 def read_recording(path: Path) -> Recording:
@@ -261,7 +263,7 @@ def read_recording(path: Path) -> Recording:
     losses = -held["accuracies"] if "accuracies" in held else held["losses"]
     if "federated" in held:
         return Recording(losses, held["federated"], FEDERATED)
-    if losses.ndim != 2:
+    if losses.ndim != 2 or not losses.size:
         return Recording(losses, np.zeros(1), "quality")
     if "accuracies" in held:
         return Recording(losses, held["accuracies"].mean(axis=0), "mean local accuracy")

@@ -243,7 +243,7 @@ def read_result(
     votes = decode(tallied.total, vote.tally)
     std = math.sqrt(tallied.noise_variance) / vote.tally.vote
     ballots = len(tallied.accepted) * vote.tally.shards
-    decoded = decoder.decode(NoisyVotes(space, votes, std, ballots))
+    decoded = decoder.decode(NoisyVotes(space, votes, std, ballots, vote.ballot_norm))
     return Result(
         space=space,
         winner=decoded.winner,
