@@ -45,7 +45,7 @@ def gaussian_parameter(family: Distribution, variance: Fraction) -> float:
         >>> from urna.privacy import SKELLAM
         >>> eta = gaussian_parameter(SKELLAM, Fraction(1600))
         >>> f"{40 * eta - 1:.1e}"  # how much harder than the Gaussian of this variance
-        '7.8e-05'
+        '1.0e-04'
     """
     half, _ = family.half_weights(variance)
     total = 2 * sum(half) - half[0]

@@ -228,7 +228,7 @@ def plan(
     Example:
         >>> vote = plan(clients=100, candidates=100, budget=Budget(1.0, 1e-5))
         >>> f"noise {vote.noise_std:.1f} votes, gap {vote.gap_for(0.95):.0f} votes"
-        'noise 11.8 votes, gap 56 votes'
+        'noise 11.8 votes, gap 55 votes'
     """
     check_shards(adjacency, shards)
     noise = relative_noise(budget, clients * shards)
