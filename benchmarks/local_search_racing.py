@@ -3,13 +3,13 @@
     python benchmarks/local_search.py --suite racing --data FOLDER
     python benchmarks/local_search.py --suite racing --data FOLDER --device cpu
 
-Full search and race run on the same clients in the same process. On a GPU two more full
-searches tell what the race cannot be blamed for: one repeats the first, one has another most
-of candidates at once. Each part is measured by itself, within the time given.
+Full search and race run on the same clients in the same process, and CPU time is given beside
+wall time. On a GPU two more full searches tell what the race cannot be blamed for: one repeats
+the first, one has another most of candidates at once. A third pair of a full search and a race
+is asked to be repeatable. Each part is measured by itself, within the time given.
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ Factory = Callable[..., Any]
 
 RACES: dict[str, Race] = {"halving": SuccessiveHalving(), "optimistic": OptimisticStop()}
 MANY_RANKS: dict[str, Race] = {
-    "halving, 24 finalists": SuccessiveHalving(finalists=24),
+    "halving, 20 finalists": SuccessiveHalving(finalists=20),
     "halving, 30 finalists": SuccessiveHalving(finalists=30),
 }
 
@@ -53,34 +53,43 @@ class _Study:
     """Full search and races of one data set."""
 
     def __init__(
-        self, name: str, factory: Factory, clients: Sequence[Samples], device: str, repeats: int
+        self,
+        name: str,
+        factory: Factory,
+        clients: Sequence[Samples],
+        device: str,
+        *,
+        repeats: int = 0,
+        repeatable: bool = False,
     ) -> None:
         self.name, self.factory, self.clients = name, factory, clients
-        self.device, self.repeats = device, repeats
+        self.device, self.repeats, self.repeatable = device, repeats, repeatable
         self.full: np.ndarray | None = None
-        self.seconds = self.seconds_again = float("nan")
+        self.seconds = self.seconds_again = self.cpu_seconds = float("nan")
 
     def search(self, count: int | None = None, **options: Any) -> tuple[Row, np.ndarray]:  # noqa: ANN401
         """Time a search with everything that belongs to it, and again with all recorded."""
         clients = self.clients[:count]
-        objective = BatchedObjective(self.factory, device=self.device, **options)
+        objective = BatchedObjective(
+            self.factory, device=self.device, repeatable=self.repeatable, **options
+        )
 
         def work() -> np.ndarray:
             return objective.losses_of_clients(clients, base.SPACE, seeds=range(len(clients)))
 
-        first, losses = base.seconds(work, self.device)
-        row: Row = {"clients": len(clients), "seconds": first}
+        first, cpu, losses = base.spent(work, self.device)
+        row: Row = {"clients": len(clients), "seconds": first, "cpu_seconds": cpu}
         if self.repeats:
-            cpu = time.process_time()
-            row["seconds_again"], _ = base.seconds(work, self.device, self.repeats)
-            row["host_cpu_seconds_again"] = (time.process_time() - cpu) / self.repeats
+            again = base.spent(work, self.device, self.repeats)
+            row["seconds_again"], row["cpu_seconds_again"], _ = again
         return row, losses
 
     def whole(self) -> Row:
         """Search without a race."""
-        room = _room(self.factory, self.clients, self.device)
+        room = _room(self.factory, self.clients, self.device, self.repeatable)
         row, self.full = self.search()
-        self.seconds, self.seconds_again = row["seconds"], row.get("seconds_again", float("nan"))
+        self.seconds, self.cpu_seconds = row["seconds"], row["cpu_seconds"]
+        self.seconds_again = row.get("seconds_again", float("nan"))
         ranked = np.sort(self.full, axis=1)
         row["median_gap_of_first_to_second"] = float(np.median(ranked[:, 1] - ranked[:, 0]))
         row["clients_whose_first_two_tie"] = int((ranked[:, 1] == ranked[:, 0]).sum())
@@ -92,11 +101,13 @@ class _Study:
             return {"name": f"{self.name} {label}", "skipped": "there is no full search"}
         row, losses = self.search(race=race)
         row["speedup"] = self.seconds / row["seconds"]
+        row["cpu_speedup"] = self.cpu_seconds / row["cpu_seconds"]
         if "seconds_again" in row:
             row["speedup_again"] = self.seconds_again / row["seconds_again"]
         kept = np.isfinite(losses)
         both = kept & np.isfinite(self.full)
-        row["mean_finalists"] = float(kept.sum(axis=1).mean())
+        # Finalists, and those whose learning rate was zero after the first epoch.
+        row["mean_finite"] = float(kept.sum(axis=1).mean())
         row["finalists_with_equal_losses"] = float((losses[both] == self.full[both]).mean())
         row["largest_difference"] = float(np.abs(losses[both] - self.full[both]).max())
         row["top1_unchanged"] = ballot_agreement(self.full, losses, 1).same_first
@@ -118,32 +129,54 @@ class _Study:
         return {"name": f"{self.name}, {label}", **row}
 
 
-def racing_suite(folder: Path | None, device: str, limit: float) -> list[Row]:
-    """Measure races on Adult and MNIST, most telling parts first."""
+def racing_suite(
+    folder: Path | None, device: str, limit: float, pictures: int, model: str | None = None
+) -> list[Row]:
+    """Measure races on Adult and MNIST, most telling parts first.
+
+    Args:
+        folder: Where the data lies.
+        device: "cpu" or "cuda".
+        limit: Seconds after which no part begins.
+        pictures: Clients of MNIST on a CPU, where each takes a minute and a half.
+        model: "adult" or "small-cnn" for one of the two only, on a CPU.
+    """
     notes = _Notes()
     logger = logging.getLogger("urna.local")
     logger.addHandler(notes)
     logger.setLevel(logging.INFO)
     suite = Suite(limit)
     on_gpu = device == "cuda"
-    count = 100 if on_gpu else 20
-    repeats = 3 if on_gpu else 0
-    adult = _Study("adult", adult_mlp, base.adult_data(folder, 100)[:count], device, repeats)
+    if model != "small-cnn":
+        _adult_parts(suite, folder, device)
+    if on_gpu and folder is not None:
+        _mnist_parts(suite, folder)
+    elif folder is not None and model != "adult":
+        some = base.pictures("mnist", folder, 100)[:pictures]
+        small = _Study("mnist, small CNN", base.SMALL_CNN, some, device)
+        suite.part("mnist", small.whole)
+        suite.part("mnist halving", lambda: small.race("halving", RACES["halving"]), 0)
+    suite.rows.append({"name": "notes of the engine", "lines": notes.lines})
+    return suite.rows
+
+
+def _adult_parts(suite: Suite, folder: Path | None, device: str) -> None:
+    on_gpu = device == "cuda"
+    rows = base.adult_data(folder, 100)[: 100 if on_gpu else 20]
+    adult = _Study("adult", adult_mlp, rows, device, repeats=3 if on_gpu else 0)
+    suite.part("adult warm-up", lambda: {"name": "adult warm-up", **adult.search(1)[0]})
     suite.part("adult", adult.whole)
     for label, race in {**RACES, **MANY_RANKS}.items():
         suite.part(f"adult {label}", lambda label=label, race=race: adult.race(label, race))
     suite.part("adult, repeated", lambda: adult.again("repeated", 30))
     suite.part("adult, other most", lambda: adult.again("most 50", 30, most_lanes=50))
-    if on_gpu:
-        for label, race in {"full": None, "halving": SuccessiveHalving()}.items():
-            suite.part(
-                f"adult device time, {label}",
-                lambda label=label, race=race: _device_time(f"adult {label}", adult, race),
-            )
-    if on_gpu and folder is not None:
-        _mnist_parts(suite, folder)
-    suite.rows.append({"name": "notes of the engine", "lines": notes.lines})
-    return suite.rows
+    if not on_gpu:
+        return
+    for label, race in {"full": None, "halving": SuccessiveHalving()}.items():
+        suite.part(
+            f"adult device time, {label}",
+            lambda label=label, race=race: _device_time(f"adult {label}", adult, race),
+        )
 
 
 def _mnist_parts(suite: Suite, folder: Path) -> None:
@@ -151,12 +184,16 @@ def _mnist_parts(suite: Suite, folder: Path) -> None:
     suite.part("mnist data", lambda: clients.extend(base.pictures("mnist", folder, 100)) or [])
     if not clients:
         return
-    mnist = _Study("mnist", mnist_cnn, clients[:60], "cuda", 0)
+    mnist = _Study("mnist", mnist_cnn, clients[:60], "cuda")
+    steady = _Study("mnist, repeatable", mnist_cnn, clients[:20], "cuda", repeatable=True)
     suite.part("mnist warm-up", lambda: {"name": "mnist warm-up", **mnist.search(1)[0]})
     suite.part("mnist", mnist.whole, 45)
     suite.part("mnist halving", lambda: mnist.race("halving", RACES["halving"]), 20)
     suite.part("mnist, repeated", lambda: mnist.again("repeated", 8))
     suite.part("mnist, other most", lambda: mnist.again("most 50", 8, most_lanes=50))
+    suite.part("mnist, repeatable", steady.whole, 20)
+    suite.part("repeatable halving", lambda: steady.race("halving", RACES["halving"]))
+    suite.part("repeatable again", lambda: steady.again("repeated", 8))
     for width in (20, 10, 40, 80):
         suite.part(f"mnist, width {width}", lambda width=width: _width(mnist, width))
     suite.part("mnist ratio", lambda: base.compare("mnist-cnn", mnist_cnn, clients[0], "cuda"))
@@ -171,11 +208,11 @@ def _mnist_parts(suite: Suite, folder: Path) -> None:
 
 
 def _width(study: _Study, width: int) -> Row:
-    """Time some clients with pieces of another width than the one that is planned."""
+    """Time some repeatable searches with another width of pieces than is planned."""
     planned = runner.fixed_width
     runner.fixed_width = lambda lane, lanes, most: min(width, most)
     try:
-        objective = BatchedObjective(study.factory, device=study.device)
+        objective = BatchedObjective(study.factory, device=study.device, repeatable=True)
 
         def work() -> np.ndarray:
             return objective.losses_of_clients(study.clients[:2], base.SPACE, seeds=range(2))
@@ -187,8 +224,10 @@ def _width(study: _Study, width: int) -> Row:
     return {"name": f"{study.name}, width {width}", "seconds_per_client": took / 2}
 
 
-def _room(factory: Factory, clients: Sequence[Samples], device: str) -> chunks.Room:
-    objective = BatchedObjective(factory, device=device)
+def _room(
+    factory: Factory, clients: Sequence[Samples], device: str, repeatable: bool
+) -> chunks.Room:
+    objective = BatchedObjective(factory, device=device, repeatable=repeatable)
     group = group_plans(plan_candidates(base.SPACE, objective.recipe(), factory))[0]
     return runner.measure_room(objective, group, clients[0].take(np.arange(64)), len(clients))
 

@@ -69,6 +69,10 @@ class BatchedObjective:
         precision: Of matrix products; lower only when asked for.
         graphs: Whether to record steps as CUDA graphs on a GPU.
         compiled: Whether to compile steps on a GPU. Takes ten to forty seconds per shape.
+        repeatable: Whether a GPU should give the same bits every time, at the price of time:
+            one client after the other, pieces of one width, kernels that repeat themselves.
+            Without it, the last digits depend on how many candidates and clients run at once,
+            and may differ from one search to the next. A CPU always repeats itself.
     """
 
     factory: Callable[..., Any]
@@ -83,6 +87,7 @@ class BatchedObjective:
     precision: Precision | str = Precision.FLOAT32
     graphs: bool = True
     compiled: bool = False
+    repeatable: bool = False
     _runners: dict[Group, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Modules and recordings by group, kept for the next client."""
 
@@ -119,8 +124,9 @@ class BatchedObjective:
     ) -> npt.NDArray[np.float64]:
         """Return the losses of many simulated clients, shape (clients, candidates).
 
-        On a GPU, equally large clients are trained together as far as that is faster. Each
-        client's losses are those it would get alone.
+        On a GPU, equally large clients are trained together as far as that is faster, unless
+        the objective is `repeatable`. Each client's losses are those it would get alone, up
+        to rounding on a GPU and to the last bit on a CPU or where repeatable.
 
         Args:
             clients: The clients' data.

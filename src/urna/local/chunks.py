@@ -78,13 +78,14 @@ class Room:
 def fixed_width(lane: int, lanes: Sequence[int], most: int) -> int:
     """Return the one number of lanes for all pieces of a search.
 
-    Other numbers of lanes get other kernels on a GPU, which round otherwise. What a race
-    leaves over must therefore run in pieces as large as those of the full search: the number
-    follows from the space and the module alone. It is the smallest that costs a full search
-    little more than the best would, because a race fills up its last piece.
+    Other numbers of lanes get other kernels on a GPU, which round otherwise. Where a search is
+    to be repeatable, what a race leaves over must therefore run in pieces as large as those of
+    the full search: the number follows from the space and the module alone. It is the
+    smallest that costs a full search little more than the best would, because a race fills up
+    its last piece.
 
     Args:
-        lane: Bytes one lane works on in a step, of all stacked clients.
+        lane: Bytes one lane works on in a step.
         lanes: Lanes of every epoch of a full search.
         most: Most that fit.
 

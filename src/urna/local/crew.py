@@ -20,7 +20,7 @@ import torch
 
 from urna.local.gradients import Batched
 
-__all__ = ["Crew", "cut"]
+__all__ = ["Crew", "cut", "kernels"]
 
 T = TypeVar("T")
 
@@ -35,11 +35,14 @@ class Crew:
         batched: The module's batched gradient and validation.
         threads: Pieces worked on at the same time; 1 on a GPU.
         spread: Whether kernels share the threads that no piece is left for.
+        steady: Whether cuDNN may only take kernels that repeat themselves.
     """
 
-    def __init__(self, batched: Batched, threads: int = 1, *, spread: bool = False) -> None:
+    def __init__(
+        self, batched: Batched, threads: int = 1, *, spread: bool = False, steady: bool = False
+    ) -> None:
         self.batched = batched
-        self._threads, self._spread = threads, spread
+        self._threads, self._spread, self._steady = threads, spread, steady
         self._idle: SimpleQueue[Batched] = SimpleQueue()
         self._hands = 0
 
@@ -47,7 +50,8 @@ class Crew:
         """Call `work` for every piece and return what it returned, in order."""
         hands = min(self._threads, len(pieces))
         if self._threads == 1:
-            return [work(self.batched, piece) for piece in pieces]
+            with kernels(steady=self._steady):
+                return [work(self.batched, piece) for piece in pieces]
         with _kernel_threads(self._threads // hands if self._spread else 1) as each:
             if hands == 1:
                 return [work(self.batched, piece) for piece in pieces]
@@ -65,6 +69,27 @@ class Crew:
 
             with ThreadPoolExecutor(hands) as pool:
                 return list(pool.map(one, pieces))
+
+
+@contextlib.contextmanager
+def kernels(*, trying: bool = False, steady: bool = False) -> Iterator[None]:
+    """Say how cuDNN may pick kernels for new shapes, and put the settings back.
+
+    Args:
+        trying: Let it time them.
+        steady: Only those that give the same bits every time, and none picked by the clock.
+    """
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.benchmark_limit, cudnn.deterministic
+    if steady:
+        cudnn.benchmark, cudnn.deterministic = False, True
+    elif trying:
+        # Its first ten guesses are not enough: grouped convolutions are not what it expects.
+        cudnn.benchmark, cudnn.benchmark_limit = True, 0
+    try:
+        yield
+    finally:
+        cudnn.benchmark, cudnn.benchmark_limit, cudnn.deterministic = before
 
 
 @contextlib.contextmanager

@@ -7,9 +7,8 @@ the device, and a counter there says which batch is next, so that an epoch is a 
 replays and nothing waits for the host. This module imports torch.
 """
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Protocol
 
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 from urna.local.block import Block, Epoch, take_rows
-from urna.local.crew import cut
+from urna.local.crew import cut, kernels
 from urna.local.engine import GradientFunction, take_step
 from urna.local.gradients import Batched
 from urna.local.stack import Features, Settings, Stack, Tensors
@@ -66,6 +65,7 @@ class GraphEngine:
         compiled: Whether to compile full steps first and let cuDNN try its kernels. It pays
             for modules whose time goes into passing over activations, and only where a
             search lasts minutes.
+        repeatable: Whether to take only kernels that repeat themselves, and to check them.
     """
 
     def __init__(
@@ -75,10 +75,11 @@ class GraphEngine:
         recorder: Recorder,
         *,
         compiled: bool = False,
+        repeatable: bool = False,
     ) -> None:
         self._batched = batched
         self._features = features
-        self._compiled = compiled
+        self._compiled, self._repeatable = compiled, repeatable
         self._recorder = recorder
         self._tapes: dict[tuple[int, ...], _Tape] = {}
 
@@ -111,7 +112,8 @@ class GraphEngine:
                 block,
                 epoch,
                 self._recorder,
-                self._compiled,
+                compiled=self._compiled,
+                repeatable=self._repeatable,
             )
         return self._tapes[shape]
 
@@ -133,7 +135,9 @@ class _Tape:
         block: Block,
         epoch: Epoch,
         recorder: Recorder,
+        *,
         compiled: bool,
+        repeatable: bool,
     ) -> None:
         self.capacity = block.rows
         self.stack = stack.select(torch.arange(len(settings.lr), device=stack.steps.device))
@@ -149,7 +153,7 @@ class _Tape:
         # A client of less than one batch brings a size of its own. Compiling takes longer
         # than all its steps.
         self._compiled = compiled and len(epoch.sizes) > 1
-        self._steady = False
+        self._repeatable = repeatable
         self._seen: set[int] = set()
         self._replays: dict[int, Callable[[], None]] = {}
 
@@ -171,7 +175,7 @@ class _Tape:
             if size in self._replays:
                 self._replays[size]()
             else:
-                with _kernels(trying=False, steady=self._steady):
+                with kernels(steady=self._repeatable):
                     self._step(size)
 
     def _record(self, size: int) -> None:
@@ -185,13 +189,10 @@ class _Tape:
         compiled = self._compiled and size == self._longest
         work = self._compiled_step(size) if compiled else (lambda: self._step(size))
         try:
-            with _kernels(trying=compiled, steady=self._steady):
+            with kernels(trying=compiled, steady=self._repeatable):
                 self._replays[size] = self._recorder.record(work)
-            if not self._steady and not self._repeats(size):
-                _log.info("a step's kernels do not repeat themselves; taking those that do")
-                self._steady = True
-                with _kernels(trying=compiled, steady=True):
-                    self._replays[size] = self._recorder.record(work)
+            if self._repeatable:
+                self._check(size)
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -200,11 +201,12 @@ class _Tape:
             self._replays[size] = work
         self.stack.copy_from(kept)
 
-    def _repeats(self, size: int) -> bool:
-        """Whether equal lanes stay equal through a step, and a second time gives the same.
+    def _check(self, size: int) -> None:
+        """Say so where equal lanes part in a step, or where a second time gives other numbers.
 
-        Kernels that add up in whatever order their blocks finish do neither; a candidate's
-        loss would then depend on chance.
+        Kernels that add up in whatever order their blocks finish do both. Others always give
+        the same, but not the same in every place of a piece: a race puts its finalists in
+        other places than the full search.
         """
         clients = len(self._inputs)
         lanes = len(self._settings.lr) // clients
@@ -220,12 +222,16 @@ class _Tape:
             self._next.zero_()
             self._replays[size]()
             rounds.append([p.view(clients, lanes, *p.shape[1:]).clone() for p in self._weights()])
-        same = [
-            ((a == other) | (a.isnan() & other.isnan())).all()
-            for a, b in zip(*rounds, strict=True)
-            for other in (b, a[:, :1])
-        ]
-        return bool(torch.stack(same).all())
+        pairs = list(zip(*rounds, strict=True))
+        if not all(_equal(a, b) for a, b in pairs):
+            _log.warning(
+                "a step gives other last digits when it is repeated, although asked not to"
+            )
+        elif not all(_equal(a, a[:, :1].expand_as(a)) for a, _ in pairs):
+            _log.warning(
+                "a step's last digits depend on a candidate's place among the others; searches "
+                "repeat themselves, but finalists of a race may differ from the full search"
+            )
 
     def _weights(self) -> list[Tensor]:
         return list(self.stack.parameters.values())
@@ -255,25 +261,8 @@ class _Tape:
         self._next.add_(1)
 
 
-@contextlib.contextmanager
-def _kernels(*, trying: bool, steady: bool) -> Iterator[None]:
-    """Say how cuDNN may pick kernels for new shapes, and put the settings back.
-
-    Args:
-        trying: Let it time them.
-        steady: Only those that give the same bits every time.
-    """
-    cudnn = torch.backends.cudnn
-    before = cudnn.benchmark, cudnn.benchmark_limit, cudnn.deterministic
-    if trying:
-        # Its first ten guesses are not enough: grouped convolutions are not what it expects.
-        cudnn.benchmark, cudnn.benchmark_limit = True, 0
-    if steady:
-        cudnn.deterministic = True
-    try:
-        yield
-    finally:
-        cudnn.benchmark, cudnn.benchmark_limit, cudnn.deterministic = before
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def compile_step(

@@ -172,30 +172,39 @@ def make_engine(
         features.label_smoothing,
     )
     if pick_device(objective.device).startswith("cuda"):
-        crew = Crew(batched)
+        crew = Crew(batched, steady=objective.repeatable)
         if objective.graphs:
-            recorder = CudaRecorder()
-            return crew, GraphEngine(batched, features, recorder, compiled=objective.compiled)
+            return crew, GraphEngine(
+                batched,
+                features,
+                CudaRecorder(),
+                compiled=objective.compiled,
+                repeatable=objective.repeatable,
+            )
     else:
         crew = Crew(batched, room.threads, spread=room.least == 2)
     return crew, EagerEngine(crew, features)
 
 
 def measure_room(objective: "BatchedObjective", group: Group, train: Samples, clients: int) -> Room:
-    """Measure one lane on a client's rows and plan how many run at once."""
+    """Measure one lane on a client's rows and plan how many run at once.
+
+    What is asked to be repeatable on a GPU runs client by client in pieces of one width.
+    """
     with seeded_module(0):
         module = objective.module_of(group)
     batch = train.take(np.arange(min(group.batch_size, len(train))))
     states = 4 if group.optimiser is Optimiser.ADAMW else 3
     activations, state = lane_bytes(module, as_tensors(batch, "cpu")[0], states)
     device = pick_device(objective.device)
-    on_gpu, alike = device.startswith("cuda"), rounds_alike(module)
+    on_gpu = device.startswith("cuda")
+    # On a CPU, only where a client's losses are those it would get alone.
+    stackable = not objective.repeatable if on_gpu else rounds_alike(module)
     room = plan_room(
         activations,
         state,
         lanes=len(group),
-        # On a CPU, only where a client's losses are those it would get alone.
-        clients=clients if on_gpu or alike else 1,
+        clients=clients if stackable else 1,
         device=device,
         running=None if objective.race is None else min(objective.race.finalists, len(group)),
         threads=1 if on_gpu else torch.get_num_threads(),
@@ -203,10 +212,9 @@ def measure_room(objective: "BatchedObjective", group: Group, train: Samples, cl
     if objective.most_lanes is not None:
         most = max(objective.most_lanes, 2) if len(group) > 1 else 1
         room = replace(room, lanes=min(most, room.lanes), clients=1)
-    if not on_gpu or alike:
+    if not (on_gpu and objective.repeatable):
         return room
-    lane = (activations + state) * room.clients
-    width = fixed_width(lane, _lanes_by_epoch(group, module), room.lanes)
+    width = fixed_width(activations + state, _lanes_by_epoch(group, module), room.lanes)
     return replace(room, lanes=width, fixed=True)
 
 

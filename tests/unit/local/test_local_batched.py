@@ -24,6 +24,7 @@ engine = pytest.importorskip("urna.local.engine")
 gradients = pytest.importorskip("urna.local.gradients")
 graphs = pytest.importorskip("urna.local.graphs")
 masks = pytest.importorskip("urna.local.masks")
+runner = pytest.importorskip("urna.local.runner")
 stack = pytest.importorskip("urna.local.stack")
 nn = torch.nn
 
@@ -212,11 +213,13 @@ class _Repeat:
         return step
 
 
+def _recorded(**options: bool) -> Callable[..., object]:
+    return lambda batched, used: graphs.GraphEngine(batched, used, _Repeat(), **options)
+
+
 @pytest.mark.parametrize("factory", [mlp, cnn])
 def test_stacked_clients_and_recorded_steps_change_nothing(factory: Callable[[], object]) -> None:
-    def recorded(batched: object, used: object) -> object:
-        return graphs.GraphEngine(batched, used, _Repeat())
-
+    recorded = _recorded(repeatable=True)
     alone = _run(1, _eager, factory)
     assert np.isfinite(alone).all()
     for width in (None, 2, 4):
@@ -227,33 +230,68 @@ def test_stacked_clients_and_recorded_steps_change_nothing(factory: Callable[[],
         np.testing.assert_array_equal(_run(3, recorded, factory, width), stacked)
 
 
-def test_kernels_that_do_not_repeat_themselves_are_not_kept(
+def test_only_repeatable_engines_ask_for_kernels_that_repeat_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[bool] = []
+    cudnn = torch.backends.cudnn
+    asked: set[tuple[bool, bool]] = set()
 
-    class Unsteady:
-        """Adds a rounding error of its own to one lane, as atomic additions do."""
-
+    class Noting:
         def record(self, step: Callable[[], None]) -> Callable[[], None]:
-            asked.append(torch.backends.cudnn.deterministic)
-            step()
+            asked.add((cudnn.deterministic, cudnn.benchmark))
             return step
 
-    plain = gradients.Batched.gradients
+    def kernels_of(**options: bool) -> set[tuple[bool, bool]]:
+        asked.clear()
+        _run(1, lambda b, used: graphs.GraphEngine(b, used, Noting(), **options), mlp)
+        return set(asked)
 
-    def unsteady(self: object, *arguments: object) -> object:
+    monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
+    before = cudnn.deterministic, cudnn.benchmark
+    assert kernels_of() == {before}
+    assert (False, True) in kernels_of(compiled=True)
+    for compiled in (False, True):  # what is picked by the clock may be another next time
+        assert kernels_of(repeatable=True, compiled=compiled) == {(True, False)}
+    assert (cudnn.deterministic, cudnn.benchmark) == before
+
+
+@pytest.mark.parametrize(
+    ("always", "says"), [(True, "place among the others"), (False, "when it is repeated")]
+)
+def test_kernels_that_break_the_promise_are_named(
+    always: bool, says: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, calls = gradients.Batched.gradients, []
+
+    def uneven(self: object, *arguments: object) -> object:
         found, buffers = plain(self, *arguments)
-        if not torch.backends.cudnn.deterministic and not any(asked[1:]):
-            found["1.weight"][-1] *= 1.0000002
+        calls.append(None)
+        if always or len(calls) % 2:
+            found["1.weight"][-1] *= 1.001
         return found, buffers
 
-    monkeypatch.setattr(gradients.Batched, "gradients", unsteady)
-    found = _run(1, lambda b, used: graphs.GraphEngine(b, used, Unsteady()), mlp)
-    monkeypatch.undo()
-    assert asked[:2] == [False, True]
-    assert not torch.backends.cudnn.deterministic
-    np.testing.assert_array_equal(found, _run(1, _eager, mlp))
+    monkeypatch.setattr(gradients.Batched, "gradients", uneven)
+    _run(1, _recorded(), mlp)
+    assert not caplog.records
+    _run(1, _recorded(repeatable=True), mlp)
+    assert says in caplog.text
+
+
+def test_a_gpu_keeps_one_width_and_one_client_only_where_asked_to_repeat_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chunks, "free_bytes", lambda device: 2**36)
+    space = Space(lr=[0.3, 0.1, 0.03, 0.01], momentum=[0.0, 0.9], decay=[0.0, 0.5, 1.0])
+    for factory in (mlp, cnn):
+        fast, steady = (
+            BatchedObjective(factory, device="cuda", repeatable=wanted) for wanted in (False, True)
+        )
+        (group,) = group_plans(plan_candidates(space, fast.recipe(), factory))
+        room = runner.measure_room(fast, group, DIGITS, 10)
+        assert (room.lanes, room.clients, room.fixed) == (24, 10, False)
+        room = runner.measure_room(steady, group, DIGITS, 10)
+        assert (room.clients, room.fixed) == (1, True)
+        assert room == runner.measure_room(steady, group, DIGITS, 1)
 
 
 @pytest.mark.parametrize("factory", [mlp, cnn])
@@ -269,11 +307,7 @@ def test_a_step_traced_for_the_compiler_changes_nothing(
     monkeypatch.setattr(torch, "compile", as_traced)
     tries = torch.backends.cudnn.benchmark
     alone = _run(1, _eager, factory)
-    found = _run(
-        1,
-        lambda batched, used: graphs.GraphEngine(batched, used, _Repeat(), compiled=True),
-        factory,
-    )
+    found = _run(1, _recorded(compiled=True), factory)
     np.testing.assert_allclose(found, alone, rtol=1e-5)
     assert traced
     assert torch.backends.cudnn.benchmark == tries

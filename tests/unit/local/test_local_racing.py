@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -15,6 +17,9 @@ from urna.space import Space
 
 torch = pytest.importorskip("torch")
 chunks = pytest.importorskip("urna.local.chunks")
+crew = pytest.importorskip("urna.local.crew")
+gradients = pytest.importorskip("urna.local.gradients")
+graphs = pytest.importorskip("urna.local.graphs")
 runner = pytest.importorskip("urna.local.runner")
 
 features, targets = load_digits(return_X_y=True)
@@ -93,6 +98,50 @@ def test_pieces_of_one_width_change_no_finalist(
     kept = np.isfinite(raced)
     assert (kept.sum(axis=1) < len(SPACE)).all()
     np.testing.assert_array_equal(raced[kept], full[kept])
+
+
+def _cnn() -> "torch.nn.Module":
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
+        nn.Dropout2d(0.2), nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(), nn.Linear(36, 10),
+    )  # fmt: skip
+
+
+class _Repeat:
+    def record(self, step: Callable[[], None]) -> Callable[[], None]:
+        step()
+        return step
+
+
+def _recorded(objective: BatchedObjective, module: object, features: object, *_: object) -> object:
+    """Build what a GPU would run, without a GPU."""
+    batched = gradients.Batched(module, objective.loss)
+    return crew.Crew(batched), graphs.GraphEngine(batched, features, _Repeat(), repeatable=True)
+
+
+@pytest.mark.parametrize("width", [4, 10])
+def test_recorded_finalists_with_all_their_state_go_on_as_in_the_full_search(
+    width: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Batch norm, dropout, momentum, runs that end early, lanes that split, shorter last
+    # batches and clients of different sizes that share recordings: none may tell apart.
+    monkeypatch.setattr(runner, "measure_room", lambda *_: chunks.Room(width, 1, fixed=True))
+    monkeypatch.setattr(runner, "make_engine", _recorded)
+    data = [DIGITS.take(np.arange(a, b)) for a, b in ((0, 100), (100, 200), (200, 287))]
+    space = Space(lr=[1.0, 0.1, 0.01, 1e-5], momentum=[0.0, 0.9], decay=[0.0, 0.5, 1.0])
+    options = {"epochs": 4, "batch_size": 32, "device": "cpu"}
+    for factory in (_cnn, softmax):
+        full, raced = (
+            BatchedObjective(factory, race=race, **options).losses_of_clients(
+                data, space, seeds=[1, 2, 3]
+            )
+            for race in (None, SuccessiveHalving(4.0, 5))
+        )
+        kept = np.isfinite(raced)
+        assert (kept.sum(axis=1) < len(space)).all()
+        np.testing.assert_array_equal(raced[kept], full[kept])
+    assert not caplog.records
 
 
 def test_a_race_among_few_stops_nobody() -> None:
