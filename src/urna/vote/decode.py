@@ -61,6 +61,10 @@ class Decoder(Protocol):
         """The decoder's name in outputs."""
         ...
 
+    def winner(self, tally: NoisyVotes) -> int:
+        """Return the winner alone, the same as `decode` names, in a fraction of the time."""
+        ...
+
     def decode(self, tally: NoisyVotes) -> Decoded:
         """Return the winner."""
         ...
@@ -77,19 +81,28 @@ class ArgmaxDecoder:
     level: float = 0.9
     name: str = "argmax"
 
-    def decode(self, tally: NoisyVotes) -> Decoded:
+    def winner(self, tally: NoisyVotes) -> int:
         """Return the candidate with the most noisy votes.
 
         Equal noisy votes are decided by a public order that depends on the space alone, not
         by index.
         """
-        best = np.flatnonzero(tally.votes == tally.votes.max())
+        best = _leaders(tally)
         lot = hashlib.sha256(b"urna tie\0" + tally.space.fingerprint.encode()).digest()
-        winner = int(best[int.from_bytes(lot) % len(best)])
+        return best[int.from_bytes(lot) % len(best)]
+
+    def decode(self, tally: NoisyVotes) -> Decoded:
+        """Return the candidate with the most noisy votes, and how probably it leads."""
+        winner = self.winner(tally)
         sure = leading_probability(tally.votes, tally.std, winner)
         if tally.std == 0:
-            return Decoded(winner, sure, tuple(i for i in best.tolist() if i != winner))
+            return Decoded(winner, sure, tuple(i for i in _leaders(tally) if i != winner))
         return Decoded(winner, sure, credible_set(_leading(tally), winner, self.level))
+
+
+def _leaders(tally: NoisyVotes) -> list[int]:
+    """Return who has the most noisy votes."""
+    return [int(place) for place in np.flatnonzero(tally.votes == tally.votes.max())]
 
 
 def leading_probability(votes: npt.NDArray[np.float64], std: float, candidate: int) -> float:

@@ -52,6 +52,12 @@ class PosteriorDecoder:
         if not 0 < self.level < 1:
             raise ParameterError(f"the level must lie strictly between 0 and 1, got {self.level}")
 
+    def winner(self, tally: NoisyVotes) -> int:
+        """Return the candidate of highest posterior mean."""
+        if tally.std == 0 or np.ptp(tally.votes) == 0:
+            return ArgmaxDecoder(self.level).winner(tally)
+        return int(np.argmax(_Posterior.of(tally).mean))
+
     def decode(self, tally: NoisyVotes) -> Decoded:
         """Return the winner, how probably it leads, and who may lead as well."""
         if tally.std == 0 or np.ptp(tally.votes) == 0:

@@ -7,7 +7,7 @@ is counted in a ledger. The noise is the mechanism's own, drawn from a public ge
 import math
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.noise import Table
-from urna.privacy import Ballot, Budget
+from urna.noise import IntVector, Table
+from urna.privacy import Ballot, BallotShape, Budget
 from urna.randomness import SEED_BYTES
 from urna.space import Axis, Space
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
@@ -78,6 +78,8 @@ class Replayed:
     """Quality of the best candidate less the winners' mean."""
     top1_rate: float
     """Share of votes that the best candidate won."""
+    winners: tuple[int, ...] = field(repr=False)
+    """Who won each vote, in the order of the draws."""
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON; an infinite epsilon as text."""
@@ -149,7 +151,7 @@ def replay(
     replayed = []
     for epsilon in epsilons:
         vote = _Vote.of(epsilon, delta, clients, candidates, ballot, votes, noise_std)
-        winners = [vote.winner(recording.losses, space, decoder, rng) for _ in range(draws)]
+        winners = vote.winners(recording.losses, space, decoder, rng, draws)
         found = np.maximum(quality[winners], worst)
         replayed.append(
             Replayed(
@@ -166,6 +168,7 @@ def replay(
                 standard_error=float(found.std(ddof=1) / math.sqrt(draws)) if draws > 1 else 0.0,
                 regret=best - float(found.mean()),
                 top1_rate=float(np.mean(quality[winners] == best)),
+                winners=tuple(winners),
             )
         )
     return replayed
@@ -219,14 +222,26 @@ class _Vote:
             str(tally.adjacency),
         )
 
-    def winner(
-        self, losses: Array, space: Space, decoder: Decoder, rng: np.random.Generator
-    ) -> int:
+    def winners(
+        self, losses: Array, space: Space, decoder: Decoder, rng: np.random.Generator, draws: int
+    ) -> list[int]:
+        """Hold the vote so many times."""
+        found = []
+        steps = self._exact(losses, rng)
+        for draw in range(draws):
+            if draw and isinstance(self.shape, BallotShape):  # scores need no lots for ties
+                steps = self._exact(losses, rng)
+            noisy = steps
+            if self.table is not None:
+                noisy = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
+            votes = NoisyVotes(space, noisy / self.unit, self.std, len(losses))
+            found.append(decoder.winner(votes))
+        return found
+
+    def _exact(self, losses: Array, rng: np.random.Generator) -> IntVector:
+        """Return the sum of all ballots, in grid steps."""
         total = sum(fill_ballot(row, self.shape, rng.bytes(SEED_BYTES)) for row in losses)
-        steps = np.asarray(total) * self.scale
-        if self.table is not None:
-            steps = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
-        return decoder.decode(NoisyVotes(space, steps / self.unit, self.std, len(losses))).winner
+        return np.asarray(total) * self.scale
 
 
 def read_recording(path: Path) -> Recording:
