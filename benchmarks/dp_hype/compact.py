@@ -29,7 +29,7 @@ def compact(source: Path, target: Path) -> list[Path]:
         kept = {"meta": np.array(json.dumps(_described(meta), sort_keys=True))}
         with np.errstate(over="ignore"):  # a loss beyond half precision is as good as infinite
             kept |= {n: held[n].astype(np.float16) for n in ("losses", "accuracies") if n in held}
-        kept |= {n: held[n] for n in ("rows", "federated") if n in held}
+        kept |= {n: held[n] for n in ("rows", "federated", "federated_1") if n in held}
         waiting = target / f"{path.stem}.part"
         with waiting.open("wb") as file:
             np.savez_compressed(file, **kept)

@@ -85,10 +85,12 @@ def ends_of(recorded: Recorded) -> dict[str, Any]:
     worse = np.nan_to_num(-recorded.accuracies, nan=np.inf)
     # Candidates a client finds better than the best one; it is named if fewer than five are.
     ahead = (worse < worse[:, [best]]).sum(axis=1)
+    once = recorded.federated_once
     return {
         "setting": recorded.setting.name,
         "seed": recorded.setting.seed,
         "opt": round(opt(recorded.federated), 5),
+        "opt_one_epoch": None if once is None else round(opt(once), 5),
         "published_opt": OPT.get(recorded.setting.name),
         "rand_guess": round(rand_guess(recorded.federated), 5),
         "best": best,

@@ -24,6 +24,8 @@ class Recorded:
     """Likewise: validation accuracies; NaN where training diverged."""
     federated: npt.NDArray[np.float64]
     """Test accuracy of each candidate trained by all clients together."""
+    federated_once: npt.NDArray[np.float64] | None
+    """The same with one epoch in each federated round, where that was computed too."""
     rows: npt.NDArray[np.int32]
     meta: dict[str, Any]
 
@@ -59,6 +61,7 @@ def read_all(folder: Path) -> Iterator[Recorded]:
                 arrays["losses"].astype(np.float64),
                 arrays["accuracies"].astype(np.float64),
                 arrays["federated"].astype(np.float64),
+                arrays["federated_1"].astype(np.float64) if "federated_1" in arrays else None,
                 arrays["rows"].astype(np.int32),
                 meta,
             )

@@ -102,7 +102,7 @@ def _multiplications(dataset: str) -> float:
     module = MODELS[dataset]()
     with FlopCounterMode(display=False) as counter:
         module(torch.zeros(BATCH, *shape))
-    return counter.get_total_flops() / BATCH * ROWS[dataset]
+    return float(counter.get_total_flops()) / BATCH * ROWS[dataset]
 
 
 def votes() -> list[dict[str, Any]]:
