@@ -17,7 +17,6 @@ ways, for the client that has most; DP-Hype's authors report 259 KB at 250 clien
 
 import argparse
 import json
-import math
 import os
 import sys
 import time
@@ -34,15 +33,11 @@ os.environ |= {
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flower_peer import add_up, fit
+from flwr.app import Context, Message, RecordDict
 from flwr.client.mod.secure_aggregation.secaggplus_mod import secaggplus_mod
 from flwr.clientapp import ClientApp
-from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters
 from flwr.common.serde import message_to_proto
-from flwr.compat.common import recorddict_compat as compat
-from flwr.server import LegacyContext, ServerConfig
-from flwr.server.workflow import SecAggPlusWorkflow
-from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD, Key
 from flwr.serverapp import Grid
 
 from urna.flower import Policy, Voter, poll
@@ -77,12 +72,7 @@ def client_app(dimension: int) -> ClientApp:
     def hello(message: Message, context: Context) -> Message:
         return Message(RecordDict(), reply_to=message)
 
-    @app.train(mods=[secaggplus_mod])
-    def fit(message: Message, context: Context) -> Message:
-        ballot = ndarrays_to_parameters([np.zeros(dimension, dtype=np.float32)])
-        result = FitRes(Status(Code.OK, ""), ballot, 1000, {})
-        return Message(compat.fitres_to_recorddict(result, keep_input=True), reply_to=message)
-
+    app.train(mods=[secaggplus_mod])(fit(dimension))
     return app
 
 
@@ -127,7 +117,7 @@ def measure(clients: int, dimension: int) -> dict[str, Any]:
             empty = time.perf_counter() - start
         if len(greeted) != clients:
             raise SystemExit("not all simulated clients answer")
-        ours, theirs = vote(grid, clients, dimension), secagg_plus(grid, clients, dimension, nodes)
+        ours, theirs = vote(grid, clients, dimension), secagg_plus(grid, nodes, dimension)
         return {
             "clients": clients,
             "dimension": dimension,
@@ -159,51 +149,14 @@ def vote(grid: Grid, clients: int, dimension: int) -> dict[str, Any]:
     return {"wall_seconds": wall, "bytes_per_client": scale.bytes_per_client()}
 
 
-def secagg_plus(grid: Grid, clients: int, dimension: int, nodes: list[int]) -> dict[str, Any]:
+def secagg_plus(grid: Grid, nodes: list[int], dimension: int) -> dict[str, Any]:
     """Run Flower's workflow for one round."""
-    ballot = ndarrays_to_parameters([np.zeros(dimension, dtype=np.float32)])
-
-    class Proxy:
-        def __init__(self, node_id: int) -> None:
-            self.node_id, self.cid = node_id, str(node_id)
-
-    class Everyone:
-        def num_available(self) -> int:
-            return clients
-
-    class Strategy:
-        results: list[Any] = []  # noqa: RUF012 - filled once by the workflow
-
-        def configure_fit(self, *_: object) -> list[tuple[Proxy, FitIns]]:
-            return [(Proxy(node), FitIns(ballot, {})) for node in nodes]
-
-        def aggregate_fit(
-            self, _: int, results: list[Any], __: object
-        ) -> tuple[Any, dict[str, Any]]:
-            self.results = results
-            return results[0][1].parameters, {}
-
-    context = LegacyContext(
-        context=Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={}),
-        config=ServerConfig(num_rounds=1),
-        strategy=Strategy(),  # type: ignore[arg-type]
-        client_manager=Everyone(),  # type: ignore[arg-type]
-    )
-    context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({Key.CURRENT_ROUND: 1})
-    context.state.array_records[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(
-        ballot, keep_input=True
-    )
-    shares = 2 * math.ceil(math.log2(clients)) + 1
     scale = Scale(grid)
-    start = time.perf_counter()
-    SecAggPlusWorkflow(shares, shares // 2 + 1)(grid, context)
-    wall = time.perf_counter() - start
-    if len(context.strategy.results) != clients:
-        raise SystemExit("Flower's round did not finish")
+    found = add_up(grid, nodes, dimension)
     return {
-        "wall_seconds": wall,
+        "wall_seconds": found["wall_seconds"],
         "bytes_per_client": scale.bytes_per_client(),
-        "shares": shares,
+        "shares": found["shares"],
     }
 
 

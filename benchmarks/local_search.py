@@ -8,6 +8,8 @@ the space, and scaled to all of them: each candidate costs the loop the same.
     python benchmarks/local_search.py                     CPU, data that packages carry
     python benchmarks/local_search.py --suite h200 --data FOLDER    everything, on a GPU
     python benchmarks/local_search.py --suite compiled --data FOLDER    the claims, compiled
+    python benchmarks/local_search.py --suite racing --data FOLDER    races on a GPU
+    python benchmarks/local_search.py --suite racing --device cpu --data FOLDER    races here
 
 FOLDER holds mnist.npz, cifar10_small.npz and adult.parquet, or adult_rows.npz where the
 machine cannot read parquet (`--prepare FOLDER` writes that file beside adult.parquet).
@@ -42,6 +44,7 @@ from urna.space import Space
 SPACE = authors_space()
 SMALL_CNN = functools.partial(mnist_cnn, first=8, second=16, hidden=64)
 ROWS_OF_A_CLIENT = 326  # Adult over 100 clients
+RACING_SECONDS = 125.0  # no part of the racing suite starts later than that
 TARGETS = {
     "cpu": {"adult": 6, "small-cnn": 10},
     "cuda": {"adult": 500, "small-cnn": 60, "mnist-cnn": 20},
@@ -334,8 +337,9 @@ def prepare(folder: Path) -> None:
 def main() -> None:
     """Run a suite and print every measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--suite", choices=("cpu", "h200", "compiled"), default="cpu")
+    parser.add_argument("--suite", choices=("cpu", "h200", "compiled", "racing"), default="cpu")
     parser.add_argument("--model", choices=("adult", "small-cnn"), help="one claim only (cpu)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="for racing")
     parser.add_argument("--data", type=Path, default=None, help="folder of data files")
     parser.add_argument("--prepare", type=Path, default=None, help="write adult_rows.npz and stop")
     parser.add_argument("--threads", type=int, default=None, help="PyTorch's threads")
@@ -351,6 +355,11 @@ def main() -> None:
     if arguments.suite == "cpu":
         device = "cpu"
         rows = cpu_suite(arguments.data, arguments.model)
+    elif arguments.suite == "racing":
+        from local_search_racing import racing_suite  # noqa: PLC0415 - imports this module
+
+        device = arguments.device
+        rows = racing_suite(arguments.data, device, min(arguments.seconds, RACING_SECONDS))
     elif arguments.suite == "compiled":
         device = "cuda"
         rows = compiled_suite(arguments.data, arguments.seconds)

@@ -74,7 +74,7 @@ class Play:
         }
         self.invited, self.invitation = server.invite(self.plan, self.number, COIN)
         self.round_id = self.invited.round_id
-        self.neighbours = self.invited.neighbours
+        self.neighbours = dict(enumerate(map(tuple, self.invited.neighbours.tolist())))
 
     def to_keys(self) -> "Play":
         self.advertised: dict[int, stages.Advertised] = {}

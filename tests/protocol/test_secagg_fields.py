@@ -5,7 +5,7 @@ is exact, nothing at all, or, for the words of a masked vector alone, the sum mo
 the alteration, as if that client had put in another vector.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any
@@ -30,6 +30,7 @@ from urna.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from urna.secagg.parts import Parts
 from urna.secagg.run import _Electorate, conduct
 from urna.secagg.server import invite
 from urna.secagg.transport import Letter
@@ -54,10 +55,11 @@ def alterations(value: Any) -> Iterator[Any]:
         case tuple() if value:
             yield value[1:]
             yield from ((other, *value[1:]) for other in alterations(value[0]))
-        case Mapping() if value:
+        case Parts() if value:
             client = min(value)
-            yield {c: part for c, part in value.items() if c != client}
-            yield from ({**value, client: other} for other in alterations(value[client]))
+            yield Parts.of({c: part for c, part in value.items() if c != client}, value.size)
+            for other in alterations(value[client]):
+                yield Parts.of({**value, client: other}, value.size)
         case Advertisement():
             for field in fields(value):
                 for other in alterations(getattr(value, field.name)):
@@ -127,7 +129,7 @@ def test_an_altered_field_spoils_nothing_silently(
     if plan is NOISY and kind in (AgreeRequest, Agreement):
         return  # not part of that plan's round
     # One of the victim's neighbours drops out, so that shares of its key are sent too.
-    silent = invite(plan, 1, b"c" * 32)[0].neighbours[VICTIM][0]
+    silent = int(invite(plan, 1, b"c" * 32)[0].neighbours[VICTIM][0])
     which, left, altered = 0, 1, False
     while left > 0:
         faults = secagg.Faults(vanish={silent: secagg.Stage.MASK})

@@ -24,7 +24,11 @@ from urna.secagg.messages import (
     UnmaskRequest,
     lists_digest,
 )
+from urna.secagg.parts import Parts
 from urna.secagg.wire import decode, encode
+
+NOBODY = Parts.of({}, 64)
+"""No signatures: the server is honest-but-curious."""
 
 
 def reveal(play: Play, client: int, request: UnmaskRequest) -> tuple[dict[int, bytes], ...]:
@@ -92,7 +96,7 @@ def session_after_vector(
 def test_a_shrunken_survivor_set_would_give_a_small_sum_away() -> None:
     play = Play(small_plan(clients=9)).to_vectors()
     few = frozenset({0, 1})
-    request = UnmaskRequest(play.round_id, few, frozenset(range(9)) - few, {})
+    request = UnmaskRequest(play.round_id, few, frozenset(range(9)) - few, NOBODY)
     with pytest.raises(ProtocolError, match="fewer than 7"):
         stages.reveal_shares(play.masked[0], request)
     # Had all answered, the sum of two clients would stand alone.
@@ -102,8 +106,8 @@ def test_a_shrunken_survivor_set_would_give_a_small_sum_away() -> None:
         replies[client] = server.UnmaskReply(
             play.round_id,
             client,
-            {p: bundles[p][32:64] for p in bundles if p in few},
-            {p: bundles[p][:32] for p in bundles if p not in few},
+            Parts.of({p: bundles[p][32:64] for p in bundles if p in few}, 32),
+            Parts.of({p: bundles[p][:32] for p in bundles if p not in few}, 32),
         )
     two = server.Summed(
         play.routed,
@@ -184,8 +188,9 @@ def test_a_survivor_that_never_shared_is_refused() -> None:
     play = Play(small_plan()).to_shares()
     ghost = play.neighbours[3][0]
     bundles = {p: b for p, b in play.boxes[3].bundles.items() if p != ghost}
-    state, _ = stages.mask_vector(play.shared[3], ShareBox(play.round_id, bundles), play.vectors[3])
-    request = UnmaskRequest(play.round_id, frozenset(range(12)), frozenset(), {})
+    box = ShareBox(play.round_id, Parts.of(bundles, play.plan.bundle_bytes))
+    state, _ = stages.mask_vector(play.shared[3], box, play.vectors[3])
+    request = UnmaskRequest(play.round_id, frozenset(range(12)), frozenset(), NOBODY)
     with pytest.raises(ProtocolError, match=f"clients {ghost} are listed and never shared"):
         stages.reveal_shares(state, request)
 
@@ -194,7 +199,7 @@ def test_too_few_surviving_neighbours_are_refused() -> None:
     """Around a client with few listed neighbours the server could close a ring of its own."""
     plan = small_plan(clients=300, colluding=Fraction(0), dropout=Fraction(1, 5))
     invited, _ = server.invite(plan, 1, COIN)
-    peers = invited.neighbours[0]
+    peers = tuple(invited.neighbours[0].tolist())
     state = stages.Masked(
         secagg.Member(0, plan), invited.round_id, frozenset(peers), dict.fromkeys(peers, b"")
     )
@@ -256,7 +261,8 @@ class TestInvitation:
             stages.advertise(
                 member, Invitation(1, b"d" * 32, play.plan.digest), ScriptedSecrets(b"")
             )
-        graphs = {server.invite(play.plan, 1, bytes([i]) * 32)[0].neighbours[0] for i in range(9)}
+        invited = [server.invite(play.plan, 1, bytes([i]) * 32)[0] for i in range(9)]
+        graphs = {tuple(state.neighbours[0].tolist()) for state in invited}
         assert len(graphs) > 1
 
 
@@ -365,12 +371,19 @@ class TestShareBox:
         play = Play(small_plan()).to_shares()
         state, box, vector = play.shared[0], play.boxes[0], play.vectors[0]
         peer, other = play.neighbours[0][:2]
+        size = play.plan.bundle_bytes
+
+        def holding(changes: dict[int, bytes], keep: bool = True) -> ShareBox:
+            bundles = {**(box.bundles if keep else {}), **changes}
+            return replace(box, bundles=Parts.of(bundles, size))
+
+        short = Parts(box.bundles.clients, box.bundles.rows[:, 1:])
         wrong = {
             "another round": replace(box, round_id=bytes(32)),
-            "not expected": replace(box, bundles={**box.bundles, 0: box.bundles[peer]}),
-            "are needed": replace(box, bundles={peer: box.bundles[peer]}),
-            "not encrypted": replace(box, bundles={**box.bundles, peer: box.bundles[other]}),
-            "must have": replace(box, bundles={**box.bundles, peer: b""}),
+            "not expected": holding({0: box.bundles[peer]}),
+            "are needed": holding({peer: box.bundles[peer]}, keep=False),
+            "not encrypted": holding({peer: box.bundles[other]}),
+            "must have": replace(box, bundles=short),
         }
         for message, changed_box in wrong.items():
             with pytest.raises(ProtocolError, match=message):
@@ -380,8 +393,9 @@ class TestShareBox:
 
     def test_masking_with_nobody_would_leave_the_vector_bare(self) -> None:
         play = Play(small_plan()).to_shares()
+        box = ShareBox(play.round_id, Parts.of({}, play.plan.bundle_bytes))
         with pytest.raises(ProtocolError, match="0 neighbours shared"):
-            stages.mask_vector(play.shared[0], ShareBox(play.round_id, {}), play.vectors[0])
+            stages.mask_vector(play.shared[0], box, play.vectors[0])
 
 
 class TestAgreement:
@@ -401,9 +415,10 @@ class TestAgreement:
         for place, peer in enumerate(curious.neighbours[0]):
             view = alive if place < plan.threshold else dead
             reply = stages.reveal_shares(curious.masked[peer], view)[1]
-            (seeds if place < plan.threshold else keys)[peer] = (
-                reply.survivors | reply.dropped  # type: ignore[operator]
-            )[0]
+            (seeds if place < plan.threshold else keys)[peer] = {
+                **reply.survivors,
+                **reply.dropped,
+            }[0]
         victim_of(curious, seeds, keys)
 
         # Against a dishonest server the clients sign one view, and ask for others' signatures.
@@ -427,9 +442,10 @@ class TestAgreement:
         with pytest.raises(ProtocolError, match="not signed any lists"):
             stages.reveal_shares(play.masked[3], request)
         with pytest.raises(ProtocolError, match="are needed"):
-            stages.reveal_shares(state, replace(request, signatures=fewer))
+            stages.reveal_shares(state, replace(request, signatures=Parts.of(fewer, 64)))
+        forged = Parts.of({**fewer, signer: bytes(64)}, 64)
         with pytest.raises(ProtocolError, match="not signed by it"):
-            stages.reveal_shares(state, replace(request, signatures={**fewer, signer: bytes(64)}))
+            stages.reveal_shares(state, replace(request, signatures=forged))
         others = Play(self.plan(), number=2).to_vectors().request().signatures
         with pytest.raises(ProtocolError, match="not signed by it"):
             stages.reveal_shares(state, replace(request, signatures=others))
@@ -440,8 +456,9 @@ class TestAgreement:
         forged = dict(request.signatures)
         forged.pop(0)
         forged[5] = bytes(64)
+        wrong = replace(request, signatures=Parts.of(forged, 64))
         with pytest.raises(ProtocolError, match="not survivors"):
-            stages.reveal_shares(play.agreed[3], replace(request, signatures=forged))
+            stages.reveal_shares(play.agreed[3], wrong)
 
     def test_a_server_gets_one_signature_per_client(self) -> None:
         play = Play(self.plan()).to_vectors()

@@ -12,6 +12,7 @@ from urna.cli.keys import keys
 from urna.cli.ledger import ledger
 from urna.cli.output import errors
 from urna.cli.plan import plan
+from urna.cli.replay import replay
 from urna.cli.search import search
 from urna.cli.simulate import simulate
 from urna.errors import UrnaError
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command()(search)
 app.command()(plan)
+app.command()(replay)
 app.command()(simulate)
 app.command()(data)
 app.add_typer(ledger, name="ledger")

@@ -11,7 +11,7 @@ from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget
 from urna.secagg import Plan, ServerModel
 from urna.tally import SecureSummation
-from urna.vote import VotePlan
+from urna.vote import BallotKind, VotePlan, describe_ballot
 from urna.vote import plan as plan_vote
 
 __all__ = ["plan"]
@@ -20,7 +20,13 @@ __all__ = ["plan"]
 def plan(
     clients: Annotated[int, typer.Option(help="How many clients are invited.")],
     candidates: Annotated[int, typer.Option(help="How many candidates they vote on.")] = 100,
-    votes: Annotated[int, typer.Option(help="How many candidates each client names.")] = 5,
+    ballot: Annotated[
+        BallotKind | None,
+        typer.Option(help="How a client spreads its vote; scored, or top-k if --votes is given."),
+    ] = None,
+    votes: Annotated[
+        int | None, typer.Option(help="How many candidates a top-k ballot names; 5 by default.")
+    ] = None,
     epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
     dropout: Annotated[float, typer.Option(help="Largest fraction that may drop out.")] = 0.0,
@@ -52,6 +58,7 @@ def plan(
     vote = plan_vote(
         clients=clients,
         candidates=candidates,
+        ballot=ballot,
         votes=votes,
         budget=Budget(epsilon, delta),
         dropout=dropout,
@@ -86,7 +93,8 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     tally = vote.tally
     sure = f"{100 * answers['probability']:g} %"
     lines = table("A vote, before any budget is spent", "", ">")
-    lines.add_row("clients, candidates, votes each", _triple(vote))
+    lines.add_row("clients, candidates", f"{tally.clients}, {tally.dimension}")
+    lines.add_row("ballot", describe_ballot(tally.shape))
     lines.add_row("epsilon, delta", f"{tally.calibration.epsilon:.4g}, {tally.budget.delta:g}")
     lines.add_row("neighbouring relation", str(tally.adjacency))
     lines.add_row("accountant", tally.calibration.accountant)
@@ -94,7 +102,7 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     lines.add_row("noise in the tally", f"± {vote.noise_std:.2f} votes ({tally.noise.name})")
     if tally.most_noise_std > 1.001 * vote.noise_std:
         lines.add_row("… with what colluders add", f"± {tally.most_noise_std:.2f} votes")
-    per_client = math.sqrt(tally.share) / tally.scale
+    per_client = math.sqrt(tally.share) / tally.vote
     lines.add_row("noise one client adds", f"± {per_client:.2f} votes")
     lines.add_row(f"gap at which a good one wins with {sure}", f"{answers['gap']:g} votes")
     if "given_gap" in answers:
@@ -112,7 +120,3 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     lines.add_row("computed by a client, about", f"{1000 * protocol.client_seconds:.1f} ms")
     lines.add_row("computed by the server, about", f"{1000 * protocol.server_seconds:.0f} ms")
     results().print(lines)
-
-
-def _triple(vote: VotePlan) -> str:
-    return f"{vote.tally.clients}, {vote.tally.dimension}, {len(vote.tally.shape.weights)}"

@@ -14,9 +14,11 @@ from flwr.app import ConfigRecord, Context
 
 from urna.errors import ProtocolError
 from urna.noise import IntVector
+from urna.randomness import SEED_BYTES
 from urna.secagg import ClientState, Member
 from urna.secagg.client import Advertised, Agreed, Finished, Masked, Shared
 from urna.secagg.keys import KeyPair
+from urna.secagg.parts import Parts
 
 __all__ = ["Memory", "forget", "keep", "recall"]
 
@@ -164,7 +166,9 @@ def _read(values: Values, member: Member) -> ClientState:
                 tuple(values["noise_seeds"]),
             )
         case _:
-            masked = Masked(member, round_id, frozenset(neighbours), _mapping("bundles", values))
+            size = SEED_BYTES * member.plan.secrets
+            bundles = Parts.of(_mapping("bundles", values), size)
+            masked = Masked(member, round_id, frozenset(neighbours), bundles)
             return Agreed(masked, values["digest"]) if values["kind"] == "agreed" else masked
 
 

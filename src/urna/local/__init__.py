@@ -11,7 +11,7 @@ from urna.local.estimator import EstimatorObjective, Metric
 from urna.local.federated import FederatedScores, federated_averaging
 from urna.local.holdout import Holdout, hold_out
 from urna.local.models import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
-from urna.local.objective import Losses, Objective, Progress
+from urna.local.objective import Losses, ManyClients, Objective, Progress, losses_of_each
 from urna.local.pool import Limits, PooledObjective
 from urna.local.racing import (
     BallotAgreement,
@@ -33,6 +33,7 @@ __all__ = [
     "Holdout",
     "Limits",
     "Losses",
+    "ManyClients",
     "Metric",
     "Objective",
     "Optimiser",
@@ -51,5 +52,6 @@ __all__ = [
     "cifar10_cnn",
     "federated_averaging",
     "hold_out",
+    "losses_of_each",
     "mnist_cnn",
 ]

@@ -65,5 +65,6 @@ def seeded_module(seed: int) -> Iterator[None]:
     import torch  # noqa: PLC0415 - the core imports urna.local without torch
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed % 2**63)
+        # The CPU's alone: modules are built there, and no other generator's state is put back.
+        torch.default_generator.manual_seed(seed % 2**63)
         yield

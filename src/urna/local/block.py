@@ -13,7 +13,7 @@ from torch import Tensor
 from urna.data import Samples
 from urna.local.batches import epoch_batches, step_key
 from urna.local.holdout import Holdout, hold_out
-from urna.local.stack import upload
+from urna.local.stack import send, upload
 from urna.local.torch_sgd import as_tensors
 
 __all__ = ["Block", "Epoch", "blocks_of", "plan_epoch", "stack_clients", "stack_rows", "take_rows"]
@@ -56,22 +56,21 @@ class Epoch:
 
 def stack_clients(parts: Sequence[Holdout], seeds: Sequence[int], device: str) -> Block:
     """Bring equally large clients to the device."""
-    train = [as_tensors(p.train, device) for p in parts]
-    validation = [as_tensors(p.validation, device) for p in parts]
-    return Block(
-        torch.stack([x for x, _ in train]),
-        torch.stack([y for _, y in train]),
-        torch.stack([x for x, _ in validation]),
-        torch.stack([y for _, y in validation]),
-        tuple(seeds),
-    )
+    train = _stacked([p.train for p in parts], device)
+    return Block(*train, *_stacked([p.validation for p in parts], device), tuple(seeds))
 
 
 def stack_rows(clients: Sequence[Samples], seeds: Sequence[int], device: str) -> Block:
     """Bring equally large clients to the device with nothing held out."""
-    pairs = [as_tensors(client, device) for client in clients]
-    inputs, targets = torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+    inputs, targets = _stacked(clients, device)
     return Block(inputs, targets, inputs[:, :0], targets[:, :0], tuple(seeds))
+
+
+def _stacked(samples: Sequence[Samples], device: str) -> tuple[Tensor, Tensor]:
+    """Stack on the host: one transfer instead of one for every client."""
+    pairs = [as_tensors(part, "cpu") for part in samples]
+    inputs, targets = torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+    return send(inputs, device), send(targets, device)
 
 
 def plan_epoch(block: Block, batch_size: int, epoch: int) -> Epoch:

@@ -30,6 +30,7 @@ import sys
 import sysconfig
 import tempfile
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ import numpy as np
 
 from urna.data import Samples
 from urna.errors import OutputError, ParameterError
-from urna.local.objective import Losses, Objective, Progress
+from urna.local.objective import Losses, Objective, Progress, losses_of_each
 from urna.space import Space
 
 __all__ = ["CachedObjective", "data_fingerprint", "objective_identity"]
@@ -46,6 +47,7 @@ __all__ = ["CachedObjective", "data_fingerprint", "objective_identity"]
 _FORMAT = "urna losses 1"
 _LIBRARIES = ("numpy", "scikit-learn", "torch", "xgboost", "lightgbm")
 _DEPTH = 12
+_TOGETHER = 25  # clients computed before their losses are stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,51 @@ class CachedObjective:
         elif progress is not None:
             progress(len(space), len(space))
         return found
+
+    def losses_of_clients(
+        self,
+        clients: Sequence[Samples],
+        space: Space,
+        *,
+        seeds: Sequence[int],
+        progress: Progress | None = None,
+    ) -> Losses:
+        """Return the losses of many simulated clients; those not there yet are computed together.
+
+        They are stored some at a time, so that a run that was stopped has not been for nothing.
+        """
+        report = progress or (lambda done, total: None)
+        total = len(clients) * len(space)
+        losses = np.full((len(clients), len(space)), np.inf)
+        paths = [self.path(c, space, seed=s) for c, s in zip(clients, seeds, strict=True)]
+        missing = []
+        for place, path in enumerate(paths):
+            found = _read(path, len(space)) if self.enabled else None
+            if found is None:
+                missing.append(place)
+            else:
+                losses[place] = found
+        report(total - len(missing) * len(space), total)
+        for start in range(0, len(missing), _TOGETHER):
+            places = missing[start : start + _TOGETHER]
+
+            def advance(
+                done: int, _: int, before: int = total - (len(missing) - start) * len(space)
+            ) -> None:
+                report(before + done, total)
+
+            each = losses_of_each(
+                self.objective,
+                [clients[place] for place in places],
+                space,
+                seeds=[seeds[place] for place in places],
+                progress=advance,
+            )
+            for place, found in zip(places, each, strict=True):
+                losses[place] = found
+                if self.enabled:
+                    _write(paths[place], found)
+        return losses
 
     def path(self, data: Samples, space: Space, *, seed: int) -> Path:
         """Return where the losses of exactly this computation are kept."""

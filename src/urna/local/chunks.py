@@ -1,10 +1,12 @@
 """How many lanes run at once, from what one lane needs and what the machine has.
 
-Lanes never mix, so the number decides time and memory and never a result. This module
-imports torch.
+Lanes never mix, so the number decides time and memory and not the result, but for which
+kernels run and how they round; `Room.width` and `fixed_width` see to that. This module imports
+torch.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +15,21 @@ from torch import Tensor, nn
 
 from urna.local.masks import KeyedDropout
 
-__all__ = ["Room", "lane_bytes", "plan_room"]
+__all__ = ["Room", "fixed_width", "lane_bytes", "plan_room", "rounds_alike"]
 
 _CPU_CACHE = 12 * 2**20
 """What a chunk should keep for its backward pass on a CPU: more falls out of the cache."""
 _GPU_ENOUGH = 3 * 2**30
 """What keeps a GPU busy: stacking more clients beyond this only takes memory."""
+_PIECE_BYTES, _PIECE_LANES = 20 * 2**20, 2.0
+"""What a step of a piece costs a GPU beyond its lanes, in their work: the larger counts.
+
+Launches, and kernels that too few lanes cannot spread over the card.
+"""
+_NEARLY = 1.05
+"""How much slower than the best width is still good."""
+_LEAST_LANES, _LEAST_BYTES = 8, 4 * 2**20
+"""What is worth a thread, whichever comes first: a step has a fixed cost as well."""
 _SHARE = 0.5
 """Share of the free memory one search may plan with; others live here too."""
 _BACKWARD = 3.0
@@ -27,10 +38,67 @@ _BACKWARD = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many lanes and clients run at once."""
+    """How many lanes and clients run at once.
+
+    Args:
+        lanes: Most lanes of one client in a piece.
+        clients: Clients stacked together.
+        fixed: Whether every piece has exactly `lanes` lanes, whatever a race leaves over.
+        threads: Pieces that run at the same time.
+        least: Fewest lanes worth a thread; 2 where a lane alone is much work.
+    """
 
     lanes: int
     clients: int
+    fixed: bool = False
+    threads: int = 1
+    least: int = 2
+
+    def width(self, lanes: int) -> int:
+        """Return how many lanes of one client a piece holds when so many are left.
+
+        At least two unless there is room for one only: PyTorch has other kernels for a
+        single lane, which may round the last digit otherwise.
+
+        Example:
+            >>> room = Room(lanes=65, clients=1, threads=2, least=8)
+            >>> room.width(80), room.width(20), room.width(12)
+            (40, 10, 12)
+            >>> Room(lanes=10, clients=1, fixed=True).width(24)
+            10
+        """
+        if self.fixed or self.lanes == 1:
+            return self.lanes
+        pieces = -(-lanes // self.lanes)
+        shared = -(-pieces // self.threads) * self.threads
+        pieces = max(pieces, min(shared, lanes * self.clients // self.least))
+        return max(-(-lanes // pieces), 2)
+
+
+def fixed_width(lane: int, lanes: Sequence[int], most: int) -> int:
+    """Return the one number of lanes for all pieces of a search.
+
+    Other numbers of lanes get other kernels on a GPU, which round otherwise. What a race
+    leaves over must therefore run in pieces as large as those of the full search: the number
+    follows from the space and the module alone. It is the smallest that costs a full search
+    little more than the best would, because a race fills up its last piece.
+
+    Args:
+        lane: Bytes one lane works on in a step, of all stacked clients.
+        lanes: Lanes of every epoch of a full search.
+        most: Most that fit.
+
+    Example:
+        >>> fixed_width(40 * 2**20, [20, 80, 80, 80, 80], most=100)
+        20
+    """
+    each = max(_PIECE_BYTES / max(lane, 1), _PIECE_LANES)
+    costs = {
+        width: sum(-(-n // width) for n in lanes) * (width + each)
+        for width in range(1, max(min(most, max(lanes)), 1) + 1)
+    }
+    enough = _NEARLY * min(costs.values())
+    return min(width for width, cost in costs.items() if cost <= enough)
 
 
 def lane_bytes(module: nn.Module, inputs: Tensor, states: int) -> tuple[int, int]:
@@ -75,6 +143,7 @@ def plan_room(
     clients: int,
     device: str,
     running: int | None = None,
+    threads: int = 1,
     free: int | None = None,
 ) -> Room:
     """Return how many lanes of one client, and how many clients, run at once.
@@ -86,6 +155,7 @@ def plan_room(
         clients: Equally large clients that could be stacked.
         device: Where it runs.
         running: Lanes of one client that mostly run, where a race stops the others.
+        threads: Pieces that run at the same time on a CPU.
         free: Free bytes; read from the machine when None.
 
     Example:
@@ -97,15 +167,27 @@ def plan_room(
     peak = int(activations * _BACKWARD) + 1
     fitting = max((budget - lanes * state) // peak, 1)
     if not device.startswith("cuda"):
-        at_once = min(max(_CPU_CACHE // max(activations, 1), 1), fitting)
+        fitting = max(fitting // threads, 1)
+        at_once = min(max(_CPU_CACHE // max(activations, 1), 2), fitting)
         # Few lanes leave a step's fixed cost to be shared with other clients.
-        stacked = max(min(at_once // (running or lanes), clients), 1)
-        return Room(lanes=min(lanes, at_once), clients=stacked)
+        stacked = max(min(at_once * threads // (running or lanes), clients), 1)
+        least = min(max(_LEAST_BYTES // max(activations, 1), 2), _LEAST_LANES)
+        return Room(min(lanes, at_once), stacked, threads=threads, least=least)
     whole_client = lanes * (peak + state)
     if whole_client > budget or clients == 1:
         return Room(lanes=min(lanes, fitting), clients=1)
     stacked = min(clients, budget // whole_client, _GPU_ENOUGH // whole_client)
     return Room(lanes=lanes, clients=max(stacked, 1))
+
+
+def rounds_alike(module: nn.Module) -> bool:
+    """Whether a lane's numbers are the same in any company: all layers with weights are linear.
+
+    Matrix products over a stack take each lane by itself. Convolutions do not: which kernel
+    runs depends on how many lanes and clients there are.
+    """
+    weighted = [m for m in module.modules() if any(True for _ in m.parameters(recurse=False))]
+    return all(isinstance(m, nn.Linear) for m in weighted)
 
 
 def free_bytes(device: str) -> int:

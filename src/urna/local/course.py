@@ -14,9 +14,10 @@ from torch import Tensor
 
 from urna.local.batches import seeded_module
 from urna.local.block import Block, plan_epoch
+from urna.local.chunks import Room
+from urna.local.crew import Crew
 from urna.local.engine import Engine, evaluate
-from urna.local.gradients import Batched
-from urna.local.lanes import Group, Sharing, share_lanes
+from urna.local.lanes import Group, Sharing, lineages, share_numbers
 from urna.local.racing import Race
 from urna.local.stack import SettingsTable, Stack, first_stack, upload
 
@@ -28,6 +29,32 @@ Tick = Callable[[float], None]
 """Called after each epoch with the share of the work that is done."""
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where lanes lie in a stack: in pieces of `width` lanes of every client, client by client.
+
+    So a piece is one contiguous slice, and holds all clients that run together.
+    """
+
+    clients: int
+    width: int
+
+    def row(self, client: Places, lane: Places) -> Places:
+        """Return the rows of some clients' lanes."""
+        piece, within = np.divmod(lane, self.width)
+        return (piece * self.clients + client) * self.width + within
+
+    def arrange(self, table: Places) -> Places:
+        """Return a table of shape (clients, lanes) in the order of the stack."""
+        pieces = table.reshape(self.clients, -1, self.width)
+        return np.ascontiguousarray(pieces.transpose(1, 0, 2)).ravel()
+
+    def by_client(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return numbers in the order of the stack as a table of shape (clients, lanes)."""
+        pieces = rows.reshape(-1, self.clients, self.width)
+        return pieces.transpose(1, 0, 2).reshape(self.clients, -1)
+
+
 @dataclass(slots=True)
 class Course:
     """What a search of one group needs, and where its losses gather.
@@ -35,17 +62,17 @@ class Course:
     Args:
         group: The candidates.
         block: One client, or several equally large ones.
-        batched: The module's batched gradient and validation.
+        crew: The module's batched gradient and validation, and who runs it.
         engine: What moves a stack through an epoch.
-        most_lanes: Lanes evaluated at once.
+        room: How many lanes run at once.
         race: Which candidates may stop early; None trains all of them to the end.
     """
 
     group: Group
     block: Block
-    batched: Batched
+    crew: Crew
     engine: Engine
-    most_lanes: int
+    room: Room
     race: Race | None = None
     alive: list[list[int]] = field(init=False)
     """For each client, the members of the group still trained."""
@@ -66,7 +93,11 @@ class Course:
         self._pending = []
 
     def settle(
-        self, members: Sequence[Sequence[int]], sharings: Sequence[Sharing], values: Tensor
+        self,
+        members: Sequence[Sequence[int]],
+        sharings: Sequence[Sharing],
+        values: Tensor,
+        layout: "Layout",
     ) -> None:
         """Note final values, still on the device, and train these members no further.
 
@@ -74,94 +105,114 @@ class Course:
             members: For each client, those that are done.
             sharings: For each client, the lanes of its members.
             values: What `_validate` returns.
+            layout: Where lanes lie in it.
         """
-        lanes = values.shape[1] // self.block.clients
         who = np.repeat(np.arange(len(members)), [len(chosen) for chosen in members])
         what = np.concatenate([np.array(chosen, dtype=np.intp) for chosen in members])
         lane_of = np.stack([sharing.lane_of for sharing in sharings])
-        self._pending.append((who, what, who * lanes + lane_of[who, what], values))
+        self._pending.append((who, what, layout.row(who, lane_of[who, what]), values))
         for client, chosen in enumerate(members):
             gone = set(chosen)
             self.alive[client] = [m for m in self.alive[client] if m not in gone]
 
     def collect(self) -> npt.NDArray[np.float64]:
-        """Fetch all noted losses from the device at once; NaN becomes infinite."""
+        """Fetch all noted values from the device at once; a loss of NaN becomes infinite.
+
+        Returns:
+            Losses and shares of right answers, shape (clients, members, 2).
+        """
         for who, what, lanes, values in self._pending:
             losses, accuracies = values.double().cpu().numpy()
             self.losses[who, what], self.accuracies[who, what] = losses[lanes], accuracies[lanes]
         self._pending.clear()
         self.losses[np.isnan(self.losses)] = np.inf
-        return self.losses
+        return np.stack([self.losses, self.accuracies], axis=-1)
 
 
 def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = None) -> Course:
-    """Train all candidates of a group on a block's clients and gather their losses.
+    """Train all candidates of a group on a block's clients; `collect` then has their scores.
+
+    On a GPU this may return before the training is over.
 
     Args:
         course: The search.
-        build: Makes the group's module; called once per client under the client's seed.
+        build: Makes the group's module; called once for every seed of the clients.
         tick: Called after each epoch.
     """
     group, block = course.group, course.block
     device = str(block.targets.device)
     stack = first_stack(_modules(block, build), group.optimiser, device)
-    lanes_before = 1
+    layout = Layout(block.clients, 1)
     lane_of = np.zeros((block.clients, len(group)), dtype=np.intp)
-    rates = [recipe.learning_rates() for recipe in group.recipes]
+    rates = np.array([recipe.learning_rates() for recipe in group.recipes])
+    numbers = lineages(group.recipes)
     table = SettingsTable(group.recipes, device)
     has_buffers = bool(stack.buffers)
     start = _first_losses(course, stack) if course.race else None
     value_before = start
+    who = np.arange(block.clients)[:, None]
+    rows_before = block.clients
     for epoch in range(group.epochs):
-        sharings = [share_lanes(group.recipes, tuple(alive), epoch) for alive in course.alive]
+        sharings = _share(numbers[:, epoch], course.alive)
         lanes = max(len(s.leaders) for s in sharings)
         if lanes == 0:
             break
-        if course.race and epoch > 0 and device != "cpu":  # before, nobody has been stopped
-            lanes = _round_up(lanes)
-        leaders = np.array([_padded(s.leaders, lanes) for s in sharings])
-        offsets = np.arange(block.clients)[:, None] * lanes_before
-        parents = (offsets + np.take_along_axis(lane_of, leaders, axis=1)).ravel()
-        if not np.array_equal(parents, np.arange(lanes_before * block.clients)):
+        if course.race and epoch > 0 and device != "cpu" and not course.room.fixed:
+            lanes = _round_up(lanes)  # before the first, nobody has been stopped
+        width = course.room.width(lanes)
+        leaders = np.array([_padded(s.leaders, -(-lanes // width) * width) for s in sharings])
+        parents = layout.row(who, np.take_along_axis(lane_of, leaders, axis=1))
+        layout = Layout(block.clients, width)
+        parents = layout.arrange(parents)
+        if not np.array_equal(parents, np.arange(rows_before)):
             stack = stack.select(upload(parents, device))
-        settings = table.at(upload(leaders.ravel(), device), epoch)
+        settings = table.at(upload(layout.arrange(leaders), device), epoch)
         plan = plan_epoch(block, group.batch_size, epoch)
-        stack = course.engine.epoch(stack, settings, block, plan)
-        lanes_before = lanes
+        stack = course.engine.epoch(stack, settings, block, plan, width)
+        rows_before = len(parents)
         lane_of = np.stack([np.maximum(s.lane_of, 0) for s in sharings])
         for client, alive in enumerate(course.alive):
             course.epochs_trained[client, alive] = epoch + 1
         last = epoch == group.epochs - 1
         # A learning rate of zero moves no weight: without buffers that run is over.
-        resting = [
-            [m for m in alive if last or (not has_buffers and not any(rates[m][epoch + 1 :]))]
-            for alive in course.alive
-        ]
+        over = np.full(len(group), last) if has_buffers else ~rates[:, epoch + 1 :].any(axis=1)
+        ending = set(np.flatnonzero(over).tolist())
+        resting = [[m for m in alive if m in ending] for alive in course.alive]
         undecided = course.race is not None and any(
             len(alive) - len(done) > course.race.finalists
             for alive, done in zip(course.alive, resting, strict=True)
         )
         if any(resting) or undecided:
-            values = _validate(course, stack)
+            values = _validate(course, stack, width)
             if undecided:
                 value_before = _drop_losers(
-                    course, sharings, values[0], resting, (start, value_before), epoch
+                    course, sharings, values[0], layout, resting, (start, value_before), epoch
                 )
-            course.settle(resting, sharings, values)
+            course.settle(resting, sharings, values, layout)
         elif device == "cpu":
-            _drop_diverged(course, sharings, stack)
+            _drop_diverged(course, sharings, stack, layout)
         if tick is not None:
             tick((epoch + 1) / group.epochs)
-    course.collect()
     return course
 
 
 def _modules(block: Block, build: Callable[[], Any]) -> list[Any]:
-    modules = []
+    """Build a module for every client; clients of one seed start from the same."""
+    modules: dict[int, Any] = {}
     for seed in block.seeds:
-        with seeded_module(seed):
-            modules.append(build())
-    return modules
+        if seed not in modules:
+            with seeded_module(seed):
+                modules[seed] = build()
+    return [modules[seed] for seed in block.seeds]
+
+
+def _share(numbers: Places, alive: Sequence[Sequence[int]]) -> list[Sharing]:
+    """Assign every client's lanes; clients that still train the same members agree."""
+    found: dict[tuple[int, ...], Sharing] = {}
+    for members in map(tuple, alive):
+        if members not in found:
+            found[members] = share_numbers(numbers, members)
+    return [found[tuple(members)] for members in alive]
 
 
 def _round_up(lanes: int) -> int:
@@ -176,14 +227,14 @@ def _padded(leaders: Sequence[int], lanes: int) -> list[int]:
     return [*leaders, *[filler] * (lanes - len(leaders))]
 
 
-def _validate(course: Course, stack: Stack) -> Tensor:
+def _validate(course: Course, stack: Stack, width: int) -> Tensor:
     """Return every lane's loss and share of right answers, shape (2, lanes)."""
     found = evaluate(
-        course.batched,
+        course.crew,
         stack,
         course.block.validation_inputs,
         course.block.validation_targets,
-        most_lanes=course.most_lanes,
+        width=width,
         rows=2 * course.group.batch_size,
     )
     return torch.stack(found)
@@ -191,7 +242,7 @@ def _validate(course: Course, stack: Stack) -> Tensor:
 
 def _first_losses(course: Course, stack: Stack) -> npt.NDArray[np.float64]:
     """Return the loss before any training, the same for all members of a client."""
-    first = _validate(course, stack)[0].cpu().numpy()
+    first = _validate(course, stack, 1)[0].cpu().numpy()
     return np.repeat(first[:, None], len(course.group), axis=1)
 
 
@@ -199,6 +250,7 @@ def _drop_losers(
     course: Course,
     sharings: Sequence[Sharing],
     values: Tensor,
+    layout: Layout,
     resting: Sequence[Sequence[int]],
     known: tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64] | None],
     epoch: int,
@@ -207,7 +259,7 @@ def _drop_losers(
     start, before = known
     if course.race is None or start is None or before is None:
         return values.double().cpu().numpy()  # nobody races
-    host = values.double().cpu().numpy().reshape(course.block.clients, -1)
+    host = layout.by_client(values.double().cpu().numpy())
     now = before.copy()
     for client, sharing in enumerate(sharings):
         alive = course.alive[client]
@@ -228,10 +280,12 @@ def _drop_losers(
     return now
 
 
-def _drop_diverged(course: Course, sharings: Sequence[Sharing], stack: Stack) -> None:
+def _drop_diverged(
+    course: Course, sharings: Sequence[Sharing], stack: Stack, layout: Layout
+) -> None:
     """Stop training lanes whose weights are no longer finite; their loss stays infinite."""
     sums = torch.stack([p.flatten(1).sum(1) for p in stack.parameters.values()]).sum(0)
-    finite = torch.isfinite(sums).numpy().reshape(course.block.clients, -1)
+    finite = layout.by_client(torch.isfinite(sums).numpy())
     if finite.all():
         return
     for client, sharing in enumerate(sharings):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from urna.local.block import Block, Epoch, take_rows
+from urna.local.crew import Crew, cut
 from urna.local.gradients import Batched
 from urna.local.stack import Features, Settings, Stack, Tensors, advance
 
@@ -24,8 +25,18 @@ GradientFunction = Callable[
 class Engine(Protocol):
     """Moves a stack through one epoch."""
 
-    def epoch(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> Stack:
-        """Train every lane for one epoch and return the stack; the old one is spent."""
+    def epoch(
+        self, stack: Stack, settings: Settings, block: Block, epoch: Epoch, width: int
+    ) -> Stack:
+        """Train every lane for one epoch and return the stack; the old one is spent.
+
+        Args:
+            stack: The lanes in pieces of `width` lanes of every client, client by client.
+            settings: Of every lane, in the stack's order.
+            block: The clients' data.
+            epoch: What each step visits.
+            width: Lanes of one client that run at once.
+        """
         ...
 
 
@@ -49,77 +60,62 @@ def take_step(
 
 
 class EagerEngine:
-    """Runs each step as it comes, some lanes at a time.
+    """Runs each step as it comes, piece by piece.
 
     Args:
-        batched: The module's batched gradient.
+        crew: The module's batched gradient, and who runs it.
         features: What the group's recipes ask of the optimiser.
-        most_lanes: Lanes that run at once; more are taken in turns. Lanes never mix, so
-            the number changes the time and not the result.
     """
 
-    def __init__(self, batched: Batched, features: Features, most_lanes: int) -> None:
-        self._batched = batched
+    def __init__(self, crew: Crew, features: Features) -> None:
+        self._crew = crew
         self._features = features
-        self._most_lanes = most_lanes
 
-    def epoch(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> Stack:
+    def epoch(
+        self, stack: Stack, settings: Settings, block: Block, epoch: Epoch, width: int
+    ) -> Stack:
         """Train every lane for one epoch, in place."""
-        lanes = len(settings.lr)
-        # Several clients at once come only where all their lanes fit together.
-        most = lanes if block.clients > 1 else self._most_lanes
-        steps_before = stack.steps.clone()
-        for piece in even_pieces(lanes, most):
-            stack.steps.copy_(steps_before)
+        batches = []
+        start = 0
+        for size in epoch.sizes:
+            rows = epoch.rows[:, start : start + size]
+            start += size
+            batches.append((take_rows(block.inputs, rows), take_rows(block.targets, rows)))
+
+        def train(batched: Batched, piece: slice) -> Stack:
             part, part_settings = stack.view(piece), settings.view(piece)
-            start = 0
-            for size, key in zip(epoch.sizes, epoch.keys, strict=True):
-                rows = epoch.rows[:, start : start + size]
-                start += size
+            part.steps = stack.steps.clone()  # every piece counts its own
+            for (inputs, targets), key in zip(batches, epoch.keys, strict=True):
                 take_step(
-                    self._batched.gradients,
-                    part,
-                    part_settings,
-                    self._features,
-                    take_rows(block.inputs, rows),
-                    take_rows(block.targets, rows),
-                    key,
+                    batched.gradients, part, part_settings, self._features, inputs, targets, key
                 )
+            return part
+
+        pieces = cut(len(settings.lr), block.clients * width)
+        parts = self._crew.run(pieces, train)
+        stack.steps.copy_(parts[0].steps)
         return stack
 
 
 def evaluate(
-    batched: Batched, stack: Stack, inputs: Tensor, targets: Tensor, *, most_lanes: int, rows: int
+    crew: Crew, stack: Stack, inputs: Tensor, targets: Tensor, *, width: int, rows: int
 ) -> tuple[Tensor, Tensor]:
-    """Return every lane's mean loss and share of right answers, `rows` rows at a time."""
+    """Return every lane's mean loss and share of right answers, `rows` rows at a time.
+
+    The stack lies in pieces of `width`, as in `Engine.epoch`.
+    """
     lanes = len(next(iter(stack.parameters.values())))
-    most = lanes if batched.clients > 1 else most_lanes
-    found = []
-    for piece in even_pieces(lanes, most):
+    total = targets.shape[1]
+
+    def judge(batched: Batched, piece: slice) -> Tensor:
         part = stack.view(piece)
         sums: list[Tensor] = []
-        total = targets.shape[1]
         for start in range(0, total, rows):
             x, y = inputs[:, start : start + rows], targets[:, start : start + rows]
             pair = torch.stack(batched.validation(part.parameters, part.buffers, x, y))
             sums.append(pair.double() * (y.shape[1] / total))
-        found.append(torch.stack(sums).sum(0))
+        return torch.stack(sums).sum(0)
+
+    found = crew.run(cut(lanes, crew.batched.clients * width), judge)
     losses, right = torch.cat(found, dim=1)
     return losses, right
-
-
-def even_pieces(total: int, most: int) -> list[slice]:
-    """Cut `total` lanes into the fewest pieces of at most `most`, of nearly equal size.
-
-    Example:
-        >>> even_pieces(10, 4)
-        [slice(0, 4, None), slice(4, 7, None), slice(7, 10, None)]
-    """
-    count = -(-total // max(most, 1))
-    base, longer = divmod(total, count)
-    pieces, start = [], 0
-    for piece in range(count):
-        stop = start + base + (piece < longer)
-        pieces.append(slice(start, stop))
-        start = stop
-    return pieces

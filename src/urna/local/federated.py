@@ -208,13 +208,15 @@ class _Federation:
         )
         stack = fresh_state(weights, buffers, self._group.optimiser)
         # The objective keeps engines: a search of the same group shares what was recorded.
-        _, engine = self._objective.runner_of(self._group).engine(count, self._room.lanes)
+        _, engine = self._objective.runner_of(self._group).engine(count, self._room)
+        # Clients stack one after the other here, so that several go in one piece.
+        width = len(leaders) if count > 1 else self._room.width(len(leaders))
         members = upload(np.tile(np.array(leaders), count), self._device)
         for epoch in range(number * self._local_epochs, (number + 1) * self._local_epochs):
             decayed = epoch % self._local_epochs if self._restart_decay else epoch
             settings = self._table.at(members, decayed)
             plan = plan_epoch(block, self._group.batch_size, epoch)
-            stack = engine.epoch(stack, settings, block, plan)
+            stack = engine.epoch(stack, settings, block, plan, width)
         return stack.parameters, stack.buffers
 
     def _judge(self, number: int) -> None:
@@ -234,14 +236,14 @@ class _Federation:
         ]
         if not done:
             return
-        batched, _ = make_engine(self._objective, self._module, self._features, 1, 1)
+        crew, _ = make_engine(self._objective, self._module, self._features, 1, self._room)
         rows = stack_rows([self._test], [0], self._device)
         losses, right = evaluate(
-            batched,
+            crew,
             fresh_state(self._weights, self._buffers, self._group.optimiser),
             rows.inputs,
             rows.targets,
-            most_lanes=self._room.lanes,
+            width=self._room.lanes,
             rows=4 * self._group.batch_size,
         )
         lanes = self._lane_of[done]

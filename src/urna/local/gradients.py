@@ -22,6 +22,9 @@ from urna.local.torch_sgd import Loss, TorchLoss, mean_loss
 
 __all__ = ["Batched"]
 
+_MIXED_TYPES = ("Expected grad_output to have type", "expected scalar type BFloat16")
+"""How PyTorch words it, on a GPU and on a CPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batched:
@@ -143,7 +146,7 @@ class Batched:
             ]
             results = vmap(each_lane)(*folded, inputs, targets, *rest)
         except RuntimeError as error:
-            if self.autocast is not None and "Expected grad_output to have type" in str(error):
+            if self.autocast is not None and any(text in str(error) for text in _MIXED_TYPES):
                 raise ParameterError(
                     "this module cannot be trained in bfloat16 (PyTorch's batch norm has no such "
                     "gradient over candidates); use precision='float32'"

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from urna.local.block import Block, Epoch, take_rows
-from urna.local.engine import GradientFunction, even_pieces, take_step
+from urna.local.crew import cut
+from urna.local.engine import GradientFunction, take_step
 from urna.local.gradients import Batched
 from urna.local.stack import Features, Settings, Stack, Tensors
 
@@ -61,7 +62,6 @@ class GraphEngine:
     Args:
         batched: The module's batched gradient.
         features: What the group's recipes ask of the optimiser.
-        most_lanes: Lanes of one client that run at once.
         recorder: What records; CUDA graphs outside of tests.
         compiled: Whether to compile full steps first and let cuDNN try its kernels. It pays
             for modules whose time goes into passing over activations, and only where a
@@ -72,23 +72,21 @@ class GraphEngine:
         self,
         batched: Batched,
         features: Features,
-        most_lanes: int,
         recorder: Recorder,
         *,
         compiled: bool = False,
     ) -> None:
         self._batched = batched
         self._features = features
-        self._most_lanes = most_lanes
         self._compiled = compiled
         self._recorder = recorder
         self._tapes: dict[tuple[int, ...], _Tape] = {}
 
-    def epoch(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> Stack:
+    def epoch(
+        self, stack: Stack, settings: Settings, block: Block, epoch: Epoch, width: int
+    ) -> Stack:
         """Train every lane for one epoch and return the stack; the old one is spent."""
-        lanes = len(settings.lr)
-        most = lanes if block.clients > 1 else self._most_lanes
-        pieces = even_pieces(lanes, most)
+        pieces = cut(len(settings.lr), block.clients * width)
         if len(pieces) == 1:
             tape = self._tape(stack, settings, block, epoch)
             tape.play(stack, settings, block, epoch)
@@ -151,11 +149,16 @@ class _Tape:
         # A client of less than one batch brings a size of its own. Compiling takes longer
         # than all its steps.
         self._compiled = compiled and len(epoch.sizes) > 1
+        self._steady = False
         self._seen: set[int] = set()
         self._replays: dict[int, Callable[[], None]] = {}
 
     def play(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> None:
         """Put everything in place and replay the epoch's steps."""
+        self._inputs[:, : block.rows].copy_(block.inputs)
+        self._targets[:, : block.rows].copy_(block.targets)
+        self._rows[:, : epoch.rows.shape[1]].copy_(epoch.rows)
+        self._keys[: len(epoch.keys)].copy_(epoch.keys)
         for size in dict.fromkeys(epoch.sizes):
             if size not in self._replays and (size == self._longest or size in self._seen):
                 self._record(size)
@@ -163,29 +166,32 @@ class _Tape:
         if stack is not self.stack:
             self.stack.copy_from(stack)
         self._settings.copy_from(settings)
-        self._inputs[:, : block.rows].copy_(block.inputs)
-        self._targets[:, : block.rows].copy_(block.targets)
-        self._rows[:, : epoch.rows.shape[1]].copy_(epoch.rows)
-        self._keys[: len(epoch.keys)].copy_(epoch.keys)
         self._next.zero_()
         for size in epoch.sizes:
             if size in self._replays:
                 self._replays[size]()
             else:
-                self._step(size)
+                with _kernels(trying=False, steady=self._steady):
+                    self._step(size)
 
     def _record(self, size: int) -> None:
         """Record a step for batches of one size.
 
-        The warm-up and the recording write into the fixed places; `play` fills them after.
+        The warm-up, the recording and its check write into the fixed places; the stack is put
+        back here, and `play` fills the others after.
         """
         kept = self.stack.select(torch.arange(len(self._settings.lr), device=self._next.device))
         # A shorter last batch is one step of an epoch: compiling it costs more than it saves.
-        step = self._compiled_step(size) if self._compiled and size == self._longest else None
-        work = step or (lambda: self._step(size))
+        compiled = self._compiled and size == self._longest
+        work = self._compiled_step(size) if compiled else (lambda: self._step(size))
         try:
-            with _trying_kernels(step is not None):
+            with _kernels(trying=compiled, steady=self._steady):
                 self._replays[size] = self._recorder.record(work)
+            if not self._steady and not self._repeats(size):
+                _log.info("a step's kernels do not repeat themselves; taking those that do")
+                self._steady = True
+                with _kernels(trying=compiled, steady=True):
+                    self._replays[size] = self._recorder.record(work)
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -193,6 +199,36 @@ class _Tape:
             _log.warning("a step could not be recorded (%s); it runs unrecorded", error)
             self._replays[size] = work
         self.stack.copy_from(kept)
+
+    def _repeats(self, size: int) -> bool:
+        """Whether equal lanes stay equal through a step, and a second time gives the same.
+
+        Kernels that add up in whatever order their blocks finish do neither; a candidate's
+        loss would then depend on chance.
+        """
+        clients = len(self._inputs)
+        lanes = len(self._settings.lr) // clients
+        first = torch.arange(clients, device=self._next.device).repeat_interleave(lanes) * lanes
+        alike = self.stack.select(first)
+        for field in fields(self._settings):
+            column = getattr(self._settings, field.name)
+            column.copy_(column.index_select(0, first))
+        self._settings.lr.fill_(1.0)  # a step too small to see would prove nothing
+        rounds = []
+        for _ in range(2):
+            self.stack.copy_from(alike)
+            self._next.zero_()
+            self._replays[size]()
+            rounds.append([p.view(clients, lanes, *p.shape[1:]).clone() for p in self._weights()])
+        same = [
+            ((a == other) | (a.isnan() & other.isnan())).all()
+            for a, b in zip(*rounds, strict=True)
+            for other in (b, a[:, :1])
+        ]
+        return bool(torch.stack(same).all())
+
+    def _weights(self) -> list[Tensor]:
+        return list(self.stack.parameters.values())
 
     def _compiled_step(self, size: int) -> Callable[[], None]:
         fast = compile_step(
@@ -220,16 +256,24 @@ class _Tape:
 
 
 @contextlib.contextmanager
-def _trying_kernels(wanted: bool) -> Iterator[None]:
-    """Let cuDNN time its kernels for new shapes, and put the setting back."""
-    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit
-    if wanted:
+def _kernels(*, trying: bool, steady: bool) -> Iterator[None]:
+    """Say how cuDNN may pick kernels for new shapes, and put the settings back.
+
+    Args:
+        trying: Let it time them.
+        steady: Only those that give the same bits every time.
+    """
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.benchmark_limit, cudnn.deterministic
+    if trying:
         # Its first ten guesses are not enough: grouped convolutions are not what it expects.
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
+        cudnn.benchmark, cudnn.benchmark_limit = True, 0
+    if steady:
+        cudnn.deterministic = True
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = before
+        cudnn.benchmark, cudnn.benchmark_limit, cudnn.deterministic = before
 
 
 def compile_step(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from urna.local.recipe import Optimiser, Plan, Recipe
 from urna.space import Value
 
-__all__ = ["Group", "Sharing", "group_plans", "share_lanes"]
+__all__ = ["Group", "Sharing", "group_plans", "lineages", "share_lanes", "share_numbers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,26 @@ class Sharing:
     """The lane of every member of the group; −1 for those no longer trained."""
 
 
-@functools.lru_cache(maxsize=256)
-def share_lanes(recipes: tuple[Recipe, ...], alive: tuple[int, ...], epoch: int) -> Sharing:
-    """Assign lanes for one epoch; members that agreed in everything so far share one.
+@functools.lru_cache(maxsize=64)
+def lineages(recipes: tuple[Recipe, ...]) -> npt.NDArray[np.intp]:
+    """Return a number for every member and epoch, shape (members, epochs).
 
+    Members with the same number have agreed in everything up to the end of that epoch.
     Remembered, because every simulated client asks for the same.
+    """
+    found = np.zeros((len(recipes), recipes[0].epochs), dtype=np.intp)
+    others = [_effective(recipe) for recipe in recipes]
+    rates = [recipe.learning_rates() for recipe in recipes]
+    for epoch in range(found.shape[1]):
+        numbers: dict[tuple[object, ...], int] = {}
+        for member, (other, rate) in enumerate(zip(others, rates, strict=True)):
+            found[member, epoch] = numbers.setdefault((rate[: epoch + 1], other), len(numbers))
+    found.flags.writeable = False
+    return found
+
+
+def share_lanes(recipes: tuple[Recipe, ...], alive: Sequence[int], epoch: int) -> Sharing:
+    """Assign lanes for one epoch; members that agreed in everything so far share one.
 
     Args:
         recipes: The group's recipes.
@@ -86,18 +101,16 @@ def share_lanes(recipes: tuple[Recipe, ...], alive: tuple[int, ...], epoch: int)
         >>> share_lanes(recipes, (0, 1, 2), epoch=1).leaders
         (0, 1, 2)
     """
-    lanes: dict[tuple[object, ...], int] = {}
-    leaders: list[int] = []
-    lane_of = np.full(len(recipes), -1, dtype=np.intp)
-    for member in alive:
-        recipe = recipes[member]
-        rates = recipe.learning_rates()[: epoch + 1]
-        key = (rates, _effective(recipe))
-        if key not in lanes:
-            lanes[key] = len(leaders)
-            leaders.append(member)
-        lane_of[member] = lanes[key]
-    return Sharing(tuple(leaders), lane_of)
+    return share_numbers(lineages(recipes)[:, epoch], alive)
+
+
+def share_numbers(numbers: npt.NDArray[np.intp], alive: Sequence[int]) -> Sharing:
+    """Give one lane to all of `alive` that have the same number, one column of `lineages`."""
+    members = np.array(alive, dtype=np.intp)
+    _, first, lane = np.unique(numbers[members], return_index=True, return_inverse=True)
+    lane_of = np.full(len(numbers), -1, dtype=np.intp)
+    lane_of[members] = lane
+    return Sharing(tuple(members[first].tolist()), lane_of)
 
 
 def _effective(recipe: Recipe) -> Recipe:

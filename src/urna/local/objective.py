@@ -1,14 +1,14 @@
 """The seam between a vote and the machine learning behind it."""
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from urna.space import Space
 
-__all__ = ["Losses", "Objective", "Progress"]
+__all__ = ["Losses", "ManyClients", "Objective", "Progress", "losses_of_each"]
 
 Losses = npt.NDArray[np.float64]
 """One loss per candidate, in the space's order; lower is better, NaN or inf is a failure."""
@@ -16,6 +16,7 @@ Losses = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 """Called with (candidates finished, candidates in all) while losses are computed."""
 
+DataT = TypeVar("DataT")
 DataT_contra = TypeVar("DataT_contra", contravariant=True)
 
 
@@ -43,3 +44,58 @@ class Objective(Protocol[DataT_contra]):
             not finite; it ranks last.
         """
         ...
+
+
+@runtime_checkable
+class ManyClients(Protocol[DataT_contra]):
+    """An objective that is faster with many simulated clients at once.
+
+    Each client's losses are those `Objective.losses` would give it alone. On a GPU,
+    convolutions of stacked clients may round otherwise.
+    """
+
+    def losses_of_clients(
+        self,
+        clients: Sequence[DataT_contra],
+        space: Space,
+        *,
+        seeds: Sequence[int],
+        progress: Progress | None = None,
+    ) -> Losses:
+        """Return the losses of all clients, shape (clients, candidates).
+
+        Args:
+            clients: Each client's data.
+            space: The candidates, in order.
+            seeds: One public seed per client.
+            progress: Called with the work done, in candidates of all clients.
+        """
+        ...
+
+
+def losses_of_each(
+    objective: Objective[DataT],
+    clients: Sequence[DataT],
+    space: Space,
+    *,
+    seeds: Sequence[int],
+    progress: Progress,
+) -> Iterator[Losses]:
+    """Yield every client's losses in order: computed together where the objective can.
+
+    `progress` counts candidates of all clients, and each client's are finished before its
+    losses come.
+    """
+    total = len(clients) * len(space)
+    if isinstance(objective, ManyClients):
+        together = objective.losses_of_clients(clients, space, seeds=seeds, progress=progress)
+        yield from np.asarray(together)
+        return
+    for client, (data, seed) in enumerate(zip(clients, seeds, strict=True)):
+
+        def advance(done: int, _: int, before: int = client * len(space)) -> None:
+            progress(before + done, total)
+
+        losses = np.asarray(objective.losses(data, space, seed=seed, progress=advance))
+        progress((client + 1) * len(space), total)
+        yield losses

@@ -5,6 +5,7 @@ This module imports torch.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +16,14 @@ from torch import nn
 from urna.data import Samples
 from urna.local.batches import seeded_module
 from urna.local.block import blocks_of, stack_clients
-from urna.local.chunks import Room, lane_bytes, plan_room
+from urna.local.chunks import Room, fixed_width, lane_bytes, plan_room, rounds_alike
 from urna.local.course import Course, run_course
+from urna.local.crew import Crew
 from urna.local.engine import EagerEngine, Engine
 from urna.local.gradients import Batched
 from urna.local.graphs import CudaRecorder, GraphEngine
 from urna.local.holdout import Holdout
-from urna.local.lanes import Group
+from urna.local.lanes import Group, share_lanes
 from urna.local.recipe import Optimiser
 from urna.local.stack import Features
 from urna.local.torch_sgd import as_tensors, out_of_memory
@@ -34,6 +36,8 @@ __all__ = ["Runner", "make_engine", "measure_room", "pick_device"]
 _log = logging.getLogger(__name__)
 
 ShareDone = Callable[[int, float], None]
+Collect = Callable[[], npt.NDArray[np.float64]]
+"""Waits for a search that a GPU may still be at, and returns its scores."""
 
 
 def pick_device(device: str) -> str:
@@ -53,7 +57,7 @@ class Runner:
         with seeded_module(0):
             self._module = objective.module_of(group).to(self._device)
         self._features = Features.of(group.recipes)
-        self._engines: dict[tuple[int, int], tuple[Batched, Engine]] = {}
+        self._engines: dict[tuple[int, int], tuple[Crew, Engine]] = {}
 
     def blocks(
         self, clients: Sequence[Samples], seeds: Sequence[int], tick: ShareDone
@@ -64,6 +68,7 @@ class Runner:
         """
         fraction = self._objective.validation_fraction
         blocks = blocks_of(clients, seeds, fraction=fraction, most=len(clients))
+        running: tuple[list[int], Collect] | None = None
         rooms: dict[tuple[int, int], Room] = {}  # measuring takes longer than a small client
         # The largest first: what is recorded for it serves all others.
         for places, parts in sorted(blocks, key=lambda block: -len(block[1][0].train)):
@@ -75,14 +80,20 @@ class Runner:
             for start in range(0, len(places), room.clients):
                 chosen = places[start : start + room.clients]
                 some = parts[start : start + room.clients]
-                yield chosen, self._search(some, [seeds[p] for p in chosen], room, tick)
+                collect = self._search(some, [seeds[p] for p in chosen], room, tick)
+                # A GPU is still at it; what was started before is finished first.
+                if running is not None:
+                    yield running[0], running[1]()
+                running = chosen, collect
+        if running is not None:
+            yield running[0], running[1]()
 
     def _search(
         self, parts: Sequence[Holdout], seeds: Sequence[int], room: Room, tick: ShareDone
-    ) -> npt.NDArray[np.float64]:
+    ) -> Collect:
         """Search a block; where memory runs out, again with half as much at once."""
         try:
-            return self._course(self._group, parts, seeds, room, tick)
+            return self._course(self._group, parts, seeds, room, tick).collect
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
@@ -91,13 +102,17 @@ class Runner:
         if self._device.startswith("cuda"):
             torch.cuda.empty_cache()
         if len(parts) > 1:
-            fewer = Room(room.lanes, 1)
-            found = [self._search([p], [s], fewer, tick) for p, s in zip(parts, seeds, strict=True)]
-            return np.concatenate(found)
+            fewer = replace(room, clients=1)
+            found = [
+                self._search([p], [s], fewer, tick)() for p, s in zip(parts, seeds, strict=True)
+            ]
+            return lambda: np.concatenate(found)
         if room.lanes > 1:
             _log.info("out of memory with %d candidates at once; trying half", room.lanes)
-            return self._search(parts, seeds, Room(-(-room.lanes // 2), 1), tick)
-        return self._one_by_one(parts, seeds, tick)
+            half = Room(-(-room.lanes // 2), 1, room.fixed)
+            return self._search(parts, seeds, half, tick)
+        scores = self._one_by_one(parts, seeds, tick)
+        return lambda: scores
 
     def _one_by_one(
         self, parts: Sequence[Holdout], seeds: Sequence[int], tick: ShareDone
@@ -112,7 +127,8 @@ class Runner:
                 group.shape, group.batch_size, group.epochs, group.optimiser, (place,), (recipe,)
             )
             try:
-                scores[:, member : member + 1] = self._course(alone, parts, seeds, Room(1, 1), tick)
+                course = self._course(alone, parts, seeds, Room(1, 1), tick)
+                scores[:, member : member + 1] = course.collect()
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
@@ -125,36 +141,29 @@ class Runner:
         seeds: Sequence[int],
         room: Room,
         tick: ShareDone,
-    ) -> npt.NDArray[np.float64]:
-        batched, engine = self.engine(len(parts), room.lanes)
-        course = Course(
-            group,
-            stack_clients(parts, seeds, self._device),
-            batched,
-            engine,
-            room.lanes,
-            race=self._objective.race,
-        )
-        run_course(
+    ) -> Course:
+        crew, engine = self.engine(len(parts), room)
+        block = stack_clients(parts, seeds, self._device)
+        course = Course(group, block, crew, engine, room, race=self._objective.race)
+        return run_course(
             course,
             lambda: self._objective.module_of(group),
             lambda share: tick(len(parts), share),
         )
-        return np.stack([course.losses, course.accuracies], axis=-1)
 
-    def engine(self, clients: int, lanes: int) -> tuple[Batched, Engine]:
-        """Return the engine for so many clients and lanes at once, with what it recorded."""
-        if (clients, lanes) not in self._engines:
-            self._engines[clients, lanes] = make_engine(
-                self._objective, self._module, self._features, clients, lanes
+    def engine(self, clients: int, room: Room) -> tuple[Crew, Engine]:
+        """Return the engine for so many clients at once, with what it recorded."""
+        if (clients, room.threads) not in self._engines:
+            self._engines[clients, room.threads] = make_engine(
+                self._objective, self._module, self._features, clients, room
             )
-        return self._engines[clients, lanes]
+        return self._engines[clients, room.threads]
 
 
 def make_engine(
-    objective: "BatchedObjective", module: nn.Module, features: Features, clients: int, lanes: int
-) -> tuple[Batched, Engine]:
-    """Return the batched gradient of a module and the engine that uses it."""
+    objective: "BatchedObjective", module: nn.Module, features: Features, clients: int, room: Room
+) -> tuple[Crew, Engine]:
+    """Return who computes a module's batched gradient, and the engine that uses it."""
     batched = Batched(
         module,
         objective.loss,
@@ -162,10 +171,14 @@ def make_engine(
         torch.bfloat16 if objective.precision == "bfloat16" else None,
         features.label_smoothing,
     )
-    if objective.graphs and pick_device(objective.device).startswith("cuda"):
-        recorder = CudaRecorder()
-        return batched, GraphEngine(batched, features, lanes, recorder, compiled=objective.compiled)
-    return batched, EagerEngine(batched, features, lanes)
+    if pick_device(objective.device).startswith("cuda"):
+        crew = Crew(batched)
+        if objective.graphs:
+            recorder = CudaRecorder()
+            return crew, GraphEngine(batched, features, recorder, compiled=objective.compiled)
+    else:
+        crew = Crew(batched, room.threads, spread=room.least == 2)
+    return crew, EagerEngine(crew, features)
 
 
 def measure_room(objective: "BatchedObjective", group: Group, train: Samples, clients: int) -> Room:
@@ -176,13 +189,33 @@ def measure_room(objective: "BatchedObjective", group: Group, train: Samples, cl
     states = 4 if group.optimiser is Optimiser.ADAMW else 3
     activations, state = lane_bytes(module, as_tensors(batch, "cpu")[0], states)
     device = pick_device(objective.device)
+    on_gpu, alike = device.startswith("cuda"), rounds_alike(module)
     room = plan_room(
         activations,
         state,
         lanes=len(group),
-        clients=clients,
+        # On a CPU, only where a client's losses are those it would get alone.
+        clients=clients if on_gpu or alike else 1,
         device=device,
         running=None if objective.race is None else min(objective.race.finalists, len(group)),
+        threads=1 if on_gpu else torch.get_num_threads(),
     )
-    most = objective.most_lanes
-    return room if most is None else Room(lanes=min(most, len(group)), clients=1)
+    if objective.most_lanes is not None:
+        most = max(objective.most_lanes, 2) if len(group) > 1 else 1
+        room = replace(room, lanes=min(most, room.lanes), clients=1)
+    if not on_gpu or alike:
+        return room
+    lane = (activations + state) * room.clients
+    width = fixed_width(lane, _lanes_by_epoch(group, module), room.lanes)
+    return replace(room, lanes=width, fixed=True)
+
+
+def _lanes_by_epoch(group: Group, module: nn.Module) -> list[int]:
+    """Return the lanes of every epoch of a full search in which nothing diverges."""
+    has_buffers = any(True for _ in module.buffers())
+    rates = [recipe.learning_rates() for recipe in group.recipes]
+    lanes = []
+    for epoch in range(group.epochs):
+        alive = tuple(m for m, r in enumerate(rates) if has_buffers or epoch == 0 or any(r[epoch:]))
+        lanes.append(len(share_lanes(group.recipes, alive, epoch).leaders))
+    return lanes

@@ -24,6 +24,7 @@ __all__ = [
     "advance",
     "first_stack",
     "fresh_state",
+    "send",
     "upload",
 ]
 
@@ -74,7 +75,8 @@ def first_stack(modules: Sequence[nn.Module], optimiser: Optimiser, device: str)
     buffers = [dict(module.named_buffers()) for module in modules]
 
     def stacked(parts: Sequence[Mapping[str, Tensor]]) -> Tensors:
-        return {n: torch.stack([part[n].detach() for part in parts]).to(device) for n in parts[0]}
+        found = {n: torch.stack([part[n].detach() for part in parts]) for n in parts[0]}
+        return {name: send(tensor, device) for name, tensor in found.items()}
 
     return fresh_state(stacked(parameters), stacked(buffers), optimiser)
 
@@ -141,9 +143,13 @@ class SettingsTable:
 
 def upload(array: npt.NDArray[np.integer], device: str) -> Tensor:
     """Bring numbers to the device without waiting for what it is doing."""
-    tensor = torch.from_numpy(array)
-    if not device.startswith("cuda"):
-        return tensor
+    return send(torch.from_numpy(array), device)
+
+
+def send(tensor: Tensor, device: str) -> Tensor:
+    """Bring a tensor to the device without waiting for what it is doing."""
+    if not device.startswith("cuda") or tensor.is_cuda:
+        return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 

@@ -57,6 +57,11 @@ class Ballot(Protocol):
         ...
 
     @property
+    def norm(self) -> float:
+        """The largest L2 norm of a ballot."""
+        ...
+
+    @property
     def vote(self) -> float:
         """The weight that counts as one vote, so that tallies of all ballots compare."""
         ...
@@ -128,7 +133,12 @@ class BallotShape:
         """One vote where votes are equal; else a ballot weighs as much as five, in L2."""
         if len(set(self.weights)) == 1:
             return float(self.weights[0])
-        return math.sqrt(sum(weight**2 for weight in self.weights) / VOTES)
+        return self.norm / math.sqrt(VOTES)
+
+    @property
+    def norm(self) -> float:
+        """The L2 norm of every ballot that is no abstention."""
+        return math.sqrt(sum(weight**2 for weight in self.weights))
 
     def check(self, ballot: npt.NDArray[np.integer]) -> None:
         """Raise ParameterError unless these weights stand on different candidates."""

@@ -26,7 +26,7 @@ Assumes:
     who colludes. A dishonest *client* may put in any vector and may spoil the sum.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from urna.errors import ParameterError, ProtocolError
@@ -61,6 +61,7 @@ from urna.secagg.messages import (
     lists_digest,
     peers_digest,
 )
+from urna.secagg.parts import Parts
 from urna.secagg.plan import Plan
 from urna.secagg.shamir import draw_secret, share
 
@@ -145,7 +146,7 @@ class Masked:
     member: Member
     round_id: bytes
     neighbours: frozenset[ClientId]
-    bundles: Mapping[ClientId, bytes] = field(repr=False)
+    bundles: Parts
     """Shares it holds for its neighbours."""
 
 
@@ -216,11 +217,11 @@ def share_keys(
     committed = (self_mask_seed, *noise_seeds[1:])
     points = {neighbour: place for place, neighbour in enumerate(state.neighbours)}
     shares = share([state.mask_pair.private, *committed], plan.threshold, len(points), source)
-    bundles, receiving_keys, mask_keys = {}, {}, {}
+    sealed, receiving_keys, mask_keys = {}, {}, {}
     for entry in book.advertisements:
         peer = entry.client
         sending, receiving = channel_keys(state.channel_pair, entry.channel_key, round_id)
-        bundles[peer] = seal(sending, shares[points[peer]], round_id, client, peer)
+        sealed[peer] = seal(sending, shares[points[peer]], round_id, client, peer)
         receiving_keys[peer] = receiving
         mask_keys[peer] = entry.mask_key
     commitments = tuple(
@@ -236,6 +237,7 @@ def share_keys(
         self_mask_seed,
         noise_seeds,
     )
+    bundles = Parts.of(sealed, plan.bundle_bytes)
     return after, SealedShares(round_id, client, commitments, bundles)
 
 
@@ -251,19 +253,18 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
     """
     plan, client, round_id = state.member.plan, state.member.client, state.round_id
     _check_round(box.round_id, round_id, "the share box")
-    if strangers := box.bundles.keys() - state.receiving_keys.keys():
+    if strangers := set(box.bundles) - state.receiving_keys.keys():
         raise ProtocolError(f"shares of {_few(strangers)} were not expected")
     if len(box.bundles) < plan.threshold:
         raise ProtocolError(
             f"{len(box.bundles)} neighbours shared their keys; {plan.threshold} are needed"
         )
-    size = plan.bundle_bytes
-    if set(map(len, box.bundles.values())) - {size}:
-        raise ProtocolError(f"a bundle of shares must have {size} bytes")
+    if box.bundles.size != plan.bundle_bytes:
+        raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
     check_vector(vector, plan)
     bundles = {
         peer: unseal(state.receiving_keys[peer], sealed, round_id, peer, client)
-        for peer, sealed in box.bundles.items()
+        for peer, sealed in box.bundles.pairs()
     }
     words = residues(vector, plan.ring_bits)
     if plan.noise:
@@ -274,8 +275,9 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
         seed = mask_seed(state.mask_pair, state.mask_keys[peer], round_id)
         (add_mask if client < peer else subtract_mask)(words, seed)
     sent = words.astype(words.dtype.newbyteorder("<")).tobytes()
-    after = Masked(state.member, round_id, state.neighbours, bundles)
-    digest = peers_digest(round_id, bundles)
+    held = Parts.of(bundles, SEED_BYTES * plan.secrets)
+    after = Masked(state.member, round_id, state.neighbours, held)
+    digest = peers_digest(round_id, held.clients)
     return after, MaskedVector(round_id, client, digest, sent)
 
 
@@ -319,14 +321,8 @@ def reveal_shares(state: Masked | Agreed, request: UnmaskRequest) -> tuple[Finis
     lost = plan.clients - len(request.survivors)
     opened = plan.noise.opened(lost) if plan.noise else ()
     places = [_SEED, *(_SEED + k for k in opened)]
-    survivors = {
-        peer: b"".join(_at(bundle, place) for place in places)
-        for peer, bundle in held.bundles.items()
-        if peer in request.survivors
-    }
-    dropped = {
-        peer: _at(bundle, _KEY) for peer, bundle in held.bundles.items() if peer in request.dropped
-    }
+    survivors = _shares_of(held.bundles, request.survivors, places)
+    dropped = _shares_of(held.bundles, request.dropped, [_KEY])
     reply = UnmaskReply(held.round_id, held.member.client, survivors, dropped)
     return Finished(held.round_id), reply
 
@@ -384,9 +380,10 @@ def _check_lists(
             f"fewer than {plan.least_survivors}"
         )
     listed = state.neighbours & everyone
-    if missing := state.bundles.keys() - listed:
+    shared = frozenset(state.bundles)
+    if missing := shared - listed:
         raise ProtocolError(f"{_few(missing)} shared their keys and are in neither list")
-    if silent := listed - state.bundles.keys():
+    if silent := listed - shared:
         raise ProtocolError(f"{_few(silent)} are listed and never shared with this client")
     staying = len(state.neighbours & survivors)
     if staying < plan.threshold:
@@ -405,11 +402,11 @@ def _check_agreements(state: Agreed, request: UnmaskRequest) -> None:
         raise ProtocolError(
             f"{len(request.signatures)} clients signed the lists; {plan.signers} are needed"
         )
-    if others := request.signatures.keys() - request.survivors:
+    if others := set(request.signatures) - request.survivors:
         raise ProtocolError(f"{_few(others)} signed the lists and are not survivors")
     if directory is None:
         raise ProtocolError("agreements need a directory of identity keys")
-    for signer, signature in request.signatures.items():
+    for signer, signature in request.signatures.pairs():
         directory.verify_lists(signer, signature, digest)
 
 
@@ -418,8 +415,11 @@ def _check_round(found: bytes, held: bytes, what: str) -> None:
         raise ProtocolError(f"{what} belongs to another round")
 
 
-def _at(bundle: bytes, place: int) -> bytes:
-    return bundle[SEED_BYTES * place : SEED_BYTES * (place + 1)]
+def _shares_of(bundles: Parts, listed: frozenset[ClientId], places: Sequence[int]) -> Parts:
+    """Return the shares at some places of the bundles, of those listed and of nobody else."""
+    chosen = [row for row, peer in enumerate(bundles) if peer in listed]
+    shares = bundles.rows.reshape(len(bundles), -1, SEED_BYTES)[chosen][:, places]
+    return Parts(bundles.clients[chosen], shares.reshape(len(chosen), len(places) * SEED_BYTES))
 
 
 def _few(clients: set[ClientId] | frozenset[ClientId]) -> str:

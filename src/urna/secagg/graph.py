@@ -69,6 +69,15 @@ class Graph:
         found = self._order[(self._places[client] + steps) % self.clients]
         return tuple(sorted(found.tolist()))
 
+    def table(self) -> npt.NDArray[np.int64]:
+        """Return the neighbours of all clients: row c is `of(c)`."""
+        if self.neighbours == self.clients - 1:
+            others = np.arange(self.neighbours)
+            return others + (others >= np.arange(self.clients)[:, None])
+        half = np.arange(1, self.neighbours // 2 + 1)
+        steps = np.concatenate([-half, half])
+        return np.sort(self._order[(self._places[:, None] + steps) % self.clients])
+
 
 @functools.lru_cache(maxsize=4)
 def ring(round_id: bytes, clients: int, neighbours: int) -> Graph:

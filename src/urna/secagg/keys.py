@@ -22,6 +22,7 @@ from urna.secagg.messages import Advertisement, ClientId
 from urna.secagg.shamir import draw_secret
 
 __all__ = [
+    "SIGNATURE_BYTES",
     "Directory",
     "Identity",
     "KeyPair",
@@ -33,6 +34,9 @@ __all__ = [
     "sign_lists",
     "unseal",
 ]
+
+SIGNATURE_BYTES = 64
+"""Length of an Ed25519 signature."""
 
 _NONCE = bytes(12)  # each channel key encrypts one bundle only
 

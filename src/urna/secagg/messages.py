@@ -4,11 +4,15 @@ Every message but the invitation carries the id of its round, which is a digest 
 round's number and its coin: a message of another round or another plan is recognised as such.
 """
 
+import functools
 import hashlib
-import struct
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.secagg.parts import Parts
 
 __all__ = [
     "Advertisement",
@@ -76,10 +80,6 @@ class Advertisement:
     signature: bytes
     """Ed25519 over all of the above, or empty where there is no directory."""
 
-    def __hash__(self) -> int:
-        """Return the hash of a key that no two advertisements share: servers look up many."""
-        return hash(self.mask_key)
-
 
 @dataclass(frozen=True, slots=True)
 class KeyBook:
@@ -97,7 +97,7 @@ class SealedShares:
     client: ClientId
     commitments: tuple[bytes, ...]
     """Digests of the self-mask seed and the noise seeds: wrong shares are noticed."""
-    bundles: Mapping[ClientId, bytes]
+    bundles: Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class ShareBox:
     """Server to client, stage 3: the bundles its neighbours encrypted to it."""
 
     round_id: bytes
-    bundles: Mapping[ClientId, bytes]
+    bundles: Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class UnmaskRequest:
     """Those whose vectors arrived."""
     dropped: frozenset[ClientId]
     """Those who shared their keys and whose vectors did not arrive."""
-    signatures: Mapping[ClientId, bytes]
+    signatures: Parts
     """Agreements on these lists; empty with an honest-but-curious server."""
 
 
@@ -161,8 +161,8 @@ class UnmaskReply:
 
     round_id: bytes
     client: ClientId
-    survivors: Mapping[ClientId, bytes] = field(repr=False)
-    dropped: Mapping[ClientId, bytes] = field(repr=False)
+    survivors: Parts
+    dropped: Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +188,17 @@ Message = (
 )
 
 
-def peers_digest(round_id: bytes, peers: Iterable[ClientId]) -> bytes:
-    """Return the digest of the neighbours a client masked its vector with."""
-    order = sorted(peers)
-    packed = struct.pack(f">{len(order)}I", *order)
+def peers_digest(round_id: bytes, peers: npt.NDArray[np.int64]) -> bytes:
+    """Return the digest of the neighbours, ascending, that a client masked its vector with."""
+    packed = peers.astype(">u4").tobytes()
     return hashlib.sha256(b"urna secagg peers\0" + round_id + packed).digest()
 
 
+@functools.lru_cache(maxsize=4)
 def lists_digest(
     round_id: bytes, survivors: frozenset[ClientId], dropped: frozenset[ClientId]
 ) -> bytes:
-    """Return the digest of a round's lists that clients sign."""
+    """Return the digest of a round's lists that clients sign: the same for all, so kept."""
     ids = [len(survivors), *sorted(survivors), len(dropped), *sorted(dropped)]
     packed = b"".join(number.to_bytes(4, "big") for number in ids)
     return hashlib.sha256(b"urna secagg lists\0" + round_id + packed).digest()

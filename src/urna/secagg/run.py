@@ -35,7 +35,7 @@ from urna.secagg.messages import (
 from urna.secagg.plan import Plan
 from urna.secagg.session import ClientSession
 from urna.secagg.transport import Faults, MemoryTransport, Party, Transport
-from urna.secagg.wire import decode, encode
+from urna.secagg.wire import decode, encode_each
 from urna.secagg.workers import WorkerTransport
 
 __all__ = ["Loss", "Outcome", "conduct", "run"]
@@ -176,8 +176,10 @@ def conduct(
     check_shares = functools.partial(server.check_shares, keyed)
     shares = desk.ask(Stage.SHARE, books, keyed.round_id, SealedShares, check_shares)
     routed, boxes = server.pass_on_shares(keyed, shares)
+    del shares  # many megabytes in a large round, and the boxes hold them now
     check_masks = functools.partial(server.check_vector, routed)
     vectors = desk.ask(Stage.MASK, boxes, routed.round_id, MaskedVector, check_masks)
+    del boxes
     summed = server.add_vectors(routed, vectors)
     last: server.Summed | server.Certified = summed
     if plan.server is ServerModel.DISHONEST:
@@ -249,12 +251,9 @@ class _Desk:
         return time.process_time() - self._start - self._transport.own_seconds
 
     def _letters(self, messages: Mapping[ClientId, Message]) -> Iterator[tuple[ClientId, bytes]]:
-        previous: tuple[Message, bytes] | None = None
-        for client, message in messages.items():
-            if previous is None or message is not previous[0]:
-                previous = message, encode(message, self._plan)
-            self._count(client, len(previous[1]))
-            yield client, previous[1]
+        for client, data in encode_each(messages, self._plan):
+            self._count(client, len(data))
+            yield client, data
 
     def _count(self, client: ClientId, size: int) -> None:
         self.traffic[client] = self.traffic.get(client, 0) + size

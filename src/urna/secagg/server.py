@@ -6,18 +6,19 @@ that are missing or wrong make their sender a dropout; too many of them abort th
 anything is revealed.
 """
 
-import itertools
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
 from urna.noise import IntVector
 from urna.randomness import SEED_BYTES
 from urna.secagg.graph import ServerModel, ring
-from urna.secagg.keys import Directory, KeyPair, commitment, mask_seed
+from urna.secagg.keys import SIGNATURE_BYTES, Directory, KeyPair, commitment, mask_seed
 from urna.secagg.masks import Words, add_mask, centred, subtract_mask, wrapped, zeros
 from urna.secagg.messages import (
     Advertisement,
@@ -34,6 +35,7 @@ from urna.secagg.messages import (
     lists_digest,
     peers_digest,
 )
+from urna.secagg.parts import Parts, turned
 from urna.secagg.plan import Plan
 from urna.secagg.shamir import PRIME, recover
 
@@ -60,7 +62,8 @@ __all__ = [
 
 _BATCH = 512  # clients whose secrets are rebuilt at a time: bounds the memory
 
-Neighbours = Mapping[ClientId, tuple[ClientId, ...]]
+Clients = npt.NDArray[np.int64]
+"""Numbers of clients, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class Invited:
 
     plan: Plan
     round_id: bytes
-    neighbours: Neighbours = field(repr=False)
+    neighbours: Clients = field(repr=False)
+    """One row per client, as in every later state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,10 @@ class Keyed:
 
     plan: Plan
     round_id: bytes
-    neighbours: Neighbours = field(repr=False)
+    neighbours: Clients = field(repr=False)
     mask_keys: Mapping[ClientId, bytes] = field(repr=False)
+    listed: Mapping[ClientId, Clients] = field(repr=False)
+    """The neighbours in each client's key book."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +94,10 @@ class Routed:
 
     plan: Plan
     round_id: bytes
-    neighbours: Neighbours = field(repr=False)
+    neighbours: Clients = field(repr=False)
     mask_keys: Mapping[ClientId, bytes] = field(repr=False)
     commitments: Mapping[ClientId, tuple[bytes, ...]] = field(repr=False)
-    peers: Mapping[ClientId, frozenset[ClientId]] = field(repr=False)
+    peers: Mapping[ClientId, Clients] = field(repr=False)
     """The neighbours of each client that shared, and that shared with it."""
 
 
@@ -127,8 +133,7 @@ def invite(plan: Plan, number: int, coin: bytes) -> tuple[Invited, Invitation]:
     """Begin a round: every client gets the same invitation."""
     invitation = Invitation(number, coin, plan.digest)
     graph = ring(invitation.round_id, plan.clients, plan.neighbours)
-    neighbours = {client: graph.of(client) for client in range(plan.clients)}
-    return Invited(plan, invitation.round_id, neighbours), invitation
+    return Invited(plan, invitation.round_id, graph.table()), invitation
 
 
 def pass_on_keys(
@@ -141,25 +146,22 @@ def pass_on_keys(
     """
     _check_enough(state.plan, replies)
     mask_keys = {client: entry.mask_key for client, entry in replies.items()}
+    answered = frozenset(replies)
+    listed = {client: _among(state.neighbours[client], answered, state.plan) for client in replies}
     books = {
-        client: KeyBook(
-            state.round_id,
-            tuple(replies[peer] for peer in state.neighbours[client] if peer in replies),
-        )
-        for client in replies
+        client: KeyBook(state.round_id, tuple(replies[peer] for peer in peers.tolist()))
+        for client, peers in listed.items()
     }
-    return Keyed(state.plan, state.round_id, state.neighbours, mask_keys), books
+    return Keyed(state.plan, state.round_id, state.neighbours, mask_keys, listed), books
 
 
 def check_shares(state: Keyed, sealed: SealedShares) -> None:
     """Refuse shares that do not go to exactly the neighbours in the client's key book."""
     plan = state.plan
-    expected = {peer for peer in state.neighbours[sealed.client] if peer in state.mask_keys}
-    if sealed.bundles.keys() != expected:
+    if not np.array_equal(sealed.bundles.clients, state.listed[sealed.client]):
         raise ProtocolError("the shares do not go to the client's neighbours")
-    size = plan.bundle_bytes
-    if set(map(len, sealed.bundles.values())) - {size}:
-        raise ProtocolError(f"a bundle of shares must have {size} bytes")
+    if sealed.bundles.size != plan.bundle_bytes:
+        raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
     if len(sealed.commitments) != plan.secrets - 1:
         raise ProtocolError(f"{plan.secrets - 1} commitments were expected")
 
@@ -169,16 +171,18 @@ def pass_on_shares(
 ) -> tuple[Routed, dict[ClientId, ShareBox]]:
     """Stage 2, server: give every client the bundles encrypted to it.
 
+    Assumes:
+        Every reply has passed `check_shares`: it goes to the sender's neighbours and no others.
+
     Raises:
         RoundAborted: Fewer clients are left than the plan allows.
     """
     _check_enough(state.plan, replies)
     commitments = {client: sealed.commitments for client, sealed in replies.items()}
-    peers = {c: frozenset(p for p in state.neighbours[c] if p in replies) for c in replies}
-    boxes = {
-        client: ShareBox(state.round_id, {p: replies[p].bundles[client] for p in peers[client]})
-        for client in replies
-    }
+    received = turned({client: sealed.bundles for client, sealed in replies.items()})
+    nothing = Parts.of({}, state.plan.bundle_bytes)
+    boxes = {client: ShareBox(state.round_id, received.get(client, nothing)) for client in replies}
+    peers = {client: box.bundles.clients for client, box in boxes.items()}
     routed = Routed(
         state.plan, state.round_id, state.neighbours, state.mask_keys, commitments, peers
     )
@@ -238,25 +242,24 @@ def ask_to_unmask(state: Summed | Certified) -> UnmaskRequest:
     signatures = state.signatures if isinstance(state, Certified) else {}
     if not signatures and summed.routed.plan.server is ServerModel.DISHONEST:
         raise ProtocolError("clients that expect a dishonest server ask for signed lists")
-    return UnmaskRequest(summed.routed.round_id, summed.survivors, summed.dropped, dict(signatures))
+    packed = Parts.of(signatures, SIGNATURE_BYTES)
+    return UnmaskRequest(summed.routed.round_id, summed.survivors, summed.dropped, packed)
 
 
 def check_reply(state: Summed, reply: UnmaskReply) -> None:
     """Refuse a reply that does not hold exactly the shares it was asked for."""
     peers = state.routed.peers[reply.client]
-    if reply.survivors.keys() != peers & state.survivors:
-        raise ProtocolError("the shares of survivors are not those asked for")
-    if reply.dropped.keys() != peers & state.dropped:
-        raise ProtocolError("the shares of dropped clients are not those asked for")
-    size = SEED_BYTES * (1 + len(_opened(state)))
-    own, key = set(map(len, reply.survivors.values())), set(map(len, reply.dropped.values()))
-    if own - {size} or key - {SEED_BYTES}:
-        raise ProtocolError("a share has the wrong length")
-    limbs = np.frombuffer(
-        b"".join((*reply.survivors.values(), *reply.dropped.values())), dtype="<u2"
+    asked = (
+        ("survivors", reply.survivors, state.survivors, SEED_BYTES * (1 + len(_opened(state)))),
+        ("dropped clients", reply.dropped, state.dropped, SEED_BYTES),
     )
-    if (limbs >= PRIME).any():
-        raise ProtocolError("a share has a limb outside the field")
+    for what, parts, listed, size in asked:
+        if not np.array_equal(parts.clients, _among(peers, listed, state.routed.plan)):
+            raise ProtocolError(f"the shares of {what} are not those asked for")
+        if parts and parts.size != size:
+            raise ProtocolError("a share has the wrong length")
+        if parts and (parts.rows.view("<u2") >= PRIME).any():
+            raise ProtocolError("a share has a limb outside the field")
 
 
 def unmask(state: Summed | Certified, replies: Mapping[ClientId, UnmaskReply]) -> Unmasked:
@@ -284,8 +287,8 @@ def _remove_own_masks_and_noise(
     lost, opened = plan.clients - len(state.survivors), _opened(state)
     places = (0, *opened)
     noise_seeds = []
-    parts = {client: reply.survivors for client, reply in replies.items()}
-    for client, secrets in _rebuild(state, sorted(state.survivors), parts):
+    shares = turned({holder: reply.survivors for holder, reply in replies.items()})
+    for client, secrets in _rebuild(state, sorted(state.survivors), shares):
         committed = state.routed.commitments[client]
         for place, secret in zip(places, secrets, strict=True):
             if commitment(secret, round_id, client, place) != committed[place]:
@@ -305,15 +308,15 @@ def _remove_masks_of_dropped(
     state: Summed, replies: Mapping[ClientId, UnmaskReply], total: Words
 ) -> None:
     routed = state.routed
-    parts = {client: reply.dropped for client, reply in replies.items()}
-    for client, (private,) in _rebuild(state, sorted(state.dropped), parts):
+    shares = turned({holder: reply.dropped for holder, reply in replies.items()})
+    for client, (private,) in _rebuild(state, sorted(state.dropped), shares):
         pair = KeyPair.of(private)
         if pair.public != routed.mask_keys[client]:
             raise RoundUnfinished(
                 f"the shares of client {client} do not rebuild its mask key: it or one of its "
                 "neighbours deviates from the protocol"
             )
-        for peer in routed.neighbours[client]:
+        for peer in routed.neighbours[client].tolist():
             if peer in state.survivors:
                 seed = mask_seed(pair, routed.mask_keys[peer], routed.round_id)
                 # The survivor added this mask if its number is the lower one.
@@ -321,38 +324,45 @@ def _remove_masks_of_dropped(
 
 
 def _rebuild(
-    state: Summed,
-    owners: list[ClientId],
-    parts: Mapping[ClientId, Mapping[ClientId, bytes]],
+    state: Summed, owners: list[ClientId], shares: Mapping[ClientId, Parts]
 ) -> Iterable[tuple[ClientId, list[bytes]]]:
     """Yield each owner's secrets, rebuilt from the shares of `threshold` neighbours."""
     routed, threshold = state.routed, state.routed.plan.threshold
     for start in range(0, len(owners), _BATCH):
         batch = owners[start : start + _BATCH]
-        points, shares = [], []
+        points, rows = [], []
         for owner in batch:
-            answered = (
-                (place + 1, parts[peer][owner])
-                for place, peer in enumerate(routed.neighbours[owner])
-                if peer in parts
-            )
-            holders = list(itertools.islice(answered, threshold))
-            if len(holders) < threshold:
+            held = shares.get(owner)
+            answered = len(held) if held is not None else 0
+            if held is None or answered < threshold:
                 raise RoundUnfinished(
-                    f"{len(holders)} neighbours of client {owner} answered, {threshold} are "
+                    f"{answered} neighbours of client {owner} answered, {threshold} are "
                     "needed to unmask the sum; more clients were lost than planned. The sum counts "
                     "as released: late answers could unmask it"
                 )
-            points.append([point for point, _ in holders])
-            shares.append(b"".join(part for _, part in holders))
-        limbs = np.frombuffer(b"".join(shares), dtype="<u2").reshape(len(batch), threshold, -1)
-        found = recover(np.array(points, dtype=np.int64), limbs.astype(np.uint16))
+            holders = held.clients[:threshold]
+            points.append(np.searchsorted(routed.neighbours[owner], holders) + 1)
+            rows.append(held.rows[:threshold])
+        found = recover(np.stack(points), np.stack(rows).view("<u2").astype(np.uint16))
         for owner, row in zip(batch, found.astype("<u2"), strict=True):
             packed = row.tobytes()
             yield (
                 owner,
                 [packed[at : at + SEED_BYTES] for at in range(0, len(packed), SEED_BYTES)],
             )
+
+
+def _among(clients: Clients, chosen: frozenset[ClientId], plan: Plan) -> Clients:
+    """Return those of some clients that are among the chosen."""
+    return clients[_marks(chosen, plan.clients)[clients]]
+
+
+@functools.lru_cache(maxsize=4)
+def _marks(chosen: frozenset[ClientId], count: int) -> npt.NDArray[np.bool_]:
+    """Return for each of all clients whether it is chosen: kept, since every reply asks."""
+    marks = np.zeros(count, dtype=np.bool_)
+    marks[list(chosen)] = True
+    return marks
 
 
 def _opened(state: Summed) -> tuple[int, ...]:

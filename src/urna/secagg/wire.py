@@ -7,16 +7,16 @@ encoding: anything else, trailing bytes included, is refused. All lengths follow
 and are checked before anything is allocated.
 """
 
-import functools
 import itertools
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from urna.errors import ProtocolError
 from urna.randomness import SEED_BYTES
+from urna.secagg.keys import SIGNATURE_BYTES
 from urna.secagg.messages import (
     Advertisement,
     Agreement,
@@ -32,23 +32,23 @@ from urna.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from urna.secagg.parts import Parts
 from urna.secagg.plan import Plan
 
-__all__ = ["VERSION", "decode", "encode", "largest_message"]
+__all__ = ["VERSION", "decode", "encode", "encode_each", "largest_message"]
 
 VERSION: Final = 1
 
 _MAGIC = b"URNA"
 _HEAD = len(_MAGIC) + 2 + 4
 _DIGEST = 32
-_SIGNATURE = 64
 _LONGEST_REASON = 1000
 
 
 def largest_message(plan: Plan) -> int:
     """Return the length no message of a round exceeds."""
-    per_peer = 4 + max(SEED_BYTES * (plan.secrets + 1) + 16, 5 + _DIGEST * 3 + _SIGNATURE)
-    lists = 2 * ((plan.clients + 7) // 8) + (4 + _SIGNATURE) * plan.clients
+    per_peer = 4 + max(SEED_BYTES * (plan.secrets + 1) + 16, 5 + _DIGEST * 3 + SIGNATURE_BYTES)
+    lists = 2 * ((plan.clients + 7) // 8) + (4 + SIGNATURE_BYTES) * plan.clients
     body = 256 + per_peer * plan.neighbours + plan.vector_bytes + lists + _LONGEST_REASON
     return _HEAD + body + _DIGEST * plan.secrets
 
@@ -56,9 +56,32 @@ def largest_message(plan: Plan) -> int:
 def encode(message: Message, plan: Plan) -> bytes:
     """Return the one encoding of a message."""
     kind = _KINDS[type(message)]
-    body = _WRITERS[kind](message, plan)
-    head = _MAGIC + bytes([VERSION, kind]) + len(body).to_bytes(4, "big")
-    return head + body
+    return _with_head(kind, _WRITERS[kind](message, plan))
+
+
+def encode_each(
+    messages: Mapping[ClientId, Message], plan: Plan
+) -> Iterator[tuple[ClientId, bytes]]:
+    """Yield each client and the encoding of its message, for a server's whole stage.
+
+    What many messages share is packed once: one message for all, or an advertisement, which
+    stands in as many key books as its sender has neighbours.
+    """
+    # By identity: `messages` keeps what is shared alive while this runs.
+    entries: dict[int, bytes] = {}
+    previous: tuple[Message, bytes] | None = None
+    for client, message in messages.items():
+        if previous is None or message is not previous[0]:
+            if isinstance(message, KeyBook):
+                data = _with_head(_KINDS[KeyBook], _pack_key_book(message, entries, plan))
+            else:
+                data = encode(message, plan)
+            previous = message, data
+        yield client, previous[1]
+
+
+def _with_head(kind: int, body: bytes) -> bytes:
+    return _MAGIC + bytes([VERSION, kind]) + len(body).to_bytes(4, "big") + body
 
 
 def decode(data: bytes, plan: Plan) -> Message:
@@ -94,11 +117,14 @@ class _Body:
         self._data, self._at = data, _HEAD
 
     def take(self, count: int) -> bytes:
-        if count > len(self._data) - self._at:
-            raise ProtocolError("the message ends too early")
-        taken = self._data[self._at : self._at + count]
-        self._at += count
-        return taken
+        start = self._pass(count)
+        return self._data[start : self._at]
+
+    def rows(self, count: int, size: int) -> npt.NDArray[np.uint8]:
+        """Read byte strings of one size where they lie: a copy would be most of the work."""
+        start = self._pass(count * size)
+        found = np.frombuffer(memoryview(self._data)[start : self._at], dtype=np.uint8)
+        return found.reshape(count, size)
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big")
@@ -124,24 +150,29 @@ class _Body:
             raise ProtocolError("a list names clients beyond the plan")
         return frozenset(found.tolist())
 
-    def parts(self, sizes: tuple[int, ...], most: int) -> dict[ClientId, bytes]:
+    def parts(self, sizes: tuple[int, ...], most: int) -> Parts:
         """Read a map from clients to byte strings of one size, which must be allowed."""
         count = self.count(most, "clients in a map")
         size = self.number(4)
         if size not in sizes or (not count and size != sizes[0]):
             raise ProtocolError(f"parts of {size} bytes are not expected here")
-        ids = np.frombuffer(self.take(4 * count), dtype=">u4").astype(np.int64)
-        if count and (ids[-1] >= self.plan.clients or (np.diff(ids) <= 0).any()):
-            raise ProtocolError("the clients of a map must ascend and be in the plan")
-        packed = self.take(size * count)
-        if not size:
-            return dict.fromkeys(ids.tolist(), b"")
-        cut = (part for (part,) in struct.iter_unpack(f"{size}s", packed))
-        return dict(zip(ids.tolist(), cut, strict=True))
+        clients = np.frombuffer(self.take(4 * count), dtype=">u4").astype(np.int64)
+        parts = Parts(clients, self.rows(count, size))
+        if count and clients[-1] >= self.plan.clients:
+            raise ProtocolError(f"clients are numbered below {self.plan.clients}")
+        return parts
 
     def end(self) -> None:
         if self._at != len(self._data):
             raise ProtocolError("the message has trailing bytes")
+
+    def _pass(self, count: int) -> int:
+        """Move on by some bytes; return where they begin."""
+        start = self._at
+        if count > len(self._data) - start:
+            raise ProtocolError("the message ends too early")
+        self._at += count
+        return start
 
 
 def _write_clients(clients: frozenset[ClientId], plan: Plan) -> bytes:
@@ -150,13 +181,11 @@ def _write_clients(clients: frozenset[ClientId], plan: Plan) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def _write_parts(parts: Mapping[ClientId, bytes], size: int) -> bytes:
-    order = sorted(parts)
-    if set(map(len, parts.values())) - {size}:
+def _write_parts(parts: Parts, size: int) -> bytes:
+    if len(parts) and parts.size != size:
         raise ProtocolError(f"all parts must have {size} bytes")
-    head = len(order).to_bytes(4, "big") + size.to_bytes(4, "big")
-    ids = np.array(order, dtype=">u4").tobytes()
-    return b"".join([head, ids, *(parts[client] for client in order)])
+    head = len(parts).to_bytes(4, "big") + size.to_bytes(4, "big")
+    return b"".join([head, parts.clients.astype(">u4").tobytes(), parts.rows.tobytes()])
 
 
 def _write_invitation(message: Invitation, _: Plan) -> bytes:
@@ -168,12 +197,6 @@ def _read_invitation(body: _Body) -> Invitation:
 
 
 def _write_advertisement(message: Advertisement, _: Plan) -> bytes:
-    return _packed_entry(message)
-
-
-@functools.lru_cache(maxsize=1 << 15)
-def _packed_entry(message: Advertisement) -> bytes:
-    """Return an advertisement's body; a server writes each into as many books as neighbours."""
     return b"".join(
         [
             message.round_id,
@@ -193,16 +216,25 @@ def _read_advertisement(body: _Body) -> Advertisement:
     if client >= body.plan.clients:
         raise ProtocolError(f"clients are numbered below {body.plan.clients}, got {client}")
     length = body.number(1)
-    if length not in (0, _SIGNATURE):
-        raise ProtocolError(f"a signature has {_SIGNATURE} bytes or is left out, got {length}")
+    if length not in (0, SIGNATURE_BYTES):
+        raise ProtocolError(f"a signature has {SIGNATURE_BYTES} bytes or is left out, got {length}")
     keys = fixed[_DIGEST + 4 :]
     signature = body.take(length)
     return Advertisement(fixed[:_DIGEST], client, keys[:SEED_BYTES], keys[SEED_BYTES:], signature)
 
 
-def _write_key_book(message: KeyBook, _: Plan) -> bytes:
-    entries = [_packed_entry(entry) for entry in message.advertisements]
-    return message.round_id + len(entries).to_bytes(4, "big") + b"".join(entries)
+def _write_key_book(message: KeyBook, plan: Plan) -> bytes:
+    return _pack_key_book(message, {}, plan)
+
+
+def _pack_key_book(message: KeyBook, packed: dict[int, bytes], plan: Plan) -> bytes:
+    """Return the body; `packed` keeps the entries' bodies by identity from book to book."""
+    listed = message.advertisements
+    for entry in listed:
+        if id(entry) not in packed:
+            packed[id(entry)] = _write_advertisement(entry, plan)
+    entries = b"".join([packed[id(entry)] for entry in listed])
+    return message.round_id + len(listed).to_bytes(4, "big") + entries
 
 
 def _read_key_book(body: _Body) -> KeyBook:
@@ -266,12 +298,12 @@ def _write_agreement(message: Agreement, _: Plan) -> bytes:
 
 
 def _read_agreement(body: _Body) -> Agreement:
-    return Agreement(body.take(_DIGEST), body.client(), body.take(_SIGNATURE))
+    return Agreement(body.take(_DIGEST), body.client(), body.take(SIGNATURE_BYTES))
 
 
 def _write_unmask_request(message: UnmaskRequest, plan: Plan) -> bytes:
     lists = _write_clients(message.survivors, plan) + _write_clients(message.dropped, plan)
-    return message.round_id + lists + _write_parts(message.signatures, _SIGNATURE)
+    return message.round_id + lists + _write_parts(message.signatures, SIGNATURE_BYTES)
 
 
 def _read_unmask_request(body: _Body) -> UnmaskRequest:
@@ -279,12 +311,12 @@ def _read_unmask_request(body: _Body) -> UnmaskRequest:
         body.take(_DIGEST),
         body.clients(),
         body.clients(),
-        body.parts((_SIGNATURE,), body.plan.clients),
+        body.parts((SIGNATURE_BYTES,), body.plan.clients),
     )
 
 
 def _write_unmask_reply(message: UnmaskReply, _: Plan) -> bytes:
-    size = len(next(iter(message.survivors.values()), bytes(SEED_BYTES)))
+    size = message.survivors.size if message.survivors else SEED_BYTES
     return b"".join(
         [
             message.round_id,

@@ -3,7 +3,8 @@
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
 from urna.vote.plan import VotePlan, plan
-from urna.vote.posterior import PosteriorDecoder
+from urna.vote.posterior import DecoderKind, PosteriorDecoder
+from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
 from urna.vote.result import Result
 from urna.vote.search import SearchProgress, read_result, search
 from urna.vote.simulate import SimulatedVote, simulate
@@ -13,8 +14,11 @@ __all__ = [
     "BallotKind",
     "Decoded",
     "Decoder",
+    "DecoderKind",
     "NoisyVotes",
     "PosteriorDecoder",
+    "Recording",
+    "Replayed",
     "Result",
     "SearchProgress",
     "SimulatedVote",
@@ -24,7 +28,10 @@ __all__ = [
     "fill_ballot",
     "leading_probability",
     "plan",
+    "read_recording",
     "read_result",
+    "replay",
     "search",
     "simulate",
+    "unnamed_space",
 ]

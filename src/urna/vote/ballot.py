@@ -66,7 +66,7 @@ def _width(noise: float) -> float:
 
 
 def _power(noise: float) -> float:
-    return 3.0 if noise > _STRONG else 4.0 if noise > _WEAK else 6.0
+    return 3.0 if noise > _STRONG else 4.0
 
 
 _STRONG, _WEAK = 0.15, 0.07

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
 
+from urna.privacy import VOTES
 from urna.space import Space
 
 __all__ = [
@@ -40,6 +41,8 @@ class NoisyVotes:
     """Standard deviation of the noise in each entry, in votes; zero if there is none."""
     clients: int
     """How many clients' ballots are in the sum."""
+    norm: float = math.sqrt(VOTES)
+    """L2 norm of one ballot, in votes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,11 @@ class VotePlan:
         """Standard deviation, in votes, that the fewest honest survivors leave."""
         return self.tally.noise_std
 
+    @property
+    def ballot_norm(self) -> float:
+        """L2 norm of one ballot, in votes."""
+        return self.tally.shape.norm / self.tally.shape.vote
+
     def success_probability(self, gap: float, bad: int | None = None) -> float:
         """Return a lower bound on the probability that a good candidate wins.
 

@@ -7,6 +7,7 @@ often it is done.
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -16,20 +17,23 @@ from urna.vote.decode import (
     DRAWS,
     ArgmaxDecoder,
     Decoded,
+    Decoder,
     NoisyVotes,
     credible_set,
     public_generator,
 )
 from urna.vote.kernels import Family, families, unrelated
 
-__all__ = ["PosteriorDecoder"]
+__all__ = ["DecoderKind", "PosteriorDecoder"]
 
 Array = npt.NDArray[np.float64]
 
 _UNEVEN = (0.0, 0.1, 0.5)
 """Share of the votes' variance that a candidate does not have in common with neighbours."""
-_AMPLITUDES = tuple(4.0**i for i in range(-4, 2))
-"""Variance of the true votes over that of the noisy ones."""
+_AGREEMENTS = (0.1, 0.2, 0.35, 0.55, 0.8)
+"""Deviation of the true votes over what it would be if all clients voted alike."""
+_STRUCTURELESS = 0.1
+"""Weight, before the tally is seen, of neighbours having nothing to do with each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,10 @@ class PosteriorDecoder:
 
     Every prior of `kernels.families`, at several amplitudes and shares of unevenness, and a
     prior without any structure are weighed by the marginal likelihood of the tally. Before the
-    tally is seen half of the weight lies on no structure: where neighbours do not resemble each
-    other, the decoder becomes argmax by itself. Where noise is weak, so does every prior.
+    tally is seen a tenth of the weight lies on no structure: where neighbours do not resemble
+    each other the tally says so, and the decoder becomes argmax by itself. Where noise is weak,
+    so does every prior. How much the true votes can vary is public: at most as if all clients
+    voted alike.
 
     Args:
         level: Probability with which the true leader is to be in the credible set.
@@ -68,6 +74,17 @@ class PosteriorDecoder:
         return Decoded(winner, float(leading[winner]), credible_set(leading, winner, self.level))
 
 
+class DecoderKind(StrEnum):
+    """Ways to read a winner from a tally."""
+
+    POSTERIOR = "posterior"
+    ARGMAX = "argmax"
+
+    def build(self) -> Decoder:
+        """Return the decoder of this name."""
+        return PosteriorDecoder() if self is DecoderKind.POSTERIOR else ArgmaxDecoder()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Posterior:
     """What the tally says about the true votes: a mixture of normals."""
@@ -89,12 +106,13 @@ class _Posterior:
         structured = families(tally.space)
         every = (*structured, unrelated(len(tally.votes)))
         coordinates = tuple(family.project(centred) for family in every)
-        variances = tuple(_variances(family, tally.votes.var()) for family in every)
+        alike = (tally.clients * tally.norm) ** 2 / len(tally.votes)
+        variances = tuple(_variances(family, alike) for family in every)
         logs = []
         for family, found, before in zip(every, coordinates, variances, strict=True):
             total = before + noise
             evidence = -0.5 * (np.log(total) + found**2 / total).sum(axis=-1)
-            share = 1.0 if not structured else 0.5 / (len(structured) if family.vectors else 1)
+            share = (1 - _STRUCTURELESS) / len(structured) if family.vectors else _STRUCTURELESS
             logs.append(evidence + math.log(share / evidence.size))
         most = max(log.max() for log in logs)
         weights = [np.exp(log - most) for log in logs]
@@ -138,7 +156,7 @@ class _Posterior:
         return np.cumsum([weight.size for weight in self.weights])[:-1].tolist()
 
 
-def _variances(family: Family, variance: float) -> Array:
+def _variances(family: Family, alike: float) -> Array:
     """Return the prior variance of each coordinate, shape (settings, priors, candidates)."""
-    settings = [(a, u) for a in _AMPLITUDES for u in (_UNEVEN if family.vectors else (0.0,))]
-    return np.stack([a * variance * ((1 - u) * family.values + u) for a, u in settings])
+    settings = [(a, u) for a in _AGREEMENTS for u in (_UNEVEN if family.vectors else (0.0,))]
+    return np.stack([a**2 * alike * ((1 - u) * family.values + u) for a, u in settings])

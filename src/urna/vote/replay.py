@@ -227,6 +227,7 @@ class _Vote:
     ) -> list[int]:
         """Hold the vote so many times."""
         found = []
+        norm = self.shape.norm / self.shape.vote
         steps = self._exact(losses, rng)
         for draw in range(draws):
             if draw and isinstance(self.shape, BallotShape):  # scores need no lots for ties
@@ -234,7 +235,7 @@ class _Vote:
             noisy = steps
             if self.table is not None:
                 noisy = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
-            votes = NoisyVotes(space, noisy / self.unit, self.std, len(losses))
+            votes = NoisyVotes(space, noisy / self.unit, self.std, len(losses), norm)
             found.append(decoder.winner(votes))
         return found
 
@@ -262,8 +263,12 @@ def read_recording(path: Path) -> Recording:
                 for name in ("losses", "accuracies", "federated")
                 if name in file.files
             }
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
-        raise ParameterError(f"{path} cannot be read as an .npz file: {error}") from error
+    except OSError as error:
+        raise ParameterError(f"cannot read the recording: {error}") from error
+    except (ValueError, zipfile.BadZipFile, AttributeError) as error:
+        raise ParameterError(
+            f"{path} is no .npz file of numbers. Save arrays with numpy.savez."
+        ) from error
     if "losses" not in held and "accuracies" not in held:
         raise ParameterError(
             f"{path} holds neither `losses` nor `accuracies`. Save one of them, of shape (clients, "
@@ -272,7 +277,7 @@ def read_recording(path: Path) -> Recording:
     losses = -held["accuracies"] if "accuracies" in held else held["losses"]
     if "federated" in held:
         return Recording(losses, held["federated"], FEDERATED)
-    if losses.ndim != 2:
+    if losses.ndim != 2 or not losses.size:
         return Recording(losses, np.zeros(1), "quality")
     if "accuracies" in held:
         return Recording(losses, held["accuracies"].mean(axis=0), "mean local accuracy")

@@ -4,10 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from urna.errors import ParameterError, ProtocolError, RoundAborted
-from urna.local import Objective
+from urna.local import Objective, losses_of_each
 from urna.noise import IntVector
 from urna.privacy import (
     Adjacency,
@@ -144,16 +142,16 @@ def _ballots(
 ) -> dict[int, IntVector]:
     """Let every client evaluate the candidates and fill its ballot."""
     shape, ballots = vote.tally.shape, {}
-    steps = len(clients) * len(space)
-    for client, data in enumerate(clients):
-
-        def advance(done: int, _: int, before: int = client * len(space)) -> None:
-            report("evaluating candidates", before + done, steps)
-
-        losses = np.asarray(objective.losses(data, space, seed=seed, progress=advance))
+    evaluated = losses_of_each(
+        objective,
+        clients,
+        space,
+        seeds=[seed] * len(clients),
+        progress=lambda done, total: report("evaluating candidates", done, total),
+    )
+    for client, losses in enumerate(evaluated):
         ballot = fill_ballot(losses, shape, secrets.take(SEED_BYTES))
         ballots[client] = encode(ballot, vote.tally)
-        report("evaluating candidates", (client + 1) * len(space), steps)
     return ballots
 
 
@@ -189,7 +187,7 @@ def read_result(
         )
     votes = decode(tallied.total, vote.tally)
     std = math.sqrt(tallied.noise_variance) / vote.tally.vote
-    decoded = decoder.decode(NoisyVotes(space, votes, std, len(tallied.accepted)))
+    decoded = decoder.decode(NoisyVotes(space, votes, std, len(tallied.accepted), vote.ballot_norm))
     return Result(
         space=space,
         winner=decoded.winner,

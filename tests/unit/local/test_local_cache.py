@@ -145,3 +145,19 @@ def test_what_has_no_identity_is_refused() -> None:
 
 def test_the_order_of_rows_is_part_of_the_data() -> None:
     assert data_fingerprint(DATA) != data_fingerprint(DATA.take(np.arange(10)[::-1]))
+
+
+def test_clients_not_there_yet_are_computed_together(cached: CachedObjective) -> None:
+    clients = [DATA.take(np.arange(n)) for n in (2, 3, 4)]
+    alone = [cached.losses(client, SPACE, seed=1) for client in clients[:2]]
+    before = called()
+    seen: list[tuple[int, int]] = []
+    for extra in (len(SPACE), 0):
+        found = cached.losses_of_clients(
+            clients, SPACE, seeds=[1, 1, 1], progress=lambda *step: seen.append(step)
+        )
+        np.testing.assert_array_equal(found[:2], alone)
+        before += extra
+        assert called() == before
+        assert seen[-1] == (3 * len(SPACE), 3 * len(SPACE))
+    assert seen == sorted(seen, key=lambda step: step[0])

@@ -14,6 +14,8 @@ from urna.local import (
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
+chunks = pytest.importorskip("urna.local.chunks")
+runner = pytest.importorskip("urna.local.runner")
 
 features, targets = load_digits(return_X_y=True)
 DIGITS = Samples(features[:300] / 16, targets[:300])
@@ -69,8 +71,28 @@ def test_finalists_have_the_full_searchs_losses_and_all_others_none(race: Race) 
     losses = raced.losses(DIGITS, SPACE, seed=0)
     kept = np.isfinite(losses)
     assert 6 <= kept.sum() < len(SPACE)
-    np.testing.assert_allclose(losses[kept], full[kept], rtol=1e-6)
+    np.testing.assert_array_equal(losses[kept], full[kept])
     assert ballot_agreement(full[None], losses[None], votes=3).same_first == 1.0
+
+
+@pytest.mark.parametrize(("width", "clients"), [(4, 1), (5, 2), (7, 3)])
+def test_pieces_of_one_width_change_no_finalist(
+    width: int, clients: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = [DIGITS.take(np.arange(n, n + 100)) for n in (0, 100, 200)]
+    seeds = [4, 5, 6]
+    full = BatchedObjective(softmax, epochs=4, device="cpu").losses_of_clients(
+        data, SPACE, seeds=seeds
+    )
+    room = chunks.Room(width, clients, fixed=True)
+    monkeypatch.setattr(runner, "measure_room", lambda *_: room)
+    race = SuccessiveHalving(4.0, 6)
+    raced = BatchedObjective(softmax, epochs=4, device="cpu", race=race).losses_of_clients(
+        data, SPACE, seeds=seeds
+    )
+    kept = np.isfinite(raced)
+    assert (kept.sum(axis=1) < len(SPACE)).all()
+    np.testing.assert_array_equal(raced[kept], full[kept])
 
 
 def test_a_race_among_few_stops_nobody() -> None:

@@ -21,6 +21,7 @@ def test_neighbours_are_mutual_and_as_many_as_planned(clients: int, neighbours: 
     for client in range(clients):
         found = graph.of(client)
         assert len(found) == len(set(found)) == neighbours
+        assert tuple(graph.table()[client].tolist()) == found
         assert client not in found
         assert list(found) == sorted(found)
         assert all(client in graph.of(other) for other in found)

@@ -23,6 +23,7 @@ from urna.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from urna.secagg.parts import Parts
 from urna.secagg.wire import VERSION, decode, encode, largest_message
 
 PLAN = secagg.plan(
@@ -36,21 +37,27 @@ PLAN = secagg.plan(
 ROUND = b"r" * 32
 ENTRY = Advertisement(ROUND, 3, b"c" * 32, b"m" * 32, b"s" * 64)
 BUNDLE = b"b" * PLAN.bundle_bytes
+
+
+def bundles(*clients: int) -> Parts:
+    return Parts.of(dict.fromkeys(clients, BUNDLE), PLAN.bundle_bytes)
+
+
 MESSAGES: list[Message] = [
     Invitation(7, b"k" * 32, PLAN.digest),
     ENTRY,
     replace(ENTRY, signature=b""),
     KeyBook(ROUND, (ENTRY, replace(ENTRY, client=4))),
     KeyBook(ROUND, ()),
-    SealedShares(ROUND, 5, (b"h" * 32,) * (PLAN.secrets - 1), {1: BUNDLE, 19: BUNDLE}),
-    ShareBox(ROUND, {2: BUNDLE}),
-    ShareBox(ROUND, {}),
+    SealedShares(ROUND, 5, (b"h" * 32,) * (PLAN.secrets - 1), bundles(1, 19)),
+    ShareBox(ROUND, bundles(2)),
+    ShareBox(ROUND, bundles()),
     MaskedVector(ROUND, 6, b"d" * 32, b"\0\1" * 3),
     AgreeRequest(ROUND, frozenset({0, 19}), frozenset()),
     Agreement(ROUND, 6, b"s" * 64),
-    UnmaskRequest(ROUND, frozenset({0, 19}), frozenset({7}), {0: b"s" * 64}),
-    UnmaskReply(ROUND, 6, {1: b"p" * 64, 2: b"q" * 64}, {3: b"o" * 32}),
-    UnmaskReply(ROUND, 6, {}, {}),
+    UnmaskRequest(ROUND, frozenset({0, 19}), frozenset({7}), Parts.of({0: b"s" * 64}, 64)),
+    UnmaskReply(ROUND, 6, Parts.of({1: b"p" * 64, 2: b"q" * 64}, 64), Parts.of({3: b"o" * 32}, 32)),
+    UnmaskReply(ROUND, 6, Parts.of({}, 32), Parts.of({}, 32)),
     Refusal(6, "no: é"),
 ]
 
@@ -147,11 +154,11 @@ def test_what_is_no_message_is_said_to_be_none(wrong: bytes, message: str) -> No
 
 
 def test_unsorted_and_doubled_clients_are_refused() -> None:
-    data = encode(ShareBox(ROUND, {2: BUNDLE, 3: BUNDLE}), PLAN)
+    data = encode(ShareBox(ROUND, bundles(2, 3)), PLAN)
     ids = (2).to_bytes(4, "big") + (3).to_bytes(4, "big")
-    for other in ((3, 2), (2, 2), (2, 20)):
+    for other, message in (((3, 2), "ascend"), ((2, 2), "ascend"), ((2, 20), "below 20")):
         wrong = data.replace(ids, b"".join(c.to_bytes(4, "big") for c in other), 1)
-        with pytest.raises(ProtocolError, match="ascend"):
+        with pytest.raises(ProtocolError, match=message):
             decode(wrong, PLAN)
     book = KeyBook(ROUND, (replace(ENTRY, client=4), ENTRY))
     with pytest.raises(ProtocolError, match="ascend"):
@@ -164,9 +171,10 @@ def test_a_long_reason_is_cut() -> None:
     assert found.reason == "é" * 500
 
 
-def test_parts_of_different_lengths_are_not_written() -> None:
+def test_parts_of_another_length_are_not_written() -> None:
+    short = Parts.of({1: BUNDLE[:-1]}, PLAN.bundle_bytes - 1)
     with pytest.raises(ProtocolError, match="all parts"):
-        encode(ShareBox(ROUND, {1: BUNDLE, 2: BUNDLE[:-1]}), PLAN)
+        encode(ShareBox(ROUND, short), PLAN)
 
 
 def test_every_message_has_a_sample_here() -> None:

@@ -16,7 +16,7 @@ SMALL = Budget(0.5, 1e-3)
 @pytest.fixture(scope="module")
 def paper() -> VotePlan:
     """The paper's setting: 100 clients, 100 candidates, 5 votes."""
-    return plan(clients=100, candidates=100, budget=PAPER)
+    return plan(clients=100, candidates=100, budget=PAPER, votes=5)
 
 
 @pytest.fixture(scope="module")

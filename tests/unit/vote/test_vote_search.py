@@ -1,6 +1,6 @@
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -41,6 +41,28 @@ class Liking:
         if progress is not None:
             progress(len(space), len(space))
         return np.array([abs(c["x"] - data) + 0.1 * (c["y"] == "b") for c in space])
+
+
+@dataclass
+class LikingTogether(Liking):
+    """Judge all clients in one call."""
+
+    calls: int = 0
+
+    def losses_of_clients(
+        self,
+        clients: Sequence[float],
+        space: Space,
+        *,
+        seeds: Sequence[int],
+        progress: Progress | None = None,
+    ) -> Losses:
+        self.calls += 1
+        self.seeds.update(seeds)
+        found = [Liking().losses(c, space, seed=s) for c, s in zip(clients, seeds, strict=True)]
+        if progress is not None:
+            progress(len(clients) * len(space), len(clients) * len(space))
+        return np.array(found)
 
 
 class Failing:
@@ -175,6 +197,24 @@ def test_progress_reaches_its_end() -> None:
     assert evaluating == sorted(evaluating)
     assert evaluating[-1] == (400, 400)
     assert seen[-1] == ("summing ballots", 1, 1)
+
+
+def test_clients_judged_together_change_nothing() -> None:
+    outcomes = []
+    for objective in (Liking(), LikingTogether()):
+        seen: list[tuple[str, int, int]] = []
+        result = search(
+            SPACE, objective, CLIENTS, budget=BUDGET, seed=3,
+            secrets=ScriptedSecrets(b"together"),
+            progress=lambda *step, seen=seen: seen.append(step),
+        )  # fmt: skip
+        evaluating = [step for step in seen if step[0] == "evaluating candidates"]
+        assert evaluating == sorted(evaluating)
+        assert evaluating[-1] == ("evaluating candidates", 400, 400)
+        assert objective.seeds == {3}
+        outcomes.append((result.winner, result.votes.tolist()))
+    assert outcomes[0] == outcomes[1]
+    assert (objective.calls, objective.evaluated) == (1, 0)
 
 
 def test_a_client_with_nothing_finite_abstains_and_the_vote_goes_on() -> None:

@@ -1,0 +1,122 @@
+"""`urna replay`: what would a vote have given us? Votes held again on recorded losses."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from urna.cli.output import Format, FormatOption, errors, print_json, results, table
+from urna.cli.progress import live_progress
+from urna.space import Space
+from urna.vote import BallotKind, DecoderKind, Replayed, read_recording, unnamed_space
+from urna.vote import replay as replay_votes
+
+__all__ = ["replay"]
+
+_EPSILONS = (0.1, 0.25, 0.5, 1.0, 3.0, float("inf"))
+_WARNING = (
+    "Recorded losses are never private: whoever replays them has seen them. Epsilon says what a "
+    "vote would have cost, not what this command protects."
+)
+
+
+def replay(
+    losses: Annotated[
+        Path,
+        typer.Argument(
+            help="An .npz file: `losses` or `accuracies` (clients × candidates), and perhaps "
+            "`federated`, the accuracy each candidate reaches in training."
+        ),
+    ],
+    space: Annotated[
+        Path | None,
+        typer.Option(help="The candidates, as .toml or .json, in the order of the recording."),
+    ] = None,
+    epsilon: Annotated[
+        list[float] | None, typer.Option(help="Privacy budget: epsilon, or inf; repeat.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
+    ballot: Annotated[
+        BallotKind | None,
+        typer.Option(help="How a client spreads its vote; scored, or top-k if --votes is given."),
+    ] = None,
+    votes: Annotated[
+        int | None, typer.Option(help="How many candidates a top-k ballot names; 5 by default.")
+    ] = None,
+    decoder: Annotated[
+        DecoderKind, typer.Option(help="How the winner is read from the noisy votes.")
+    ] = DecoderKind.POSTERIOR,
+    draws: Annotated[int, typer.Option(help="Votes held at each epsilon.")] = 60,
+    noise_std: Annotated[
+        float | None,
+        typer.Option(help="Noise in votes, whatever epsilon asks for: to compare with others."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Public seed of ties and noise.")] = 0,
+    quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Hold votes again on recorded losses: what would a vote have given us?
+
+    Not private: whoever has the recording has seen the losses.
+    """
+    recording = read_recording(losses)
+    candidates = recording.losses.shape[1]
+    chosen = unnamed_space(candidates) if space is None else Space.read(space)
+    rng = np.random.default_rng(seed)
+    asked = epsilon or _EPSILONS
+    replayed: list[Replayed] = []
+    with live_progress(quiet) as report:
+        for done, each in enumerate(asked):
+            report("holding votes", done, len(asked))
+            replayed += replay_votes(
+                recording,
+                chosen,
+                epsilons=[each],
+                rng=rng,
+                delta=delta,
+                ballot=ballot,
+                votes=votes,
+                decoder=decoder.build(),
+                draws=draws,
+                noise_std=noise_std,
+            )
+        report("holding votes", len(asked), len(asked))
+    if output is Format.JSON:
+        rows = [each.as_mapping() for each in replayed]
+        print_json(
+            {
+                "warning": _WARNING,
+                "clients": recording.losses.shape[0],
+                "candidates": candidates,
+                "results": rows,
+                # With one epsilon its figures need no list.
+                **(rows[0] if len(rows) == 1 else {}),
+            }
+        )
+        return
+    errors.print(_WARNING)
+    _print(replayed, recording.losses.shape[0])
+
+
+def _print(replayed: list[Replayed], clients: int) -> None:
+    first = replayed[0]
+    title = f"{first.draws} votes of {clients} clients each, winners by {first.judged_by}"
+    rows = table(title, ">epsilon", ">noise", ">winners' mean", ">±", ">regret", ">best won", "")
+    for each in replayed:
+        rows.add_row(
+            f"{each.epsilon:g}",
+            f"{each.noise_std:.2f}",
+            f"{each.mean_quality:.4f}",
+            f"{each.standard_error:.4f}",
+            f"{each.regret:.4f}",
+            f"{100 * each.top1_rate:.0f} %",
+            each.ballot,
+        )
+    console = results()
+    console.print(rows)
+    console.print(
+        f"decoder: {first.decoder}; delta {first.delta:g}, {first.adjacency}, accountant: "
+        f"{first.accountant}",
+        style="dim",
+    )

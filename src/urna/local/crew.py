@@ -1,0 +1,88 @@
+"""Pieces of a stack, worked on by threads of our own on a CPU.
+
+PyTorch's threads meet after every operation. A small layer's operation is over before they
+have met, and on a busy machine each waits for one that is not running. Pieces of a stack need
+nothing from each other, so here every thread takes a piece through a whole epoch with kernels
+that run on that thread alone. The numbers then do not depend on how many threads there are;
+only of a few large lanes, fewer than there are threads, does a kernel get several. This module
+imports torch.
+"""
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import TypeVar
+
+import torch
+
+from urna.local.gradients import Batched
+
+__all__ = ["Crew", "cut"]
+
+T = TypeVar("T")
+
+
+class Crew:
+    """Runs work on pieces; each hand has a copy of the module.
+
+    Calling a module with other weights changes the module for as long as the call lasts, so
+    two threads cannot share one.
+
+    Args:
+        batched: The module's batched gradient and validation.
+        threads: Pieces worked on at the same time; 1 on a GPU.
+        spread: Whether kernels share the threads that no piece is left for.
+    """
+
+    def __init__(self, batched: Batched, threads: int = 1, *, spread: bool = False) -> None:
+        self.batched = batched
+        self._threads, self._spread = threads, spread
+        self._idle: SimpleQueue[Batched] = SimpleQueue()
+        self._hands = 0
+
+    def run(self, pieces: Sequence[slice], work: Callable[[Batched, slice], T]) -> list[T]:
+        """Call `work` for every piece and return what it returned, in order."""
+        hands = min(self._threads, len(pieces))
+        if self._threads == 1:
+            return [work(self.batched, piece) for piece in pieces]
+        with _kernel_threads(self._threads // hands if self._spread else 1) as each:
+            if hands == 1:
+                return [work(self.batched, piece) for piece in pieces]
+            for _ in range(hands - self._hands):
+                self._idle.put(replace(self.batched, module=copy.deepcopy(self.batched.module)))
+            self._hands = max(hands, self._hands)
+
+            def one(piece: slice) -> T:
+                torch.set_num_threads(each)  # a thread starts with its own number
+                mine = self._idle.get()
+                try:
+                    return work(mine, piece)
+                finally:
+                    self._idle.put(mine)
+
+            with ThreadPoolExecutor(hands) as pool:
+                return list(pool.map(one, pieces))
+
+
+@contextlib.contextmanager
+def _kernel_threads(count: int) -> Iterator[int]:
+    """Let each kernel run on this many threads, and put the setting back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield count
+    finally:
+        torch.set_num_threads(before)
+
+
+def cut(total: int, most: int) -> list[slice]:
+    """Cut a stack of `total` rows into pieces of `most`; the last may be shorter.
+
+    Example:
+        >>> cut(10, 4)
+        [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
+    """
+    return [slice(start, min(start + most, total)) for start in range(0, total, most)]

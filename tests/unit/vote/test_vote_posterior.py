@@ -1,0 +1,181 @@
+import functools
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+from urna.errors import ParameterError
+from urna.space import Axis, Space
+from urna.vote import ArgmaxDecoder, DecoderKind, NoisyVotes, PosteriorDecoder
+from urna.vote.decode import credible_set
+from urna.vote.kernels import families, unrelated
+
+FALSE_ALARM = 1e-6  # how often a right decoder would fail a statistical test on a fresh seed
+
+Array = npt.NDArray[np.float64]
+
+SPACE = Space(lr=Axis.log_range(1e-4, 1.0, 9), momentum=[0.0, 0.5, 0.9], kind=["a", "b"])
+RNG = functools.partial(np.random.default_rng)
+
+
+def surface(rng: np.random.Generator, space: Space, reach: float, height: float) -> Array:
+    """Draw true votes from a smooth prior over the space."""
+    steps = space.distances()
+    covariance = np.exp(-0.5 * (steps / reach) ** 2).prod(axis=0)
+    root = np.linalg.cholesky(covariance + 1e-9 * np.eye(len(space)))
+    return np.asarray(height * root @ rng.standard_normal(len(space)))
+
+
+def winner(space: Space, votes: Array, std: float) -> int:
+    return PosteriorDecoder().decode(NoisyVotes(space, votes, std, clients=100)).winner
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["grid", "subset"])
+def test_priors_are_the_matrices_they_stand_for(chosen: bool) -> None:
+    space = Space(x=Axis.linear([0.0, 1.0, 3.0]), y=[1, 2, 3, 4])
+    space = space.subset(9, RNG(0)) if chosen else space
+    rng = RNG(1)
+    for family in families(space):
+        for prior in (0, len(family.values) - 1):
+            one = family.member(prior)
+            matrix = one.restore(
+                one.values * np.stack([one.project(e)[0] for e in np.eye(len(space))])
+            )
+            assert np.allclose(matrix, matrix.T, atol=1e-9)
+            assert np.allclose(np.diag(matrix), 1.0, atol=1e-9)
+        votes = rng.standard_normal(len(space))
+        assert np.allclose(family.restore(family.project(votes))[0], len(family.values) * votes)
+
+
+def test_the_winner_of_a_smooth_tally_is_found_where_argmax_fails() -> None:
+    """Over 60 surfaces under strong noise; a decoder no better than argmax fails."""
+    rng, better = RNG(2), []
+    for _ in range(60):
+        true = surface(rng, SPACE, reach=2.5, height=10.0)
+        noisy = true + 15.0 * rng.standard_normal(len(SPACE))
+        better.append(true[winner(SPACE, noisy, 15.0)] - true[np.argmax(noisy)])
+    # One-sided test at the stated false-alarm rate that the mean gain is positive.
+    gain = np.array(better)
+    assert gain.mean() / (gain.std(ddof=1) / math.sqrt(len(gain))) > stats.norm.isf(FALSE_ALARM)
+
+
+def test_weak_noise_makes_the_decoder_argmax() -> None:
+    rng = RNG(3)
+    for _ in range(20):
+        votes = 30.0 * rng.random(len(SPACE))
+        votes[rng.integers(len(SPACE))] = 40.0
+        noisy = votes + 0.3 * rng.standard_normal(len(SPACE))
+        assert winner(SPACE, noisy, 0.3) == int(np.argmax(noisy))
+
+
+def test_without_structure_nothing_is_lost_to_argmax_under_weak_noise() -> None:
+    """Lonely peaks anywhere on the grid: what argmax finds, the decoder finds."""
+    rng, lost = RNG(4), 0
+    for _ in range(100):
+        votes = np.zeros(len(SPACE))
+        votes[rng.integers(len(SPACE))] = 60.0
+        noisy = votes + 8.0 * rng.standard_normal(len(SPACE))
+        right = int(np.argmax(votes))
+        lost += (int(np.argmax(noisy)) == right) and winner(SPACE, noisy, 8.0) != right
+    assert lost == 0
+
+
+def test_relabelling_categories_changes_nothing() -> None:
+    rng = RNG(5)
+    other = Space(lr=SPACE.axes["lr"], momentum=SPACE.axes["momentum"], kind=["b", "a"])
+    places = np.arange(len(SPACE)).reshape(9, 3, 2)[:, :, ::-1].ravel()
+    for _ in range(10):
+        votes = surface(rng, SPACE, 2.0, 10.0) + 5.0 * rng.standard_normal(len(SPACE))
+        assert places[winner(other, votes[places], 5.0)] == winner(SPACE, votes, 5.0)
+
+
+def test_the_order_of_axes_and_of_their_values_changes_nothing() -> None:
+    rng = RNG(6)
+    backwards = Axis.log(SPACE.axes["lr"].values[::-1])
+    other = Space(kind=SPACE.axes["kind"], lr=backwards, momentum=SPACE.axes["momentum"])
+    grid = np.arange(len(SPACE)).reshape(9, 3, 2)
+    places = np.moveaxis(grid[::-1], 2, 0).ravel()
+    assert other[5] == SPACE[int(places[5])]
+    for _ in range(10):
+        votes = surface(rng, SPACE, 2.0, 10.0) + 5.0 * rng.standard_normal(len(SPACE))
+        assert places[winner(other, votes[places], 5.0)] == winner(SPACE, votes, 5.0)
+
+
+def test_the_unit_of_votes_and_their_mean_change_nothing() -> None:
+    rng = RNG(7)
+    votes = surface(rng, SPACE, 2.0, 10.0) + 5.0 * rng.standard_normal(len(SPACE))
+    assert winner(SPACE, 7 * votes, 35.0) == winner(SPACE, votes + 100.0, 5.0)
+
+
+def coverage(decoder: PosteriorDecoder | ArgmaxDecoder, smooth: bool, draws: int) -> int:
+    """Count how often the true leader is the winner or one of the near ties."""
+    rng, held = RNG(8), 0
+    for _ in range(draws):
+        true = surface(rng, SPACE, 1.5, 10.0) if smooth else 10.0 * rng.standard_normal(len(SPACE))
+        votes = true + 8.0 * rng.standard_normal(len(SPACE))
+        decoded = decoder.decode(NoisyVotes(SPACE, votes, 8.0, clients=100))
+        held += int(np.argmax(true)) in (decoded.winner, *decoded.near_ties)
+    return held
+
+
+@pytest.mark.parametrize("smooth", [True, False], ids=["smooth", "rough"])
+def test_the_credible_set_holds_the_leader_as_often_as_it_says(smooth: bool) -> None:
+    """Coverage of at least 90 % within its binomial error; a set for 60 % is caught."""
+    draws = 300
+    least = int(stats.binom.ppf(FALSE_ALARM, draws, 0.9))
+    assert coverage(PosteriorDecoder(level=0.9), smooth, draws) >= least
+    assert coverage(PosteriorDecoder(level=0.3), smooth, draws) < least
+
+
+def test_confidence_is_calibrated_on_surfaces_of_the_prior() -> None:
+    """The number of right winners is that of the summed confidences, within six deviations."""
+    rng, right, said = RNG(9), 0, []
+    for _ in range(300):
+        true = surface(rng, SPACE, 1.5, 10.0)
+        votes = true + 6.0 * rng.standard_normal(len(SPACE))
+        decoded = PosteriorDecoder().decode(NoisyVotes(SPACE, votes, 6.0, clients=100))
+        right += decoded.winner == int(np.argmax(true))
+        said.append(decoded.confidence)
+    sure = np.array(said)
+    deviation = math.sqrt(float((sure * (1 - sure)).sum()))
+    assert abs(right - sure.sum()) < 6 * deviation
+
+
+def test_the_same_tally_is_always_read_the_same_way() -> None:
+    votes = surface(RNG(10), SPACE, 2.0, 10.0)
+    tally = NoisyVotes(SPACE, votes, 5.0, clients=100)
+    assert PosteriorDecoder().decode(tally) == PosteriorDecoder().decode(tally)
+
+
+@pytest.mark.parametrize("decoder", list(DecoderKind))
+def test_no_noise_and_equal_votes_are_decided_as_by_argmax(decoder: DecoderKind) -> None:
+    for votes, std in ((np.array([1.0, 3.0, 2.0]), 0.0), (np.full(3, 2.0), 4.0)):
+        tally = NoisyVotes(Space(x=[1, 2, 3]), votes, std, clients=9)
+        assert decoder.build().decode(tally).winner == ArgmaxDecoder().decode(tally).winner
+
+
+def test_spaces_without_axes_to_compare_along_have_no_structure() -> None:
+    assert families(Space(x=[1])) == ()
+    assert unrelated(3).project(np.arange(3.0)).tolist() == [[0.0, 1.0, 2.0]]
+
+
+def test_many_axes_and_large_grids_get_fewer_priors() -> None:
+    wide = Space(**{f"x{i}": [0, 1] for i in range(10)})
+    assert 1 < len(families(wide)[0].values) <= 256
+    long = Space(x=list(range(200)), y=list(range(200)))
+    assert families(long)[0].values.size <= 1 << 22
+
+
+def test_near_ties_are_the_smallest_set_of_the_level() -> None:
+    leading = np.array([0.2, 0.5, 0.3])
+    assert credible_set(leading, 1, 0.5) == ()
+    assert credible_set(leading, 1, 0.8) == (2,)
+    assert credible_set(leading, 0, 0.9) == (1, 2)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, math.nan])
+def test_a_level_is_a_probability(level: float) -> None:
+    with pytest.raises(ParameterError, match="between 0 and 1"):
+        PosteriorDecoder(level=level)
