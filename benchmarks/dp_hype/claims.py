@@ -1,7 +1,7 @@
 """Hold ours against the paper's mechanism: the ratios and differences that were promised."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ class Averages:
     """Rows of the settings that claims are about, averaged over these settings."""
 
     rows: Sequence[dict[str, Any]]
+    without: frozenset[str] = frozenset()
+    """Settings to leave out."""
 
     def over_settings(self, method: str, epsilon: float, what: str) -> tuple[float, float]:
         """Return the mean of a figure over settings, and its standard error; NaN without rows."""
@@ -45,7 +47,7 @@ class Averages:
             for r in self.rows
             if r["method"] == method
             and r["epsilon"] == shown(epsilon)
-            and claimed(_setting(r["setting"]))
+            and self._counts(r["setting"])
         ]
         if not found:
             return math.nan, math.nan
@@ -59,21 +61,37 @@ class Averages:
     @property
     def settings(self) -> list[str]:
         """The settings averaged over."""
-        return list(
-            dict.fromkeys(r["setting"] for r in self.rows if claimed(_setting(r["setting"])))
-        )
+        return list(dict.fromkeys(r["setting"] for r in self.rows if self._counts(r["setting"])))
+
+    def _counts(self, name: str) -> bool:
+        dataset, clients, split = name.split("/")
+        return claimed(Setting(dataset, int(clients), split)) and name not in self.without
 
 
-def _setting(name: str) -> Setting:
-    dataset, clients, split = name.split("/")
-    return Setting(dataset, int(clients), split)
+def compare(rows: Sequence[dict[str, Any]], unstable: Collection[str]) -> dict[str, Any]:
+    """Return the claims, and at which epsilon ours is as good as the paper's mechanism.
 
-
-def compare(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the claims, and at which epsilon ours is as good as the paper's mechanism."""
+    Args:
+        rows: All rows.
+        unstable: Settings in which a candidate that most clients name diverged.
+    """
     averages = Averages(rows)
+    stable = Averages(rows, without=frozenset(unstable))
     if not averages.settings:
-        return {"claim_settings": [], "claims": [], "equal_epsilon": []}
+        return {"claim_settings": [], "claims": [], "stable_claims": [], "equal_epsilon": []}
+    return {
+        "claim_settings": averages.settings,
+        "claims": _claims(averages),
+        "stable_claims": _claims(stable) if unstable and stable.settings else [],
+        "equal_epsilon": [
+            equal_epsilon(averages, epsilon, what)
+            for what in ("regret", "near_rate")
+            for epsilon in EPSILONS[:3]
+        ],
+    }
+
+
+def _claims(averages: Averages) -> list[dict[str, Any]]:
     claims = []
     for epsilon, most in RATIOS.items():
         (ours, ours_error), (paper, paper_error) = (
@@ -98,15 +116,7 @@ def compare(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 ours - paper >= -LOST,
             )
         )
-    return {
-        "claim_settings": averages.settings,
-        "claims": claims,
-        "equal_epsilon": [
-            equal_epsilon(averages, epsilon, what)
-            for what in ("regret", "near_rate")
-            for epsilon in EPSILONS[:3]
-        ],
-    }
+    return claims
 
 
 def _claim(

@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 from claims import FINER, NEAR, claimed, compare
 from figures import figures
-from methods import METHODS, Method
+from methods import METHODS, SPACE, Method
 from page import fill_page
-from published import EPSILONS, OPT, RUNS
+from published import EPSILONS, OPT, RUNS, VOTES
 from recorded import Recorded, read_all, read_notes
 from resources import estimates, training, votes
 from scipy import stats
@@ -40,6 +40,8 @@ from urna.vote.baselines import opt, rand_guess
 from urna.vote.simulate import FIGURE_2_GOOD, FIGURE_2_SPREADS
 
 HERE = Path(__file__).parent
+MOST = 0.75
+"""Share of the clients from which on a diverged candidate is reported."""
 PAGE = HERE.parents[1] / "docs" / "evaluation.md"
 
 
@@ -83,9 +85,12 @@ def ends_of(recorded: Recorded) -> dict[str, Any]:
     """Return Opt and RandGuess, and how many clients name the best candidate."""
     best = int(np.nanargmax(recorded.federated))
     worse = np.nan_to_num(-recorded.accuracies, nan=np.inf)
-    # Candidates a client finds better than the best one; it is named if fewer than five are.
-    ahead = (worse < worse[:, [best]]).sum(axis=1)
+    # A client may name a candidate if it finds fewer than five others better.
+    named = ((worse[:, :, None] > worse[:, None, :]).sum(axis=2) < VOTES).mean(axis=0)
     once = recorded.federated_once
+    diverged = np.flatnonzero(
+        (named >= MOST) & (recorded.federated < rand_guess(recorded.federated))
+    )
     return {
         "setting": recorded.setting.name,
         "seed": recorded.setting.seed,
@@ -95,7 +100,15 @@ def ends_of(recorded: Recorded) -> dict[str, Any]:
         "rand_guess": round(rand_guess(recorded.federated), 5),
         "best": best,
         "near_candidates": int((recorded.federated >= np.nanmax(recorded.federated) - NEAR).sum()),
-        "clients_that_may_name_it": round(float((ahead < 5).mean()), 3),
+        "clients_that_may_name_it": round(float(named[best]), 3),
+        "diverged": [
+            {
+                "candidate": dict(SPACE[int(place)]),
+                "named_by": round(float(named[place]), 3),
+                "accuracy": round(float(recorded.federated[place]), 4),
+            }
+            for place in diverged
+        ],
     }
 
 
@@ -179,7 +192,7 @@ def evaluate(
         "draws": draws,
         "ends": ends,
         "rows": rows,
-        **compare(rows),
+        **compare(rows, [end["setting"] for end in ends if end["diverged"]]),
         "simulation": simulation(seed, repetitions),
         "training": training(notes),
         "votes": votes(),

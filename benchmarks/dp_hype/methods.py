@@ -16,7 +16,7 @@ from urna.vote import ArgmaxDecoder, BallotKind, Decoder
 from urna.vote.baselines import CentralSelection, Feathers, MeanSetting, RawLosses, Subsets
 from urna.vote.replay import FEDERATED, Recording, replay
 
-__all__ = ["METHODS", "Method", "noise_of"]
+__all__ = ["METHODS", "SPACE", "Method", "noise_of"]
 
 SPACE = authors_space()
 Winners = npt.NDArray[np.integer]

@@ -63,18 +63,26 @@ def claims(content: Content) -> str:
     """Return what was promised and what came of it."""
     if not content["claims"]:
         return "None of the settings that claims are about has been computed."
+    stable = {c["text"]: c for c in content["stable_claims"]}
     rows = [
         [
             c["text"].replace("inf", "∞"),
             c["wanted"],
-            f"{_signed(c)} ± {1.96 * c['error']:.3f}",
+            _found(c),
             "yes" if c["met"] else "**no**",
+            *([_found(stable[c["text"]])] if stable else []),
         ]
         for c in content["claims"]
     ]
     where = "; ".join(title_of(name) for name in content["claim_settings"])
-    table = grid(["claim", "wanted", "found", "met"], rows)
-    return f"Averaged over {len(content['claim_settings'])} settings ({where}).\n\n{table}"
+    header = ["claim", "wanted", "found", "met"]
+    header += ["found, settings with a diverged favourite left out"] if stable else []
+    settings = f"Averaged over {len(content['claim_settings'])} settings ({where})."
+    return f"{settings}\n\n{grid(header, rows)}"
+
+
+def _found(claim: dict[str, Any]) -> str:
+    return f"{_signed(claim)} ± {1.96 * claim['error']:.3f}"
 
 
 def _signed(claim: dict[str, Any]) -> str:
@@ -127,6 +135,23 @@ def _three(value: float | None) -> str:
 
 def _points(difference: float) -> str:
     return f"{100 * difference:+.1f}".replace("-", "−")
+
+
+def diverged(content: Content) -> str:
+    """Return favourites of most clients that diverged when all clients trained together."""
+    rows = [
+        [
+            title_of(end["setting"]),
+            ", ".join(f"{name} {value:g}" for name, value in found["candidate"].items()),
+            f"{found['named_by']:.0%}",
+            f"{found['accuracy']:.3f}",
+        ]
+        for end in content["ends"]
+        for found in end["diverged"]
+    ]
+    if not rows:
+        return "None of the favourites diverged."
+    return grid(["setting", "candidate", "clients that name it", "final accuracy"], rows)
 
 
 def results(content: Content) -> str:
@@ -283,6 +308,7 @@ TABLES: dict[str, Callable[[Content], str]] = {
     "claims": claims,
     "equal-epsilon": equal,
     "opt": optimum,
+    "diverged": diverged,
     "results": results,
     "worse": worse,
     "noise": noise,

@@ -65,11 +65,11 @@ class Decoder(Protocol):
         ...
 
     def winner(self, tally: NoisyVotes) -> int:
-        """Return the winner alone, the same as `decode` names, in a fraction of the time."""
+        """Return the winner alone: what `decode` returns, sooner."""
         ...
 
     def decode(self, tally: NoisyVotes) -> Decoded:
-        """Return the winner."""
+        """Return the winner, how surely it leads, and who may lead as well."""
         ...
 
 
@@ -90,22 +90,18 @@ class ArgmaxDecoder:
         Equal noisy votes are decided by a public order that depends on the space alone, not
         by index.
         """
-        best = _leaders(tally)
+        best = np.flatnonzero(tally.votes == tally.votes.max())
         lot = hashlib.sha256(b"urna tie\0" + tally.space.fingerprint.encode()).digest()
-        return best[int.from_bytes(lot) % len(best)]
+        return int(best[int.from_bytes(lot) % len(best)])
 
     def decode(self, tally: NoisyVotes) -> Decoded:
-        """Return the candidate with the most noisy votes, and how probably it leads."""
+        """Return the candidate with the most noisy votes, and how surely it leads."""
         winner = self.winner(tally)
         sure = leading_probability(tally.votes, tally.std, winner)
         if tally.std == 0:
-            return Decoded(winner, sure, tuple(i for i in _leaders(tally) if i != winner))
+            equal = np.flatnonzero(tally.votes == tally.votes.max()).tolist()
+            return Decoded(winner, sure, tuple(place for place in equal if place != winner))
         return Decoded(winner, sure, credible_set(_leading(tally), winner, self.level))
-
-
-def _leaders(tally: NoisyVotes) -> list[int]:
-    """Return who has the most noisy votes."""
-    return [int(place) for place in np.flatnonzero(tally.votes == tally.votes.max())]
 
 
 def leading_probability(votes: npt.NDArray[np.float64], std: float, candidate: int) -> float:

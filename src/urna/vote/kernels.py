@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 RANGES = ((), (3.0,), (1.0, 4.0), (0.8, 2.0, 8.0), (0.7, 1.5, 4.0, 12.0))
 """By how many an axis gets: over how many of its steps votes stay alike."""
 
-_MOST_ENTRIES = 1 << 22  # of all priors' eigenvalues together
+_MOST_ENTRIES = 1 << 19  # of all priors' eigenvalues together
 _MOST_COMBINATIONS = 256
 _MOST_WORK = 2e11  # floating-point operations for decompositions, some seconds
 

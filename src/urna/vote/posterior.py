@@ -59,7 +59,7 @@ class PosteriorDecoder:
             raise ParameterError(f"the level must lie strictly between 0 and 1, got {self.level}")
 
     def winner(self, tally: NoisyVotes) -> int:
-        """Return the candidate of highest posterior mean."""
+        """Return the winner alone, which takes no draws."""
         if tally.std == 0 or np.ptp(tally.votes) == 0:
             return ArgmaxDecoder(self.level).winner(tally)
         return int(np.argmax(_Posterior.of(tally).mean))
@@ -138,7 +138,8 @@ class _Posterior:
         """Return how often each candidate leads in draws from the posterior."""
         wins = np.zeros(self.coordinates[0].shape[1])
         flat = np.concatenate([weight.ravel() for weight in self.weights])
-        counts = np.split(rng.multinomial(DRAWS, flat / flat.sum()), self._ends)
+        ends = np.cumsum([weight.size for weight in self.weights])[:-1]
+        counts = np.split(rng.multinomial(DRAWS, flat / flat.sum()), ends)
         parts = zip(self.families, self.coordinates, self.variances, counts, strict=True)
         for family, found, before, count in parts:
             per_prior = count.reshape(before.shape[:2])
@@ -150,10 +151,6 @@ class _Posterior:
                 surfaces = family.member(prior).restore(drawn)
                 wins += np.bincount(np.argmax(surfaces, axis=1), minlength=len(wins))
         return wins / DRAWS
-
-    @property
-    def _ends(self) -> list[int]:
-        return np.cumsum([weight.size for weight in self.weights])[:-1].tolist()
 
 
 def _variances(family: Family, alike: float) -> Array:
