@@ -110,10 +110,9 @@ def _panel(
         f'<text x="{left + _WIDTH / 2}" y="{top + _HEIGHT + 27}" text-anchor="middle">'
         f"{escape(axis)}</text>"
     )
-    for place, line in enumerate(panel.lines):
+    uncertain = [line.title for line in panel.lines if line.low is not None]
+    for line in panel.lines:
         colour = colours[line.title]
-        # Side by side, so that intervals do not cover each other.
-        aside = 3.0 * (place - (len(panel.lines) - 1) / 2)
         known = [(i, v) for i, v in enumerate(line.values) if v is not None]
         path = " ".join(
             f"{'M' if n == 0 else 'L'}{x(i):.1f} {y(v):.1f}" for n, (i, v) in enumerate(known)
@@ -121,6 +120,8 @@ def _panel(
         dash = ' stroke-dasharray="5 3"' if line.dashed else ""
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.8"{dash}/>')
         if line.low is not None and line.high is not None:
+            # Side by side, so that intervals do not cover each other.
+            aside = 3.0 * (uncertain.index(line.title) - (len(uncertain) - 1) / 2)
             for i, below, above in zip(range(len(ticks)), line.low, line.high, strict=True):
                 if below is not None and above is not None:
                     parts.append(

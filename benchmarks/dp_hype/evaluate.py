@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--losses", type=Path, default=HERE / "results" / "losses")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     parser.add_argument("--page", type=Path, default=PAGE, help="page whose tables are filled in")
-    parser.add_argument("--draws", type=int, default=300)
+    parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--repetitions", type=int, default=100, help="of the simulation")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--methods", default=",".join(METHODS), help="paper and ours must be there")

@@ -13,8 +13,7 @@ from typing import Any
 from claims import Averages, shown
 from figures import NAMES, title_of
 from methods import METHODS, noise_of
-from published import EPSILONS, LOCAL_SECONDS, SIGMA, VOTE_KILOBYTES, VOTE_SECONDS
-from settings import Setting
+from published import EPSILONS, LOCAL_SECONDS, OPT, SIGMA, VOTE_KILOBYTES, VOTE_SECONDS
 
 __all__ = ["fill_page"]
 
@@ -123,6 +122,12 @@ def optimum(content: Content) -> str:
                 f"{end['clients_that_may_name_it']:.0%}",
             ]
         )
+    computed = {end["setting"] for end in content["ends"]}
+    rows += [
+        [title_of(name), _three(value), "not computed", *["–"] * 5]
+        for name, value in OPT.items()
+        if name not in computed
+    ]
     header = ["setting", "Opt, published", "Opt, ours", "points", "Opt, one epoch in each round",
               "RandGuess, ours", "candidates within a point of Opt",
               "clients with the best one among their five"]  # fmt: skip
@@ -242,8 +247,8 @@ def training_costs(content: Content) -> str:
     """Return seconds and memory of training, beside the authors'."""
     rows = []
     for r in content["training"]:
-        setting = Setting(r["setting"].split("/")[0], int(r["setting"].split("/")[1]), "")
-        authors = LOCAL_SECONDS[setting.dataset] * setting.clients
+        dataset, clients, _ = r["setting"].split("/")
+        authors = LOCAL_SECONDS[dataset, int(clients)] * int(clients)
         rows.append(
             [
                 title_of(r["setting"]),
@@ -266,15 +271,15 @@ def vote_costs(content: Content) -> str:
     rows = [
         [
             str(v["clients"]),
-            f"{VOTE_SECONDS[v['clients']]:g} s, {VOTE_KILOBYTES[v['clients']]} KB",
+            f"{VOTE_SECONDS[v['clients']]:.1f} s, {VOTE_KILOBYTES[v['clients']]:.0f} KB",
             f"{v['wall_seconds']:.2f} s, {v['kilobytes']:.1f} KB",
             f"{v['client_milliseconds']:.1f} ms",
             f"{v['server_seconds']:.3f} s",
         ]
         for v in content["votes"]
     ]
-    header = ["clients", "the authors: one vote, sent per client", "ours: all parties in one "
-              "process, sent per client", "of it one client", "of it the server"]  # fmt: skip
+    header = ["clients", "the authors: one vote, both ways per client", "ours: all parties in one "
+              "process, both ways per client", "of it one client", "of it the server"]  # fmt: skip
     return grid(header, rows)
 
 
