@@ -49,10 +49,15 @@ def provenance(content: Content) -> str:
     done = [r for r in content["training"] if "local_seconds" in r and "federated_seconds" in r]
     made = sorted({f"{r['machine']}, torch {r['torch']}, {r['date']}" for r in done})
     seconds = sum(r["local_seconds"] + r["federated_seconds"] for r in done)
-    preparing = {r["setting"].split("/")[0]: r["preparing_seconds"] for r in done}
+    # Recorded once for a run of a data set; every setting of the run notes the same seconds.
+    preparing = {
+        (r["setting"].split("/")[0], part, r[f"{part}_preparing_seconds"])
+        for r in done
+        for part in ("local", "federated")
+    }
     return (
         f"Scores: {len(done)} settings on {'; '.join(made)}; {seconds:.0f} s of training and "
-        f"{sum(preparing.values()):.0f} s to record and compile it. "
+        f"{sum(seconds for _, _, seconds in preparing):.0f} s to record and compile it. "
         f"Votes: {content['date']}, {content['seconds']} s on one core, {content['draws']} draws "
         "where claims are made and a quarter of that elsewhere."
     )
@@ -86,7 +91,7 @@ def _found(claim: dict[str, Any]) -> str:
 
 def _signed(claim: dict[str, Any]) -> str:
     value = claim["value"]
-    return f"{value:+.3f}".replace("-", "−") if "difference" in claim["text"] else f"{value:.2f}"
+    return f"{value:+.3f}".replace("-", "−") if "difference" in claim["text"] else f"{value:.3f}"
 
 
 def equal(content: Content) -> str:

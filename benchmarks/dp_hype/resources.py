@@ -32,7 +32,7 @@ def training(notes: Notes) -> list[dict[str, Any]]:
             note = meta[part]
             row[f"{part}_seconds"] = round(note["seconds"], 1)
             row[f"{part}_gigabytes"] = round((note["peak_bytes"] or 0) / 1e9, 1)
-            row["preparing_seconds"] = note.get("preparing_seconds_of_data_set", 0.0)
+            row[f"{part}_preparing_seconds"] = note.get("preparing_seconds_of_data_set", 0.0)
             row |= {"machine": note["machine"], "date": note["date"], "torch": note["torch"]}
         rows.append(row)
     return rows

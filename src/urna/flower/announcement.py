@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from urna.errors import ParameterError, ProtocolError
 from urna.noise import FAMILIES
-from urna.privacy import Adjacency, Budget
+from urna.privacy import Adjacency, Budget, check_shards
 from urna.secagg import Plan, ServerModel
 from urna.space import Space
 from urna.tally import SecureSummation
@@ -69,6 +69,8 @@ class Announcement:
     """Public seed of the nodes' local training."""
     clients: int
     """How many nodes are invited, or, once `names` are known, take part."""
+    shards: int = 1
+    """Ballots each node adds up, one for each shard of its records."""
     names: tuple[str, ...] = ()
     """Who takes part; a node's place is its number in the protocol. Empty while gathering."""
 
@@ -77,6 +79,7 @@ class Announcement:
             raise ParameterError(f"{self.clients} clients need as many names")
         if self.family not in FAMILIES:
             raise ParameterError(f"the noise is one of {', '.join(FAMILIES)}")
+        check_shards(self.adjacency, self.shards)
         if self.server is ServerModel.DISHONEST and not self.signed:
             raise ParameterError(
                 "a vote against a dishonest server needs a directory of identity keys"
@@ -141,6 +144,7 @@ class Announcement:
             signed=bool(mapping["signed"]),
             seed=int(mapping["seed"]),
             clients=clients,
+            shards=terms["shards"],
             names=tuple(check_name(name) for name in mapping["names"]),
         )
 
@@ -154,6 +158,7 @@ class Announcement:
             "dropout": float(self.dropout),
             "colluding": float(self.colluding),
             "adjacency": str(self.adjacency),
+            "shards": self.shards,
             "family": self.family,
             "server": str(self.server),
         }
@@ -215,6 +220,7 @@ def _plans(terms: str) -> tuple[VotePlan, Plan]:
         dropout=wanted["dropout"],
         colluding=wanted["colluding"],
         adjacency=Adjacency(wanted["adjacency"]),
+        shards=wanted["shards"],
         family=wanted["family"],
     )
     return vote, SecureSummation(ServerModel(wanted["server"])).round_plan(vote.tally)

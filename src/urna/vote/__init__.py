@@ -7,6 +7,7 @@ from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
 from urna.vote.result import Result
 from urna.vote.search import SearchProgress, read_result, search
+from urna.vote.shards import check_records, shard_ballots
 from urna.vote.simulate import SimulatedVote, simulate
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "SearchProgress",
     "SimulatedVote",
     "VotePlan",
+    "check_records",
     "choose_ballot",
     "describe_ballot",
     "fill_ballot",
@@ -32,6 +34,7 @@ __all__ = [
     "read_result",
     "replay",
     "search",
+    "shard_ballots",
     "simulate",
     "unnamed_space",
 ]

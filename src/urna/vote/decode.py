@@ -40,7 +40,7 @@ class NoisyVotes:
     std: float
     """Standard deviation of the noise in each entry, in votes; zero if there is none."""
     clients: int
-    """How many clients' ballots are in the sum."""
+    """How many ballots are in the sum: one for each client, or for each shard of its records."""
     norm: float = math.sqrt(VOTES)
     """L2 norm of one ballot, in votes."""
 
