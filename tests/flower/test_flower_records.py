@@ -20,7 +20,7 @@ from urna.flower import Policy, poll
 from urna.flower.announcement import Announcement
 from urna.flower.shard_key import kept_key
 from urna.local import Losses, Progress
-from urna.privacy import Adjacency, Budget, Ledger
+from urna.privacy import Adjacency, BallotShape, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.secagg import ServerModel
 from urna.space import Space
@@ -140,7 +140,7 @@ def test_a_server_cannot_ask_for_shards_under_a_promise_about_clients() -> None:
     with pytest.raises(ParameterError, match="can move the sum by 4 ballots"):
         poll(sites(site(0)), SPACE, **(SHARDED | {"adjacency": Adjacency.REPLACE_ONE_CLIENT}))
     announced = Announcement(
-        nonce=bytes(32), number=1, space=SPACE, budget=BUDGET, ballot=None, votes=2, dropout=0.0,
+        nonce=bytes(32), number=1, space=SPACE, budget=BUDGET, ballot=BallotShape.top_k(2, len(SPACE)), dropout=0.0,
         colluding=0.0, adjacency=RECORD, family="skellam", signed=False, seed=0, clients=5,
         server=ServerModel.HONEST_BUT_CURIOUS, shards=4,
     )  # fmt: skip

@@ -16,11 +16,11 @@ from typing import Any, Self
 
 from urna.errors import ParameterError, ProtocolError
 from urna.noise import FAMILIES
-from urna.privacy import Adjacency, Budget, check_shards
+from urna.privacy import Adjacency, Ballot, Budget, check_shards, read_ballot
 from urna.secagg import Plan, ServerModel
 from urna.space import Space
 from urna.tally import SecureSummation
-from urna.vote import BallotKind, VotePlan
+from urna.vote import VotePlan
 from urna.vote import plan as plan_vote
 
 __all__ = ["Announcement", "check_name"]
@@ -56,8 +56,7 @@ class Announcement:
     """Rounds are numbered upwards; a node answers each number at most once."""
     space: Space
     budget: Budget
-    ballot: BallotKind | str | None
-    votes: int | None
+    ballot: Ballot
     dropout: float
     colluding: float
     adjacency: Adjacency
@@ -134,8 +133,7 @@ class Announcement:
             number=number,
             space=space,
             budget=Budget(float(terms["epsilon"]), float(terms["delta"])),
-            ballot=None if terms["ballot"] is None else BallotKind(terms["ballot"]),
-            votes=None if terms["votes"] is None else int(terms["votes"]),
+            ballot=read_ballot(terms["ballot"], len(space)),
             dropout=_part(terms["dropout"]),
             colluding=_part(terms["colluding"]),
             adjacency=Adjacency(terms["adjacency"]),
@@ -153,8 +151,7 @@ class Announcement:
             "clients": self.clients,
             "epsilon": float(self.budget.epsilon),
             "delta": float(self.budget.delta),
-            "ballot": None if self.ballot is None else str(self.ballot),
-            "votes": self.votes,
+            "ballot": self.ballot.as_mapping(),
             "dropout": float(self.dropout),
             "colluding": float(self.colluding),
             "adjacency": str(self.adjacency),
@@ -215,8 +212,7 @@ def _plans(terms: str) -> tuple[VotePlan, Plan]:
         clients=wanted["clients"],
         candidates=wanted["candidates"],
         budget=Budget(wanted["epsilon"], wanted["delta"]),
-        ballot=wanted["ballot"],
-        votes=wanted["votes"],
+        ballot=read_ballot(wanted["ballot"], wanted["candidates"]),
         dropout=wanted["dropout"],
         colluding=wanted["colluding"],
         adjacency=Adjacency(wanted["adjacency"]),

@@ -27,7 +27,15 @@ from urna.randomness import SEED_BYTES, OsSecrets
 from urna.secagg import Outcome, ServerModel, conduct
 from urna.space import Space
 from urna.tally import tallied
-from urna.vote import BallotKind, Decoder, PosteriorDecoder, Result, read_result
+from urna.vote import (
+    BallotKind,
+    Decoder,
+    PosteriorDecoder,
+    Result,
+    choose_ballot,
+    read_result,
+    relative_noise,
+)
 
 __all__ = ["poll"]
 
@@ -119,13 +127,13 @@ def poll(
             "Nothing was announced.",
             {},
         )
+    noise = relative_noise(budget, len(nodes) * shards)
     announced = Announcement(
         nonce=OsSecrets().take(SEED_BYTES),
         number=time.time_ns() // 1_000_000,
         space=space,
         budget=budget,
-        ballot=ballot,
-        votes=votes,
+        ballot=choose_ballot(ballot, candidates=len(space), noise=noise, votes=votes),
         dropout=dropout,
         colluding=colluding,
         adjacency=adjacency,

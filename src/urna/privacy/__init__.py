@@ -1,7 +1,15 @@
 """What a release costs, what may still be spent, and the file that remembers."""
 
 from urna.privacy.accountant import Spent, compose
-from urna.privacy.ballots import VOTES, Ballot, BallotShape, NormBound, ScoreShape, Shifts
+from urna.privacy.ballots import (
+    VOTES,
+    Ballot,
+    BallotShape,
+    NormBound,
+    ScoreShape,
+    Shifts,
+    read_ballot,
+)
 from urna.privacy.budget import Adjacency, Budget, PrivacyStatement, Unit
 from urna.privacy.calibration import Calibration, calibrate_ballots, honest_survivors
 from urna.privacy.distributions import DISCRETE_GAUSSIAN, DISTRIBUTIONS, SKELLAM, Distribution
@@ -51,6 +59,7 @@ __all__ = [
     "gaussian_rdp",
     "gaussian_std",
     "honest_survivors",
+    "read_ballot",
     "skellam_rdp",
     "whole_client_epsilon",
 ]

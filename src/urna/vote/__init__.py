@@ -2,7 +2,7 @@
 
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
-from urna.vote.plan import VotePlan, plan
+from urna.vote.plan import VotePlan, plan, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
 from urna.vote.result import Result
@@ -32,6 +32,7 @@ __all__ = [
     "plan",
     "read_recording",
     "read_result",
+    "relative_noise",
     "replay",
     "search",
     "shard_ballots",

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, Budget, Unit, check_shards, gaussian_std
+from urna.privacy import Adjacency, Ballot, Budget, Unit, check_shards, gaussian_std
 from urna.privacy.calibration import LARGEST_EPSILON
 from urna.privacy.distributions import SKELLAM
 from urna.tally import TallyPlan, plan_tally
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot
 
-__all__ = ["VotePlan", "plan"]
+__all__ = ["VotePlan", "plan", "relative_noise"]
 
 _MOST_CLIENTS = 10_000_000
 
@@ -198,7 +198,7 @@ def plan(
     clients: int,
     candidates: int,
     budget: Budget,
-    ballot: BallotKind | str | None = None,
+    ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
     dropout: float = 0.0,
     colluding: float = 0.0,
@@ -231,7 +231,7 @@ def plan(
         'noise 11.8 votes, gap 56 votes'
     """
     check_shards(adjacency, shards)
-    noise = gaussian_std(budget, sensitivity=math.sqrt(2)) / max(clients * shards, 1)
+    noise = relative_noise(budget, clients * shards)
     return VotePlan(
         plan_tally(
             clients=clients,
@@ -246,6 +246,15 @@ def plan(
             shards=shards,
         )
     )
+
+
+def relative_noise(budget: Budget, ballots: int) -> float:
+    """Return the noise of a tally over what so many ballots can weigh together, in L2.
+
+    Public before anybody votes; the width of ballots follows it.
+    """
+    capped = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
+    return gaussian_std(capped, sensitivity=math.sqrt(2)) / max(ballots, 1)
 
 
 def _fraction(name: str, value: float) -> Fraction:

@@ -131,11 +131,6 @@ def search(
         )
     else:
         ballots = _ballots(space, objective, clients, vote, secrets, seed, report)
-    if not any(ballot.any() for ballot in ballots.values()):
-        raise ParameterError(
-            "no candidate has a finite loss at any client, so there is nothing to vote on. "
-            "Check the space and the objective; nothing was released."
-        )
     report("summing ballots", 0, 1)
     label = f"vote on {len(space)} candidates" + (f", {shards} shards" if by_record else "")
     entered = ledger and ledger.enter(release, label=label)

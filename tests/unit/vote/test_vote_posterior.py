@@ -169,6 +169,21 @@ def test_many_axes_and_large_grids_get_fewer_priors() -> None:
     assert families(long)[0].values.size <= 1 << 22
 
 
+def test_names_alone_and_axes_too_long_to_decompose_have_no_structure() -> None:
+    assert families(Space(x=[f"name {i}" for i in range(50)])) == ()
+    assert families(Space(x=list(range(100_000)))) == ()
+
+
+@pytest.mark.parametrize("decoder", list(DecoderKind))
+def test_a_very_large_tally_is_read_in_little_memory(decoder: DecoderKind) -> None:
+    votes = np.random.default_rng(1).standard_normal(20_000)
+    votes[77] = 30.0
+    space = Space(x=list(range(20_000)))
+    decoded = decoder.build().decode(NoisyVotes(space, votes, 1.0, clients=100))
+    assert decoded.winner == 77
+    assert 0 <= decoded.confidence <= 1
+
+
 def test_near_ties_are_the_smallest_set_of_the_level() -> None:
     leading = np.array([0.2, 0.5, 0.3])
     assert credible_set(leading, 1, 0.5) == ()
