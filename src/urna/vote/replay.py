@@ -6,8 +6,8 @@ is counted in a ledger. The noise is the mechanism's own, drawn from a public ge
 
 import math
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from numpy.lib.npyio import NpzFile
 
 from urna.errors import ParameterError
 from urna.local import Progress
-from urna.noise import Table
-from urna.privacy import Ballot, Budget
+from urna.noise import IntVector, Table
+from urna.privacy import Ballot, BallotShape, Budget
 from urna.randomness import SEED_BYTES
 from urna.space import Axis, Space
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
@@ -83,6 +83,8 @@ class Replayed:
     """Quality of the best candidate less the winners' mean."""
     top1_rate: float
     """Share of votes that the best candidate won."""
+    winners: tuple[int, ...] = field(repr=False)
+    """Who won each vote, in the order of the draws."""
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON; an infinite epsilon as text."""
@@ -162,8 +164,8 @@ def replay(
     replayed = []
     for number, (epsilon, vote) in enumerate(zip(epsilons, kinds, strict=True)):
         winners = []
-        for draw in range(draws):
-            winners.append(vote.winner(recording.losses, space, decoder, rng))
+        for draw, winner in enumerate(vote.winners(recording.losses, space, decoder, rng, draws)):
+            winners.append(winner)
             report(number * draws + draw + 1, len(kinds) * draws)
         found = np.maximum(quality[winners], worst)
         replayed.append(
@@ -181,6 +183,7 @@ def replay(
                 standard_error=float(found.std(ddof=1) / math.sqrt(draws)) if draws > 1 else 0.0,
                 regret=best - float(found.mean()),
                 top1_rate=float(np.mean(quality[winners] == best)),
+                winners=tuple(winners),
             )
         )
     return replayed
@@ -238,20 +241,29 @@ class _Vote:
             delta if noise_std is None else None,
         )
 
-    def winner(
-        self, losses: Array, space: Space, decoder: Decoder, rng: np.random.Generator
-    ) -> int:
-        total = np.zeros(len(space), dtype=np.int64)
+    def winners(
+        self, losses: Array, space: Space, decoder: Decoder, rng: np.random.Generator, draws: int
+    ) -> Iterator[int]:
+        """Yield the winners of so many votes."""
+        norm = self.shape.norm / self.shape.vote
+        steps = self._exact(losses, rng)
+        for draw in range(draws):
+            if draw and isinstance(self.shape, BallotShape):  # scores need no lots for ties
+                steps = self._exact(losses, rng)
+            noisy = steps
+            if self.table is not None:
+                noisy = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
+            votes = NoisyVotes(space, noisy / self.unit, self.std, len(losses), norm)
+            yield decoder.winner(votes)
+
+    def _exact(self, losses: Array, rng: np.random.Generator) -> IntVector:
+        """Return the sum of all ballots, in grid steps."""
+        total = np.zeros(losses.shape[1], dtype=np.int64)
         for row in losses:
             ballot = fill_ballot(row, self.shape, rng.bytes(SEED_BYTES))
             self.shape.check(ballot)
             total += ballot
-        steps = total * self.scale
-        if self.table is not None:
-            steps = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
-        norm = self.shape.norm / self.shape.vote
-        tally = NoisyVotes(space, steps / self.unit, self.std, len(losses), norm)
-        return decoder.winner(tally)
+        return total * self.scale
 
 
 def read_recording(path: Path) -> Recording:
