@@ -29,6 +29,6 @@ audit: ## the long tests: kills in a loop, large electorates
 	@tools/setup.sh $(DEVELOP)
 	$(RUN) -m pytest -m audit --timeout 3600
 
-bench: ## measure every claim of speed beside its peer
+bench: ## measure every claim beside its peer, and replay the evaluation
 	@tools/setup.sh $(DEVELOP)
-	@for script in noise secagg local_search flower_vote; do echo "== $$script"; $(RUN) benchmarks/$$script.py || exit 1; done
+	@for script in noise secagg local_search flower_vote dp_hype/evaluate; do echo "== $$script"; $(RUN) benchmarks/$$script.py || exit 1; done

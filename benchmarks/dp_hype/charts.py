@@ -6,7 +6,10 @@ from html import escape
 
 __all__ = ["Line", "Panel", "chart"]
 
-_COLOURS = ("#0b6e4f", "#c8553d", "#5b5b5b", "#b0b0b0", "#30638e", "#8f2d56", "#d4a017", "#6a4c93")
+_COLOURS = (
+    "#0b6e4f", "#e07a2f", "#b3261e", "#30638e", "#8f2d56", "#c9a227", "#6a4c93",
+    "#1b998b", "#7a5c3e", "#d65db1", "#5b8c2a", "#4d4d4d", "#3a86ff", "#9a9a9a",
+)  # fmt: skip
 _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP, _LEGEND = 236, 170, 44, 34, 30, 22
 
 
@@ -51,7 +54,7 @@ def chart(
     titles = list(dict.fromkeys(line.title for panel in panels for line in panel.lines))
     colours = {title: _COLOURS[i % len(_COLOURS)] for i, title in enumerate(titles)}
     rows = -(-len(panels) // columns)
-    across = min(columns, len(panels))
+    across = max(min(columns, len(panels)), 2)  # the legend needs some room
     width = across * (_WIDTH + _LEFT) + 12
     legend = _legend(titles, colours, width)
     height = rows * (_HEIGHT + _TOP + _GAP) + _LEGEND * _legend_rows(titles, width)
@@ -90,8 +93,9 @@ def _panel(
         return top + _HEIGHT * (1 - (inside - low) / (high - low))
 
     parts = [f'<text x="{left}" y="{top - 10}" font-weight="bold">{escape(panel.title)}</text>']
-    for step in range(6):
-        value = low + (high - low) * step / 5
+    step = 0.2 if high - low > 0.6 else 0.1
+    for place in range(round((high - low) / step) + 1):
+        value = low + step * place
         parts.append(
             f'<line x1="{left}" x2="{left + _WIDTH}" y1="{y(value):.1f}" y2="{y(value):.1f}" '
             'stroke="#e4e4e4"/>'
@@ -106,6 +110,7 @@ def _panel(
         f'<text x="{left + _WIDTH / 2}" y="{top + _HEIGHT + 27}" text-anchor="middle">'
         f"{escape(axis)}</text>"
     )
+    uncertain = [line.title for line in panel.lines if line.low is not None]
     for line in panel.lines:
         colour = colours[line.title]
         known = [(i, v) for i, v in enumerate(line.values) if v is not None]
@@ -115,11 +120,13 @@ def _panel(
         dash = ' stroke-dasharray="5 3"' if line.dashed else ""
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.8"{dash}/>')
         if line.low is not None and line.high is not None:
+            # Side by side, so that intervals do not cover each other.
+            aside = 3.0 * (uncertain.index(line.title) - (len(uncertain) - 1) / 2)
             for i, below, above in zip(range(len(ticks)), line.low, line.high, strict=True):
                 if below is not None and above is not None:
                     parts.append(
-                        f'<path d="M{x(i):.1f} {y(below):.1f}V{y(above):.1f}" stroke="{colour}" '
-                        'stroke-opacity=".55" stroke-width="4"/>'
+                        f'<path d="M{x(i) + aside:.1f} {y(below):.1f}V{y(above):.1f}" '
+                        f'stroke="{colour}" stroke-opacity=".6" stroke-width="2"/>'
                     )
         if not line.dashed:
             parts += [f'<circle cx="{x(i):.1f}" cy="{y(v):.1f}" r="2.6" fill="{colour}"/>'
@@ -131,7 +138,7 @@ def _place(titles: Sequence[str], width: int) -> list[tuple[int, int]]:
     """Return column and row of every entry of the legend, by an estimate of its width."""
     places, left, row = [], 12, 0
     for title in titles:
-        needed = 38 + 7 * len(title)
+        needed = 42 + 6 * len(title)
         if left + needed > width and left > 12:
             left, row = 12, row + 1
         places.append((left, row))

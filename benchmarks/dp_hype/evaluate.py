@@ -1,18 +1,19 @@
-"""Replay DP-Hype's evaluation on recorded losses: every method, every epsilon, many draws.
+"""Replay DP-Hype's evaluation on recorded scores: every method, every epsilon, many draws.
 
-    python benchmarks/dp_hype/evaluate.py                        all settings that are there
-    python benchmarks/dp_hype/evaluate.py --settings mnist/100/iid --methods paper,ours
-    python benchmarks/dp_hype/evaluate.py --page                 then: figures and the page
+    python benchmarks/dp_hype/evaluate.py --losses benchmarks/dp_hype/results/losses \
+        --output benchmarks/dp_hype/results
 
-Reads the files of `losses.py` from `results/` and writes `results/evaluation.json`: one row for
-each setting, method and epsilon. Rows that are there are replaced, all others kept, so that it
-may run piece by piece. `--page` writes docs/evaluation.md and its figures from that file.
+Reads the files of `losses.py` (or of `compact.py`), and writes evaluation.json, rows.csv and
+the figures into the output folder, and the tables of docs/evaluation.md between its markers.
+Settings of which a part is missing are left out and listed with an estimate.
 
-A row's `runs` are the first 20 draws, as many as the authors have; `mean` is over all draws,
-because 20 are few. Draws differ in noise, ties and lots; the recorded losses are the same.
+A row's `runs` are its first 20 draws, as many as the authors have; `mean` is over all draws,
+because 20 are few. Draws differ in noise, ties and lots; the recorded scores are the same.
+Settings that claims are about get all `--draws`; other settings and ablations a quarter.
 """
 
 import argparse
+import csv
 import datetime
 import json
 import math
@@ -24,10 +25,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from methods import METHODS, Method
-from published import EPSILONS, RUNS
-from recorded import Recorded, read_all
-from resources import resources
+from claims import FINER, NEAR, claimed, compare
+from figures import figures
+from methods import METHODS, SPACE, Method
+from page import fill_page
+from published import EPSILONS, OPT, RUNS, VOTES
+from recorded import Recorded, read_all, read_notes
+from resources import estimates, training, votes
 from scipy import stats
 
 from urna.privacy import Budget
@@ -36,8 +40,9 @@ from urna.vote.baselines import opt, rand_guess
 from urna.vote.simulate import FIGURE_2_GOOD, FIGURE_2_SPREADS
 
 HERE = Path(__file__).parent
-HALVES = (0.05, 0.125)
-"""Half of the two smallest epsilons, for the question at which epsilon ours is as good."""
+MOST = 0.75
+"""Share of the clients from which on a diverged candidate is reported."""
+PAGE = HERE.parents[1] / "docs" / "evaluation.md"
 
 
 def row_of(
@@ -47,55 +52,79 @@ def row_of(
     label = f"{recorded.setting.name}/{recorded.setting.seed}/{method.name}/{epsilon}"
     rng = np.random.default_rng([seed, *label.encode()])
     winners = method.choose(recorded, epsilon, rng, draws)
-    final = recorded.federated[winners]
+    # A candidate that diverged in federated training is as bad as the worst that did not.
+    final = np.nan_to_num(recorded.federated, nan=float(np.nanmin(recorded.federated)))[winners]
     best = opt(recorded.federated)
-    mean, error = float(final.mean()), float(final.std(ddof=1) / math.sqrt(draws))
-    runs = final[:RUNS]
+    runs = interval(final[:RUNS])
     return {
         "setting": recorded.setting.name,
         "seed": recorded.setting.seed,
         "method": method.name,
         "epsilon": epsilon if math.isfinite(epsilon) else "inf",
         "draws": draws,
-        "mean": round(mean, 5),
-        "standard_error": round(error, 5),
-        "regret": round(best - mean, 5),
+        "mean": round(float(final.mean()), 5),
+        "standard_error": round(float(final.std(ddof=1) / math.sqrt(draws)), 5),
+        "regret": round(best - float(final.mean()), 5),
         "top1_rate": round(float((final >= best).mean()), 4),
-        "near_rate": round(float((final >= best - 0.01).mean()), 4),
-        "runs": {"count": len(runs), **interval(runs)},
+        "near_rate": round(float((final >= best - NEAR).mean()), 4),
+        "runs": min(RUNS, draws),
+        "runs_mean": runs[0],
+        "runs_low": runs[1],
+        "runs_high": runs[2],
     }
 
 
-def interval(values: npt.NDArray[np.float64]) -> dict[str, float]:
+def interval(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
     """Return mean and 95 % confidence interval by Student's t, as the authors report them."""
     mean = float(values.mean())
-    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * spread / math.sqrt(len(values))
-    return {
-        "mean": round(mean, 4),
-        "low": round(max(mean - half, 0.0), 4),
-        "high": round(min(mean + half, 1.0), 4),
-    }
+    half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1)) / math.sqrt(len(values))
+    return round(mean, 4), round(max(mean - half, 0.0), 4), round(min(mean + half, 1.0), 4)
 
 
 def ends_of(recorded: Recorded) -> dict[str, Any]:
-    """Return Opt and RandGuess, and which candidate is the best."""
+    """Return Opt and RandGuess, and how many clients name the best candidate."""
+    best = int(np.nanargmax(recorded.federated))
+    worse = np.nan_to_num(-recorded.accuracies, nan=np.inf)
+    # A client may name a candidate if it finds fewer than five others better.
+    named = ((worse[:, :, None] > worse[:, None, :]).sum(axis=2) < VOTES).mean(axis=0)
+    once = recorded.federated_once
+    diverged = np.flatnonzero(
+        (named >= MOST) & (recorded.federated < rand_guess(recorded.federated))
+    )
     return {
         "setting": recorded.setting.name,
         "seed": recorded.setting.seed,
         "opt": round(opt(recorded.federated), 5),
+        "opt_one_epoch": None if once is None else round(opt(once), 5),
+        "published_opt": OPT.get(recorded.setting.name),
         "rand_guess": round(rand_guess(recorded.federated), 5),
-        "best": int(np.nanargmax(recorded.federated)),
-        "clients_naming_it": round(
-            float(
-                np.mean(
-                    np.argsort(recorded.losses, axis=1)[:, :5] == np.nanargmax(recorded.federated)
-                )
-                * 5
-            ),
-            3,
-        ),
+        "best": best,
+        "near_candidates": int((recorded.federated >= np.nanmax(recorded.federated) - NEAR).sum()),
+        "clients_that_may_name_it": round(float(named[best]), 3),
+        "diverged": [
+            {
+                "candidate": dict(SPACE[int(place)]),
+                "named_by": round(float(named[place]), 3),
+                "accuracy": round(float(recorded.federated[place]), 4),
+            }
+            for place in diverged
+        ],
     }
+
+
+def rows_of(
+    recorded: Recorded, names: Sequence[str], draws: int, seed: int
+) -> list[dict[str, Any]]:
+    """Return all rows of a setting."""
+    claim = claimed(recorded.setting)
+    rows = []
+    for method in (METHODS[name] for name in names):
+        if not (method.main or claim):
+            continue
+        count = draws if method.main and claim else max(draws // 4, RUNS)
+        finer = FINER if method.name == "ours" and claim else ()
+        rows += [row_of(recorded, method, e, count, seed) for e in (*finer, *EPSILONS)]
+    return rows
 
 
 def simulation(seed: int, repetitions: int) -> list[dict[str, Any]]:
@@ -105,7 +134,7 @@ def simulation(seed: int, repetitions: int) -> list[dict[str, Any]]:
     rows = []
     cases = [("spread", 5, s) for s in FIGURE_2_SPREADS] + [("good", g, 1.0) for g in FIGURE_2_GOOD]
     for varied, good, spread in cases:
-        votes = simulate(
+        found = simulate(
             budgets=budgets, rng=rng, good=good, spread=spread, repetitions=repetitions
         )
         rows += [
@@ -120,22 +149,13 @@ def simulation(seed: int, repetitions: int) -> list[dict[str, Any]]:
                 "high": round(vote.interval[1], 4),
                 "repetitions": vote.repetitions,
             }
-            for vote in votes
+            for vote in found
         ]
     return rows
 
 
-def merge(
-    old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], keys: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return old rows with new ones in their place."""
-    rows = {tuple(row[k] for k in keys): row for row in old}
-    rows.update({tuple(row[k] for k in keys): row for row in new})
-    return list(rows.values())
-
-
-def save(path: Path, content: dict[str, Any]) -> None:
-    """Write the results, one row per line, whole or not at all."""
+def save(folder: Path, content: dict[str, Any]) -> None:
+    """Write the results as JSON, one row per line, and the rows as CSV as well."""
     lines = []
     for key, value in content.items():
         if isinstance(value, list):
@@ -143,70 +163,72 @@ def save(path: Path, content: dict[str, Any]) -> None:
             lines.append(f'  "{key}": [\n{inner}\n  ]')
         else:
             lines.append(f'  "{key}": {json.dumps(value, ensure_ascii=False)}')
-    waiting = path.with_suffix(".part")
-    waiting.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    waiting.replace(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    (folder / "evaluation.json").write_text(text, encoding="utf-8")
+    with (folder / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(content["rows"][0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(content["rows"])
 
 
-def epsilons_for(method: Method) -> tuple[float, ...]:
-    """Return where a method is measured: ours at halves of the smallest epsilons as well."""
-    return (*HALVES, *EPSILONS) if method.name == "ours" else EPSILONS
+def evaluate(
+    losses: Path, names: Sequence[str], draws: int, repetitions: int, seed: int
+) -> dict[str, Any]:
+    """Return everything the page shows."""
+    start = time.perf_counter()
+    every = list(read_all(losses))
+    if not every:
+        raise SystemExit(f"no complete setting is in {losses}: run losses.py first")
+    rows: list[dict[str, Any]] = []
+    for recorded in every:
+        rows += rows_of(recorded, names, draws, seed)
+        took = time.perf_counter() - start
+        print(f"{recorded.setting.name}: done after {took:.0f} s", file=sys.stderr, flush=True)
+    ends = [ends_of(recorded) for recorded in every]
+    notes = read_notes(losses)
+    content = {
+        "date": datetime.date.today().isoformat(),
+        "draws": draws,
+        "ends": ends,
+        "rows": rows,
+        **compare(rows, [end["setting"] for end in ends if end["diverged"]]),
+        "simulation": simulation(seed, repetitions),
+        "training": training(notes),
+        "votes": votes(),
+        "missing": estimates(notes),
+    }
+    content["seconds"] = round(time.perf_counter() - start)
+    return content
 
 
 def main() -> None:
-    """Replay, save, and write the page if asked to."""
+    """Replay, and write results, figures and the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--docs", type=Path, default=HERE.parents[1] / "docs")
-    parser.add_argument("--settings", help="for example mnist/100/iid,adult/50/0.5")
-    parser.add_argument("--methods", help=f"some of {','.join(METHODS)}")
+    parser.add_argument("--losses", type=Path, default=HERE / "results" / "losses")
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--page", type=Path, default=PAGE, help="page whose tables are filled in")
     parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--repetitions", type=int, default=100, help="of the simulation")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--simulation", action="store_true", help="also the paper's Figure 2")
-    parser.add_argument("--resources", action="store_true", help="also seconds, memory, bytes")
-    parser.add_argument("--page", action="store_true", help="write the page and its figures")
-    parser.add_argument("--only-page", action="store_true", help="nothing but the page")
+    parser.add_argument("--methods", default=",".join(METHODS), help="paper and ours must be there")
+    parser.add_argument("--render", action="store_true", help="figures and page only, from JSON")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     given = parser.parse_args()
-    path = given.results / "evaluation.json"
-    held: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    rows: list[dict[str, Any]] = []
-    if not given.only_page:
-        every = list(read_all(given.results))
-        some = [
-            r
-            for r in every
-            if given.settings is None or r.setting.name in given.settings.split(",")
-        ]
-        names = given.methods.split(",") if given.methods else list(METHODS)
-        for recorded in some:
-            start = time.perf_counter()
-            for name in names:
-                method = METHODS[name]
-                rows += [
-                    row_of(recorded, method, e, given.draws, given.seed)
-                    for e in epsilons_for(method)
-                ]
-            took = time.perf_counter() - start
-            print(f"{recorded.setting.name}: {took:.1f} s", file=sys.stderr, flush=True)
-        held = {
-            **held,
-            "date": datetime.date.today().isoformat(),
-            "command": " ".join(["python", "benchmarks/dp_hype/evaluate.py", *sys.argv[1:]]),
-            "ends": merge(held.get("ends", []), [ends_of(r) for r in every], ("setting", "seed")),
-            "rows": merge(held.get("rows", []), rows, ("setting", "seed", "method", "epsilon")),
-        }
-        if given.simulation:
-            held["simulation"] = simulation(given.seed, repetitions=100)
-        if given.resources:
-            held["resources"] = resources(every)
-        save(path, held)
-    if given.page or given.only_page:
-        from page import write_page  # noqa: PLC0415 - not needed to compute
-
-        write_page(held, given.docs)
+    if given.render:
+        content = json.loads((given.output / "evaluation.json").read_text(encoding="utf-8"))
+    else:
+        names = given.methods.split(",")
+        content = evaluate(given.losses, names, given.draws, given.repetitions, given.seed)
+        save(given.output, content)
+    for name, picture in figures(content).items():
+        (given.output / name).write_text(picture, encoding="utf-8")
+    fill_page(given.page, content)
     if given.format == "json":
-        print(json.dumps(rows))
+        print(json.dumps({key: content[key] for key in ("date", "claims", "equal_epsilon")}))
+    else:
+        for claim in content["claims"]:
+            print(f"{claim['text']}: {claim['value']} ± {claim['error']}, met: {claim['met']}")
 
 
 if __name__ == "__main__":

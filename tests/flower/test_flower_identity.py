@@ -203,7 +203,7 @@ def test_an_announcement_reads_as_it_was_written_or_not_at_all(tmp_path: Path) -
     poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
     data = grid.nodes[1000].letters[1].announcement
     assert Announcement.read(data).names == ("site-0", "site-1", "site-2", "site-3")
-    for wrong in (b"", b"[]", b"{}", data + b" ", data.replace(b'"version":1', b'"version":2'),
+    for wrong in (b"", b"[]", b"{}", data + b" ", data.replace(b'"version":2', b'"version":1'),
                   data.replace(b'"clients":4', b'"clients":3'),
                   data.replace(b'"clients":4', b'"clients":true'),
                   data.replace(b'"dropout":0.0', b'"dropout":NaN'),

@@ -194,7 +194,7 @@ def test_a_server_key_in_the_policy_accepts_that_server_alone(tmp_path: Path) ->
     ("text", "message"),
     [
         ("[privacy]\nepsilon = 1.0", "must name `epsilon` and `delta`"),
-        (POLICY + "[secrets]\na = 1", "sections are privacy, limits, server, identity"),
+        (POLICY + "[secrets]\na = 1", "sections are privacy, limits, records, server, identity"),
         (POLICY.replace("epsilon", "epsilom", 1), "epsilom"),
         (POLICY.replace("= 9.0", "= -1"), "epsilon must be finite and positive"),
         (POLICY.replace("= 4", "= 1"), "2 clients or more"),

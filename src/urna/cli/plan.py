@@ -7,8 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.unit import AdjacencyOption, ShardsOption, UnitOption, relation
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, Budget
+from urna.privacy import Budget, Unit
+from urna.privacy.budget import rounded_up
 from urna.secagg import Plan, ServerModel
 from urna.tally import SecureSummation
 from urna.vote import BallotKind, VotePlan, describe_ballot
@@ -33,15 +35,15 @@ def plan(
     colluding: Annotated[
         float, typer.Option(help="Largest fraction that may tell the server their noise.")
     ] = 0.0,
-    adjacency: Annotated[
-        Adjacency, typer.Option(help="Between which electorates the guarantee holds.")
-    ] = Adjacency.REPLACE_ONE_CLIENT,
+    unit: UnitOption = None,
+    shards: ShardsOption = 1,
+    adjacency: AdjacencyOption = None,
     gap: Annotated[
         float | None,
         typer.Option(help="Votes between the worst good and the best bad candidate."),
     ] = None,
     agreement: Annotated[
-        float | None, typer.Option(help="The same gap as a fraction of the clients.")
+        float | None, typer.Option(help="The same gap as a fraction of the ballots.")
     ] = None,
     probability: Annotated[
         float, typer.Option(help="How probably a good candidate should win.")
@@ -63,13 +65,16 @@ def plan(
         budget=Budget(epsilon, delta),
         dropout=dropout,
         colluding=colluding,
-        adjacency=adjacency,
+        adjacency=relation(unit, adjacency, shards),
+        shards=shards,
     )
     protocol = SecureSummation(server).round_plan(vote.tally)
     answers: dict[str, Any] = {"probability": probability, "gap": vote.gap_for(probability, bad)}
     if agreement is not None:
         answers["clients_needed"] = vote.clients_for(agreement, probability, bad)
-        gap = agreement * vote.tally.fewest if gap is None else gap
+        if vote.tally.adjacency.unit is Unit.RECORD:
+            answers["shards_needed"] = vote.shards_for(agreement, probability, bad)
+        gap = agreement * vote.tally.fewest_ballots if gap is None else gap
     if gap is not None:
         answers["given_gap"] = gap
         answers["success_probability"] = vote.success_probability(gap, bad)
@@ -97,6 +102,12 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     lines.add_row("ballot", describe_ballot(tally.shape))
     lines.add_row("epsilon, delta", f"{tally.calibration.epsilon:.4g}, {tally.budget.delta:g}")
     lines.add_row("neighbouring relation", str(tally.adjacency))
+    lines.add_row("protected", f"a {tally.adjacency.unit}: {tally.adjacency.described}")
+    if tally.adjacency.unit is Unit.RECORD:
+        lines.add_row("shards, ballots in all", f"{tally.shards}, {tally.clients * tally.shards}")
+        proven = tally.whole_client_epsilon
+        for_client = f"epsilon {rounded_up(proven)}" if math.isfinite(proven) else "nothing"
+        lines.add_row("proven for a whole client", for_client)
     lines.add_row("accountant", tally.calibration.accountant)
     lines.add_row("honest others sure to remain", f"{tally.calibration.release.shares}")
     lines.add_row("noise in the tally", f"± {vote.noise_std:.2f} votes ({tally.noise.name})")
@@ -114,6 +125,8 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
         lines.add_row(f"epsilon at which {given} suffice", f"{needed:.3g}" if needed else "none")
     if "clients_needed" in answers:
         lines.add_row("clients needed at this agreement", f"{answers['clients_needed']}")
+    if "shards_needed" in answers:
+        lines.add_row("or shards of each of these clients", f"{answers['shards_needed']}")
     lines.add_row("server", str(protocol.server))
     lines.add_row("neighbours, shares that rebuild", f"{protocol.neighbours}, {protocol.threshold}")
     lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")

@@ -63,25 +63,21 @@ def replay(
     recording = read_recording(losses)
     candidates = recording.losses.shape[1]
     chosen = unnamed_space(candidates) if space is None else Space.read(space)
-    rng = np.random.default_rng(seed)
-    asked = epsilon or _EPSILONS
-    replayed: list[Replayed] = []
+    usual = _EPSILONS if noise_std is None else _EPSILONS[:-1]
     with live_progress(quiet) as report:
-        for done, each in enumerate(asked):
-            report("holding votes", done, len(asked))
-            replayed += replay_votes(
-                recording,
-                chosen,
-                epsilons=[each],
-                rng=rng,
-                delta=delta,
-                ballot=ballot,
-                votes=votes,
-                decoder=decoder.build(),
-                draws=draws,
-                noise_std=noise_std,
-            )
-        report("holding votes", len(asked), len(asked))
+        replayed = replay_votes(
+            recording,
+            chosen,
+            epsilons=epsilon or usual,
+            rng=np.random.default_rng(seed),
+            delta=delta,
+            ballot=ballot,
+            votes=votes,
+            decoder=decoder.build(),
+            draws=draws,
+            noise_std=noise_std,
+            progress=lambda done, total: report("holding votes", done, total),
+        )
     if output is Format.JSON:
         rows = [each.as_mapping() for each in replayed]
         print_json(
@@ -115,8 +111,13 @@ def _print(replayed: list[Replayed], clients: int) -> None:
         )
     console = results()
     console.print(rows)
-    console.print(
-        f"decoder: {first.decoder}; delta {first.delta:g}, {first.adjacency}, accountant: "
-        f"{first.accountant}",
-        style="dim",
-    )
+    console.print(f"decoder: {first.decoder}", style="dim")
+    said = {(each.delta, each.adjacency, each.accountant) for each in replayed}
+    for delta, adjacency, accountant in sorted(said, key=str):
+        rows_of = ", ".join(
+            f"{each.epsilon:g}"
+            for each in replayed
+            if (each.delta, each.adjacency, each.accountant) == (delta, adjacency, accountant)
+        )
+        cost = "nothing is private" if delta is None else f"delta {delta:g}, {adjacency}"
+        console.print(f"epsilon {rows_of}: {cost}, accountant: {accountant}", style="dim")

@@ -16,11 +16,12 @@ from urna.cli.output import (
     write_whole,
 )
 from urna.cli.progress import live_progress
+from urna.cli.unit import AdjacencyOption, ShardsOption, UnitOption, relation
 from urna.data import Samples, Split, load, split
 from urna.errors import ParameterError
 from urna.local import CachedObjective, Objective
 from urna.local.presets import PRESETS, preset
-from urna.privacy import Adjacency, Budget, Ledger
+from urna.privacy import Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.report import page
 from urna.secagg import ServerModel
@@ -74,9 +75,9 @@ def search(
     colluding: Annotated[
         float, typer.Option(help="Largest fraction that may tell the server their noise.")
     ] = 0.0,
-    adjacency: Annotated[
-        Adjacency, typer.Option(help="Between which electorates the guarantee holds.")
-    ] = Adjacency.REPLACE_ONE_CLIENT,
+    unit: UnitOption = None,
+    shards: ShardsOption = 1,
+    adjacency: AdjacencyOption = None,
     summation: Annotated[
         SummationKind, typer.Option(help="How ballots are added up; `clear` hides nothing.")
     ] = SummationKind.SECURE,
@@ -114,7 +115,7 @@ def search(
         )
     if out is not None:
         check_folder(out, "result.json", "report.html")
-    budget = Budget(epsilon, delta)
+    budget, asked = Budget(epsilon, delta), relation(unit, adjacency, shards)
     opened = Ledger(ledger) if ledger is not None else None
     secrets: SecretSource = (
         OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
@@ -131,7 +132,8 @@ def search(
         "decoder": decoder.build(),
         "dropout": dropout,
         "colluding": colluding,
-        "adjacency": adjacency,
+        "adjacency": asked,
+        "shards": shards,
         "ledger": opened,
         "seed": seed,
     }

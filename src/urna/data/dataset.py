@@ -1,6 +1,7 @@
 """Samples, and a data set made of them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ class Samples:
 
     features: npt.NDArray[np.floating]
     targets: npt.NDArray[np.integer] | npt.NDArray[np.floating]
+    ids: npt.NDArray[Any] | None = None
+    """Which record each row belongs to (integers or texts), where records are to be protected;
+    rows of one id are one record. Never a function of the row's content."""
 
     def __post_init__(self) -> None:
         if len(self.features) != len(self.targets):
@@ -27,13 +31,19 @@ class Samples:
                 f"features and targets must have equally many rows, got {len(self.features)} "
                 f"and {len(self.targets)}"
             )
+        if self.ids is not None and np.shape(self.ids) != (len(self.targets),):
+            raise ParameterError(
+                f"each of the {len(self.targets)} rows needs one id, got ids of shape "
+                f"{np.shape(self.ids)}"
+            )
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def take(self, rows: npt.NDArray[np.integer]) -> "Samples":
         """Return the given rows, in the given order."""
-        return Samples(self.features[rows], self.targets[rows])
+        ids = None if self.ids is None else self.ids[rows]
+        return Samples(self.features[rows], self.targets[rows], ids)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,11 +16,11 @@ from typing import Any, Self
 
 from urna.errors import ParameterError, ProtocolError
 from urna.noise import FAMILIES
-from urna.privacy import Adjacency, Budget
+from urna.privacy import Adjacency, Ballot, Budget, check_shards, read_ballot
 from urna.secagg import Plan, ServerModel
 from urna.space import Space
 from urna.tally import SecureSummation
-from urna.vote import BallotKind, VotePlan
+from urna.vote import VotePlan
 from urna.vote import plan as plan_vote
 
 __all__ = ["Announcement", "check_name"]
@@ -56,8 +56,7 @@ class Announcement:
     """Rounds are numbered upwards; a node answers each number at most once."""
     space: Space
     budget: Budget
-    ballot: BallotKind | str | None
-    votes: int | None
+    ballot: Ballot
     dropout: float
     colluding: float
     adjacency: Adjacency
@@ -69,6 +68,8 @@ class Announcement:
     """Public seed of the nodes' local training."""
     clients: int
     """How many nodes are invited, or, once `names` are known, take part."""
+    shards: int = 1
+    """Ballots each node adds up, one for each shard of its records."""
     names: tuple[str, ...] = ()
     """Who takes part; a node's place is its number in the protocol. Empty while gathering."""
 
@@ -77,6 +78,7 @@ class Announcement:
             raise ParameterError(f"{self.clients} clients need as many names")
         if self.family not in FAMILIES:
             raise ParameterError(f"the noise is one of {', '.join(FAMILIES)}")
+        check_shards(self.adjacency, self.shards)
         if self.server is ServerModel.DISHONEST and not self.signed:
             raise ParameterError(
                 "a vote against a dishonest server needs a directory of identity keys"
@@ -131,8 +133,7 @@ class Announcement:
             number=number,
             space=space,
             budget=Budget(float(terms["epsilon"]), float(terms["delta"])),
-            ballot=None if terms["ballot"] is None else BallotKind(terms["ballot"]),
-            votes=None if terms["votes"] is None else int(terms["votes"]),
+            ballot=read_ballot(terms["ballot"], len(space)),
             dropout=_part(terms["dropout"]),
             colluding=_part(terms["colluding"]),
             adjacency=Adjacency(terms["adjacency"]),
@@ -141,6 +142,7 @@ class Announcement:
             signed=bool(mapping["signed"]),
             seed=int(mapping["seed"]),
             clients=clients,
+            shards=terms["shards"],
             names=tuple(check_name(name) for name in mapping["names"]),
         )
 
@@ -149,11 +151,11 @@ class Announcement:
             "clients": self.clients,
             "epsilon": float(self.budget.epsilon),
             "delta": float(self.budget.delta),
-            "ballot": None if self.ballot is None else str(self.ballot),
-            "votes": self.votes,
+            "ballot": self.ballot.as_mapping(),
             "dropout": float(self.dropout),
             "colluding": float(self.colluding),
             "adjacency": str(self.adjacency),
+            "shards": self.shards,
             "family": self.family,
             "server": str(self.server),
         }
@@ -210,11 +212,11 @@ def _plans(terms: str) -> tuple[VotePlan, Plan]:
         clients=wanted["clients"],
         candidates=wanted["candidates"],
         budget=Budget(wanted["epsilon"], wanted["delta"]),
-        ballot=wanted["ballot"],
-        votes=wanted["votes"],
+        ballot=read_ballot(wanted["ballot"], wanted["candidates"]),
         dropout=wanted["dropout"],
         colluding=wanted["colluding"],
         adjacency=Adjacency(wanted["adjacency"]),
+        shards=wanted["shards"],
         family=wanted["family"],
     )
     return vote, SecureSummation(ServerModel(wanted["server"])).round_plan(vote.tally)

@@ -7,19 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from urna.data import PUBLIC_SHARD_KEY
 from urna.errors import BudgetExceeded, LedgerError, ParameterError, Refused
 from urna.flower.announcement import Announcement
 from urna.flower.identities import DirectoryFile, NodeKey, read_public_key, verify
-from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release
+from urna.flower.shard_key import kept_key
+from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release, Unit
+from urna.randomness import OsSecrets
 from urna.secagg import ServerModel
+from urna.vote.shards import LEAST_RECORDS
 
-__all__ = ["Policy", "release_of", "server_statement"]
+__all__ = ["Policy", "label_of", "release_of", "server_statement"]
 
 _SECTIONS: Mapping[str, frozenset[str]] = {
     "privacy": frozenset({"epsilon", "delta", "relation", "data", "ledger"}),
     "limits": frozenset(
         {"fewest_clients", "largest_dropout", "least_colluding", "most_candidates"}
     ),
+    "records": frozenset({"smallest_shard", "key"}),
     "server": frozenset({"key", "model"}),
     "identity": frozenset({"key", "directory", "required"}),
 }
@@ -44,6 +49,11 @@ class Policy:
         largest_dropout: A plan that tolerates more lost clients is refused.
         least_colluding: A plan that counts out fewer colluding clients is refused.
         most_candidates: A larger space is refused.
+        smallest_shard: Must be named where `relation` is `replace-one-record`, and only there.
+            A vote that would leave this node's shards with fewer records is refused; a single
+            shard that has fewer abstains.
+        shard_key: File of the key that decides which record is in which shard; made on first
+            use. None uses a key that everybody knows, which is no less private.
         server_key: The server's public key; its announcements must be signed by it.
         server_model: `dishonest` refuses votes that trust the server more than that.
         key: File of the node's identity key.
@@ -60,6 +70,8 @@ class Policy:
     largest_dropout: float = 0.5
     least_colluding: float = 0.0
     most_candidates: int = 10_000
+    smallest_shard: int | None = None
+    shard_key: Path | None = None
     server_key: bytes | None = None
     server_model: ServerModel = ServerModel.HONEST_BUT_CURIOUS
     key: Path | None = None
@@ -73,10 +85,32 @@ class Policy:
         for part in (self.largest_dropout, self.least_colluding):
             if not (math.isfinite(part) and 0 <= part < 1):
                 raise ParameterError(f"parts of the clients lie in [0, 1), got {part}")
+        self._check_unit()
         if (self.key is None) != (self.directory is None):
             raise ParameterError("an identity key and a directory are used together or not at all")
         if self.directory_required and self.directory is None:
             raise ParameterError("a policy that requires a directory must name one")
+
+    def _check_unit(self) -> None:
+        by_record = self.relation.unit is Unit.RECORD
+        if by_record and self.smallest_shard is None:
+            raise ParameterError(
+                f"a policy that accepts {self.relation} protects single records and not this node "
+                "as a whole: it must name its `smallest_shard`, the fewest records that vote "
+                "together"
+            )
+        if not by_record and (self.smallest_shard is not None or self.shard_key is not None):
+            raise ParameterError(
+                f"`smallest_shard` and a key of shards mean nothing under {self.relation}; leave "
+                f"them out, or accept {Adjacency.REPLACE_ONE_RECORD}"
+            )
+        if self.smallest_shard is not None and (
+            type(self.smallest_shard) is not int or self.smallest_shard < LEAST_RECORDS
+        ):
+            raise ParameterError(
+                f"the smallest shard has at least {LEAST_RECORDS} records, got "
+                f"{self.smallest_shard}"
+            )
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
@@ -112,7 +146,9 @@ class Policy:
         identity = mapping.get("identity", {})
         if not {"epsilon", "delta"} <= privacy.keys():
             raise ParameterError("[privacy] must name `epsilon` and `delta`")
-        beside = path.parent
+        beside, records = path.parent, mapping.get("records", {})
+        shards = f"{path.stem}.shards" if "smallest_shard" in records else None
+        shard_key = records.get("key", shards)
         return cls(
             epsilon=float(privacy["epsilon"]),
             delta=float(privacy["delta"]),
@@ -120,6 +156,8 @@ class Policy:
             data=str(privacy.get("data", "")),
             ledger=beside / privacy.get("ledger", f"{path.stem}.ledger"),
             **mapping.get("limits", {}),
+            smallest_shard=records.get("smallest_shard"),
+            shard_key=None if shard_key is None else beside / shard_key,
             server_key=read_public_key(server["key"]) if "key" in server else None,
             server_model=ServerModel(server.get("model", ServerModel.HONEST_BUT_CURIOUS)),
             key=beside / identity["key"] if "key" in identity else None,
@@ -188,8 +226,8 @@ class Policy:
             name = f"round {announcement.number} {round_id.hex()}"
             if any(entry.id == name for entry in ledger.entries()):
                 raise Refused("this node has answered this round before")
-            label = f"vote on {len(announcement.space)} candidates over Flower"
-            ledger.enter(release_of(announcement, private=private), label=label, id=name)
+            release = release_of(announcement, private=private)
+            ledger.enter(release, label=label_of(announcement), id=name)
 
     def claim(self, announcement: Announcement, stage: str) -> None:
         """Take the one right to answer a stage of a round, before the answer leaves the node.
@@ -225,6 +263,16 @@ class Policy:
             return None
         cap = Budget(self.epsilon, self.delta)
         return Ledger.open(self.ledger, cap, adjacency=self.relation, subject=self.data)
+
+    def key_of_shards(self) -> bytes:
+        """Return the key that decides which record is in which shard, made on first use.
+
+        Raises:
+            Refused: The file cannot be made or read, or does not hold 32 bytes.
+        """
+        if self.shard_key is None:
+            return PUBLIC_SHARD_KEY
+        return kept_key(self.shard_key, OsSecrets())
 
     def node_key(self) -> NodeKey | None:
         """Return the node's identity key, where it has one."""
@@ -267,6 +315,12 @@ def release_of(announcement: Announcement, *, private: bool) -> Release:
     if not private:
         return NonPrivateRelease("scripted secrets")
     return announcement.plan.tally.calibration.release
+
+
+def label_of(announcement: Announcement) -> str:
+    """Return a few words about a vote for a ledger."""
+    shards = f", {announcement.shards} shards" if announcement.shards > 1 else ""
+    return f"vote on {len(announcement.space)} candidates{shards} over Flower"
 
 
 def server_statement(announcement: Announcement) -> bytes:

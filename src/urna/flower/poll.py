@@ -18,7 +18,7 @@ from urna.errors import (
 from urna.flower.announcement import Announcement, check_name
 from urna.flower.identities import DirectoryFile, NodeKey, verify
 from urna.flower.mail import Kind, Letter, Reply
-from urna.flower.policy import release_of, server_statement
+from urna.flower.policy import label_of, release_of, server_statement
 from urna.flower.post import Deadlines, GridTransport, Post, Progress
 from urna.flower.voter import presence
 from urna.privacy import Adjacency, Budget, Ledger, PrivacyStatement
@@ -27,7 +27,15 @@ from urna.randomness import SEED_BYTES, OsSecrets
 from urna.secagg import Outcome, ServerModel, conduct
 from urna.space import Space
 from urna.tally import tallied
-from urna.vote import BallotKind, Decoder, PosteriorDecoder, Result, read_result
+from urna.vote import (
+    BallotKind,
+    Decoder,
+    PosteriorDecoder,
+    Result,
+    choose_ballot,
+    read_result,
+    relative_noise,
+)
 
 __all__ = ["poll"]
 
@@ -44,6 +52,7 @@ def poll(
     dropout: float = 0.0,
     colluding: float = 0.0,
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
+    shards: int = 1,
     family: str = SKELLAM.name,
     server: ServerModel | str = ServerModel.HONEST_BUT_CURIOUS,
     directory: DirectoryFile | Path | None = None,
@@ -82,6 +91,8 @@ def poll(
         dropout: Largest fraction of those who take part that may drop out on the way.
         colluding: Largest fraction that may tell the server their noise.
         adjacency: Between which electorates the guarantee holds.
+        shards: With `Adjacency.REPLACE_ONE_RECORD`, into how many shards each node splits its
+            records. Nodes whose policy does not allow this by name refuse.
         family: Name of the noise's family.
         server: Which server the round protects against; `dishonest` needs a directory.
         directory: Identity keys of those invited. With it the vote is signed: nodes check
@@ -116,16 +127,17 @@ def poll(
             "Nothing was announced.",
             {},
         )
+    noise = relative_noise(budget, len(nodes) * shards)
     announced = Announcement(
         nonce=OsSecrets().take(SEED_BYTES),
         number=time.time_ns() // 1_000_000,
         space=space,
         budget=budget,
-        ballot=ballot,
-        votes=votes,
+        ballot=choose_ballot(ballot, candidates=len(space), noise=noise, votes=votes),
         dropout=dropout,
         colluding=colluding,
         adjacency=adjacency,
+        shards=shards,
         family=family,
         server=ServerModel(server),
         signed=keys is not None,
@@ -136,7 +148,8 @@ def poll(
     if ledger is not None:
         if ledger.adjacency is not adjacency:
             raise ParameterError(
-                f"the ledger counts under {ledger.adjacency}, the vote asks for {adjacency}"
+                f"the ledger counts under {ledger.adjacency}, the vote asks for {adjacency}. "
+                "The two do not add up: use a ledger of this relation"
             )
         ledger.check(release_of(announced, private=True))
     gathering = _Gathering(announced, keys)
@@ -155,7 +168,7 @@ def poll(
     final = announced.with_names(tuple(gathering.ready))
     entered = ledger and ledger.enter(
         release_of(final, private=gathering.private),
-        label=f"vote on {len(space)} candidates over Flower",
+        label=label_of(final),
     )
     members = dict(enumerate(gathering.ready.values()))
     begin = _announce(Kind.BEGIN, final, signer)
@@ -253,7 +266,7 @@ def _result(
         delta=vote.tally.budget.delta,
         adjacency=final.adjacency,
         accountant=vote.tally.calibration.accountant,
-        caveats=(*scripted, _described(final)),
+        caveats=(*scripted, *vote.tally.unit_caveats, _described(final)),
     )
     counted = tallied(outcome, vote.tally)
     named = {nodes[c]: f"{final.names[c]}: {why}" for c, why in counted.lost.items()}

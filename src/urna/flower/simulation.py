@@ -17,13 +17,14 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from ray import cloudpickle
 
+from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError
 from urna.flower.policy import Policy
 from urna.flower.poll import poll
 from urna.flower.post import Deadlines, Progress
 from urna.flower.voter import Voter
 from urna.local import Objective
-from urna.privacy import Adjacency, Budget, Ledger
+from urna.privacy import Adjacency, Budget, Ledger, Unit
 from urna.privacy.distributions import SKELLAM
 from urna.secagg import ServerModel
 from urna.space import Space
@@ -45,6 +46,8 @@ def simulate(
     dropout: float = 0.0,
     colluding: float = 0.0,
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
+    shards: int = 1,
+    smallest_shard: int = MIN_SAMPLES,
     family: str = SKELLAM.name,
     decoder: Decoder | None = None,
     ledger: Ledger | None = None,
@@ -67,6 +70,9 @@ def simulate(
         dropout: Largest fraction of clients that may drop out.
         colluding: Largest fraction of clients that may tell the server their noise.
         adjacency: Between which electorates the guarantee holds.
+        shards: With `Adjacency.REPLACE_ONE_RECORD`, into how many shards each client splits
+            its records.
+        smallest_shard: A shard with fewer records abstains; a client with too few refuses.
         family: Name of the noise's family.
         decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
         ledger: Where the release is counted before it happens.
@@ -88,6 +94,7 @@ def simulate(
         relation=adjacency,
         largest_dropout=max(dropout, 0.5),
         most_candidates=max(len(space), 1),
+        smallest_shard=smallest_shard if adjacency.unit is Unit.RECORD else None,
     )
     with tempfile.TemporaryDirectory(prefix="urna-") as folder:
         for number, data in enumerate(clients):
@@ -105,6 +112,7 @@ def simulate(
                 dropout=dropout,
                 colluding=colluding,
                 adjacency=adjacency,
+                shards=shards,
                 family=family,
                 server=ServerModel.HONEST_BUT_CURIOUS,
                 wait_for=len(clients),

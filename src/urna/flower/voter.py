@@ -20,12 +20,13 @@ from urna.flower.policy import Policy
 from urna.flower.script import PartyScript, Script
 from urna.local import Objective
 from urna.noise import IntVector
+from urna.privacy import Unit
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.secagg import ClientSession, ClientState, Member
 from urna.secagg.client import Finished, Masked
 from urna.space import Space
-from urna.tally import encode
-from urna.vote import fill_ballot
+from urna.tally import encode, encode_ballots
+from urna.vote import check_records, fill_ballot, shard_ballots
 
 __all__ = ["POLICY_KEY", "Voter"]
 
@@ -136,7 +137,7 @@ class Voter(Generic[DataT]):
         member = self._member(announcement, letter.client, policy, context)
         policy.check_budget(announcement, private=self._private)
         policy.claim(announcement, Member.__name__)
-        ballot = self._ballot(announcement, member.client, context)
+        ballot = self._ballot(announcement, member.client, policy, context)
         return self._step(_Turn(announcement, policy, member, ballot), letter.body, context)
 
     def _go_on(self, letter: Letter, context: Context) -> Reply:
@@ -201,13 +202,35 @@ class Voter(Generic[DataT]):
         keys = directory.for_round(announcement.names)
         return Member(client, round_plan, latest, key.identity(client), keys, coin)
 
-    def _ballot(self, announcement: Announcement, client: int, context: Context) -> IntVector:
-        tally, space = announcement.plan.tally, announcement.space
-        losses = self._objective.losses(self._data(context), space, seed=announcement.seed)
+    def _ballot(
+        self, announcement: Announcement, client: int, policy: Policy, context: Context
+    ) -> IntVector:
+        tally, space, seed = announcement.plan.tally, announcement.space, announcement.seed
         key = OsSecrets().take(SEED_BYTES)
         if self._script is not None:
             key = Script(self._script.encode(), announcement.clients).ballot_key(client)
-        return encode(fill_ballot(np.asarray(losses), tally.shape, key), tally)
+        data, smallest = self._data(context), policy.smallest_shard
+        if tally.adjacency.unit is Unit.CLIENT or smallest is None:
+            losses = self._objective.losses(data, space, seed=seed)
+            return encode(fill_ballot(np.asarray(losses), tally.shape, key), tally)
+        try:
+            check_records(data, tally.shards, smallest)
+        except ParameterError as error:
+            _log.error("%s", error)  # the node's own log may name its number of records
+            raise Refused(
+                f"this node's data does not fill {tally.shards} shards of {smallest} records"
+            ) from error
+        ballots = shard_ballots(
+            self._objective,
+            data,
+            space,
+            tally,
+            key=key,
+            seed=seed,
+            shard_key=policy.key_of_shards(),
+            smallest=smallest,
+        )
+        return encode_ballots(ballots, tally)
 
     def _source(self, announcement: Announcement, client: int, taken: int) -> SecretSource:
         if self._script is None:

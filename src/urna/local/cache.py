@@ -104,7 +104,8 @@ class CachedObjective:
                 missing.append(place)
             else:
                 losses[place] = found
-        report(total - len(missing) * len(space), total)
+        if len(missing) < len(clients):
+            report(total - len(missing) * len(space), total)
         for start in range(0, len(missing), _TOGETHER):
             places = missing[start : start + _TOGETHER]
 

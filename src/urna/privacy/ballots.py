@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,16 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.privacy.budget import Adjacency
 
-__all__ = ["VOTES", "Ballot", "BallotShape", "NormBound", "ScoreShape", "Shifts", "scaled"]
+__all__ = [
+    "VOTES",
+    "Ballot",
+    "BallotShape",
+    "NormBound",
+    "ScoreShape",
+    "Shifts",
+    "read_ballot",
+    "scaled",
+]
 
 Shifts = tuple[tuple[int, int], ...]
 """Pairs (distance, coordinates that move by this distance), largest distance first."""
@@ -64,6 +74,12 @@ class Ballot(Protocol):
     @property
     def vote(self) -> float:
         """The weight that counts as one vote, so that tallies of all ballots compare."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values, from which `read_ballot` makes the same ballot."""
         ...
 
     def check(self, ballot: npt.NDArray[np.integer]) -> None:
@@ -140,6 +156,10 @@ class BallotShape:
         """The L2 norm of every ballot that is no abstention."""
         return math.sqrt(sum(weight**2 for weight in self.weights))
 
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values, from which `read_ballot` makes the same ballot."""
+        return {"weights": list(self.weights)}
+
     def check(self, ballot: npt.NDArray[np.integer]) -> None:
         """Raise ParameterError unless these weights stand on different candidates."""
         given = tuple(sorted(ballot[ballot != 0].tolist(), reverse=True))
@@ -199,6 +219,11 @@ class ScoreShape:
     power: float = 4.0
     norm: int = 64
 
+    @classmethod
+    def of(cls, candidates: int, power: float) -> "ScoreShape":
+        """Return scores fine enough for so many candidates: norm ≥ 4·√candidates."""
+        return cls(candidates, power, max(64, 1 << math.ceil(math.log2(4 * math.sqrt(candidates)))))
+
     def __post_init__(self) -> None:
         if self.candidates < 1 or type(self.norm) is not int or self.norm < 1:
             raise ParameterError(
@@ -217,6 +242,10 @@ class ScoreShape:
     def vote(self) -> float:
         """A ballot weighs as much as five votes, in L2."""
         return self.norm / math.sqrt(VOTES)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values, from which `read_ballot` makes the same ballot."""
+        return {"power": self.power, "norm": self.norm}
 
     def check(self, ballot: npt.NDArray[np.integer]) -> None:
         """Raise ParameterError unless scores are non-negative and within the norm."""
@@ -239,3 +268,20 @@ class ScoreShape:
         l2_squared = ballots * self.norm**2
         l1 = min(l2_squared, math.isqrt(self.candidates * l2_squared) + 1)
         return NormBound(l2_squared, l1, self.candidates)
+
+
+def read_ballot(mapping: Mapping[str, Any], candidates: int) -> Ballot:
+    """Read what a ballot's `as_mapping` wrote.
+
+    Raises:
+        ParameterError: It is no ballot.
+
+    Example:
+        >>> read_ballot({"weights": [1, 1]}, candidates=4)
+        BallotShape(weights=(1, 1), candidates=4)
+    """
+    if mapping.keys() == {"weights"} and isinstance(mapping["weights"], list):
+        return BallotShape(tuple(mapping["weights"]), candidates)
+    if mapping.keys() == {"power", "norm"} and isinstance(mapping["power"], float):
+        return ScoreShape(candidates, mapping["power"], mapping["norm"])
+    raise ParameterError(f"a ballot has weights, or power and norm; got {sorted(mapping)}")

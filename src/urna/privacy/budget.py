@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from urna.errors import ParameterError
 
-__all__ = ["Adjacency", "Budget", "PrivacyStatement", "rounded_down", "rounded_up"]
+__all__ = ["Adjacency", "Budget", "PrivacyStatement", "Unit", "rounded_down", "rounded_up"]
 
 
 def rounded_up(value: float) -> str:
@@ -30,6 +30,15 @@ def rounded_down(value: float) -> str:
     return f"{float(Context(4, ROUND_FLOOR).create_decimal(repr(value))):g}"
 
 
+class Unit(StrEnum):
+    """Whose data may be exchanged without anybody noticing."""
+
+    CLIENT = "client"
+    """All data of one client."""
+    RECORD = "record"
+    """One record of one client; a whole client is not protected at the same epsilon."""
+
+
 class Adjacency(StrEnum):
     """Which two electorates must look alike. Printed beside every epsilon."""
 
@@ -37,6 +46,26 @@ class Adjacency(StrEnum):
     """One client's whole data is replaced by any other data (the default)."""
     ZERO_OUT_CLIENT = "zero-out-client"
     """One client's contribution is replaced by nothing. Weaker; only when asked for."""
+    REPLACE_ONE_RECORD = "replace-one-record"
+    """The content of one record of one client is replaced by any other, its id staying what it
+    is. Weaker; only when asked for."""
+
+    @property
+    def unit(self) -> Unit:
+        """What is protected: a client or a record."""
+        return Unit.RECORD if self is Adjacency.REPLACE_ONE_RECORD else Unit.CLIENT
+
+    @property
+    def described(self) -> str:
+        """What may differ between two neighbours, in words."""
+        return _DESCRIBED[self]
+
+
+_DESCRIBED = {
+    Adjacency.REPLACE_ONE_CLIENT: "all data of one client replaced",
+    Adjacency.ZERO_OUT_CLIENT: "one client's contribution left out",
+    Adjacency.REPLACE_ONE_RECORD: "one record of one client replaced",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +110,10 @@ class PrivacyStatement:
     def __str__(self) -> str:
         both = f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-DP"
         promise = both if self.private else "NOT PRIVATE"
-        head = f"{promise}, {self.adjacency}, accountant: {self.accountant}"
+        relation = str(self.adjacency)
+        if self.adjacency.unit is Unit.RECORD:
+            relation += f" ({self.adjacency.described})"  # in full: it is not the usual promise
+        head = f"{promise}, {relation}, accountant: {self.accountant}"
         return ". ".join([head, *(caveat.rstrip(".") for caveat in self.caveats)]) + "."
 
     def as_mapping(self) -> dict[str, object]:
@@ -91,6 +123,7 @@ class PrivacyStatement:
             "epsilon": self.epsilon if self.private else None,
             "delta": self.delta,
             "adjacency": str(self.adjacency),
+            "unit": str(self.adjacency.unit),
             "accountant": self.accountant,
             "caveats": list(self.caveats),
         }

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from urna.errors import ParameterError
 from urna.privacy.accountant import compose
-from urna.privacy.ballots import Ballot, NormBound, scaled
+from urna.privacy.ballots import Ballot, NormBound, Shifts, scaled
 from urna.privacy.budget import Adjacency, Budget
 from urna.privacy.distributions import SKELLAM, Distribution
 from urna.privacy.events import TallyRelease
@@ -80,7 +80,6 @@ def readers(clients: int, colluding: Fraction) -> int:
     return max(1, math.floor(clients * colluding))
 
 
-@functools.lru_cache(maxsize=128)
 def calibrate_ballots(
     budget: Budget,
     shape: Ballot,
@@ -116,7 +115,14 @@ def calibrate_ballots(
         11.8
     """
     budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
-    moves = shape.shifts(adjacency)
+    return _calibrate(budget, shape.shifts(adjacency), shares, family)
+
+
+@functools.lru_cache(maxsize=128)
+def _calibrate(
+    budget: Budget, moves: Shifts | NormBound, shares: int, family: Distribution
+) -> Calibration:
+    """Size the noise for moves of the sum: relations that move it alike share the work."""
     sensitivity = math.sqrt(
         moves.l2_squared
         if isinstance(moves, NormBound)

@@ -128,7 +128,7 @@ class TallyRelease:
         summed = 0.0 if family.closed_under_addition else sum_error(self.share, self.shares)
         return self.moved * (self.shares * MOST_PARTS * error + summed + 2 * BEYOND)
 
-    def loss(self, interval: float) -> "PrivacyLossDistribution":
+    def loss(self, interval: float) -> "PrivacyLossDistribution | None":
         """Return the loss of the integer noise, pessimistically rounded.
 
         Where votes are equal it is the exact one. Else it is that of the Gaussian that the
@@ -138,6 +138,8 @@ class TallyRelease:
         family = DISTRIBUTIONS[self.family]
         if isinstance(self.shifts, NormBound) or len(self.shifts) > _MOST_EXACT:
             eta = gaussian_parameter(family, self.variance)
+            if math.isinf(eta):
+                return None
             return gaussian_loss(eta * math.sqrt(self.l2_squared), interval)
         return shifted_noise_loss(family, self.variance, self.shifts, interval)
 

@@ -72,8 +72,13 @@ def shifted_noise_loss(
         folded = np.bincount(part.places % length, weights=part.mass, minlength=length)
         spectrum *= fft.rfft(folded) ** count
     mass = np.roll(fft.irfft(spectrum, length), -(low % length))
-    finite = sum(
-        count * math.log1p(-part.infinite) for part, count in zip(parts, counts, strict=True)
+    certain = any(part.infinite >= 1 for part in parts)
+    finite = (
+        -math.inf
+        if certain
+        else sum(
+            count * math.log1p(-part.infinite) for part, count in zip(parts, counts, strict=True)
+        )
     )
     return PrivacyLossDistribution(
         DensePLDPmf(

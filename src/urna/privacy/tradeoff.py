@@ -14,7 +14,7 @@ __all__ = ["BEYOND", "gaussian_parameter"]
 BEYOND = 1e-30
 """Probability, on one side and in one coordinate, of noise too large to be looked at."""
 
-_ROUNDING = 1e-9  # relative; quantiles are good to 1e-12 and differences of them to 1e-10
+_ROUNDING = 1e-7  # relative; more than rounded logarithms do to a step, however wide the noise
 
 
 @functools.lru_cache(maxsize=256)
@@ -33,9 +33,9 @@ def gaussian_parameter(family: Distribution, variance: Fraction) -> float:
         if h(x) − h(x − s) ≤ μ for all integers x. That difference is the sum of s single
         steps, so μ = s·η will do, where η is the longest step of h. By symmetry the same
         holds for −s, and Gaussian trade-offs of independent coordinates compose to the root
-        of the sum of squares. Steps are looked at where F and 1 − F exceed `BEYOND`; noise
-        whose tails beyond go on in steps of η has the property everywhere and differs from
-        the noise drawn by no more than these tails.
+        of the sum of squares. Steps are looked at from the last x with F(x) ≤ `BEYOND` to its
+        mirror image. Beyond them both errors are within `BEYOND` of those of a Gaussian that
+        goes on in steps of η, which is the total variation allowed for.
 
     Args:
         family: The noise's family, symmetric and log-concave.
@@ -45,7 +45,7 @@ def gaussian_parameter(family: Distribution, variance: Fraction) -> float:
         >>> from urna.privacy import SKELLAM
         >>> eta = gaussian_parameter(SKELLAM, Fraction(1600))
         >>> f"{40 * eta - 1:.1e}"  # how much harder than the Gaussian of this variance
-        '7.8e-05'
+        '1.0e-04'
     """
     half, _ = family.half_weights(variance)
     total = 2 * sum(half) - half[0]
@@ -55,7 +55,10 @@ def gaussian_parameter(family: Distribution, variance: Fraction) -> float:
         tail += weight
         logs.append(math.log(tail) - log_total)
     log_tails = np.array(logs)  # log F(x) for x = …, −2, −1
-    quantiles = ndtri_exp(log_tails[log_tails > math.log(BEYOND)])
+    near = np.flatnonzero(log_tails > math.log(BEYOND))
+    if not len(near):
+        return math.inf  # hardly any noise at all
+    quantiles = ndtri_exp(log_tails[max(near[0] - 1, 0) :])
     # h(0) = −h(−1) by symmetry, so the step across the middle is −2·h(−1).
     steps = np.append(np.diff(quantiles), -2 * quantiles[-1])
     return float(steps.max()) * (1 + _ROUNDING)

@@ -125,6 +125,7 @@ def _cost(result: Result) -> str:
         "epsilon": f"{privacy.epsilon:.4g}" if privacy.private else "infinite",
         "delta": f"{privacy.delta:g}",
         "neighbouring relation": str(privacy.adjacency),
+        "protected": f"a {privacy.adjacency.unit}: {privacy.adjacency.described}",
         "accountant": privacy.accountant,
         "noise": f"{result.plan.tally.noise.name}, made by the clients",
     }
@@ -139,6 +140,7 @@ def _electorate(result: Result) -> str:
         "in the sum": f"{result.took_part}",
         "candidates": f"{tally.dimension}",
         "ballots": describe_ballot(tally.shape),
+        **({"ballots of each client": f"{tally.shards}"} if tally.shards > 1 else {}),
         "may drop out": f"{100 * float(tally.dropout):g} %",
         "may collude": f"{100 * float(tally.colluding):g} %",
     }

@@ -1,6 +1,6 @@
 """One private sum: a mechanism (encode, noise, decode) and a way to add up."""
 
-from urna.tally.mechanism import add_noise, decode, encode
+from urna.tally.mechanism import add_noise, decode, encode, encode_ballots
 from urna.tally.plan import TallyPlan, plan_tally
 from urna.tally.secure import SecureSummation, tallied
 from urna.tally.summation import ClearSummation, ClientId, Summation, Tallied
@@ -15,6 +15,7 @@ __all__ = [
     "add_noise",
     "decode",
     "encode",
+    "encode_ballots",
     "plan_tally",
     "tallied",
 ]

@@ -1,5 +1,7 @@
 """One client's part of a sum, and how the sum is read."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -8,7 +10,7 @@ from urna.noise import IntVector
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.tally.plan import TallyPlan
 
-__all__ = ["add_noise", "decode", "encode"]
+__all__ = ["add_noise", "decode", "encode", "encode_ballots"]
 
 
 def encode(ballot: IntVector, plan: TallyPlan) -> IntVector:
@@ -24,6 +26,24 @@ def encode(ballot: IntVector, plan: TallyPlan) -> IntVector:
         )
     plan.shape.check(ballot)
     return np.asarray(ballot.astype(np.int64) * plan.scale)
+
+
+def encode_ballots(ballots: Sequence[IntVector], plan: TallyPlan) -> IntVector:
+    """Check the ballots of a client's shards and add them up, in grid steps.
+
+    Guarantee:
+        What leaves this function is a sum of `plan.shards` ballots of the plan's shape (or
+        nothing for a shard that abstains): the ring was sized for it, and another content of
+        one shard moves it by no more than one ballot.
+    """
+    if len(ballots) != plan.shards:
+        raise ParameterError(
+            f"the plan has {plan.shards} ballots of each client, got {len(ballots)}"
+        )
+    total = np.zeros(plan.dimension, dtype=np.int64)
+    for ballot in ballots:
+        total += encode(ballot, plan)
+    return total
 
 
 def add_noise(encoded: IntVector, plan: TallyPlan, secrets: SecretSource) -> IntVector:

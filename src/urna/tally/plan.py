@@ -11,9 +11,13 @@ from urna.privacy import (
     Ballot,
     Budget,
     Calibration,
+    Unit,
     calibrate_ballots,
+    check_shards,
     honest_survivors,
+    whole_client_epsilon,
 )
+from urna.privacy.budget import rounded_up
 from urna.privacy.distributions import SKELLAM
 
 __all__ = ["MOST_PRECISE", "RING_BITS", "TallyPlan", "plan_tally"]
@@ -32,7 +36,8 @@ class TallyPlan:
     """Everything public about one sum: what is valid, how much noise, which ring.
 
     Raises:
-        ParameterError: A true sum and 12 standard deviations of noise could wrap around.
+        ParameterError: A true sum and 12 standard deviations of noise could wrap around, or
+            clients would add up several ballots under noise that protects whole clients.
     """
 
     clients: int
@@ -45,8 +50,11 @@ class TallyPlan:
     ring_bits: int
     removes_excess: bool = True
     """Whether noise for dropouts that did not happen will be removed from the sum."""
+    shards: int = 1
+    """Ballots that each client adds up before it takes part, one for each shard of its records."""
 
     def __post_init__(self) -> None:
+        check_shards(self.adjacency, self.shards)
         if self.ring_bits not in RING_BITS:
             raise ParameterError(f"a ring has 16, 32 or 64 bits, got {self.ring_bits}")
         if self.needed > 1 << (self.ring_bits - 1):
@@ -92,6 +100,39 @@ class TallyPlan:
         return self.clients - math.floor(self.clients * self.dropout)
 
     @property
+    def fewest_ballots(self) -> int:
+        """Fewest ballots in a sum that is opened."""
+        return self.fewest * self.shards
+
+    @property
+    def whole_client_epsilon(self) -> float:
+        """What is proven for all data of one client, at the budget's delta.
+
+        Of a record-level plan; where the unit is the client it is the plan's own epsilon.
+        """
+        if self.shards == 1:  # one ballot is all a client can move, whatever changes in its data
+            return self.calibration.epsilon
+        release = self.calibration.release
+        return whole_client_epsilon(
+            release, self.shards, self.budget.delta, candidates=self.dimension
+        )
+
+    @property
+    def unit_caveats(self) -> tuple[str, ...]:
+        """What a reader must know of the protected unit, in whole sentences."""
+        if self.adjacency.unit is not Unit.RECORD:
+            return ()
+        if self.shards == 1:
+            return ("Each client had one ballot, so the same epsilon holds for a whole client",)
+        proven = self.whole_client_epsilon
+        client = f"only epsilon {rounded_up(proven)}" if math.isfinite(proven) else "nothing"
+        return (
+            "A whole client is NOT protected at this epsilon: each client added up "
+            f"{self.shards} ballots of disjoint shards of its records, one record moves one of "
+            f"them, and for all data of one client {client} is proven at the same delta",
+        )
+
+    @property
     def most_noise(self) -> Fraction:
         """Largest variance the opened sum can have, in grid steps squared.
 
@@ -115,9 +156,8 @@ class TallyPlan:
     def needed(self) -> int:
         """Largest magnitude, in grid steps, that the ring must hold."""
         # Before any removal, every client's whole share is in the ring.
-        return self.clients * self.shape.most * self.scale + math.ceil(
-            _HEADROOM * math.sqrt(self.share * self.clients)
-        )
+        votes = self.clients * self.shards * self.shape.most * self.scale
+        return votes + math.ceil(_HEADROOM * math.sqrt(self.share * self.clients))
 
 
 def plan_tally(
@@ -131,6 +171,7 @@ def plan_tally(
     family: str = SKELLAM.name,
     ring_bits: int | None = None,
     removes_excess: bool = True,
+    shards: int = 1,
 ) -> TallyPlan:
     """Size the noise and the ring of one sum of ballots.
 
@@ -144,7 +185,10 @@ def plan_tally(
         family: Name of the noise's family.
         ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
+        shards: Ballots that each client adds up; more than one protects records, not clients.
+            The noise is the same, because one record moves one ballot.
     """
+    check_shards(adjacency, shards)
     if clients < 2:
         raise ParameterError(f"a sum hides its parts among at least two clients, got {clients}")
     if family not in FAMILIES:
@@ -166,6 +210,7 @@ def plan_tally(
         colluding,
         RING_BITS[-1] if ring_bits is None else ring_bits,
         removes_excess,
+        shards,
     )
     if ring_bits is not None:
         return widest

@@ -12,8 +12,9 @@ from urna.errors import ParameterError, RoundAborted
 from urna.noise import IntVector
 from urna.privacy import Adjacency, BallotShape, Budget, Calibration, TallyRelease, honest_survivors
 from urna.privacy.calibration import readers
-from urna.randomness import ScriptedSecrets
+from urna.randomness import SEED_BYTES, ScriptedSecrets
 from urna.tally import ClientId, Summation, TallyPlan, encode
+from urna.vote import fill_ballot
 
 __all__ = ["SILENT", "SummationContract", "ballots_for", "unpriced_plan"]
 
@@ -56,14 +57,12 @@ def unpriced_plan(
 
 def ballots_for(plan: TallyPlan, rng: np.random.Generator) -> dict[ClientId, IntVector]:
     """Return a random encoded ballot for each client of a plan; the last client abstains."""
-    ballots = {}
-    for client in range(plan.clients):
-        ballot = np.zeros(plan.dimension, dtype=np.int64)
-        if client < plan.clients - 1:
-            chosen = rng.choice(plan.dimension, size=len(plan.shape.weights), replace=False)
-            ballot[chosen] = plan.shape.weights
-        ballots[client] = encode(ballot, plan)
-    return ballots
+    losses = rng.random((plan.clients, plan.dimension))
+    losses[-1] = np.inf
+    return {
+        client: encode(fill_ballot(row, plan.shape, rng.bytes(SEED_BYTES)), plan)
+        for client, row in enumerate(losses)
+    }
 
 
 class SummationContract(ABC):

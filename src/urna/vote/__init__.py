@@ -2,11 +2,12 @@
 
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
-from urna.vote.plan import VotePlan, plan
+from urna.vote.plan import VotePlan, plan, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
 from urna.vote.result import Result
 from urna.vote.search import SearchProgress, read_result, search
+from urna.vote.shards import check_records, shard_ballots
 from urna.vote.simulate import SimulatedVote, simulate
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "SearchProgress",
     "SimulatedVote",
     "VotePlan",
+    "check_records",
     "choose_ballot",
     "describe_ballot",
     "fill_ballot",
@@ -30,8 +32,10 @@ __all__ = [
     "plan",
     "read_recording",
     "read_result",
+    "relative_noise",
     "replay",
     "search",
+    "shard_ballots",
     "simulate",
     "unnamed_space",
 ]

@@ -26,7 +26,11 @@ class BallotKind(StrEnum):
 
 
 def choose_ballot(
-    kind: BallotKind | str | None, *, candidates: int, noise: float, votes: int | None = None
+    kind: Ballot | BallotKind | str | None,
+    *,
+    candidates: int,
+    noise: float,
+    votes: int | None = None,
 ) -> Ballot:
     """Return the ballot of a vote. Ranks and scores are as wide as the noise asks for.
 
@@ -36,7 +40,8 @@ def choose_ballot(
     (docs/decisions/0008-default-ballot-and-decoder.md).
 
     Args:
-        kind: The kind of ballot; top-k if `votes` are given, else scored.
+        kind: The kind of ballot; top-k if `votes` are given, else scored. A ballot that is
+            chosen already stays as it is.
         candidates: How many candidates there are.
         noise: Standard deviation of the noise over what all ballots together can weigh, in L2.
         votes: How many candidates a top-k ballot names; five by default.
@@ -45,6 +50,13 @@ def choose_ballot(
         >>> choose_ballot("top-k", candidates=100, noise=0.1).most
         1
     """
+    if isinstance(kind, BallotShape | ScoreShape):
+        if kind.candidates != candidates or votes is not None:
+            raise ParameterError(
+                f"this ballot is for {kind.candidates} candidates and has its own number of votes, "
+                f"got {candidates} candidates and votes={votes}"
+            )
+        return kind
     if kind is None:
         kind = BallotKind.SCORED if votes is None else BallotKind.TOP_K
     if kind not in list(BallotKind):
@@ -57,7 +69,7 @@ def choose_ballot(
         )
     if kind == BallotKind.RANKED:
         return BallotShape.ranked(_width(noise) * candidates, candidates)
-    return ScoreShape(candidates, power=_power(noise))
+    return ScoreShape.of(candidates, _power(noise))
 
 
 def _width(noise: float) -> float:
@@ -81,7 +93,7 @@ def describe_ballot(shape: Ballot) -> str:
     """
     if isinstance(shape, BallotShape):
         ranks = len(shape.weights)
-        if len(set(shape.weights)) == 1:
+        if set(shape.weights) == {1}:
             return f"{BallotKind.TOP_K}: {ranks} equal votes"
         return f"{BallotKind.RANKED}: {ranks} ranks, weights {shape.most} to {shape.weights[-1]}"
     power = shape.power if isinstance(shape, ScoreShape) else math.nan
@@ -126,20 +138,36 @@ def fill_ballot(losses: npt.NDArray[np.float64], shape: Ballot, key: bytes) -> I
 
 
 def _scores(losses: npt.NDArray[np.float64], shape: ScoreShape) -> IntVector:
-    """Return (median − loss)^power, scaled to the norm and rounded towards zero.
+    """Return (reference − loss)^power, scaled to the norm and rounded towards zero.
 
-    The scale of the losses does not matter, nor how bad the bad ones are; a client for which
-    all candidates are alike abstains.
+    The reference is the median, so neither the scale of the losses matters nor how bad the
+    bad ones are. Where the median is as good as the best, it is the next worse loss; where it
+    did not converge, it lies as far beyond the worst that did as that is from the best. A
+    client for which all candidates are alike abstains.
     """
-    finite = np.isfinite(losses)
-    scores = np.zeros(shape.candidates)
-    if finite.any():
-        # Diverged candidates count as the worst: the median is over all candidates.
-        ranked = np.where(finite, losses, losses[finite].max())
-        scores = np.where(finite, np.maximum(np.median(ranked) - ranked, 0.0), 0.0)
-    if not scores.any():
+    best, reference, losses = _reference(losses)
+    if reference <= best:
         return np.zeros(shape.candidates, dtype=np.int64)
-    scores = (scores / scores.max()) ** shape.power
+    scores = np.maximum((reference - losses) / (reference - best), 0.0) ** shape.power
     # A hair below the norm: rounding towards zero then keeps within it, whatever the sum rounds to.
     whole = np.floor(scores * (shape.norm * (1 - 1e-12) / np.linalg.norm(scores)))
     return np.asarray(whole.astype(np.int64))
+
+
+def _reference(
+    losses: npt.NDArray[np.float64],
+) -> tuple[float, float, npt.NDArray[np.float64]]:
+    """Return the best loss, the one that counts nothing, and all of them, scaled alike."""
+    finite = np.isfinite(losses)
+    if not finite.any():
+        return 0.0, 0.0, losses
+    # A power of two below which no difference can overflow.
+    scaled = np.ldexp(losses, -int(np.frexp(np.abs(losses[finite]).max())[1]) - 2)
+    ordered = np.sort(scaled)
+    best, worst, median = ordered[0], scaled[finite].max(), ordered[len(ordered) // 2]
+    if median == best:
+        worse = ordered[ordered > best]
+        median = worse[0] if len(worse) else best
+    if np.isinf(median):
+        median = worst + (worst - best) if worst > best else best + 1.0
+    return float(best), float(median), scaled

@@ -2,8 +2,9 @@
 
 import hashlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ __all__ = [
     "Decoder",
     "NoisyVotes",
     "credible_set",
+    "in_pieces",
+    "leader",
     "leading_probability",
     "public_generator",
 ]
@@ -28,6 +31,9 @@ DRAWS = 2000
 """Draws from a posterior, from which the chances of leading are read."""
 
 _TRUSTS = 40  # values of B that are averaged over
+_NEGLIGIBLE = 1e-9  # weight of a value of B
+_FAR = 16.0  # deviations of noise behind: no rival
+_MOST_ENTRIES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class NoisyVotes:
     std: float
     """Standard deviation of the noise in each entry, in votes; zero if there is none."""
     clients: int
-    """How many clients' ballots are in the sum."""
+    """How many ballots are in the sum: one for each client, or for each shard of its records."""
     norm: float = math.sqrt(VOTES)
     """L2 norm of one ballot, in votes."""
 
@@ -64,8 +70,12 @@ class Decoder(Protocol):
         """The decoder's name in outputs."""
         ...
 
+    def winner(self, tally: NoisyVotes) -> int:
+        """Return the winner alone: what `decode` returns, sooner."""
+        ...
+
     def decode(self, tally: NoisyVotes) -> Decoded:
-        """Return the winner."""
+        """Return the winner, how surely it leads, and who may lead as well."""
         ...
 
 
@@ -80,19 +90,29 @@ class ArgmaxDecoder:
     level: float = 0.9
     name: str = "argmax"
 
-    def decode(self, tally: NoisyVotes) -> Decoded:
+    def winner(self, tally: NoisyVotes) -> int:
         """Return the candidate with the most noisy votes.
 
         Equal noisy votes are decided by a public order that depends on the space alone, not
         by index.
         """
-        best = np.flatnonzero(tally.votes == tally.votes.max())
-        lot = hashlib.sha256(b"urna tie\0" + tally.space.fingerprint.encode()).digest()
-        winner = int(best[int.from_bytes(lot) % len(best)])
+        return leader(tally.votes, tally.space)
+
+    def decode(self, tally: NoisyVotes) -> Decoded:
+        """Return the candidate with the most noisy votes, and how surely it leads."""
+        winner = self.winner(tally)
         sure = leading_probability(tally.votes, tally.std, winner)
         if tally.std == 0:
-            return Decoded(winner, sure, tuple(i for i in best.tolist() if i != winner))
+            equal = np.flatnonzero(tally.votes == tally.votes.max()).tolist()
+            return Decoded(winner, sure, tuple(place for place in equal if place != winner))
         return Decoded(winner, sure, credible_set(_leading(tally), winner, self.level))
+
+
+def leader(votes: npt.NDArray[np.float64], space: Space) -> int:
+    """Return who has the most; equals are decided by a public lot that hangs on the space."""
+    best = np.flatnonzero(votes == votes.max())
+    lot = hashlib.sha256(b"urna tie\0" + space.fingerprint.encode()).digest()
+    return int(best[int.from_bytes(lot) % len(best)])
 
 
 def leading_probability(votes: npt.NDArray[np.float64], std: float, candidate: int) -> float:
@@ -118,7 +138,9 @@ def leading_probability(votes: npt.NDArray[np.float64], std: float, candidate: i
     gaps = (votes[candidate] - others) / std
     z = np.linspace(-8.0, 8.0, 161)
     density = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
+    gaps = gaps[gaps < _FAR]
     trusts, weights = _trusts(votes, std)
+    trusts, weights = trusts[weights > _NEGLIGIBLE], weights[weights > _NEGLIGIBLE]
     ahead = [
         density @ np.exp(log_ndtr(math.sqrt(trust) * gaps[:, None] + z).sum(axis=0))
         for trust in trusts
@@ -142,10 +164,19 @@ def _leading(tally: NoisyVotes) -> npt.NDArray[np.float64]:
     """Return how often each candidate leads in draws from the model of `leading_probability`."""
     rng = public_generator(tally)
     trusts, weights = _trusts(tally.votes, tally.std)
-    trust = rng.choice(trusts, size=(DRAWS, 1), p=weights)
-    noise = np.sqrt(trust) * tally.std * rng.standard_normal((DRAWS, len(tally.votes)))
-    leaders = np.argmax(trust * tally.votes + noise, axis=1)
-    return np.asarray(np.bincount(leaders, minlength=len(tally.votes)) / DRAWS)
+    wins = np.zeros(len(tally.votes))
+    for some in in_pieces(rng.choice(trusts, size=(DRAWS, 1), p=weights), len(wins)):
+        noise = np.sqrt(some) * tally.std * rng.standard_normal((len(some), len(wins)))
+        leaders = np.argmax(some * tally.votes + noise, axis=1)
+        wins += np.bincount(leaders, minlength=len(wins))
+    return wins / DRAWS
+
+
+def in_pieces(draws: npt.NDArray[Any], candidates: int) -> Iterator[npt.NDArray[Any]]:
+    """Yield draws some at a time, so that what is computed for them fits into memory."""
+    some = max(1, _MOST_ENTRIES // candidates)
+    for start in range(0, len(draws), some):
+        yield draws[start : start + some]
 
 
 def public_generator(tally: NoisyVotes) -> np.random.Generator:

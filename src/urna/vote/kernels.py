@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from urna.space import Space
+from urna.space import AxisKind, Space
 
 __all__ = ["Family", "families", "unrelated"]
 
@@ -24,9 +24,9 @@ Array = npt.NDArray[np.float64]
 RANGES = ((), (3.0,), (1.0, 4.0), (0.8, 2.0, 8.0), (0.7, 1.5, 4.0, 12.0))
 """By how many an axis gets: over how many of its steps votes stay alike."""
 
-_MOST_ENTRIES = 1 << 22  # of all priors' eigenvalues together
+_MOST_ENTRIES = 1 << 19  # of all priors' eigenvalues together
 _MOST_COMBINATIONS = 256
-_MOST_WORK = 2e11  # floating-point operations for decompositions, some seconds
+_MOST_WORK = 4e10  # floating-point operations for decompositions, some seconds
 
 
 def _squared_exponential(steps: Array, reach: float) -> Array:
@@ -101,15 +101,19 @@ def unrelated(candidates: int) -> Family:
 def families(space: Space) -> tuple[Family, ...]:
     """Return the structured priors of a space: for each shape, all ranges of all axes.
 
-    Spaces of many axes or candidates get fewer ranges per axis. A subset of a grid that is
-    too large to decompose gets none.
+    Spaces of many axes or candidates get fewer ranges per axis. Spaces too large to decompose
+    get none, and so do those of which nothing is known but names.
     """
-    axes = [i for i, axis in enumerate(space.axes.values()) if len(axis.values) > 1]
-    if not axes:
-        return ()
+    named = list(space.axes.values())
+    axes = [i for i, axis in enumerate(named) if len(axis.values) > 1]
+    if not axes or (len(axes) == 1 and named[axes[0]].kind is AxisKind.CATEGORICAL):
+        return ()  # nobody is anybody's neighbour
     if space.chosen is None:
+        longest = max(len(named[i].values) for i in axes)
+        if 10.0 * longest**3 * len(RANGES) * len(_SHAPES) > _MOST_WORK:
+            return ()
         ranges = _ranges(len(axes), min(_MOST_COMBINATIONS, _MOST_ENTRIES // len(space)))
-        each = [list(space.axes.values())[i].steps() for i in axes]
+        each = [named[i].steps() for i in axes]
         return tuple(_grid(shape, each, ranges) for shape in _SHAPES)
     work = 10.0 * len(space) ** 3 * len(_SHAPES)
     most = min(_MOST_COMBINATIONS, int(_MOST_WORK / work), (1 << 26) // len(space) ** 2)

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, Budget, gaussian_std
+from urna.privacy import Adjacency, Ballot, Budget, Unit, check_shards, gaussian_std
 from urna.privacy.calibration import LARGEST_EPSILON
 from urna.privacy.distributions import SKELLAM
 from urna.tally import TallyPlan, plan_tally
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot
 
-__all__ = ["VotePlan", "plan"]
+__all__ = ["VotePlan", "plan", "relative_noise"]
 
 _MOST_CLIENTS = 10_000_000
 
@@ -72,8 +72,8 @@ class VotePlan:
         """Return how many clients to invite when a fraction of those left makes up the gap.
 
         Args:
-            agreement: The gap as a fraction of the fewest clients that may be left: 0.3 if
-                good candidates are named by 30 percentage points more of them than bad ones.
+            agreement: The gap as a fraction of the fewest ballots that may be left: 0.3 if
+                good candidates are named on 30 percentage points more of them than bad ones.
             probability: How probably a good candidate should win.
             bad: Number of bad candidates; all but one by default.
 
@@ -85,7 +85,7 @@ class VotePlan:
 
         def enough(clients: int) -> bool:
             vote = self._with(clients=clients)
-            return vote.gap_for(probability, bad) <= agreement * vote.tally.fewest
+            return vote.gap_for(probability, bad) <= agreement * vote.tally.fewest_ballots
 
         low, high = 1, max(2, self.tally.clients)
         while not enough(high):
@@ -96,6 +96,25 @@ class VotePlan:
             middle = (low + high) // 2
             low, high = (low, middle) if enough(middle) else (middle, high)
         return high
+
+    def shards_for(
+        self, agreement: float, probability: float = 0.95, bad: int | None = None
+    ) -> int:
+        """Return into how many shards each client must split its records.
+
+        The noise does not grow with the number of shards, so the answer is the gap over the
+        fewest clients' share of it. It protects records, not clients, and more shards are
+        smaller ones, which agree less: ask again with the agreement to be expected of them.
+
+        Args:
+            agreement: The gap as a fraction of the fewest ballots that may be left.
+            probability: How probably a good candidate should win.
+            bad: Number of bad candidates; all but one by default.
+        """
+        if not 0 < agreement <= 1:
+            raise ParameterError(f"agreement must lie in (0, 1], got {agreement}")
+        gap = Fraction(self.gap_for(probability, bad))
+        return max(1, math.ceil(gap / (Fraction(agreement) * self.tally.fewest)))
 
     def epsilon_for(self, gap: float, probability: float = 0.95, bad: int | None = None) -> float:
         """Return the least epsilon, to 1 %, at which this gap suffices."""
@@ -110,14 +129,19 @@ class VotePlan:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values for JSON."""
-        tally = self.tally
-        return {
+        tally, record = self.tally, {}
+        if tally.adjacency.unit is Unit.RECORD:
+            whole = tally.whole_client_epsilon
+            record = {"whole_client_epsilon": whole if math.isfinite(whole) else None}
+        return record | {
             "clients": tally.clients,
             "candidates": tally.dimension,
             "ballot": describe_ballot(tally.shape),
             "epsilon": tally.calibration.epsilon,
             "delta": tally.budget.delta,
             "adjacency": str(tally.adjacency),
+            "unit": str(tally.adjacency.unit),
+            "shards": tally.shards,
             "accountant": tally.calibration.accountant,
             "dropout": float(tally.dropout),
             "colluding": float(tally.colluding),
@@ -144,6 +168,7 @@ class VotePlan:
                 adjacency=tally.adjacency,
                 family=tally.noise.name,
                 removes_excess=tally.removes_excess,
+                shards=tally.shards,
             ),
         )
 
@@ -173,7 +198,7 @@ def plan(
     clients: int,
     candidates: int,
     budget: Budget,
-    ballot: BallotKind | str | None = None,
+    ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
     dropout: float = 0.0,
     colluding: float = 0.0,
@@ -181,6 +206,7 @@ def plan(
     family: str = SKELLAM.name,
     ring_bits: int | None = None,
     removes_excess: bool = True,
+    shards: int = 1,
 ) -> VotePlan:
     """Plan a vote; nothing is spent.
 
@@ -196,13 +222,16 @@ def plan(
         family: Name of the noise's family.
         ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
+        shards: Ballots that each client adds up, one for each shard of its records; more than
+            one needs `Adjacency.REPLACE_ONE_RECORD`.
 
     Example:
         >>> vote = plan(clients=100, candidates=100, budget=Budget(1.0, 1e-5))
         >>> f"noise {vote.noise_std:.1f} votes, gap {vote.gap_for(0.95):.0f} votes"
-        'noise 11.8 votes, gap 56 votes'
+        'noise 11.8 votes, gap 55 votes'
     """
-    noise = gaussian_std(budget, sensitivity=math.sqrt(2)) / max(clients, 1)
+    check_shards(adjacency, shards)
+    noise = relative_noise(budget, clients * shards)
     return VotePlan(
         plan_tally(
             clients=clients,
@@ -214,8 +243,18 @@ def plan(
             family=family,
             ring_bits=ring_bits,
             removes_excess=removes_excess,
+            shards=shards,
         )
     )
+
+
+def relative_noise(budget: Budget, ballots: int) -> float:
+    """Return the noise of a tally over what so many ballots can weigh together, in L2.
+
+    Public before anybody votes; the width of ballots follows it.
+    """
+    capped = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
+    return gaussian_std(capped, sensitivity=math.sqrt(2)) / max(ballots, 1)
 
 
 def _fraction(name: str, value: float) -> Fraction:

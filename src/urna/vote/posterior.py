@@ -20,6 +20,8 @@ from urna.vote.decode import (
     Decoder,
     NoisyVotes,
     credible_set,
+    in_pieces,
+    leader,
     public_generator,
 )
 from urna.vote.kernels import Family, families, unrelated
@@ -58,12 +60,18 @@ class PosteriorDecoder:
         if not 0 < self.level < 1:
             raise ParameterError(f"the level must lie strictly between 0 and 1, got {self.level}")
 
+    def winner(self, tally: NoisyVotes) -> int:
+        """Return the winner alone, which takes no draws."""
+        if tally.std == 0 or np.ptp(tally.votes) == 0:
+            return ArgmaxDecoder(self.level).winner(tally)
+        return leader(_Posterior.of(tally).mean, tally.space)
+
     def decode(self, tally: NoisyVotes) -> Decoded:
         """Return the winner, how probably it leads, and who may lead as well."""
         if tally.std == 0 or np.ptp(tally.votes) == 0:
             return ArgmaxDecoder(self.level).decode(tally)
         posterior = _Posterior.of(tally)
-        winner = int(np.argmax(posterior.mean))
+        winner = leader(posterior.mean, tally.space)
         leading = posterior.leading(public_generator(tally))
         return Decoded(winner, float(leading[winner]), credible_set(leading, winner, self.level))
 
@@ -132,22 +140,21 @@ class _Posterior:
         """Return how often each candidate leads in draws from the posterior."""
         wins = np.zeros(self.coordinates[0].shape[1])
         flat = np.concatenate([weight.ravel() for weight in self.weights])
-        counts = np.split(rng.multinomial(DRAWS, flat / flat.sum()), self._ends)
+        ends = np.cumsum([weight.size for weight in self.weights])[:-1]
+        counts = np.split(rng.multinomial(DRAWS, flat / flat.sum()), ends)
         parts = zip(self.families, self.coordinates, self.variances, counts, strict=True)
         for family, found, before, count in parts:
             per_prior = count.reshape(before.shape[:2])
             for prior in np.flatnonzero(per_prior.any(axis=0)).tolist():
-                gains = np.repeat(before[:, prior], per_prior[:, prior], axis=0)
-                gains = gains / (gains + self.noise)
-                drawn = gains * found[prior]
-                drawn += np.sqrt(gains * self.noise) * rng.standard_normal(drawn.shape)
-                surfaces = family.member(prior).restore(drawn)
-                wins += np.bincount(np.argmax(surfaces, axis=1), minlength=len(wins))
+                one = family.member(prior)
+                settings = np.repeat(np.arange(len(before)), per_prior[:, prior])
+                for some in in_pieces(settings, len(wins)):
+                    gains = before[some, prior] / (before[some, prior] + self.noise)
+                    drawn = gains * found[prior]
+                    drawn += np.sqrt(gains * self.noise) * rng.standard_normal(drawn.shape)
+                    leaders = np.argmax(one.restore(drawn), axis=1)
+                    wins += np.bincount(leaders, minlength=len(wins))
         return wins / DRAWS
-
-    @property
-    def _ends(self) -> list[int]:
-        return np.cumsum([weight.size for weight in self.weights])[:-1].tolist()
 
 
 def _variances(family: Family, alike: float) -> Array:

@@ -6,18 +6,20 @@ is counted in a ledger. The noise is the mechanism's own, drawn from a public ge
 
 import math
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.npyio import NpzFile
 
 from urna.errors import ParameterError
-from urna.noise import Table
-from urna.privacy import Ballot, Budget
+from urna.local import Progress
+from urna.noise import IntVector, Table
+from urna.privacy import Ballot, BallotShape, Budget
 from urna.randomness import SEED_BYTES
 from urna.space import Axis, Space
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
@@ -51,11 +53,13 @@ class Recording:
             )
         if self.quality.shape != self.losses.shape[1:]:
             raise ParameterError(
-                f"{self.losses.shape[1]} candidates need as many {self.judged_by}s, got shape "
+                f"{self.losses.shape[1]} candidates need one {self.judged_by} each, got shape "
                 f"{self.quality.shape}"
             )
         if not np.isfinite(self.quality).any():
             raise ParameterError(f"no candidate has a finite {self.judged_by}")
+        if not np.isfinite(self.losses).any():
+            raise ParameterError("no client has a finite loss, so there is nothing to vote on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ class Replayed:
     """How good the winners of many votes at one budget were."""
 
     epsilon: float
-    delta: float
+    delta: float | None
+    """None where nothing is private: no noise, or noise as given."""
     adjacency: str
     accountant: str
     ballot: str
@@ -78,6 +83,8 @@ class Replayed:
     """Quality of the best candidate less the winners' mean."""
     top1_rate: float
     """Share of votes that the best candidate won."""
+    winners: tuple[int, ...] = field(repr=False)
+    """Who won each vote, in the order of the draws."""
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON; an infinite epsilon as text."""
@@ -116,6 +123,7 @@ def replay(
     decoder: Decoder | None = None,
     draws: int = 60,
     noise_std: float | None = None,
+    progress: Progress | None = None,
 ) -> list[Replayed]:
     """Return how good the winners are at each epsilon.
 
@@ -130,7 +138,9 @@ def replay(
         decoder: How winners are read from the tally; `PosteriorDecoder` by default.
         draws: How many votes are held at each epsilon.
         noise_std: Noise of the tally in votes, whatever epsilon asks for: to compare with a
-            mechanism that was calibrated otherwise.
+            mechanism that was calibrated otherwise. Epsilon then only chooses how wide ballots
+            are, and nothing is said about privacy.
+        progress: Called with the votes held so far and their number in all.
     """
     clients, candidates = recording.losses.shape
     if len(space) != candidates:
@@ -142,19 +152,26 @@ def replay(
         raise ParameterError(f"draws must be at least 1, got {draws}")
     if noise_std is not None and not (math.isfinite(noise_std) and noise_std > 0):
         raise ParameterError(f"the noise must be finite and positive, got {noise_std}")
+    kinds = [
+        _Vote.of(epsilon, delta, clients, candidates, ballot, votes, noise_std)
+        for epsilon in epsilons
+    ]
     decoder = decoder or PosteriorDecoder()
+    report = progress or (lambda done, total: None)
     quality = np.where(np.isfinite(recording.quality), recording.quality, -np.inf)
     worst = quality[np.isfinite(quality)].min()
     best = float(quality.max())
     replayed = []
-    for epsilon in epsilons:
-        vote = _Vote.of(epsilon, delta, clients, candidates, ballot, votes, noise_std)
-        winners = [vote.winner(recording.losses, space, decoder, rng) for _ in range(draws)]
+    for number, (epsilon, vote) in enumerate(zip(epsilons, kinds, strict=True)):
+        winners = []
+        for draw, winner in enumerate(vote.winners(recording.losses, space, decoder, rng, draws)):
+            winners.append(winner)
+            report(number * draws + draw + 1, len(kinds) * draws)
         found = np.maximum(quality[winners], worst)
         replayed.append(
             Replayed(
                 epsilon=epsilon,
-                delta=delta if math.isfinite(epsilon) else 0.0,
+                delta=vote.delta,
                 adjacency=vote.adjacency,
                 accountant=vote.accountant,
                 ballot=describe_ballot(vote.shape),
@@ -166,6 +183,7 @@ def replay(
                 standard_error=float(found.std(ddof=1) / math.sqrt(draws)) if draws > 1 else 0.0,
                 regret=best - float(found.mean()),
                 top1_rate=float(np.mean(quality[winners] == best)),
+                winners=tuple(winners),
             )
         )
     return replayed
@@ -183,6 +201,7 @@ class _Vote:
     std: float
     accountant: str
     adjacency: str
+    delta: float | None
 
     @classmethod
     def of(
@@ -195,9 +214,11 @@ class _Vote:
         votes: int | None,
         noise_std: float | None,
     ) -> "_Vote":
-        if math.isinf(epsilon) and noise_std is None:
+        if epsilon == math.inf:
             shape = choose_ballot(ballot, candidates=candidates, noise=0.0, votes=votes)
-            return cls(shape, shape.vote, 1, None, 0.0, "none: no noise", "none")
+            if noise_std is not None:
+                raise ParameterError("a vote at infinite epsilon has no noise: leave noise_std out")
+            return cls(shape, shape.vote, 1, None, 0.0, "none: no noise", "none", None)
         tally = plan(
             clients=clients,
             candidates=candidates,
@@ -216,19 +237,33 @@ class _Vote:
             tally.noise.table(variance),
             math.sqrt(variance) / tally.vote,
             tally.calibration.accountant if noise_std is None else "none: noise as given",
-            str(tally.adjacency),
+            str(tally.adjacency) if noise_std is None else "none",
+            delta if noise_std is None else None,
         )
 
-    def winner(
-        self, losses: Array, space: Space, decoder: Decoder, rng: np.random.Generator
-    ) -> int:
-        total = sum(fill_ballot(row, self.shape, rng.bytes(SEED_BYTES)) for row in losses)
-        steps = np.asarray(total) * self.scale
-        if self.table is not None:
-            steps = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
+    def winners(
+        self, losses: Array, space: Space, decoder: Decoder, rng: np.random.Generator, draws: int
+    ) -> Iterator[int]:
+        """Yield the winners of so many votes."""
         norm = self.shape.norm / self.shape.vote
-        tally = NoisyVotes(space, steps / self.unit, self.std, len(losses), norm)
-        return decoder.decode(tally).winner
+        steps = self._exact(losses, rng)
+        for draw in range(draws):
+            if draw and isinstance(self.shape, BallotShape):  # scores need no lots for ties
+                steps = self._exact(losses, rng)
+            noisy = steps
+            if self.table is not None:
+                noisy = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
+            votes = NoisyVotes(space, noisy / self.unit, self.std, len(losses), norm)
+            yield decoder.winner(votes)
+
+    def _exact(self, losses: Array, rng: np.random.Generator) -> IntVector:
+        """Return the sum of all ballots, in grid steps."""
+        total = np.zeros(losses.shape[1], dtype=np.int64)
+        for row in losses:
+            ballot = fill_ballot(row, self.shape, rng.bytes(SEED_BYTES))
+            self.shape.check(ballot)
+            total += ballot
+        return total * self.scale
 
 
 def read_recording(path: Path) -> Recording:
@@ -244,14 +279,19 @@ def read_recording(path: Path) -> Recording:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            held = {
-                name: np.asarray(file[name], dtype=np.float64)
+            if not isinstance(file, NpzFile):
+                raise ValueError("one array, not several with names")
+            found = {
+                name: file[name]
                 for name in ("losses", "accuracies", "federated")
                 if name in file.files
             }
+            if any(array.dtype.kind not in "fiu" for array in found.values()):
+                raise ValueError("arrays that are no numbers")
+            held = {name: array.astype(np.float64) for name, array in found.items()}
     except OSError as error:
         raise ParameterError(f"cannot read the recording: {error}") from error
-    except (ValueError, zipfile.BadZipFile, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
         raise ParameterError(
             f"{path} is no .npz file of numbers. Save arrays with numpy.savez."
         ) from error

@@ -15,6 +15,8 @@ from urna.vote.plan import VotePlan
 
 __all__ = ["Result"]
 
+_NAMED = 3  # near ties that are written out
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -76,11 +78,22 @@ class Result:
         return json.dumps(self.as_mapping(), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        best = ", ".join(f"{name}={value}" for name, value in self.best.items())
+        best = _written(self.best)
         ahead = math.floor(1000 * self.confidence) / 10  # never rounded up to certainty
         return (
             f"best: {best}\n"
             f"votes: {self.votes[self.winner]:.1f} ± {self.standard_error:.1f}, truly ahead with "
             f"probability {ahead:.1f} %\n"
-            f"privacy: {self.privacy}"
+            f"{self._near()}privacy: {self.privacy}"
         )
+
+    def _near(self) -> str:
+        if not self.near_ties:
+            return ""
+        named = "; ".join(_written(self.space[place]) for place in self.near_ties[:_NAMED])
+        more = f"; and {len(self.near_ties) - _NAMED} more" * (len(self.near_ties) > _NAMED)
+        return f"near ties, to choose from at no cost: {named}{more}\n"
+
+
+def _written(candidate: Candidate) -> str:
+    return ", ".join(f"{name}={value}" for name, value in candidate.items())

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.local import Objective, losses_of_each
 from urna.noise import IntVector
@@ -14,16 +15,18 @@ from urna.privacy import (
     NonPrivateRelease,
     PrivacyStatement,
     Release,
+    Unit,
 )
 from urna.privacy.distributions import SKELLAM
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.space import Space
-from urna.tally import SecureSummation, Summation, Tallied, decode, encode
+from urna.tally import SecureSummation, Summation, Tallied, decode, encode, encode_ballots
 from urna.vote.ballot import BallotKind, fill_ballot
 from urna.vote.decode import Decoder, NoisyVotes
 from urna.vote.plan import VotePlan, plan
 from urna.vote.posterior import PosteriorDecoder
 from urna.vote.result import Result
+from urna.vote.shards import check_clients, shard_ballots
 
 __all__ = ["SearchProgress", "read_result", "search"]
 
@@ -44,6 +47,8 @@ def search(
     dropout: float = 0.0,
     colluding: float = 0.0,
     adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
+    shards: int = 1,
+    smallest_shard: int = MIN_SAMPLES,
     family: str = SKELLAM.name,
     summation: Summation | None = None,
     decoder: Decoder | None = None,
@@ -73,6 +78,9 @@ def search(
         dropout: Largest fraction of clients that may drop out.
         colluding: Largest fraction of clients that may tell the server their noise.
         adjacency: Between which electorates the guarantee holds.
+        shards: With `Adjacency.REPLACE_ONE_RECORD`, into how many shards each client splits
+            its records; each votes, and one record is protected, not a whole client.
+        smallest_shard: A shard with fewer records abstains; a client with too few is refused.
         family: Name of the noise's family.
         summation: How ballots are added up; securely by default.
         decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
@@ -102,24 +110,30 @@ def search(
         adjacency=adjacency,
         family=family,
         removes_excess=summation.removes_excess,
+        shards=shards,
     )
+    by_record = adjacency.unit is Unit.RECORD
+    if by_record:
+        check_clients(clients, shards, smallest_shard)
     release: Release = vote.tally.calibration.release
     if not secrets.private:
         release = NonPrivateRelease("scripted secrets")
     if ledger is not None:
         if ledger.adjacency is not adjacency:
             raise ParameterError(
-                f"the ledger counts under {ledger.adjacency}, the search asks for {adjacency}"
+                f"the ledger counts under {ledger.adjacency}, the search asks for {adjacency}. "
+                "The two do not add up: use a ledger of this relation"
             )
         ledger.check(release)
-    ballots = _ballots(space, objective, clients, vote, secrets, seed, report)
-    if not any(ballot.any() for ballot in ballots.values()):
-        raise ParameterError(
-            "no candidate has a finite loss at any client, so there is nothing to vote on. "
-            "Check the space and the objective; nothing was released."
+    if by_record:
+        ballots = _record_ballots(
+            space, objective, clients, vote, secrets, seed, smallest_shard, report
         )
+    else:
+        ballots = _ballots(space, objective, clients, vote, secrets, seed, report)
     report("summing ballots", 0, 1)
-    entered = ledger and ledger.enter(release, label=f"vote on {len(space)} candidates")
+    label = f"vote on {len(space)} candidates" + (f", {shards} shards" if by_record else "")
+    entered = ledger and ledger.enter(release, label=label)
     try:
         tallied = summation.tally(ballots, vote.tally, secrets)
     except RoundAborted as aborted:
@@ -155,6 +169,42 @@ def _ballots(
     return ballots
 
 
+def _record_ballots(
+    space: Space,
+    objective: Objective[DataT],
+    clients: Sequence[DataT],
+    vote: VotePlan,
+    secrets: SecretSource,
+    seed: int,
+    smallest: int,
+    report: SearchProgress,
+) -> dict[int, IntVector]:
+    """Let every shard of every client's records fill a ballot; each client adds up its own.
+
+    Shards are evaluated one by one, never in one stack: rounding in a stack may depend on
+    what else is in it, and a shard's ballot must depend on its own records alone.
+    """
+    ballots, shards = {}, vote.tally.shards
+    steps = len(clients) * len(space)
+    for client, data in enumerate(clients):
+
+        def advance(done: int, _: int, before: int = client * len(space)) -> None:
+            report("evaluating candidates", before + done // shards, steps)
+
+        filled = shard_ballots(
+            objective,
+            data,
+            space,
+            vote.tally,
+            key=secrets.take(SEED_BYTES),
+            seed=seed,
+            smallest=smallest,
+            progress=advance,
+        )
+        ballots[client] = encode_ballots(filled, vote.tally)
+    return ballots
+
+
 def _statement(vote: VotePlan, summation: Summation, secrets: SecretSource) -> PrivacyStatement:
     scripted = () if secrets.private else ("The randomness was scripted, so nothing is private",)
     return PrivacyStatement(
@@ -162,7 +212,7 @@ def _statement(vote: VotePlan, summation: Summation, secrets: SecretSource) -> P
         delta=vote.tally.budget.delta,
         adjacency=vote.tally.adjacency,
         accountant=vote.tally.calibration.accountant,
-        caveats=(*scripted, summation.described),
+        caveats=(*scripted, *vote.tally.unit_caveats, summation.described),
     )
 
 
@@ -187,7 +237,8 @@ def read_result(
         )
     votes = decode(tallied.total, vote.tally)
     std = math.sqrt(tallied.noise_variance) / vote.tally.vote
-    decoded = decoder.decode(NoisyVotes(space, votes, std, len(tallied.accepted), vote.ballot_norm))
+    ballots = len(tallied.accepted) * vote.tally.shards
+    decoded = decoder.decode(NoisyVotes(space, votes, std, ballots, vote.ballot_norm))
     return Result(
         space=space,
         winner=decoded.winner,

@@ -17,6 +17,7 @@ from urna.privacy import (
     Distribution,
     NormBound,
     ScoreShape,
+    Shifts,
     TallyRelease,
     calibrate_ballots,
     compose,
@@ -156,3 +157,9 @@ def test_a_ledger_reads_back_what_scores_released() -> None:
     release = TallyRelease(ScoreShape(7).shifts(Adjacency.REPLACE_ONE_CLIENT), Fraction(81, 2), 9)
     assert read_release(release.as_mapping()) == release
     assert math.isfinite(compose([release], 1e-5).epsilon)
+
+
+@pytest.mark.parametrize("shifts", [NormBound(1, 1, 3), ((1, 1),)], ids=["norm", "shift"])
+def test_hardly_any_noise_is_no_privacy_and_no_crash(shifts: NormBound | Shifts) -> None:
+    release = TallyRelease(shifts, Fraction(1, 400), 1, DISCRETE_GAUSSIAN.name)
+    assert compose([release], 1e-5).epsilon > 100

@@ -140,7 +140,10 @@ def test_noise_does_not_depend_on_the_ballot() -> None:
     assert (noisy - nothing).tolist() == ballot.tolist()
 
 
-def test_a_total_is_read_in_votes_without_rounding() -> None:
-    assert RANKED.scale > 1
-    total = votes(0, 1, -1, 7, 9 * RANKED.scale, 123_457)
-    assert (decode(total, RANKED) * RANKED.scale).tolist() == total.tolist()
+def test_a_total_is_read_in_votes() -> None:
+    assert TOP_3.scale > 1
+    total = votes(0, 1, -1, 7, 9 * TOP_3.scale, 123_457)
+    assert (decode(total, TOP_3) * TOP_3.scale).tolist() == total.tolist()
+    # A ballot of ranks weighs as much as five votes.
+    ballot = encode(votes(5, 0, 3, 0, 0, 1), RANKED)
+    assert float((decode(ballot, RANKED) ** 2).sum()) == pytest.approx(5.0)

@@ -1,4 +1,5 @@
 import hashlib
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -8,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from urna.errors import ParameterError
-from urna.privacy import BallotShape
-from urna.vote import fill_ballot
+from urna.privacy import Ballot, BallotShape, ScoreShape, read_ballot
+from urna.vote import BallotKind, choose_ballot, describe_ballot, fill_ballot
 
 FALSE_ALARM = 1e-6  # how often right ballots would fail a statistical test on fresh keys
 
@@ -112,3 +113,110 @@ def test_the_check_on_ties_notices_an_order_by_index() -> None:
 def test_as_many_losses_as_candidates_are_needed(wrong: npt.NDArray[np.float64]) -> None:
     with pytest.raises(ParameterError, match="over 4 candidates needs as many losses"):
         fill_ballot(wrong, BallotShape.top_k(2, 4), key(0))
+
+
+ANY_LOSSES = st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=30)
+SHAPES = st.sampled_from(["top", "ranked", "scored", "sharp", "tiny"])
+
+
+def shape_of(name: str, candidates: int) -> Ballot:
+    return {
+        "top": BallotShape.top_k(min(5, candidates), candidates),
+        "ranked": BallotShape.ranked(3.0, candidates),
+        "scored": ScoreShape.of(candidates, 4.0),
+        "sharp": ScoreShape(candidates, power=12.0, norm=3),
+        "tiny": ScoreShape(candidates, power=0.5, norm=1),
+    }[name]
+
+
+@given(ANY_LOSSES, SHAPES, st.integers(0, 1000))
+def test_every_loss_there_is_makes_a_valid_ballot(losses: list[float], name: str, n: int) -> None:
+    """An error, or a ballot outside the norm, would tell of the losses before any noise."""
+    shape = shape_of(name, len(losses))
+    shape.check(fill_ballot(np.array(losses), shape, key(n)))
+
+
+@given(ANY_LOSSES)
+def test_scores_fall_with_the_loss(losses: list[float]) -> None:
+    values = np.array(losses)
+    scores = fill_ballot(values, ScoreShape.of(len(losses), 3.0), key(0))
+    ranked = np.where(np.isfinite(values), values, np.inf)
+    order = np.argsort(ranked, kind="stable")
+    assert (np.diff(scores[order]) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("losses", "named"),
+    [
+        ([0.3, np.nan, np.nan, np.nan, np.nan], [0]),
+        ([0.1, np.inf, np.inf, 0.1, np.inf], [0, 3]),
+        ([0.1] * 6 + [0.9] * 4, list(range(6))),
+        ([0.1] * 6 + [np.inf] * 4, list(range(6))),
+        ([0.2, 0.1], [1]),
+        ([1e308, 1.7e308, 1.7e308, 1.1e308], [0, 3]),
+        ([-1.7e308, 1.7e308, 0.0], [0]),
+        ([5e-324, 0.0, 1.0], [0, 1]),
+    ],
+)
+def test_scores_name_what_is_better_wherever_losses_differ(
+    losses: list[float], named: list[int]
+) -> None:
+    scores = fill_ballot(np.array(losses), ScoreShape(len(losses)), key(0))
+    assert np.flatnonzero(scores).tolist() == named
+
+
+@pytest.mark.parametrize("losses", [[0.4] * 7, [np.nan] * 3, [np.inf, -np.inf], [2.0]])
+def test_scores_abstain_where_all_candidates_are_alike(losses: list[float]) -> None:
+    assert not fill_ballot(np.array(losses), ScoreShape(len(losses)), key(0)).any()
+
+
+def test_the_scale_and_the_place_of_losses_do_not_matter_to_scores() -> None:
+    losses = np.random.default_rng(1).random(50)
+    once = fill_ballot(losses, ScoreShape(50), key(0))
+    assert fill_ballot(1024.0 * losses, ScoreShape(50), key(0)).tolist() == once.tolist()
+    moved = fill_ballot(losses + 3.0, ScoreShape(50), key(0))
+    assert np.abs(moved - once).max() <= 1  # a score at the edge of two whole numbers
+
+
+@pytest.mark.parametrize("candidates", [10, 1000, 100_000])
+def test_ballots_over_many_candidates_are_not_empty(candidates: int) -> None:
+    losses = np.random.default_rng(2).random(candidates)
+    shape = ScoreShape.of(candidates, 4.0)
+    scores = fill_ballot(losses, shape, key(0))
+    assert float(scores @ scores) > 0.3 * shape.norm**2
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.1, 0.2, 0.5, 2.0])
+@pytest.mark.parametrize("kind", [*BallotKind, None])
+def test_ballots_are_chosen_from_public_facts_and_read_back(
+    kind: BallotKind | None, noise: float
+) -> None:
+    shape = choose_ballot(kind, candidates=40, noise=noise)
+    assert read_ballot(shape.as_mapping(), 40) == shape
+    assert choose_ballot(shape, candidates=40, noise=9.0) == shape
+    assert describe_ballot(shape).startswith(str(kind or BallotKind.SCORED))
+
+
+def test_stronger_noise_makes_ballots_no_narrower() -> None:
+    noises = [0.01, 0.06, 0.1, 0.2, 0.5, 2.0]
+    ranked = [choose_ballot("ranked", candidates=100, noise=n) for n in noises]
+    widths = [len(shape.weights) for shape in ranked if isinstance(shape, BallotShape)]
+    assert widths == sorted(widths)
+    scored = [choose_ballot("scored", candidates=100, noise=n) for n in noises]
+    powers = [shape.power for shape in scored if isinstance(shape, ScoreShape)]
+    assert powers == sorted(powers, reverse=True)
+
+
+def test_wrong_ballots_are_refused_with_a_reason() -> None:
+    with pytest.raises(ParameterError, match="kind of ballot"):
+        choose_ballot("plural", candidates=4, noise=0.1)
+    with pytest.raises(ParameterError, match="only top-k"):
+        choose_ballot("ranked", candidates=4, noise=0.1, votes=2)
+    with pytest.raises(ParameterError, match="this ballot is for 5"):
+        choose_ballot(BallotShape.top_k(1, 5), candidates=4, noise=0.1)
+    with pytest.raises(ParameterError, match="a ballot has weights"):
+        read_ballot({"weights": [1], "norm": 3}, 4)
+    with pytest.raises(ParameterError, match="width"):
+        BallotShape.ranked(0.0, 4)
+    with pytest.raises(ParameterError, match="power"):
+        ScoreShape(4, power=math.inf)

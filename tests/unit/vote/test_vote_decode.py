@@ -7,7 +7,13 @@ from scipy import integrate, stats
 from scipy.special import ndtr
 
 from urna.space import Space
-from urna.vote import ArgmaxDecoder, NoisyVotes, leading_probability
+from urna.vote import (
+    ArgmaxDecoder,
+    Decoder,
+    NoisyVotes,
+    PosteriorDecoder,
+    leading_probability,
+)
 
 FALSE_ALARM = 1e-6  # how often a right probability would fail the calibration on a fresh seed
 
@@ -30,6 +36,15 @@ def test_equal_votes_are_not_decided_by_index() -> None:
     assert set(winners) == {0, 2, 3}
     again = [decode([5.0, 0.0, 5.0, 5.0], space=space)[0] for space in spaces]
     assert winners == again
+
+
+@pytest.mark.parametrize("decoder", [ArgmaxDecoder(), PosteriorDecoder()], ids=lambda d: d.name)
+def test_the_winner_alone_is_the_one_that_decoding_names(decoder: Decoder) -> None:
+    rng = np.random.default_rng(0)
+    space = Space(lr=[0.1, 0.01, 0.001, 0.0001], momentum=[0.0, 0.5, 0.9])
+    for std in (0.0, 1.0, 8.0):
+        tally = NoisyVotes(space, np.round(3 * rng.standard_normal(12)), std, clients=10)
+        assert decoder.winner(tally) == decoder.decode(tally).winner
 
 
 def test_a_tally_that_is_all_alike_is_a_guess() -> None:

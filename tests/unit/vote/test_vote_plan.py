@@ -191,5 +191,6 @@ def test_a_plan_is_plain_json(paper: VotePlan) -> None:
     assert shown["gap_for_95_percent"] == paper.gap_for(0.95)
     assert shown["adjacency"] == str(Adjacency.REPLACE_ONE_CLIENT)
     assert shown["epsilon"] <= 1.0
-    assert (shown["clients"], shown["candidates"], shown["votes"]) == (100, 100, 5)
+    assert (shown["clients"], shown["candidates"]) == (100, 100)
+    assert shown["ballot"] == "top-k: 5 equal votes"
     assert shown["noise_std_per_client"] * 10 == pytest.approx(shown["most_noise_std"])

@@ -37,10 +37,10 @@ def test_without_noise_the_plain_majority_wins(recording: Recording) -> None:
         recording, SPACE, epsilons=[math.inf], rng=RNG(0), votes=1, decoder=ArgmaxDecoder(), draws=5
     )
     majority = int(np.argmax(votes))
-    assert found.mean_quality == recording.quality[majority]
+    assert found.mean_quality == pytest.approx(recording.quality[majority])
     assert found.regret == pytest.approx(recording.quality.max() - recording.quality[majority])
     assert found.noise_std == 0.0
-    assert found.standard_error == 0.0
+    assert found.standard_error == pytest.approx(0.0, abs=1e-12)
 
 
 def test_more_budget_gives_better_winners(recording: Recording) -> None:
@@ -64,6 +64,7 @@ def test_noise_may_be_given_to_compare_with_others(recording: Recording) -> None
     )
     assert found.noise_std == pytest.approx(46.0)
     assert "as given" in found.accountant
+    assert (found.delta, found.adjacency) == (None, "none")
 
 
 def test_the_same_seed_replays_the_same_votes(recording: Recording) -> None:
@@ -109,7 +110,9 @@ def test_losses_and_federated_accuracies_are_read(tmp_path: Path) -> None:
     [
         ({"other": [1.0]}, "neither `losses` nor `accuracies`"),
         ({"losses": [1.0, 2.0]}, "shape"),
-        ({"losses": [[1.0, 2.0]], "federated": [0.5]}, "as many federated accuracy"),
+        ({"losses": [[1.0, 2.0]], "federated": [0.5]}, "one federated accuracy each"),
+        ({"losses": [[1j, 2.0]]}, "no .npz file of numbers"),
+        ({"losses": [[np.nan, np.inf]], "federated": [0.5, 0.6]}, "no client has a finite loss"),
         ({"losses": [[1.0, 2.0]], "federated": [np.nan, np.nan]}, "finite"),
         ({"losses": [["a", "b"]]}, "no .npz file of numbers"),
         ({"losses": np.zeros((0, 3))}, "shape"),
@@ -124,7 +127,9 @@ def test_recordings_that_cannot_be_are_refused(
 
 def test_files_that_are_no_recordings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("not an archive")
-    for name in ("text.npz", "missing.npz"):
+    (tmp_path / "empty.npz").write_bytes(b"")
+    np.save(tmp_path / "single.npy", np.zeros((2, 2)))
+    for name in ("text.npz", "missing.npz", "empty.npz", "single.npy"):
         with pytest.raises(ParameterError):
             read_recording(tmp_path / name)
 
@@ -136,3 +141,8 @@ def test_a_space_of_another_size_is_refused(recording: Recording) -> None:
         replay(recording, SPACE, epsilons=[1.0], rng=RNG(0), draws=0)
     with pytest.raises(ParameterError, match="noise"):
         replay(recording, SPACE, epsilons=[1.0], rng=RNG(0), noise_std=math.inf)
+    for epsilon in (-math.inf, math.nan, -1.0, 0.0):
+        with pytest.raises(ParameterError, match="epsilon"):
+            replay(recording, SPACE, epsilons=[1.0, epsilon], rng=RNG(0))
+    with pytest.raises(ParameterError, match="leave noise_std out"):
+        replay(recording, SPACE, epsilons=[math.inf], rng=RNG(0), noise_std=3.0)

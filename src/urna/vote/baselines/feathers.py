@@ -96,8 +96,8 @@ class Feathers:
             rows: Each client's rows, by which the authors weight; None weights them equally.
         """
         after = check_scores(losses)
-        # A diverged run's loss is taken as the largest any client saw: gains stay numbers.
-        after = np.where(np.isfinite(after), after, np.max(after[np.isfinite(after)]))
+        # A diverged run's loss is taken as the largest that is reported: gains stay numbers.
+        after = np.where(np.isfinite(after), after, self.largest_loss)
         start = np.broadcast_to(before.astype(np.float64), (len(after),))
         if self.honest:
             after, start = (np.clip(x, 0.0, self.largest_loss) for x in (after, start))

@@ -1,0 +1,370 @@
+"""Shards vote, clients add up: one record moves one ballot, and nothing wraps."""
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from urna.data import Samples
+from urna.errors import ParameterError
+from urna.local import Losses, Progress
+from urna.noise import IntVector
+from urna.privacy import (
+    Adjacency,
+    Ballot,
+    BallotShape,
+    Budget,
+    Ledger,
+    NormBound,
+    ScoreShape,
+)
+from urna.randomness import ScriptedSecrets
+from urna.report import page
+from urna.secagg import Stage
+from urna.space import Space
+from urna.tally import ClearSummation, SecureSummation, TallyPlan, encode, encode_ballots
+from urna.testing import unpriced_plan
+from urna.vote import ArgmaxDecoder, Decoded, NoisyVotes, plan, search, shard_ballots
+
+RECORD = Adjacency.REPLACE_ONE_RECORD
+SPACE = Space(x=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+KEY = bytes(32)
+BUDGET = Budget(2.0, 1e-3)
+
+
+def sharded(shards: int, *, clients: int = 4, candidates: int = 6, **more: Any) -> TallyPlan:
+    usual = unpriced_plan(clients=clients, candidates=candidates, **more)
+    return replace(usual, adjacency=RECORD, shards=shards)
+
+
+@dataclass
+class Near:
+    """Candidates near the mean of the rows are good. Counts its calls."""
+
+    calls: int = 0
+
+    def losses(
+        self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
+    ) -> Losses:
+        self.calls += 1
+        if progress is not None:
+            progress(len(space), len(space))
+        mean = data.features.mean()
+        return np.array([abs(candidate["x"] - mean) for candidate in space])
+
+
+def client(values: list[float], *, named: bool) -> Samples:
+    ids = np.array([f"record {n}" for n in range(len(values))]) if named else None
+    return Samples(np.array(values).reshape(-1, 1), np.zeros(len(values)), ids)
+
+
+def ballots_of(values: list[float], tally: TallyPlan, *, named: bool = False) -> list[IntVector]:
+    data = client(values, named=named)
+    return shard_ballots(Near(), data, SPACE, tally, key=KEY, seed=0, smallest=2)
+
+
+def scaled_by_all(values: list[float], tally: TallyPlan, *, named: bool = False) -> list[IntVector]:
+    """A wrong variant: rows are centred by all of the client's records first."""
+    middle = float(np.mean(values)) if values else 0.0
+    return ballots_of([2.5 + value - middle for value in values], tally, named=named)
+
+
+def changed(before: list[IntVector], after: list[IntVector]) -> int:
+    return sum(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by place", "by id"])
+@pytest.mark.parametrize(("filled", "right"), [(ballots_of, True), (scaled_by_all, False)])
+def test_any_record_with_any_content_changes_one_ballot(
+    filled: Callable[..., list[IntVector]], right: bool, named: bool
+) -> None:
+    """By brute force over all records; scaling by all records beforehand is caught."""
+    values, tally = [0.2, 4.8, 3.1, 1.4, 0.9, 2.7, 3.8, 4.1, 1.9], sharded(3)
+    before, most = filled(values, tally, named=named), 0
+    for place in range(len(values)):
+        for other in (-50.0, 0.0, 1.5, 2.5, 4.0, 90.0, math.nan):
+            after = filled([*values[:place], other, *values[place + 1 :]], tally, named=named)
+            most = max(most, changed(before, after))
+    assert (most == 1) == right
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(st.floats(0, 5), min_size=12, max_size=30),
+    place=st.integers(0, 11),
+    other=st.floats(allow_nan=True, allow_infinity=True),
+    shards=st.integers(1, 6),
+    votes=st.integers(1, 6),
+    named=st.booleans(),
+)
+def test_replacing_a_record_moves_the_sum_by_one_ballots_shifts(
+    values: list[float], place: int, other: float, shards: int, votes: int, named: bool
+) -> None:
+    tally = sharded(shards, votes=votes, scale=4)
+    after = [*values[:place], other, *values[place + 1 :]]
+    with np.errstate(invalid="ignore"):
+        sums = [encode_ballots(ballots_of(v, tally, named=named), tally) for v in (values, after)]
+    moved = np.sort(np.abs(sums[0] - sums[1]))[::-1].tolist()
+    allowed = [shift for shift, count in tally.calibration.release.shifts for _ in range(count)]
+    allowed += [0] * len(moved)
+    assert all(move <= most for move, most in zip(moved, allowed, strict=False))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    values=st.lists(st.floats(0, 5), min_size=12, max_size=24),
+    place=st.integers(0, 11),
+    other=st.floats(-9, 9) | st.just(math.nan),
+    shards=st.integers(1, 6),
+    ballot=st.sampled_from([ScoreShape(6), BallotShape((5, 3, 1), 6), BallotShape.top_k(2, 6)]),
+)
+def test_every_kind_of_ballot_moves_by_one_of_its_own(
+    values: list[float], place: int, other: float, shards: int, ballot: Ballot
+) -> None:
+    tally = replace(sharded(shards), shape=ballot)
+    after = [*values[:place], other, *values[place + 1 :]]
+    with np.errstate(invalid="ignore"):
+        parts = [ballots_of(v, tally) for v in (values, after)]
+    assert changed(*parts) <= 1
+    moved = (encode_ballots(parts[0], tally) - encode_ballots(parts[1], tally)) // tally.scale
+    bound = ballot.shifts(RECORD)
+    most = (
+        bound.l2_squared
+        if isinstance(bound, NormBound)
+        else sum(count * shift**2 for shift, count in bound)
+    )
+    assert int((moved**2).sum()) <= most
+    reached = max(int(encode_ballots(p, tally).max()) for p in parts) * tally.clients
+    assert reached <= tally.needed
+
+
+def test_a_shard_that_is_too_small_abstains_and_leaves_the_rest_alone() -> None:
+    """Hashed ids fall unevenly: some of many shards have hardly anybody."""
+    values = [float(n % 5) for n in range(60)]
+    data, tally = client(values, named=True), sharded(12)
+    objective = Near()
+    few = shard_ballots(objective, data, SPACE, tally, key=KEY, seed=0, smallest=5)
+    silent = [not ballot.any() for ballot in few]
+    assert 0 < sum(silent) < 12
+    assert objective.calls == 12 - sum(silent)
+    every = shard_ballots(Near(), data, SPACE, tally, key=KEY, seed=0, smallest=2)
+    assert all(
+        quiet or np.array_equal(a, b) for quiet, a, b in zip(silent, few, every, strict=True)
+    )
+
+
+def test_a_shard_whose_evaluation_fails_abstains(caplog: pytest.LogCaptureFixture) -> None:
+    """Else one record could silence all of its client's ballots."""
+
+    class Brittle(Near):
+        def losses(self, data: Samples, *rest: Any, **more: Any) -> Losses:
+            if data.features.max() > 90:
+                raise ValueError("SECRET 99")
+            return Near.losses(self, data, *rest, **more)
+
+    values, tally = [1.0] * 11 + [99.0], sharded(3)
+    with caplog.at_level(logging.WARNING):
+        ballots = shard_ballots(
+            Brittle(), client(values, named=False), SPACE, tally, key=KEY, seed=0, smallest=2
+        )
+    assert sorted(int(ballot.sum()) for ballot in ballots) == [0, 2, 2]
+    assert "ValueError" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
+def test_wrong_settings_are_told_not_swallowed() -> None:
+    class Wrong(Near):
+        def losses(self, *rest: Any, **more: Any) -> Losses:
+            raise ParameterError("no such axis")
+
+    with pytest.raises(ParameterError, match="no such axis"):
+        vote(objective=Wrong())
+
+
+@pytest.mark.parametrize(
+    "summation", [ClearSummation(), SecureSummation()], ids=["clear", "secure"]
+)
+def test_the_sum_of_all_shards_is_exact(summation: SecureSummation | ClearSummation) -> None:
+    tally = sharded(5, clients=6, dropout=Fraction(1, 3), ring_bits=16)
+    rng = np.random.default_rng(0)
+    parts = {c: ballots_of(list(rng.uniform(0, 5, 40)), tally) for c in range(6)}
+    encoded = {c: encode_ballots(ballots, tally) for c, ballots in parts.items()}
+    tallied = summation.tally(encoded, tally, ScriptedSecrets(b"shards"))
+    expected = sum(ballot for ballots in parts.values() for ballot in ballots)
+    assert expected.sum() == 6 * 5 * 2
+    assert (tallied.total // tally.scale).tolist() == expected.tolist()
+    gone = SecureSummation(dropouts={2: Stage.MASK})
+    left = gone.tally(encoded, tally, ScriptedSecrets(b"shards")).total // tally.scale
+    assert left.tolist() == (expected - sum(parts[2])).tolist()
+
+
+def test_a_unanimous_vote_of_all_shards_does_not_wrap() -> None:
+    """At the very edge of the ring, and one grid step beyond is refused."""
+    clients, shards = 4, 7
+    scale = (1 << 15) // (clients * shards) - 1
+    tally = sharded(shards, clients=clients, candidates=3, votes=1, scale=scale, ring_bits=16)
+    one = np.array([0, 1, 0])
+    encoded = dict.fromkeys(range(clients), encode_ballots([one] * shards, tally))
+    total = SecureSummation().tally(encoded, tally, ScriptedSecrets(b"edge")).total
+    assert total.tolist() == [0, clients * shards * scale, 0]
+    assert total.max() > (1 << 15) * 0.99
+    with pytest.raises(ParameterError, match=r"16 bits holds 32,768\. Use a wider"):
+        replace(tally, shards=shards + 1)
+
+
+def test_more_shards_take_a_wider_ring_and_the_same_noise() -> None:
+    few, many = (
+        plan(clients=20, candidates=6, budget=BUDGET, votes=2, adjacency=RECORD, shards=b).tally
+        for b in (1, 40_000)
+    )
+    assert many.calibration == few.calibration
+    assert many.needed - few.needed == 20 * 39_999 * few.scale
+    assert (few.ring_bits, many.ring_bits) == (16, 32)
+    assert few.calibration.release.shares == 19
+
+
+def test_a_client_hands_in_as_many_ballots_as_planned() -> None:
+    tally = sharded(3)
+    ballot = np.array([1, 1, 0, 0, 0, 0])
+    assert encode_ballots([ballot] * 3, tally).tolist() == (3 * encode(ballot, tally)).tolist()
+    for wrong in (2, 4):
+        with pytest.raises(ParameterError, match=f"3 ballots of each client, got {wrong}"):
+            encode_ballots([ballot] * wrong, tally)
+    with pytest.raises(ParameterError, match="on 2 candidates, or nothing"):
+        encode_ballots([ballot, ballot, 2 * ballot], tally)
+
+
+CLIENTS = [client([float(c % 3)] * 40, named=False) for c in range(8)]
+
+
+def vote(objective: Any = None, **settings: Any) -> Any:
+    usual = {"budget": BUDGET, "votes": 1, "adjacency": RECORD, "shards": 4}
+    return search(SPACE, objective or Near(), CLIENTS, **(usual | settings))
+
+
+def test_a_search_over_records_says_who_is_protected() -> None:
+    result = vote()
+    said = str(result.privacy)
+    assert "replace-one-record (one record of one client replaced)" in said
+    assert "A whole client is NOT protected at this epsilon" in said
+    proven = result.plan.tally.whole_client_epsilon
+    assert proven > 2 * result.privacy.epsilon
+    assert f"only epsilon {proven:.1f}"[:-1] in said
+    shown = result.as_mapping()
+    assert (shown["privacy"]["unit"], shown["plan"]["unit"]) == ("record", "record")
+    assert shown["plan"]["shards"] == 4
+    assert shown["plan"]["whole_client_epsilon"] == proven
+    html = page(result, title="t")
+    assert "a record: one record of one client replaced" in html
+    assert "NOT protected" in html
+
+
+def test_one_shard_is_allowed_and_protects_the_client_as_well() -> None:
+    result = vote(shards=1)
+    assert result.plan.tally.whole_client_epsilon == result.privacy.epsilon
+    assert "the same epsilon holds for a whole client" in str(result.privacy)
+    assert result.plan.noise_std == vote(shards=4).plan.noise_std
+
+
+def test_a_client_level_search_says_nothing_of_records() -> None:
+    result = vote(adjacency=Adjacency.REPLACE_ONE_CLIENT, shards=1)
+    assert "record" not in str(result.privacy)
+    assert "whole_client_epsilon" not in result.as_mapping()["plan"]
+
+
+@dataclass
+class Watching:
+    """Take the most votes; remember what was to be read."""
+
+    name: str = "watching"
+    seen: NoisyVotes | None = None
+
+    def decode(self, tally: NoisyVotes) -> Decoded:
+        self.seen = tally
+        return ArgmaxDecoder().decode(tally)
+
+
+def test_shards_are_counted_as_ballots_and_vote_as_one_client_each_would() -> None:
+    decoder = Watching()
+    result = vote(decoder=decoder, budget=Budget(8.0, 1e-3))
+    assert decoder.seen is not None
+    assert decoder.seen.clients == 32
+    assert result.took_part == 8
+    true = np.array([12, 12, 8, 0, 0, 0])
+    assert np.abs(result.votes - true).max() < 8 * result.standard_error
+
+
+def test_the_local_work_is_one_pass_over_the_records() -> None:
+    class Counting(Near):
+        rows = 0
+
+        def losses(self, data: Samples, *rest: Any, **more: Any) -> Losses:
+            self.rows += len(data)
+            return Near.losses(self, data, *rest, **more)
+
+    steps: list[tuple[str, int, int]] = []
+    objective = Counting()
+    vote(objective, progress=lambda *step: steps.append(step))
+    assert (objective.calls, objective.rows) == (8 * 4, 8 * 40)
+    done = [step[1] for step in steps if step[0] == "evaluating candidates"]
+    assert done == sorted(done)
+    assert done[-1] == 8 * len(SPACE)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"adjacency": Adjacency.REPLACE_ONE_CLIENT}, "can move the sum by 4 ballots"),
+        ({"adjacency": Adjacency.ZERO_OUT_CLIENT}, "can move the sum by 4 ballots"),
+        ({"shards": 5}, "client 0: 5 shards of at least 10 records need 50, got 40; at most 4"),
+        ({"shards": 0}, "shards must be a whole number"),
+        ({"smallest_shard": 1}, "at least 2 records, got 1"),
+    ],
+    ids=["client", "zero out", "too many", "none", "too small"],
+)
+def test_wrong_mixtures_are_refused_before_any_training(wrong: dict[str, Any], says: str) -> None:
+    objective = Near()
+    with pytest.raises(ParameterError, match=says):
+        vote(objective, **wrong)
+    assert objective.calls == 0
+
+
+def test_data_without_records_is_refused() -> None:
+    with pytest.raises(ParameterError, match="client 0: records can be told apart only where"):
+        search(SPACE, Near(), [1.0, 2.0, 3.0], budget=BUDGET, adjacency=RECORD)  # type: ignore[list-item]
+
+
+def test_a_ledger_mixes_no_units(tmp_path: Path) -> None:
+    clients = Ledger.open(tmp_path / "clients", BUDGET)
+    records = Ledger.open(tmp_path / "records", BUDGET, adjacency=RECORD)
+    with pytest.raises(ParameterError, match=r"under replace-one-client.*replace-one-record"):
+        vote(ledger=clients)
+    with pytest.raises(ParameterError, match=r"under replace-one-record.*replace-one-client"):
+        vote(ledger=records, adjacency=Adjacency.REPLACE_ONE_CLIENT, shards=1)
+    assert clients.entries() == records.entries() == []
+    vote(ledger=records)
+    assert [entry.label for entry in records.entries()] == ["vote on 6 candidates, 4 shards"]
+    with pytest.raises(Exception, match="has the cap"):
+        Ledger.open(tmp_path / "records", BUDGET)
+
+
+def test_a_plan_counts_ballots_where_it_is_asked_for_agreement() -> None:
+    terms: Any = {"clients": 10, "candidates": 20, "budget": BUDGET, "adjacency": RECORD}
+    one, many = plan(**terms), plan(**terms, shards=30)
+    assert many.gap_for(0.95) == one.gap_for(0.95)
+    needed = one.shards_for(0.4)
+    assert needed == many.shards_for(0.4)
+    enough = plan(**terms, shards=needed)
+    assert enough.gap_for(0.95) <= 0.4 * enough.tally.fewest_ballots
+    assert one.gap_for(0.95) > 0.4 * 10 * (needed - 1)
+    assert many.clients_for(0.4) < one.clients_for(0.4) / 5
+    with pytest.raises(ParameterError, match=r"agreement must lie in \(0, 1\]"):
+        one.shards_for(0.0)
