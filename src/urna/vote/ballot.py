@@ -74,14 +74,14 @@ def choose_ballot(
 
 def _width(noise: float) -> float:
     """Return after which part of the candidates weights have fallen to 1/e."""
-    return 0.1 if noise > _STRONG else 0.05 if noise > _WEAK else 0.02
+    return 0.1 if noise > _STRONG else 0.05
 
 
 def _power(noise: float) -> float:
-    return 3.0 if noise > _STRONG else 4.0
+    return 2.0 if noise > _STRONG else 4.0
 
 
-_STRONG, _WEAK = 0.15, 0.07
+_STRONG = 0.3  # of noise over what all ballots can weigh: 100 clients at an epsilon of 0.15
 
 
 def describe_ballot(shape: Ballot) -> str:
