@@ -249,6 +249,18 @@ class Space(Sequence[Candidate]):
         before = self._chosen or range(len(self))
         return self._with_chosen([before[i] for i in drawn])
 
+    def only(self, places: Sequence[int]) -> "Space":
+        """Return the candidates at these places, kept in product order.
+
+        Example:
+            >>> list(Space(x=[1, 2, 3, 4]).only([3, 1]))
+            [{'x': 2}, {'x': 4}]
+        """
+        if not places or not all(0 <= place < len(self) for place in places):
+            raise ParameterError(f"places must lie in 0..{len(self) - 1}, got {list(places)}")
+        before = self._chosen or range(len(self))
+        return self._with_chosen(sorted({before[place] for place in places}))
+
     def distances(self) -> npt.NDArray[np.float64]:
         """Return distances between candidates in axis steps, shape (axes, m, m).
 

@@ -100,3 +100,21 @@ def test_a_ledger_of_clients_takes_no_records(urna: Command, space: str, tmp_pat
         )
         assert done.code == ends, done.stderr
     assert "replace-one-record" in urna("ledger", "show", file).stdout
+
+
+def test_two_rounds_say_what_both_cost(urna: Command, space: str) -> None:
+    done = urna(*split("search --clients 12 --epsilon 4 --quiet --rounds 2"), "--space", space)
+    assert done.code == 0, done.stderr
+    assert "Epsilon is that of both rounds together" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--rounds 3", "one round or two"),
+        ("--rounds 2 --votes 1", "leave --engine"),
+        ("--rounds 2 --unit record --shards 6", "one round with shards"),
+    ],
+)
+def test_rounds_that_cannot_be_are_refused(urna: Command, flags: str, says: str) -> None:
+    assert says in urna(*split(f"search --clients 12 --quiet {flags}")).refused(2)

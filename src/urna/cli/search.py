@@ -27,7 +27,7 @@ from urna.report import page
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import ClearSummation, SecureSummation
-from urna.vote import BallotKind, DecoderKind, Result, SearchProgress
+from urna.vote import BallotKind, DecoderKind, Result, SearchProgress, search_twice
 from urna.vote import search as search_votes
 
 __all__ = ["search"]
@@ -84,6 +84,9 @@ def search(
     server: Annotated[
         ServerModel, typer.Option(help="Which server the secure summation protects against.")
     ] = ServerModel.HONEST_BUT_CURIOUS,
+    rounds: Annotated[
+        int, typer.Option(help="2: find the region first, then vote again inside it.")
+    ] = 1,
     engine: Annotated[
         Engine, typer.Option(help="Clients in this process, or as nodes in Flower's simulation.")
     ] = Engine.MEMORY,
@@ -104,14 +107,13 @@ def search(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Let clients agree on hyperparameters by secret ballot."""
-    if engine is Engine.FLOWER and summation is SummationKind.CLEAR:
+    _check_together(engine, summation, server)
+    if rounds not in (1, 2):
+        raise ParameterError(f"a search has one round or two, got {rounds}")
+    if rounds == 2 and (engine is Engine.FLOWER or ballot or votes or decoder.value == "argmax"):
         raise ParameterError(
-            "over Flower ballots are always summed securely; leave --summation out"
-        )
-    if engine is Engine.FLOWER and server is ServerModel.DISHONEST:
-        raise ParameterError(
-            "against a dishonest server nodes need a directory of keys, which simulated ones have "
-            "not: use --engine memory, or deploy (docs/guide/flower.md)"
+            "two rounds run in memory with the default ballot and decoder; leave --engine, "
+            "--ballot, --votes and --decoder out"
         )
     if out is not None:
         check_folder(out, "result.json", "report.html")
@@ -141,19 +143,16 @@ def search(
         if engine is Engine.FLOWER:
             result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
         else:
-            result = search_votes(
-                candidates,
-                objective,
-                parts,
-                summation=(
-                    ClearSummation()
-                    if summation is SummationKind.CLEAR
-                    else SecureSummation(server)
-                ),
-                secrets=secrets,
-                progress=report,
-                **terms,
+            terms |= {"secrets": secrets, "progress": report}
+            terms["summation"] = (
+                ClearSummation() if summation is SummationKind.CLEAR else SecureSummation(server)
             )
+            if rounds == 2:
+                for name in ("ballot", "votes", "decoder", "shards"):
+                    del terms[name]
+                result = search_twice(candidates, objective, parts, **terms).second
+            else:
+                result = search_votes(candidates, objective, parts, **terms)
     title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
     # The budget is spent: the result is printed first, whatever becomes of the files.
     if output is Format.JSON:
@@ -166,6 +165,19 @@ def search(
         if output is Format.TEXT:
             written = f"written: {out / 'report.html'} and {out / 'result.json'}"
             results().print(written)
+
+
+def _check_together(engine: Engine, summation: SummationKind, server: ServerModel) -> None:
+    """Refuse what cannot be combined."""
+    if engine is Engine.FLOWER and summation is SummationKind.CLEAR:
+        raise ParameterError(
+            "over Flower ballots are always summed securely; leave --summation out"
+        )
+    if engine is Engine.FLOWER and server is ServerModel.DISHONEST:
+        raise ParameterError(
+            "against a dishonest server nodes need a directory of keys, which simulated ones have "
+            "not: use --engine memory, or deploy (docs/guide/flower.md)"
+        )
 
 
 def _cache_folder() -> Path:

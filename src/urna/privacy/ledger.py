@@ -163,8 +163,8 @@ class Ledger:
             if self._append(seen, (name, None, label, text)):
                 return name
 
-    def check(self, release: Release) -> None:
-        """Refuse a release that would pass the cap; enter nothing.
+    def check(self, *releases: Release) -> None:
+        """Refuse releases that together would pass the cap; enter nothing.
 
         For asking early, before work is done whose result could not be released.
 
@@ -172,7 +172,7 @@ class Ledger:
             BudgetExceeded: The cap would be passed.
         """
         counted = [entry.release for entry in self.entries() if not entry.withdrawn]
-        after = compose([*counted, release], self.cap.delta).epsilon
+        after = compose([*counted, *releases], self.cap.delta).epsilon
         if not after <= self.cap.epsilon * (1 + _SLACK):
             spent = compose(counted, self.cap.delta).epsilon
             raise BudgetExceeded(

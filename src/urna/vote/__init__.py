@@ -6,6 +6,7 @@ from urna.vote.plan import VotePlan, plan, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
 from urna.vote.result import Result
+from urna.vote.rounds import TwoRounds, search_twice
 from urna.vote.search import SearchProgress, read_result, search
 from urna.vote.shards import check_records, shard_ballots
 from urna.vote.simulate import SimulatedVote, simulate
@@ -23,6 +24,7 @@ __all__ = [
     "Result",
     "SearchProgress",
     "SimulatedVote",
+    "TwoRounds",
     "VotePlan",
     "check_records",
     "choose_ballot",
@@ -35,6 +37,7 @@ __all__ = [
     "relative_noise",
     "replay",
     "search",
+    "search_twice",
     "shard_ballots",
     "simulate",
     "unnamed_space",

@@ -11,7 +11,11 @@ from urna.noise import IntVector
 from urna.privacy import VOTES, Ballot, BallotShape, ScoreShape
 from urna.randomness import expand_words
 
-__all__ = ["BallotKind", "choose_ballot", "describe_ballot", "fill_ballot"]
+__all__ = ["STRONG", "WEAK", "BallotKind", "choose_ballot", "describe_ballot", "fill_ballot"]
+
+
+STRONG, WEAK = 0.3, 0.06
+"""Noise over what all ballots can weigh: for 100 clients, epsilons of 0.15 and 0.9."""
 
 
 class BallotKind(StrEnum):
@@ -74,14 +78,11 @@ def choose_ballot(
 
 def _width(noise: float) -> float:
     """Return after which part of the candidates weights have fallen to 1/e."""
-    return 0.1 if noise > _STRONG else 0.05
+    return 0.1 if noise > STRONG else 0.05 if noise > WEAK else 0.02
 
 
 def _power(noise: float) -> float:
-    return 2.0 if noise > _STRONG else 4.0
-
-
-_STRONG = 0.3  # of noise over what all ballots can weigh: 100 clients at an epsilon of 0.15
+    return 2.0 if noise > STRONG else 4.0 if noise > WEAK else 6.0
 
 
 def describe_ballot(shape: Ballot) -> str:

@@ -1,0 +1,94 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from urna.errors import BudgetExceeded, ParameterError
+from urna.local import Losses, Progress
+from urna.privacy import Adjacency, Budget, Ledger, compose
+from urna.randomness import ScriptedSecrets
+from urna.space import Axis, Space
+from urna.tally import ClearSummation
+from urna.vote import search_twice
+
+SPACE = Space(lr=Axis.log_range(1e-4, 1.0, 10), momentum=[0.0, 0.5, 0.9])
+BUDGET = Budget(8.0, 1e-3)
+CLIENTS = list(range(40))
+
+
+class Bowl:
+    """Losses around the seventh learning rate; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def losses(
+        self, data: int, space: Space, *, seed: int, progress: Progress | None = None
+    ) -> Losses:
+        del seed, progress
+        self.asked += 1
+        rng = np.random.default_rng(data)
+        places = np.arange(len(space)) // 3
+        return np.asarray((places - 6.0) ** 2 + 0.1 * rng.standard_normal(len(space)))
+
+
+def test_the_second_round_votes_inside_the_first_rounds_region() -> None:
+    objective = Bowl()
+    found = search_twice(SPACE, objective, CLIENTS, budget=BUDGET, summation=ClearSummation())
+    assert objective.asked == len(CLIENTS)
+    assert len(found.first.space) == 30
+    assert len(found.second.space) == 4
+    inside = [dict(candidate) for candidate in found.first.space]
+    assert all(candidate in inside for candidate in found.second.space)
+    assert found.second.best["lr"] == SPACE.axes["lr"].values[6]
+
+
+def test_both_rounds_together_keep_within_the_budget(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", cap=BUDGET, adjacency=Adjacency.REPLACE_ONE_CLIENT)
+    found = search_twice(
+        SPACE, Bowl(), CLIENTS, budget=BUDGET, ledger=ledger, summation=ClearSummation()
+    )
+    spent = [entry.release for entry in ledger.entries()]
+    assert len(spent) == 2
+    epsilon = compose(spent, BUDGET.delta).epsilon
+    assert 0.98 * BUDGET.epsilon <= epsilon <= BUDGET.epsilon
+    assert found.second.privacy.epsilon == pytest.approx(epsilon)
+    assert "both rounds together" in str(found.second.privacy)
+    with pytest.raises(BudgetExceeded):
+        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, ledger=ledger)
+    assert len(ledger.entries()) == 2
+
+
+def test_a_ledger_that_holds_only_one_round_refuses_both(tmp_path: Path) -> None:
+    cap = Budget(6.0, 1e-3)
+    ledger = Ledger.open(tmp_path / "ledger", cap=cap, adjacency=Adjacency.REPLACE_ONE_CLIENT)
+    objective = Bowl()
+    with pytest.raises(BudgetExceeded):
+        search_twice(SPACE, objective, CLIENTS, budget=BUDGET, ledger=ledger)
+    assert (ledger.entries(), objective.asked) == ([], 0)
+
+
+def test_scripted_rounds_claim_nothing() -> None:
+    found = search_twice(
+        SPACE,
+        Bowl(),
+        CLIENTS,
+        budget=BUDGET,
+        secrets=ScriptedSecrets(b"rounds"),
+        summation=ClearSummation(),
+    )
+    assert math.isinf(found.second.privacy.epsilon)
+
+
+@pytest.mark.parametrize(
+    ("terms", "says"),
+    [
+        ({"first_share": 0.0}, "lie in"),
+        ({"kept": 1.0}, "lie in"),
+        ({"adjacency": Adjacency.REPLACE_ONE_RECORD}, "shards"),
+    ],
+)
+def test_rounds_that_cannot_be_are_refused(terms: dict[str, object], says: str) -> None:
+    with pytest.raises(ParameterError, match=says):
+        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, **terms)  # type: ignore[arg-type]
