@@ -8,7 +8,7 @@ a Gaussian process with random ranges); `none` has no structure at all. For ever
 noise, ballot and decoder the mean regret of the winners is printed, in per cent of the
 distance from the worst to the best candidate.
 
-    python benchmarks/landscapes.py --landscapes 600 --format json
+    python benchmarks/landscapes.py --landscapes 400 --format json
 
 The defaults of `urna.vote.ballot.choose_ballot` are the winners of this table;
 docs/decisions/0008-default-ballot-and-decoder.md shows it.

@@ -21,7 +21,6 @@ def main(grid: Grid, context: Context) -> None:
         grid,
         SPACE,
         budget=Budget(settings["epsilon"], settings["delta"]),
-        votes=settings["votes"],
         dropout=settings["dropout"],
         wait_for=settings["nodes"],
         least_clients=settings["least-clients"],

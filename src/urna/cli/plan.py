@@ -115,7 +115,7 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
         lines.add_row("… with what colluders add", f"± {tally.most_noise_std:.2f} votes")
     per_client = math.sqrt(tally.share) / tally.vote
     lines.add_row("noise one client adds", f"± {per_client:.2f} votes")
-    lines.add_row(f"gap at which a good one wins with {sure}", f"{answers['gap']:g} votes")
+    lines.add_row(f"gap at which argmax finds a good one, {sure}", f"{answers['gap']:g} votes")
     if "given_gap" in answers:
         given = f"{answers['given_gap']:g} votes"
         lines.add_row(

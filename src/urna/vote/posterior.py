@@ -11,7 +11,6 @@ from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from urna.errors import ParameterError
 from urna.vote.ballot import WEAK
@@ -36,8 +35,6 @@ _UNEVEN = (0.0, 0.1, 0.5)
 """Share of the votes' variance that a candidate does not have in common with neighbours."""
 _AGREEMENTS = (0.1, 0.2, 0.35, 0.55, 0.8)
 """Deviation of the true votes over what it would be if all clients voted alike."""
-_SURE = 0.8
-"""How surely another candidate must be ahead of the one with most votes where noise is weak."""
 _STRUCTURELESS = 0.1
 """Weight, before the tally is seen, of neighbours having nothing to do with each other."""
 
@@ -49,10 +46,9 @@ class PosteriorDecoder:
     Every prior of `kernels.families`, at several amplitudes and shares of unevenness, and a
     prior without any structure are weighed by the marginal likelihood of the tally. Before the
     tally is seen a tenth of the weight lies on no structure: where neighbours do not resemble
-    each other the tally says so, and the decoder becomes argmax by itself. Where noise is weak,
-    so does every prior; there the most votes win unless another is ahead with a probability of
-    80 %. How much the true votes can vary is public: at most as if all clients
-    voted alike.
+    each other the tally says so, and the decoder becomes argmax by itself. Where noise is weak
+    priors have little to add and may be wrong: there the most votes win. How much the true votes
+    can vary is public: at most as if all clients voted alike.
 
     Args:
         level: Probability with which the true leader is to be in the credible set.
@@ -87,11 +83,8 @@ class PosteriorDecoder:
 
     @staticmethod
     def _winner(tally: NoisyVotes, posterior: "_Posterior") -> int:
-        most, likely = (leader(votes, tally.space) for votes in (tally.votes, posterior.mean))
         weak = tally.std <= WEAK * tally.clients * tally.norm
-        if most != likely and weak and posterior.ahead(likely, most) < _SURE:
-            return most
-        return likely
+        return leader(tally.votes if weak else posterior.mean, tally.space)
 
 
 class DecoderKind(StrEnum):
@@ -153,20 +146,6 @@ class _Posterior:
                 for family, found, before, weight in parts
             )
         )
-
-    def ahead(self, first: int, second: int) -> float:
-        """Return the probability that one candidate's true votes exceed another's."""
-        gap = np.zeros(self.coordinates[0].shape[1])
-        gap[first], gap[second] = 1.0, -1.0
-        total = 0.0
-        parts = zip(self.families, self.coordinates, self.variances, self.weights, strict=True)
-        for family, found, before, weight in parts:
-            along = family.project(gap)
-            gains = before / (before + self.noise)
-            mean = (gains * (along * found)).sum(axis=-1)
-            spread = np.sqrt((gains * along**2).sum(axis=-1) * self.noise)
-            total += float((weight * ndtr(mean / spread)).sum())
-        return total
 
     def leading(self, rng: np.random.Generator) -> Array:
         """Return how often each candidate leads in draws from the posterior."""

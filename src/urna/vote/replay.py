@@ -305,9 +305,15 @@ def read_recording(path: Path) -> Recording:
         return Recording(losses, held["federated"], FEDERATED)
     if losses.ndim != 2 or not losses.size:
         return Recording(losses, np.zeros(1), "quality")
-    if "accuracies" in held:
-        return Recording(losses, held["accuracies"].mean(axis=0), "mean local accuracy")
-    return Recording(losses, -losses.mean(axis=0), "negative mean local loss")
+    # A candidate that failed at a client counts as that client's worst.
+    worst = np.max(np.where(np.isfinite(losses), losses, -np.inf), axis=1, keepdims=True)
+    voters = np.isfinite(worst[:, 0])
+    filled = np.where(np.isfinite(losses), losses, worst)[voters]
+    if not len(filled):
+        return Recording(losses, np.zeros(losses.shape[1]), "quality")
+    mean = -filled.mean(axis=0)
+    by = "mean local accuracy" if "accuracies" in held else "negative mean local loss"
+    return Recording(losses, mean, by)
 
 
 def unnamed_space(candidates: int) -> Space:

@@ -123,7 +123,7 @@ def coverage(decoder: PosteriorDecoder | ArgmaxDecoder, smooth: bool, draws: int
 
 @pytest.mark.parametrize("smooth", [True, False], ids=["smooth", "rough"])
 def test_the_credible_set_holds_the_leader_as_often_as_it_says(smooth: bool) -> None:
-    """Coverage of at least 90 % within its binomial error; a set for 60 % is caught."""
+    """Coverage of at least 90 % within its binomial error; a set for 30 % is caught."""
     draws = 300
     least = int(stats.binom.ppf(FALSE_ALARM, draws, 0.9))
     assert coverage(PosteriorDecoder(level=0.9), smooth, draws) >= least

@@ -99,6 +99,11 @@ def test_accuracies_are_votes_by_accuracy(tmp_path: Path) -> None:
     assert read.judged_by == "mean local accuracy"
 
 
+def test_a_candidate_that_failed_somewhere_counts_as_the_worst_there(tmp_path: Path) -> None:
+    read = read_recording(saved(tmp_path, losses=[[1.0, np.nan, 3.0], [2.0, 4.0, np.inf]]))
+    assert read.quality.tolist() == pytest.approx([-1.5, -3.5, -3.5])
+
+
 def test_losses_and_federated_accuracies_are_read(tmp_path: Path) -> None:
     read = read_recording(saved(tmp_path, losses=[[3.0, 1.0]], federated=[0.2, 0.8]))
     assert read.losses.tolist() == [[3.0, 1.0]]
