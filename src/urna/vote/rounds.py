@@ -10,7 +10,16 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.local import Losses, Objective, Progress, losses_of_each
-from urna.privacy import Adjacency, Budget, GaussianRelease, Ledger, Unit, compose, gaussian_std
+from urna.privacy import (
+    Adjacency,
+    Budget,
+    GaussianRelease,
+    Ledger,
+    NonPrivateRelease,
+    Unit,
+    compose,
+    gaussian_std,
+)
 from urna.randomness import OsSecrets, SecretSource
 from urna.space import Space
 from urna.tally import SecureSummation, Summation
@@ -104,7 +113,12 @@ def search_twice(
     )
     releases = [vote.tally.calibration.release for vote in plans]
     if ledger is not None:
-        ledger.check(*releases)
+        if ledger.adjacency is not adjacency:
+            raise ParameterError(
+                f"the ledger counts under {ledger.adjacency}, the search asks for {adjacency}. "
+                "The two do not add up: use a ledger of this relation"
+            )
+        ledger.check(*(releases if secrets.private else [NonPrivateRelease("scripted secrets")]))
     report = progress or (lambda what, done, total: None)
     evaluated = losses_of_each(
         objective,

@@ -169,6 +169,17 @@ def test_many_axes_and_large_grids_get_fewer_priors() -> None:
     assert families(long)[0].values.size <= 1 << 22
 
 
+def test_the_most_promising_are_those_of_highest_posterior_mean() -> None:
+    votes = np.zeros(len(SPACE))
+    votes[20:26] = 40.0
+    tally = NoisyVotes(SPACE, votes, 4.0, clients=100)
+    chosen = PosteriorDecoder().promising(tally, 6)
+    assert chosen == list(range(20, 26))
+    assert list(SPACE.only(chosen)) == [SPACE[place] for place in chosen]
+    with pytest.raises(ParameterError, match="places"):
+        SPACE.only([len(SPACE)])
+
+
 def test_names_alone_and_axes_too_long_to_decompose_have_no_structure() -> None:
     assert families(Space(x=[f"name {i}" for i in range(50)])) == ()
     assert families(Space(x=list(range(100_000)))) == ()

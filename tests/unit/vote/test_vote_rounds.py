@@ -69,6 +69,18 @@ def test_a_ledger_that_holds_only_one_round_refuses_both(tmp_path: Path) -> None
     assert (ledger.entries(), objective.asked) == ([], 0)
 
 
+def test_a_ledger_of_another_relation_is_refused_before_any_work(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "l", cap=BUDGET, adjacency=Adjacency.ZERO_OUT_CLIENT)
+    objective = Bowl()
+    with pytest.raises(ParameterError, match="do not add up"):
+        search_twice(SPACE, objective, CLIENTS, budget=BUDGET, ledger=ledger)
+    fitting = Ledger.open(tmp_path / "m", cap=BUDGET, adjacency=Adjacency.REPLACE_ONE_CLIENT)
+    scripted = ScriptedSecrets(b"rounds")
+    with pytest.raises(BudgetExceeded):
+        search_twice(SPACE, objective, CLIENTS, budget=BUDGET, ledger=fitting, secrets=scripted)
+    assert objective.asked == 0
+
+
 def test_scripted_rounds_claim_nothing() -> None:
     found = search_twice(
         SPACE,
