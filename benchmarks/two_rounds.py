@@ -20,7 +20,7 @@ from urna.space import Space
 from urna.vote import NoisyVotes, PosteriorDecoder, choose_ballot, fill_ballot
 from urna.vote.rounds import FIRST_SHARE, KEPT
 
-SETTINGS = ((FIRST_SHARE, KEPT), (FIRST_SHARE, 0.1), (0.2, 0.1))
+SETTINGS = ((FIRST_SHARE, KEPT), (FIRST_SHARE, 0.25), (0.2, KEPT))
 STRUCTURED = [kind for kind in KINDS if kind != "none"]
 
 

@@ -33,7 +33,7 @@ __all__ = ["FIRST_SHARE", "KEPT", "TwoRounds", "search_twice"]
 
 FIRST_SHARE = 0.35
 """Part of the budget, as a share of μ², that finds the region."""
-KEPT = 0.25
+KEPT = 0.1
 """Part of the candidates that the second round votes on."""
 _FEWEST = 4  # candidates of the second round
 
@@ -69,7 +69,7 @@ def search_twice(
 ) -> TwoRounds:
     """Vote on all candidates, then again on the most promising of them.
 
-    It pays where noise is moderate: a ballot over a quarter of the candidates says
+    It pays where noise is moderate: a ballot over a tenth of the candidates says
     more about each (docs/guide/ballots-and-decoding.md has the measured table). Every client
     evaluates the candidates once.
 

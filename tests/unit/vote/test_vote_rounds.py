@@ -38,7 +38,7 @@ def test_the_second_round_votes_inside_the_first_rounds_region() -> None:
     found = search_twice(SPACE, objective, CLIENTS, budget=BUDGET, summation=ClearSummation())
     assert objective.asked == len(CLIENTS)
     assert len(found.first.space) == 30
-    assert len(found.second.space) == 8
+    assert len(found.second.space) == 4
     inside = [dict(candidate) for candidate in found.first.space]
     assert all(candidate in inside for candidate in found.second.space)
     assert found.second.best["lr"] == SPACE.axes["lr"].values[6]
