@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from urna.cli.ballots import BallotOption, VotesOption
 from urna.cli.output import Format, FormatOption, print_json, results, table
 from urna.cli.unit import AdjacencyOption, ShardsOption, UnitOption, relation
 from urna.errors import ParameterError
@@ -13,7 +14,7 @@ from urna.privacy import Budget, Unit
 from urna.privacy.budget import rounded_up
 from urna.secagg import Plan, ServerModel
 from urna.tally import SecureSummation
-from urna.vote import BallotKind, VotePlan, describe_ballot
+from urna.vote import VotePlan, describe_ballot
 from urna.vote import plan as plan_vote
 
 __all__ = ["plan"]
@@ -22,13 +23,8 @@ __all__ = ["plan"]
 def plan(
     clients: Annotated[int, typer.Option(help="How many clients are invited.")],
     candidates: Annotated[int, typer.Option(help="How many candidates they vote on.")] = 100,
-    ballot: Annotated[
-        BallotKind | None,
-        typer.Option(help="How a client spreads its vote; scored, or top-k if --votes is given."),
-    ] = None,
-    votes: Annotated[
-        int | None, typer.Option(help="How many candidates a top-k ballot names; 5 by default.")
-    ] = None,
+    ballot: BallotOption = None,
+    votes: VotesOption = None,
     epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
     dropout: Annotated[float, typer.Option(help="Largest fraction that may drop out.")] = 0.0,

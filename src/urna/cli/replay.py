@@ -6,10 +6,11 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 from urna.cli.output import Format, FormatOption, errors, print_json, results, table
 from urna.cli.progress import live_progress
 from urna.space import Space
-from urna.vote import BallotKind, DecoderKind, Replayed, read_recording, unnamed_space
+from urna.vote import DecoderKind, Replayed, read_recording, unnamed_space
 from urna.vote import replay as replay_votes
 
 __all__ = ["replay"]
@@ -37,16 +38,9 @@ def replay(
         list[float] | None, typer.Option(help="Privacy budget: epsilon, or inf; repeat.")
     ] = None,
     delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
-    ballot: Annotated[
-        BallotKind | None,
-        typer.Option(help="How a client spreads its vote; scored, or top-k if --votes is given."),
-    ] = None,
-    votes: Annotated[
-        int | None, typer.Option(help="How many candidates a top-k ballot names; 5 by default.")
-    ] = None,
-    decoder: Annotated[
-        DecoderKind, typer.Option(help="How the winner is read from the noisy votes.")
-    ] = DecoderKind.POSTERIOR,
+    ballot: BallotOption = None,
+    votes: VotesOption = None,
+    decoder: DecoderOption = DecoderKind.POSTERIOR,
     draws: Annotated[int, typer.Option(help="Votes held at each epsilon.")] = 60,
     noise_std: Annotated[
         float | None,

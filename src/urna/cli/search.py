@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 from urna.cli.output import (
     Format,
     FormatOption,
@@ -27,7 +28,7 @@ from urna.report import page
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import ClearSummation, SecureSummation
-from urna.vote import BallotKind, DecoderKind, Result, SearchProgress, search_twice
+from urna.vote import DecoderKind, Result, SearchProgress, search_twice
 from urna.vote import search as search_votes
 
 __all__ = ["search"]
@@ -61,16 +62,9 @@ def search(
     level: Annotated[float, typer.Option(help="Feature skew, 0 (iid) to 1.")] = 0.8,
     epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
-    ballot: Annotated[
-        BallotKind | None,
-        typer.Option(help="How a client spreads its vote; scored, or top-k if --votes is given."),
-    ] = None,
-    votes: Annotated[
-        int | None, typer.Option(help="How many candidates a top-k ballot names; 5 by default.")
-    ] = None,
-    decoder: Annotated[
-        DecoderKind, typer.Option(help="How the winner is read from the noisy votes.")
-    ] = DecoderKind.POSTERIOR,
+    ballot: BallotOption = None,
+    votes: VotesOption = None,
+    decoder: DecoderOption = DecoderKind.POSTERIOR,
     dropout: Annotated[float, typer.Option(help="Largest fraction that may drop out.")] = 0.0,
     colluding: Annotated[
         float, typer.Option(help="Largest fraction that may tell the server their noise.")

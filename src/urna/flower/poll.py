@@ -146,11 +146,7 @@ def poll(
     )
     announced.round_plan  # noqa: B018 - what cannot be planned is wrong use: say so before asking
     if ledger is not None:
-        if ledger.adjacency is not adjacency:
-            raise ParameterError(
-                f"the ledger counts under {ledger.adjacency}, the vote asks for {adjacency}. "
-                "The two do not add up: use a ledger of this relation"
-            )
+        ledger.check_relation(adjacency)
         ledger.check(release_of(announced, private=True))
     gathering = _Gathering(announced, keys)
     letter = _announce(Kind.ANNOUNCE, announced, signer)

@@ -19,6 +19,7 @@ __all__ = [
     "NormBound",
     "ScoreShape",
     "Shifts",
+    "norms",
     "read_ballot",
     "scaled",
 ]
@@ -44,6 +45,17 @@ class NormBound:
     def __post_init__(self) -> None:
         if any(type(n) is not int or n < 1 for n in (self.l2_squared, self.l1, self.coordinates)):
             raise ParameterError(f"norms and coordinates are positive integers, got {self}")
+
+
+def norms(moves: Shifts | NormBound) -> NormBound:
+    """Return the norms of moves."""
+    if isinstance(moves, NormBound):
+        return moves
+    return NormBound(
+        l2_squared=sum(count * shift**2 for shift, count in moves),
+        l1=sum(count * shift for shift, count in moves),
+        coordinates=sum(count for _, count in moves),
+    )
 
 
 def scaled(moves: Shifts | NormBound, scale: int) -> Shifts | NormBound:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from urna.errors import ParameterError
 from urna.privacy.accountant import compose
-from urna.privacy.ballots import Ballot, NormBound, Shifts, scaled
+from urna.privacy.ballots import Ballot, NormBound, Shifts, norms, scaled
 from urna.privacy.budget import Adjacency, Budget
 from urna.privacy.distributions import SKELLAM, Distribution
 from urna.privacy.events import TallyRelease
@@ -123,11 +123,7 @@ def _calibrate(
     budget: Budget, moves: Shifts | NormBound, shares: int, family: Distribution
 ) -> Calibration:
     """Size the noise for moves of the sum: relations that move it alike share the work."""
-    sensitivity = math.sqrt(
-        moves.l2_squared
-        if isinstance(moves, NormBound)
-        else sum(count * shift**2 for shift, count in moves)
-    )
+    sensitivity = math.sqrt(norms(moves).l2_squared)
     guess = gaussian_std(budget, sensitivity=sensitivity)  # in weights, of the sum
     scale = 1 << max(0, math.ceil(math.log2(_SHARE_STD * math.sqrt(shares) / guess)))
     shifts = scaled(moves, scale)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
 from urna.errors import LedgerError, ParameterError, UnknownName
-from urna.privacy.ballots import NormBound, Shifts
+from urna.privacy.ballots import NormBound, Shifts, norms
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
 from urna.privacy.loss import declared_loss, gaussian_loss, shifted_noise_loss, sum_error
 from urna.privacy.rdp import gaussian_rdp, skellam_rdp
@@ -97,23 +97,17 @@ class TallyRelease:
     @property
     def l2_squared(self) -> int:
         """Squared L2 sensitivity in grid steps."""
-        if isinstance(self.shifts, NormBound):
-            return self.shifts.l2_squared
-        return sum(count * shift**2 for shift, count in self.shifts)
+        return norms(self.shifts).l2_squared
 
     @property
     def l1(self) -> int:
         """L1 sensitivity in grid steps."""
-        if isinstance(self.shifts, NormBound):
-            return self.shifts.l1
-        return sum(count * shift for shift, count in self.shifts)
+        return norms(self.shifts).l1
 
     @property
     def moved(self) -> int:
         """Most coordinates that one client can move."""
-        if isinstance(self.shifts, NormBound):
-            return self.shifts.coordinates
-        return sum(count for _, count in self.shifts)
+        return norms(self.shifts).coordinates
 
     @property
     def mu(self) -> float:

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from urna.errors import BudgetExceeded, LedgerError
+from urna.errors import BudgetExceeded, LedgerError, ParameterError
 from urna.privacy.accountant import Spent, compose
 from urna.privacy.budget import Adjacency, Budget
 from urna.privacy.events import GaussianRelease, Release, read_release
@@ -162,6 +162,18 @@ class Ledger:
             # Pricing takes a while, so it runs unlocked; if somebody entered meanwhile, again.
             if self._append(seen, (name, None, label, text)):
                 return name
+
+    def check_relation(self, adjacency: Adjacency) -> None:
+        """Refuse releases under another neighbouring relation.
+
+        Raises:
+            ParameterError: The ledger counts under another one.
+        """
+        if self.adjacency is not adjacency:
+            raise ParameterError(
+                f"the ledger counts under {self.adjacency}, {adjacency} is asked for. The two do "
+                "not add up: use a ledger of this relation"
+            )
 
     def check(self, *releases: Release) -> None:
         """Refuse releases that together would pass the cap; enter nothing.

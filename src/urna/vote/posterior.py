@@ -63,9 +63,9 @@ class PosteriorDecoder:
 
     def winner(self, tally: NoisyVotes) -> int:
         """Return the winner alone, which takes no draws."""
-        if tally.std == 0 or np.ptp(tally.votes) == 0:
-            return ArgmaxDecoder(self.level).winner(tally)
-        return self._winner(tally, _Posterior.of(tally))
+        if _is_weak(tally) or np.ptp(tally.votes) == 0:
+            return leader(tally.votes, tally.space)
+        return leader(_Posterior.of(tally).mean, tally.space)
 
     def promising(self, tally: NoisyVotes, count: int) -> list[int]:
         """Return the places of highest posterior mean, ascending."""
@@ -77,14 +77,9 @@ class PosteriorDecoder:
         if tally.std == 0 or np.ptp(tally.votes) == 0:
             return ArgmaxDecoder(self.level).decode(tally)
         posterior = _Posterior.of(tally)
-        winner = self._winner(tally, posterior)
+        winner = leader(tally.votes if _is_weak(tally) else posterior.mean, tally.space)
         leading = posterior.leading(public_generator(tally))
         return Decoded(winner, float(leading[winner]), credible_set(leading, winner, self.level))
-
-    @staticmethod
-    def _winner(tally: NoisyVotes, posterior: "_Posterior") -> int:
-        weak = tally.std <= WEAK * tally.clients * tally.norm
-        return leader(tally.votes if weak else posterior.mean, tally.space)
 
 
 class DecoderKind(StrEnum):
@@ -166,6 +161,11 @@ class _Posterior:
                     leaders = np.argmax(one.restore(drawn), axis=1)
                     wins += np.bincount(leaders, minlength=len(wins))
         return wins / DRAWS
+
+
+def _is_weak(tally: NoisyVotes) -> bool:
+    """Tell whether noise is too weak for priors to add anything."""
+    return tally.std <= WEAK * tally.clients * tally.norm
 
 
 def _variances(family: Family, alike: float) -> Array:

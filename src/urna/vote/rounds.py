@@ -113,11 +113,7 @@ def search_twice(
     )
     releases = [vote.tally.calibration.release for vote in plans]
     if ledger is not None:
-        if ledger.adjacency is not adjacency:
-            raise ParameterError(
-                f"the ledger counts under {ledger.adjacency}, the search asks for {adjacency}. "
-                "The two do not add up: use a ledger of this relation"
-            )
+        ledger.check_relation(adjacency)
         ledger.check(*(releases if secrets.private else [NonPrivateRelease("scripted secrets")]))
     report = progress or (lambda what, done, total: None)
     evaluated = losses_of_each(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from urna.data import MIN_SAMPLES
-from urna.errors import ParameterError, ProtocolError, RoundAborted
+from urna.errors import ProtocolError, RoundAborted
 from urna.local import Objective, losses_of_each
 from urna.noise import IntVector
 from urna.privacy import (
@@ -119,11 +119,7 @@ def search(
     if not secrets.private:
         release = NonPrivateRelease("scripted secrets")
     if ledger is not None:
-        if ledger.adjacency is not adjacency:
-            raise ParameterError(
-                f"the ledger counts under {ledger.adjacency}, the search asks for {adjacency}. "
-                "The two do not add up: use a ledger of this relation"
-            )
+        ledger.check_relation(adjacency)
         ledger.check(release)
     if by_record:
         ballots = _record_ballots(
