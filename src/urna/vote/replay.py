@@ -194,9 +194,8 @@ class _Vote:
     """One kind of vote, held as often as wanted."""
 
     shape: Ballot
-    unit: float
-    """Grid steps per vote."""
     scale: int
+    """Grid steps per unit of a ballot's weights."""
     table: Table | None
     std: float
     accountant: str
@@ -218,7 +217,7 @@ class _Vote:
             shape = choose_ballot(ballot, candidates=candidates, noise=0.0, votes=votes)
             if noise_std is not None:
                 raise ParameterError("a vote at infinite epsilon has no noise: leave noise_std out")
-            return cls(shape, shape.vote, 1, None, 0.0, "none: no noise", "none", None)
+            return cls(shape, 1, None, 0.0, "none: no noise", "none", None)
         tally = plan(
             clients=clients,
             candidates=candidates,
@@ -232,7 +231,6 @@ class _Vote:
             variance = Fraction(noise_std * tally.vote) ** 2
         return cls(
             tally.shape,
-            tally.vote,
             tally.scale,
             tally.noise.table(variance),
             math.sqrt(variance) / tally.vote,
@@ -253,7 +251,9 @@ class _Vote:
             noisy = steps
             if self.table is not None:
                 noisy = steps + self.table.draw(rng.bytes(SEED_BYTES), len(space))
-            votes = NoisyVotes(space, noisy / self.unit, self.std, len(losses), norm)
+            votes = NoisyVotes(
+                space, noisy / (self.shape.vote * self.scale), self.std, len(losses), norm
+            )
             yield decoder.winner(votes)
 
     def _exact(self, losses: Array, rng: np.random.Generator) -> IntVector:
