@@ -36,6 +36,7 @@ class Batched:
         clients: Clients stacked together; lanes are numbered client by client.
         autocast: A lower precision for matrix products, or None for the module's own.
         smoothing: Whether any lane smooths its labels.
+        takeover: Returns a context in which operations on all lanes run: kernels of our own.
     """
 
     module: nn.Module
@@ -43,6 +44,7 @@ class Batched:
     clients: int = 1
     autocast: torch.dtype | None = None
     smoothing: bool = False
+    takeover: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
     def gradients(
         self,
@@ -136,7 +138,8 @@ class Batched:
         try:
             if self.clients == 1:
                 key = [r[0] if r.dtype == torch.int64 else r for r in rest]
-                return each_lane(weights, state, inputs[0], targets[0], *key)
+                with self.takeover():
+                    return each_lane(weights, state, inputs[0], targets[0], *key)
             folded = [
                 {n: t.unflatten(0, (self.clients, -1)) for n, t in part.items()}
                 for part in (weights, state)
@@ -144,7 +147,8 @@ class Batched:
             rest = [
                 r if r.dtype == torch.int64 else r.unflatten(0, (self.clients, -1)) for r in rest
             ]
-            results = vmap(each_lane)(*folded, inputs, targets, *rest)
+            with self.takeover():
+                results = vmap(each_lane)(*folded, inputs, targets, *rest)
         except RuntimeError as error:
             if self.autocast is not None and any(text in str(error) for text in _MIXED_TYPES):
                 raise ParameterError(

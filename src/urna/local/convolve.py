@@ -1,0 +1,260 @@
+"""Convolutions of many candidates at once on a GPU, written for that.
+
+vmap turns a convolution of every lane into one grouped convolution. cuDNN's kernels for hundreds
+of groups with tens of channels each are slow, and give bfloat16 hardly any advantage. Here a
+program multiplies a tile of one lane's pixels with that lane's weights; patches are never
+written to memory. A lane's numbers are added up in the same order wherever it stands and
+whoever stands beside it, which cuDNN does not promise.
+
+Triton's interpreter runs the same kernels on a CPU (`TRITON_INTERPRET=1`, set before this module
+is imported), which is how they are tested. This module imports torch and triton.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["LaneConvolutions"]
+
+# Tiles were picked on an H200, for the 32 and 64 channels of DP-Hype's networks in bfloat16.
+_PIXELS = 128
+_PIXELS_ADDED = 64
+_MOST_OUTPUTS = 128
+_MOST_TERMS = 64
+_SPAN = 4096  # most pixels that one program adds up for the gradient of the weights
+
+
+@triton.jit
+def _place(m, height, width):
+    """Return image, row and column of pixels that are counted through all images."""
+    image = m // (height * width)
+    rest = m - image * (height * width)
+    row = rest // width
+    return image.to(tl.int64), row, rest - row * width
+
+
+@triton.jit
+def _forward(
+    x, weights, out, pixels, height, width, out_height, out_width,
+    x_image, x_group, x_channel, x_row, x_column,
+    out_image, out_group, out_channel, out_row, out_column, outputs,
+    CHANNELS: tl.constexpr, ACROSS: tl.constexpr, TERMS: tl.constexpr,
+    PAD_ROWS: tl.constexpr, PAD_COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr, TILE: tl.constexpr, OUT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of pixels of some output channels of one lane.
+
+    A term is one weight of an output channel: row of the kernel, column, input channel.
+    """
+    group = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    image, row, column = _place(m, out_height, out_width)
+    o = tl.program_id(2) * OUT + tl.arange(0, OUT)
+    top, left = row - PAD_ROWS, column - PAD_COLUMNS
+    corner = x + group * x_group + image * x_image + top * x_row + left * x_column
+    sums = tl.zeros((TILE, OUT), dtype=tl.float32)
+    for first in range(0, TERMS, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        tap = k // CHANNELS
+        down, right = tap // ACROSS, tap % ACROSS
+        inside = (m < pixels)[:, None] & (k < TERMS)[None, :]
+        if PAD_ROWS > 0 or PAD_COLUMNS > 0:
+            y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
+            inside = inside & (y >= 0) & (y < height) & (z >= 0) & (z < width)
+        away = down * x_row + right * x_column + (k % CHANNELS) * x_channel
+        patch = tl.load(corner[:, None] + away[None, :], mask=inside, other=0.0)
+        factors = tl.load(
+            weights + (group * outputs + o)[:, None] * TERMS + k[None, :],
+            mask=(o < outputs)[:, None] & (k < TERMS)[None, :],
+            other=0.0,
+        )
+        sums = tl.dot(patch, tl.trans(factors), sums, input_precision=PRECISION)
+    place = group * out_group + image * out_image + row * out_row + column * out_column
+    tl.store(
+        out + place[:, None] + (o * out_channel)[None, :],
+        sums.to(out.dtype.element_ty),
+        mask=(m < pixels)[:, None] & (o < outputs)[None, :],
+    )
+
+
+@triton.jit
+def _add_slopes(
+    x, grad, parts, pixels, height, width, out_height, out_width,
+    x_image, x_group, x_channel, x_row, x_column,
+    grad_image, grad_group, grad_channel, grad_row, grad_column, groups, outputs,
+    CHANNELS: tl.constexpr, ACROSS: tl.constexpr, TERMS: tl.constexpr,
+    PAD_ROWS: tl.constexpr, PAD_COLUMNS: tl.constexpr, SPAN: tl.constexpr,
+    PRECISION: tl.constexpr, TILE: tl.constexpr, OUT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add up one span of pixels for the gradient of some weights of one lane."""
+    group, part = tl.program_id(1).to(tl.int64), tl.program_id(2)
+    blocks = tl.cdiv(TERMS, BLOCK)
+    k = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    o = (tl.program_id(0) // blocks) * OUT + tl.arange(0, OUT)
+    tap = k // CHANNELS
+    down, right = tap // ACROSS, tap % ACROSS
+    away = down * x_row + right * x_column + (k % CHANNELS) * x_channel
+    sums = tl.zeros((OUT, BLOCK), dtype=tl.float32)
+    for first in range(0, SPAN, TILE):
+        m = part * SPAN + first + tl.arange(0, TILE)
+        image, row, column = _place(m, out_height, out_width)
+        top, left = row - PAD_ROWS, column - PAD_COLUMNS
+        inside = (m < pixels)[:, None] & (k < TERMS)[None, :]
+        if PAD_ROWS > 0 or PAD_COLUMNS > 0:
+            y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
+            inside = inside & (y >= 0) & (y < height) & (z >= 0) & (z < width)
+        corner = x + group * x_group + image * x_image + top * x_row + left * x_column
+        patch = tl.load(corner[:, None] + away[None, :], mask=inside, other=0.0)
+        place = group * grad_group + image * grad_image + row * grad_row + column * grad_column
+        slopes = tl.load(
+            grad + place[:, None] + (o * grad_channel)[None, :],
+            mask=(m < pixels)[:, None] & (o < outputs)[None, :],
+            other=0.0,
+        )
+        sums = tl.dot(tl.trans(slopes), patch, sums, input_precision=PRECISION)
+    tl.store(
+        parts + ((part * groups + group) * outputs + o)[:, None] * TERMS + k[None, :],
+        sums,
+        mask=(o < outputs)[:, None] & (k < TERMS)[None, :],
+    )
+
+
+def _precision() -> str:
+    """Round float32 products to TF32 where PyTorch allows cuDNN to."""
+    return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+
+
+def _strides(pictures: Tensor, groups: int) -> tuple[int, int, int, int, int]:
+    """Return the strides of images, groups, channels, rows and columns."""
+    image, channel, row, column = pictures.stride()
+    return image, channel * (pictures.shape[1] // groups), channel, row, column
+
+
+def _block(size: int, most: int) -> int:
+    return max(16, min(1 << (size - 1).bit_length(), most))
+
+
+@torch.library.custom_op("urna::convolve", mutates_args=())
+def _convolve(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> Tensor:
+    """Convolve with stride 1; the result lies channels-last."""
+    images, _, height, width = x.shape
+    total, channels, *kernel = weights.shape
+    out: Tensor = _room_for(x, weights, padding, groups)
+    pixels, outputs = images * out.shape[2] * out.shape[3], total // groups
+    tile = _block(outputs, _MOST_OUTPUTS)
+    terms = channels * kernel[0] * kernel[1]
+    _forward[triton.cdiv(pixels, _PIXELS), groups, triton.cdiv(outputs, tile)](
+        x, weights.permute(0, 2, 3, 1).contiguous(), out, pixels, height, width, *out.shape[2:],
+        *_strides(x, groups), *_strides(out, groups), outputs,
+        CHANNELS=channels, ACROSS=kernel[1], TERMS=terms,
+        PAD_ROWS=padding[0], PAD_COLUMNS=padding[1],
+        PRECISION=_precision(), TILE=_PIXELS, OUT=tile, BLOCK=_block(terms, _MOST_TERMS),
+        num_warps=8, num_stages=3,
+    )  # fmt: skip
+    return out
+
+
+@_convolve.register_fake
+def _room_for(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> Tensor:
+    sizes = zip(x.shape[2:], weights.shape[2:], padding, strict=True)
+    shape = (len(x), len(weights), *(size + 2 * pad - kernel + 1 for size, kernel, pad in sizes))
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+
+
+@torch.library.custom_op("urna::convolution_slopes", mutates_args=())
+def _slopes(
+    x: Tensor, grad: Tensor, shape: Sequence[int], padding: Sequence[int], groups: int
+) -> Tensor:
+    """Return the gradient of weights of some shape."""
+    images, _, height, width = x.shape
+    total, channels, *kernel = shape
+    pixels, outputs = images * grad.shape[2] * grad.shape[3], total // groups
+    terms = channels * kernel[0] * kernel[1]
+    out, block = _block(outputs, _MOST_OUTPUTS), _block(terms, _MOST_TERMS)
+    span = max(_PIXELS_ADDED, _block(pixels, _SPAN))
+    spans = triton.cdiv(pixels, span)
+    parts = torch.empty((spans, total, terms), dtype=torch.float32, device=x.device)
+    _add_slopes[triton.cdiv(terms, block) * triton.cdiv(outputs, out), groups, spans](
+        x, grad, parts, pixels, height, width, *grad.shape[2:],
+        *_strides(x, groups), *_strides(grad, groups), groups, outputs,
+        CHANNELS=channels, ACROSS=kernel[1], TERMS=terms,
+        PAD_ROWS=padding[0], PAD_COLUMNS=padding[1], SPAN=span,
+        PRECISION=_precision(), TILE=_PIXELS_ADDED, OUT=out, BLOCK=block,
+        num_warps=4, num_stages=3,
+    )  # fmt: skip
+    added = parts[0]
+    for part in parts[1:]:  # in one order, whatever the number of lanes
+        added += part
+    return added.view(total, *kernel, channels).permute(0, 3, 1, 2).contiguous().to(x.dtype)
+
+
+@_slopes.register_fake
+def _(x: Tensor, grad: Tensor, shape: Sequence[int], padding: Sequence[int], groups: int) -> Tensor:
+    return torch.empty(tuple(shape), dtype=x.dtype, device=x.device)
+
+
+class LaneConvolutions(TorchDispatchMode):
+    """Take over the convolutions that vmap makes of many lanes, inside a `with` block.
+
+    Two dimensions, stride 1, no dilation, any padding, kernel and number of channels; others
+    go on to PyTorch.
+    """
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - an operation of PyTorch's
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operation returns
+        """Replace convolutions and their gradients, and pass everything else on."""
+        if func is torch.ops.aten.convolution.default:
+            x, weights, bias, stride, padding, dilation, transposed, _, groups = args
+            if _fits(x, weights, stride, dilation, transposed):
+                out = torch.ops.urna.convolve(_near(x), weights, padding, groups)
+                return out if bias is None else out + bias.view(-1, 1, 1)
+        if func is torch.ops.aten.convolution_backward.default:
+            grad, x, weights, _, stride, padding, dilation, transposed, _, groups, wanted = args
+            if _fits(x, weights, stride, dilation, transposed):
+                return _backward(_near(grad), _near(x), weights, padding, groups, wanted)
+        return func(*args, **(kwargs or {}))
+
+
+def _fits(
+    x: Tensor, weights: Tensor, stride: list[int], dilation: list[int], transposed: bool
+) -> bool:
+    kinds = (torch.float32, torch.bfloat16)
+    plain = x.dim() == 4 and not transposed and {*stride, *dilation} == {1}
+    return plain and x.dtype == weights.dtype and x.dtype in kinds
+
+
+def _near(pictures: Tensor) -> Tensor:
+    """Put a pixel's channels side by side, as a tile loads them."""
+    return pictures.contiguous(memory_format=torch.channels_last)
+
+
+def _backward(
+    grad: Tensor,
+    x: Tensor,
+    weights: Tensor,
+    padding: list[int],
+    groups: int,
+    wanted: list[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of input, weights and bias, those that are wanted."""
+    to_input = to_weights = None
+    if wanted[0]:  # a convolution of the gradient with the turned kernel
+        lanes = weights.view(groups, -1, *weights.shape[1:])
+        turned = lanes.flip(3, 4).transpose(1, 2).flatten(0, 1)
+        around = [size - 1 - pad for size, pad in zip(weights.shape[2:], padding, strict=True)]
+        to_input = torch.ops.urna.convolve(grad, turned, around, groups)
+    if wanted[1]:
+        to_weights = torch.ops.urna.convolution_slopes(
+            x, grad, list(weights.shape), padding, groups
+        )
+    return to_input, to_weights, grad.sum((0, 2, 3)) if wanted[2] else None
