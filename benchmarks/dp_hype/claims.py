@@ -1,7 +1,7 @@
 """Hold ours against the paper's mechanism: the ratios and differences that were promised."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,17 +37,13 @@ class Averages:
     """Rows of the settings that claims are about, averaged over these settings."""
 
     rows: Sequence[dict[str, Any]]
-    without: frozenset[str] = frozenset()
-    """Settings to leave out."""
 
     def over_settings(self, method: str, epsilon: float, what: str) -> tuple[float, float]:
         """Return the mean of a figure over settings, and its standard error; NaN without rows."""
         found = [
             r
             for r in self.rows
-            if r["method"] == method
-            and r["epsilon"] == shown(epsilon)
-            and self._counts(r["setting"])
+            if r["method"] == method and r["epsilon"] == shown(epsilon) and _counts(r["setting"])
         ]
         if not found:
             return math.nan, math.nan
@@ -61,28 +57,22 @@ class Averages:
     @property
     def settings(self) -> list[str]:
         """The settings averaged over."""
-        return list(dict.fromkeys(r["setting"] for r in self.rows if self._counts(r["setting"])))
-
-    def _counts(self, name: str) -> bool:
-        dataset, clients, split = name.split("/")
-        return claimed(Setting(dataset, int(clients), split)) and name not in self.without
+        return list(dict.fromkeys(r["setting"] for r in self.rows if _counts(r["setting"])))
 
 
-def compare(rows: Sequence[dict[str, Any]], unstable: Collection[str]) -> dict[str, Any]:
-    """Return the claims, and at which epsilon ours is as good as the paper's mechanism.
+def _counts(name: str) -> bool:
+    dataset, clients, split = name.split("/")
+    return claimed(Setting(dataset, int(clients), split))
 
-    Args:
-        rows: All rows.
-        unstable: Settings in which a candidate that most clients name diverged.
-    """
+
+def compare(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the claims, and at which epsilon ours is as good as the paper's mechanism."""
     averages = Averages(rows)
-    stable = Averages(rows, without=frozenset(unstable))
     if not averages.settings:
-        return {"claim_settings": [], "claims": [], "stable_claims": [], "equal_epsilon": []}
+        return {"claim_settings": [], "claims": [], "equal_epsilon": []}
     return {
         "claim_settings": averages.settings,
         "claims": _claims(averages),
-        "stable_claims": _claims(stable) if unstable and stable.settings else [],
         "equal_epsilon": [
             equal_epsilon(averages, epsilon, what)
             for what in ("regret", "near_rate")

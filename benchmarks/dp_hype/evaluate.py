@@ -8,13 +8,15 @@ the figures into the output folder, and the tables of docs/evaluation.md between
 Settings of which a part is missing are left out and listed with an estimate.
 
 A row's `runs` are its first 20 draws, as many as the authors have; `mean` is over all draws,
-because 20 are few. Draws differ in noise, ties and lots; the recorded scores are the same.
+because 20 are few. Draws differ in noise, ties and lots; the recorded scores are the same
+but where a setting was trained more than once.
 Settings that claims are about get all `--draws`; other settings and ablations a quarter.
 """
 
 import argparse
 import csv
 import datetime
+import itertools
 import json
 import math
 import sys
@@ -46,28 +48,37 @@ PAGE = HERE.parents[1] / "docs" / "evaluation.md"
 
 
 def row_of(
-    recorded: Recorded, method: Method, epsilon: float, draws: int, seed: int
+    trained: Sequence[Recorded], method: Method, epsilon: float, draws: int, seed: int
 ) -> dict[str, Any]:
-    """Hold many votes and summarise what the winners lead to."""
-    label = f"{recorded.setting.name}/{recorded.setting.seed}/{method.name}/{epsilon}"
-    rng = np.random.default_rng([seed, *label.encode()])
-    winners = method.choose(recorded, epsilon, rng, draws)
-    # A candidate that diverged in federated training is as bad as the worst that did not.
-    final = np.nan_to_num(recorded.federated, nan=float(np.nanmin(recorded.federated)))[winners]
-    best = opt(recorded.federated)
+    """Hold many votes and summarise what the winners lead to.
+
+    Where a setting was trained more than once, on other splits, the draws are shared out.
+    """
+    name = trained[0].setting.name
+    each = draws // len(trained)
+    finals, regrets = [], []
+    for recorded in trained:
+        label = f"{name}/{recorded.setting.seed}/{method.name}/{epsilon}"
+        rng = np.random.default_rng([seed, *label.encode()])
+        winners = method.choose(recorded, epsilon, rng, each)
+        finals.append(recorded.final[winners])
+        regrets.append(opt(recorded.federated) - finals[-1])
+    # One of each training after the other, so that the first 20 are of all of them.
+    final, regret = np.stack(finals, axis=1).ravel(), np.stack(regrets, axis=1).ravel()
     runs = interval(final[:RUNS])
+    variance = float(np.mean([part.var(ddof=1) for part in finals]))
     return {
-        "setting": recorded.setting.name,
-        "seed": recorded.setting.seed,
+        "setting": name,
+        "trainings": len(trained),
         "method": method.name,
         "epsilon": epsilon if math.isfinite(epsilon) else "inf",
-        "draws": draws,
+        "draws": len(final),
         "mean": round(float(final.mean()), 5),
-        "standard_error": round(float(final.std(ddof=1) / math.sqrt(draws)), 5),
-        "regret": round(best - float(final.mean()), 5),
-        "top1_rate": round(float((final >= best).mean()), 4),
-        "near_rate": round(float((final >= best - NEAR).mean()), 4),
-        "runs": min(RUNS, draws),
+        "standard_error": round(math.sqrt(variance / len(final)), 5),
+        "regret": round(float(regret.mean()), 5),
+        "top1_rate": round(float((regret <= 0).mean()), 4),
+        "near_rate": round(float((regret <= NEAR).mean()), 4),
+        "runs": min(RUNS, len(final)),
         "runs_mean": runs[0],
         "runs_low": runs[1],
         "runs_high": runs[2],
@@ -81,8 +92,23 @@ def interval(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
     return round(mean, 4), round(max(mean - half, 0.0), 4), round(min(mean + half, 1.0), 4)
 
 
-def ends_of(recorded: Recorded) -> dict[str, Any]:
-    """Return Opt and RandGuess, and how many clients name the best candidate."""
+def ends_of(trained: Sequence[Recorded]) -> dict[str, Any]:
+    """Return Opt and RandGuess, and how many clients name the best candidate, on average."""
+    ends = [_ends(recorded) for recorded in trained]
+    first = trained[0].setting.name
+    once = [end["opt_one_epoch"] for end in ends if end["opt_one_epoch"] is not None]
+    averaged = ("opt", "rand_guess", "near_candidates", "clients_that_may_name_it")
+    return {
+        "setting": first,
+        "trainings": len(trained),
+        "published_opt": OPT.get(first),
+        "opt_one_epoch": round(float(np.mean(once)), 5) if once else None,
+        **{key: round(float(np.mean([end[key] for end in ends])), 5) for key in averaged},
+        "diverged": [found for end in ends for found in end["diverged"]],
+    }
+
+
+def _ends(recorded: Recorded) -> dict[str, Any]:
     best = int(np.nanargmax(recorded.federated))
     worse = np.nan_to_num(-recorded.accuracies, nan=np.inf)
     # A client may name a candidate if it finds fewer than five others better.
@@ -92,17 +118,14 @@ def ends_of(recorded: Recorded) -> dict[str, Any]:
         (named >= MOST) & (recorded.federated < rand_guess(recorded.federated))
     )
     return {
-        "setting": recorded.setting.name,
-        "seed": recorded.setting.seed,
-        "opt": round(opt(recorded.federated), 5),
-        "opt_one_epoch": None if once is None else round(opt(once), 5),
-        "published_opt": OPT.get(recorded.setting.name),
-        "rand_guess": round(rand_guess(recorded.federated), 5),
-        "best": best,
+        "opt": opt(recorded.federated),
+        "opt_one_epoch": None if once is None else opt(once),
+        "rand_guess": rand_guess(recorded.federated),
         "near_candidates": int((recorded.federated >= np.nanmax(recorded.federated) - NEAR).sum()),
-        "clients_that_may_name_it": round(float(named[best]), 3),
+        "clients_that_may_name_it": float(named[best]),
         "diverged": [
             {
+                "training": recorded.setting.seed + 1,
                 "candidate": dict(SPACE[int(place)]),
                 "named_by": round(float(named[place]), 3),
                 "accuracy": round(float(recorded.federated[place]), 4),
@@ -113,17 +136,17 @@ def ends_of(recorded: Recorded) -> dict[str, Any]:
 
 
 def rows_of(
-    recorded: Recorded, names: Sequence[str], draws: int, seed: int
+    trained: Sequence[Recorded], names: Sequence[str], draws: int, seed: int
 ) -> list[dict[str, Any]]:
     """Return all rows of a setting."""
-    claim = claimed(recorded.setting)
+    claim = claimed(trained[0].setting)
     rows = []
     for method in (METHODS[name] for name in names):
         if not (method.main or claim):
             continue
         count = draws if method.main and claim else max(draws // 4, RUNS)
         finer = FINER if method.name == "ours" and claim else ()
-        rows += [row_of(recorded, method, e, count, seed) for e in (*finer, *EPSILONS)]
+        rows += [row_of(trained, method, e, count, seed) for e in (*finer, *EPSILONS)]
     return rows
 
 
@@ -177,22 +200,21 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return everything the page shows."""
     start = time.perf_counter()
-    every = list(read_all(losses))
+    every = [list(same) for _, same in itertools.groupby(read_all(losses), _name)]
     if not every:
         raise SystemExit(f"no complete setting is in {losses}: run losses.py first")
     rows: list[dict[str, Any]] = []
-    for recorded in every:
-        rows += rows_of(recorded, names, draws, seed)
+    for trained in every:
+        rows += rows_of(trained, names, draws, seed)
         took = time.perf_counter() - start
-        print(f"{recorded.setting.name}: done after {took:.0f} s", file=sys.stderr, flush=True)
-    ends = [ends_of(recorded) for recorded in every]
+        print(f"{_name(trained[0])}: done after {took:.0f} s", file=sys.stderr, flush=True)
     notes = read_notes(losses)
     content = {
         "date": datetime.date.today().isoformat(),
         "draws": draws,
-        "ends": ends,
+        "ends": [ends_of(trained) for trained in every],
         "rows": rows,
-        **compare(rows, [end["setting"] for end in ends if end["diverged"]]),
+        **compare(rows),
         "simulation": simulation(seed, repetitions),
         "training": training(notes),
         "votes": votes(),
@@ -200,6 +222,10 @@ def evaluate(
     }
     content["seconds"] = round(time.perf_counter() - start)
     return content
+
+
+def _name(recorded: Recorded) -> str:
+    return recorded.setting.name
 
 
 def main() -> None:

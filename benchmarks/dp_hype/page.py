@@ -67,26 +67,18 @@ def claims(content: Content) -> str:
     """Return what was promised and what came of it."""
     if not content["claims"]:
         return "None of the settings that claims are about has been computed."
-    stable = {c["text"]: c for c in content["stable_claims"]}
     rows = [
         [
             c["text"].replace("inf", "∞"),
             c["wanted"],
-            _found(c),
+            f"{_signed(c)} ± {1.96 * c['error']:.3f}",
             "yes" if c["met"] else "**no**",
-            *([_found(stable[c["text"]])] if stable else []),
         ]
         for c in content["claims"]
     ]
     where = "; ".join(title_of(name) for name in content["claim_settings"])
-    header = ["claim", "wanted", "found", "met"]
-    header += ["found, settings with a diverged favourite left out"] if stable else []
     settings = f"Averaged over {len(content['claim_settings'])} settings ({where})."
-    return f"{settings}\n\n{grid(header, rows)}"
-
-
-def _found(claim: dict[str, Any]) -> str:
-    return f"{_signed(claim)} ± {1.96 * claim['error']:.3f}"
+    return f"{settings}\n\n{grid(['claim', 'wanted', 'found', 'met'], rows)}"
 
 
 def _signed(claim: dict[str, Any]) -> str:
@@ -118,23 +110,24 @@ def optimum(content: Content) -> str:
         rows.append(
             [
                 title_of(end["setting"]),
+                str(end["trainings"]),
                 _three(published),
                 _three(end["opt"]),
                 "–" if published is None else _points(end["opt"] - published),
                 _three(end["opt_one_epoch"]),
                 _three(end["rand_guess"]),
-                str(end["near_candidates"]),
+                f"{end['near_candidates']:g}",
                 f"{end['clients_that_may_name_it']:.0%}",
             ]
         )
     computed = {end["setting"] for end in content["ends"]}
     rows += [
-        [title_of(name), _three(value), "not computed", *["–"] * 5]
+        [title_of(name), "0", _three(value), "not computed", *["–"] * 5]
         for name, value in OPT.items()
         if name not in computed
     ]
-    header = ["setting", "Opt, published", "Opt, ours", "points", "Opt, one epoch in each round",
-              "RandGuess, ours", "candidates within a point of Opt",
+    header = ["setting", "trained", "Opt, published", "Opt, ours", "points",
+              "Opt, one epoch in each round", "RandGuess, ours", "candidates within a point of Opt",
               "clients with the best one among their five"]  # fmt: skip
     return grid(header, rows)
 
@@ -151,7 +144,7 @@ def diverged(content: Content) -> str:
     """Return favourites of most clients that diverged when all clients trained together."""
     rows = [
         [
-            title_of(end["setting"]),
+            _repeated(end["setting"], found["training"]),
             ", ".join(f"{name} {value:g}" for name, value in found["candidate"].items()),
             f"{found['named_by']:.0%}",
             f"{found['accuracy']:.3f}",
@@ -162,6 +155,10 @@ def diverged(content: Content) -> str:
     if not rows:
         return "None of the favourites diverged."
     return grid(["setting", "candidate", "clients that name it", "final accuracy"], rows)
+
+
+def _repeated(setting: str, training: int) -> str:
+    return title_of(setting) + (f", training {training}" if training > 1 else "")
 
 
 def results(content: Content) -> str:
@@ -256,7 +253,8 @@ def training_costs(content: Content) -> str:
         authors = LOCAL_SECONDS[dataset, int(clients)] * int(clients)
         rows.append(
             [
-                title_of(r["setting"]),
+                _repeated(r["setting"], r["seed"] + 1),
+                r.get("precision", "–"),
                 f"{authors:,.0f} s",
                 *(
                     f"{r[f'{part}_seconds']:.1f} s, {r[f'{part}_gigabytes']:.1f} GB"
@@ -266,7 +264,8 @@ def training_costs(content: Content) -> str:
                 ),
             ]
         )
-    header = ["", "the authors' local search, all clients", "our local search, all clients",
+    header = ["", "ours in", "the authors' local search, all clients",
+              "our local search, all clients",
               "our federated training of all candidates"]  # fmt: skip
     return grid(header, rows)
 
@@ -304,12 +303,11 @@ def missing(content: Content) -> str:
             "unknown"
             if any(m["seconds"] is None for m in group)
             else f"{sum(m['seconds'] for m in group):,} s",
-            NAMES[group[0]["measured_on"]],
         ]
         for (dataset, clients, parts), group in alike.items()
     ]
     total = sum(m["seconds"] or 0 for m in content["missing"])
-    table = grid(["", "splits (iid or β)", "missing", "would take", "measured on"], rows)
+    table = grid(["", "splits (iid or β)", "missing", "would take"], rows)
     return f"{table}\n\nTogether about {total / 3600:.1f} hours on one H200."
 
 

@@ -30,6 +30,11 @@ class Recorded:
     meta: dict[str, Any]
 
     @property
+    def final(self) -> npt.NDArray[np.float64]:
+        """Accuracies to which winners lead; what diverged is as bad as the worst that did not."""
+        return np.nan_to_num(self.federated, nan=float(np.nanmin(self.federated)))
+
+    @property
     def clients(self) -> int:
         """How many clients there are."""
         return len(self.losses)

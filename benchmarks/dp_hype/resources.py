@@ -1,14 +1,16 @@
 """What the evaluation and one vote cost, and what the rest of it would: seconds, memory, bytes."""
 
+import json
 import time
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from published import DELTA, VOTES
 from recorded import same_training
-from settings import BATCH, MODELS, Setting, all_settings
+from settings import Setting, all_settings
 
 from urna import secagg
 from urna.privacy import BallotShape, Budget
@@ -19,8 +21,9 @@ __all__ = ["estimates", "training", "votes"]
 
 Notes = Mapping[Setting, Mapping[str, Any]]
 PARTS = ("local", "federated")
-ROWS = {"adult": 32_561, "mnist": 60_000, "cifar10": 50_000}
-"""Training rows of each data set."""
+CANDIDATES = 100
+SEARCHED = Path(__file__).parents[1] / "results" / "local_search_h200.json"
+"""Where searches of some of CIFAR-10's clients were measured."""
 
 
 def training(notes: Notes) -> list[dict[str, Any]]:
@@ -34,6 +37,7 @@ def training(notes: Notes) -> list[dict[str, Any]]:
             row[f"{part}_gigabytes"] = round((note["peak_bytes"] or 0) / 1e9, 1)
             row[f"{part}_preparing_seconds"] = note.get("preparing_seconds_of_data_set", 0.0)
             row |= {"machine": note["machine"], "date": note["date"], "torch": note["torch"]}
+            row["precision"] = note["options"]["precision"]
         rows.append(row)
     return rows
 
@@ -42,8 +46,7 @@ def estimates(notes: Notes) -> list[dict[str, Any]]:
     """Return the authors' settings of which a part is missing, and seconds it would take.
 
     A part takes as long as the slowest measured one of its data set: whatever the number of
-    clients, the rows are the same. A data set without a measurement is estimated from the
-    one with most multiplications measured, in proportion to them.
+    clients, the rows are the same. CIFAR-10's are taken from the search of some of its clients.
     """
     missing = []
     for setting in all_settings():
@@ -51,16 +54,8 @@ def estimates(notes: Notes) -> list[dict[str, Any]]:
         parts = [part for part in PARTS if not _there(setting, meta, part)]
         if parts:
             found = [_estimate(setting, part, notes) for part in parts]
-            missing.append(
-                {
-                    "setting": setting.name,
-                    "parts": parts,
-                    "seconds": None if None in found else round(sum(f for f in found if f)),
-                    "measured_on": setting.dataset
-                    if all(_slowest(setting.dataset, part, notes) for part in parts)
-                    else "mnist",
-                }
-            )
+            seconds = None if None in found else round(sum(f for f in found if f))
+            missing.append({"setting": setting.name, "parts": parts, "seconds": seconds})
     return missing
 
 
@@ -68,41 +63,34 @@ def _there(setting: Setting, meta: Mapping[str, Any], part: str) -> bool:
     return part in meta and (part == "local" or same_training(setting, meta))
 
 
-def _slowest(dataset: str, part: str, notes: Notes) -> float | None:
-    """Return the most seconds per epoch over all rows that a part took, or None."""
-    found = [
-        meta[part]["seconds"] / _epochs(setting, part)
-        for setting, meta in notes.items()
-        if setting.dataset == dataset and _there(setting, meta, part)
-    ]
-    return max(found, default=None)
-
-
 def _estimate(setting: Setting, part: str, notes: Notes) -> float | None:
-    own = _slowest(setting.dataset, part, notes)
-    if own is not None:
-        return own * _epochs(setting, part)
-    like = _slowest("mnist", part, notes)
-    if like is None:
-        return None
-    ratio = _multiplications(setting.dataset) / _multiplications("mnist")
-    return like * ratio * _epochs(setting, part)
+    found = [
+        meta[part]["seconds"] / _epochs(other, part)
+        for other, meta in notes.items()
+        if other.dataset == setting.dataset and _there(other, meta, part)
+    ]
+    if found:
+        return max(found) * _epochs(setting, part)
+    return _of_some_clients(setting, part) if setting.dataset == "cifar10" else None
 
 
 def _epochs(setting: Setting, part: str) -> int:
     return setting.local_epochs * (setting.rounds if part == "federated" else 1)
 
 
-def _multiplications(dataset: str) -> float:
-    """Return multiplications of one pass over all rows, as torch counts them."""
-    import torch  # noqa: PLC0415 - only estimates need it
-    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415
+def _of_some_clients(setting: Setting, part: str) -> float:
+    """Return seconds of CIFAR-10 from the largest search of it that was measured.
 
-    shape = {"adult": (108,), "mnist": (784,), "cifar10": (3072,)}[dataset]
-    module = MODELS[dataset]()
-    with FlopCounterMode(display=False) as counter:
-        module(torch.zeros(BATCH, *shape))
-    return float(counter.get_total_flops()) / BATCH * ROWS[dataset]
+    A search trains on four fifths of the rows, and candidates share what they have in common;
+    with batch norm, federated training can share nothing.
+    """
+    rows = json.loads(SEARCHED.read_text(encoding="utf-8"))["measurements"]
+    cifar = [row for row in rows if row["name"].startswith("cifar10")]
+    largest = max(cifar, key=lambda row: int(row["clients"]))
+    local = 100 * float(largest["seconds"]) / int(largest["clients"])  # measured for 100 clients
+    if part == "local":
+        return local
+    return local * _epochs(setting, part) * CANDIDATES / int(largest["lane_epochs"]) / 0.8
 
 
 def votes() -> list[dict[str, Any]]:
