@@ -102,10 +102,19 @@ def test_a_ledger_of_clients_takes_no_records(urna: Command, space: str, tmp_pat
     assert "replace-one-record" in urna("ledger", "show", file).stdout
 
 
-def test_two_rounds_say_what_both_cost(urna: Command, space: str) -> None:
-    done = urna(*split("search --clients 12 --epsilon 4 --quiet --rounds 2"), "--space", space)
+def test_two_rounds_say_what_both_cost_and_keep_both(
+    urna: Command, space: str, tmp_path: Path
+) -> None:
+    asked = split("search --clients 12 --epsilon 4 --quiet --rounds 2")
+    done = urna(*asked, "--space", space, "--output", tmp_path)
     assert done.code == 0, done.stderr
     assert "Epsilon is that of both rounds together" in done.stdout
+    first, second = (
+        json.loads((tmp_path / name).read_text(encoding="utf-8"))
+        for name in ("first-round.json", "result.json")
+    )
+    assert first["privacy"]["epsilon"] < second["privacy"]["epsilon"] <= 4
+    assert len(first["votes"]) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`urna search`: a private search from the command line, all clients on this machine."""
 
+import functools
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -110,7 +111,7 @@ def search(
             "--ballot, --votes and --decoder out"
         )
     if out is not None:
-        check_folder(out, "result.json", "report.html")
+        check_folder(out, "result.json", "report.html", *(["first-round.json"] * (rounds == 2)))
     budget, asked = Budget(epsilon, delta), relation(unit, adjacency, shards)
     opened = Ledger(ledger) if ledger is not None else None
     secrets: SecretSource = (
@@ -144,6 +145,7 @@ def search(
             if rounds == 2:
                 for name in ("ballot", "votes", "decoder", "shards"):
                     del terms[name]
+                terms["between"] = functools.partial(_keep_first, out)
                 result = search_twice(candidates, objective, parts, **terms).second
             else:
                 result = search_votes(candidates, objective, parts, **terms)
@@ -159,6 +161,12 @@ def search(
         if output is Format.TEXT:
             written = f"written: {out / 'report.html'} and {out / 'result.json'}"
             results().print(written)
+
+
+def _keep_first(out: Path | None, first: Result) -> None:
+    """Write the first round's result before the second may fail: its budget is spent."""
+    if out is not None:
+        write_whole(out / "first-round.json", first.as_json() + "\n")
 
 
 def _check_together(engine: Engine, summation: SummationKind, server: ServerModel) -> None:

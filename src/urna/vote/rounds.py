@@ -1,7 +1,7 @@
 """Two rounds, coarse to fine: a part of the budget finds the region, the rest chooses in it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -66,6 +66,7 @@ def search_twice(
     secrets: SecretSource | None = None,
     seed: int = 0,
     progress: SearchProgress | None = None,
+    between: Callable[[Result], None] | None = None,
 ) -> TwoRounds:
     """Vote on all candidates, then again on the most promising of them.
 
@@ -93,6 +94,8 @@ def search_twice(
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
         progress: Called while the search runs.
+        between: Called with the first round's result before the second begins. Its part of the
+            budget is spent by then; who keeps it has it even if the second round fails.
     """
     if not (0 < first_share < 1 and 0 < kept < 1):
         raise ParameterError(
@@ -127,6 +130,8 @@ def search_twice(
     terms |= {"summation": summation, "ledger": ledger, "secrets": secrets, "seed": seed}
     numbers = range(len(clients))
     first = search(space, _Known(known), numbers, budget=plans[0].tally.budget, **terms)
+    if between is not None:
+        between(first)
     places = PosteriorDecoder().promising(_tally(first), count)
     inside = _Known(known[:, places])
     second = search(space.only(places), inside, numbers, budget=plans[1].tally.budget, **terms)

@@ -10,7 +10,7 @@ from urna.privacy import Adjacency, Budget, Ledger, compose
 from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
 from urna.tally import ClearSummation
-from urna.vote import search_twice
+from urna.vote import Result, search_twice
 
 SPACE = Space(lr=Axis.log_range(1e-4, 1.0, 10), momentum=[0.0, 0.5, 0.9])
 BUDGET = Budget(8.0, 1e-3)
@@ -58,6 +58,23 @@ def test_both_rounds_together_keep_within_the_budget(tmp_path: Path) -> None:
     with pytest.raises(BudgetExceeded):
         search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, ledger=ledger)
     assert len(ledger.entries()) == 2
+
+
+def test_the_first_round_is_handed_over_before_the_second_may_fail(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", cap=BUDGET, adjacency=Adjacency.REPLACE_ONE_CLIENT)
+    kept: list[Result] = []
+
+    def keep(first: Result) -> None:
+        kept.append(first)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, ledger=ledger, between=keep)
+    (first,) = kept
+    (entry,) = ledger.entries()
+    assert first.privacy.epsilon == pytest.approx(
+        compose([entry.release], BUDGET.delta).epsilon, rel=1e-6
+    )
 
 
 def test_a_ledger_that_holds_only_one_round_refuses_both(tmp_path: Path) -> None:
