@@ -1,7 +1,9 @@
-"""Kernels of a GPU run in Triton's interpreter where there is none; it must be told at import."""
+"""Where there is no GPU, its kernels run in Triton's interpreter, which is told at import."""
 
 import os
+import shutil
 from importlib.util import find_spec
 
-os.environ.setdefault("TRITON_INTERPRET", "1")
+if shutil.which("nvidia-smi") is None:
+    os.environ["TRITON_INTERPRET"] = "1"
 collect_ignore = [] if find_spec("triton") else ["src/urna/local/convolve.py"]

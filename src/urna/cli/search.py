@@ -96,7 +96,11 @@ def search(
         bool, typer.Option(help="Keep local losses on disk, so that a second run is quick.")
     ] = True,
     out: Annotated[
-        Path | None, typer.Option("--output", help="Folder for report.html and result.json.")
+        Path | None,
+        typer.Option(
+            "--output",
+            help="Folder for report.html and result.json (two rounds: first-round.json).",
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
     output: FormatOption = Format.TEXT,

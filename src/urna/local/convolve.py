@@ -3,13 +3,17 @@
 vmap turns a convolution of every lane into one grouped convolution. cuDNN's kernels for hundreds
 of groups with tens of channels each are slow, and give bfloat16 hardly any advantage. Here a
 program multiplies a tile of one lane's pixels with that lane's weights; patches are never
-written to memory. A lane's numbers are added up in the same order wherever it stands and
-whoever stands beside it, which cuDNN does not promise.
+written to memory. In a stack of one width a lane's place does not decide in which order its
+numbers are added up.
 
 Triton's interpreter runs the same kernels on a CPU (`TRITON_INTERPRET=1`, set before this module
-is imported), which is how they are tested. This module imports torch and triton.
+is imported), which is how they are tested; it knows float32 but not bfloat16. This module imports
+torch and triton.
 """
 
+import functools
+import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,13 +23,17 @@ import triton.language as tl
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["LaneConvolutions"]
+__all__ = ["LaneConvolutions", "works_on"]
+
+_log = logging.getLogger(__name__)
 
 # Tiles were picked on an H200, for the 32 and 64 channels of DP-Hype's networks in bfloat16.
 _PIXELS = 128
 _PIXELS_ADDED = 64
 _MOST_OUTPUTS = 128
 _MOST_TERMS = 64
+_MOST_GROUPS = 65_535  # CUDA's limit for the second dimension of a grid
+_FEWEST_OUTPUTS = 8  # of a lane; fewer leave a tile nearly empty
 _SPAN = 4096  # most pixels that one program adds up for the gradient of the weights
 
 
@@ -124,9 +132,17 @@ def _add_slopes(
     )
 
 
-def _precision() -> str:
-    """Round float32 products to TF32 where PyTorch allows cuDNN to."""
-    return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+def _run(
+    kernel: Any,  # noqa: ANN401 - Triton's
+    grid: tuple[int, int, int],
+    x: Tensor,
+    *arguments: Tensor | int,
+    **constants: int | str,
+) -> None:
+    """Launch a kernel on the device that holds `x`."""
+    precision = "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"  # of float32, as cuDNN's
+    with torch.cuda.device_of(x):
+        kernel[grid](x, *arguments, PRECISION=precision, num_stages=3, **constants)
 
 
 def _strides(pictures: Tensor, groups: int) -> tuple[int, int, int, int, int]:
@@ -139,58 +155,70 @@ def _block(size: int, most: int) -> int:
     return max(16, min(1 << (size - 1).bit_length(), most))
 
 
-@torch.library.custom_op("urna::convolve", mutates_args=())
+@torch.library.custom_op(
+    "urna::convolve",
+    mutates_args=(),
+    schema="(Tensor x, Tensor weights, int[] padding, int groups) -> Tensor",
+)
 def _convolve(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> Tensor:
     """Convolve with stride 1; the result lies channels-last."""
     images, _, height, width = x.shape
-    total, channels, *kernel = weights.shape
+    total, channels, down, across = weights.shape
     out: Tensor = _room_for(x, weights, padding, groups)
     pixels, outputs = images * out.shape[2] * out.shape[3], total // groups
-    tile = _block(outputs, _MOST_OUTPUTS)
-    terms = channels * kernel[0] * kernel[1]
-    _forward[triton.cdiv(pixels, _PIXELS), groups, triton.cdiv(outputs, tile)](
+    terms, tile = channels * down * across, _block(outputs, _MOST_OUTPUTS)
+    _run(
+        _forward, (triton.cdiv(pixels, _PIXELS), groups, triton.cdiv(outputs, tile)),
         x, weights.permute(0, 2, 3, 1).contiguous(), out, pixels, height, width, *out.shape[2:],
         *_strides(x, groups), *_strides(out, groups), outputs,
-        CHANNELS=channels, ACROSS=kernel[1], TERMS=terms,
+        CHANNELS=channels, ACROSS=across, TERMS=terms,
         PAD_ROWS=padding[0], PAD_COLUMNS=padding[1],
-        PRECISION=_precision(), TILE=_PIXELS, OUT=tile, BLOCK=_block(terms, _MOST_TERMS),
-        num_warps=8, num_stages=3,
+        TILE=_PIXELS, OUT=tile, BLOCK=_block(terms, _MOST_TERMS), num_warps=8,
     )  # fmt: skip
     return out
 
 
 @_convolve.register_fake
 def _room_for(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> Tensor:
-    sizes = zip(x.shape[2:], weights.shape[2:], padding, strict=True)
-    shape = (len(x), len(weights), *(size + 2 * pad - kernel + 1 for size, kernel, pad in sizes))
+    shape = (len(x), len(weights), *_sizes(x, weights, padding))
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
-@torch.library.custom_op("urna::convolution_slopes", mutates_args=())
+def _sizes(x: Tensor, weights: Tensor, padding: Sequence[int]) -> list[int]:
+    """Return height and width of what a convolution returns."""
+    sizes = zip(x.shape[2:], weights.shape[2:], padding, strict=True)
+    return [size + 2 * pad - kernel + 1 for size, kernel, pad in sizes]
+
+
+@torch.library.custom_op(
+    "urna::convolution_slopes",
+    mutates_args=(),
+    schema="(Tensor x, Tensor grad, int[] shape, int[] padding, int groups) -> Tensor",
+)
 def _slopes(
     x: Tensor, grad: Tensor, shape: Sequence[int], padding: Sequence[int], groups: int
 ) -> Tensor:
     """Return the gradient of weights of some shape."""
     images, _, height, width = x.shape
-    total, channels, *kernel = shape
+    total, channels, down, across = shape
     pixels, outputs = images * grad.shape[2] * grad.shape[3], total // groups
-    terms = channels * kernel[0] * kernel[1]
+    terms = channels * down * across
     out, block = _block(outputs, _MOST_OUTPUTS), _block(terms, _MOST_TERMS)
     span = max(_PIXELS_ADDED, _block(pixels, _SPAN))
     spans = triton.cdiv(pixels, span)
     parts = torch.empty((spans, total, terms), dtype=torch.float32, device=x.device)
-    _add_slopes[triton.cdiv(terms, block) * triton.cdiv(outputs, out), groups, spans](
+    _run(
+        _add_slopes, (triton.cdiv(terms, block) * triton.cdiv(outputs, out), groups, spans),
         x, grad, parts, pixels, height, width, *grad.shape[2:],
         *_strides(x, groups), *_strides(grad, groups), groups, outputs,
-        CHANNELS=channels, ACROSS=kernel[1], TERMS=terms,
+        CHANNELS=channels, ACROSS=across, TERMS=terms,
         PAD_ROWS=padding[0], PAD_COLUMNS=padding[1], SPAN=span,
-        PRECISION=_precision(), TILE=_PIXELS_ADDED, OUT=out, BLOCK=block,
-        num_warps=4, num_stages=3,
+        TILE=_PIXELS_ADDED, OUT=out, BLOCK=block, num_warps=4,
     )  # fmt: skip
     added = parts[0]
     for part in parts[1:]:  # in one order, whatever the number of lanes
         added += part
-    return added.view(total, *kernel, channels).permute(0, 3, 1, 2).contiguous().to(x.dtype)
+    return added.view(total, down, across, channels).permute(0, 3, 1, 2).contiguous().to(x.dtype)
 
 
 @_slopes.register_fake
@@ -198,12 +226,37 @@ def _(x: Tensor, grad: Tensor, shape: Sequence[int], padding: Sequence[int], gro
     return torch.empty(tuple(shape), dtype=x.dtype, device=x.device)
 
 
+@functools.cache
+def works_on(device: str) -> bool:
+    """Tell whether a GPU can build and run the kernels; a small convolution is tried, once."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return False
+    try:
+        if torch.cuda.get_device_capability(device) < (8, 0):
+            return False  # no products of bfloat16 in hardware
+        x = torch.zeros((1, 16, 4, 4), dtype=torch.bfloat16, device=device)
+        out = torch.ops.urna.convolve(x, x.new_zeros((16, 16, 3, 3)), [1, 1], 1)
+        torch.ops.urna.convolution_slopes(x, out, [16, 16, 3, 3], [1, 1], 1)
+        torch.cuda.synchronize(device)
+    except Exception as error:  # no compiler, no driver, no room: PyTorch serves
+        _log.warning("our convolutions cannot run here (%s); PyTorch's are used", error)
+        return False
+    return True
+
+
 class LaneConvolutions(TorchDispatchMode):
     """Take over the convolutions that vmap makes of many lanes, inside a `with` block.
 
-    Two dimensions, stride 1, no dilation, any padding, kernel and number of channels; others
-    go on to PyTorch.
+    Two dimensions, stride 1, no dilation, any padding and kernel, at least eight output channels
+    of a lane; others go on to PyTorch.
+
+    Args:
+        kind: The type whose convolutions are taken over.
     """
+
+    def __init__(self, kind: torch.dtype = torch.bfloat16) -> None:
+        super().__init__()
+        self._kind = kind
 
     def __torch_dispatch__(
         self,
@@ -215,22 +268,28 @@ class LaneConvolutions(TorchDispatchMode):
         """Replace convolutions and their gradients, and pass everything else on."""
         if func is torch.ops.aten.convolution.default:
             x, weights, bias, stride, padding, dilation, transposed, _, groups = args
-            if _fits(x, weights, stride, dilation, transposed):
+            plain = not transposed and {*stride, *dilation} == {1}
+            if plain and self._fits(x, weights, padding, groups):
                 out = torch.ops.urna.convolve(_near(x), weights, padding, groups)
                 return out if bias is None else out + bias.view(-1, 1, 1)
         if func is torch.ops.aten.convolution_backward.default:
             grad, x, weights, _, stride, padding, dilation, transposed, _, groups, wanted = args
-            if _fits(x, weights, stride, dilation, transposed):
+            plain = not transposed and {*stride, *dilation} == {1}
+            if plain and self._fits(x, weights, padding, groups):
                 return _backward(_near(grad), _near(x), weights, padding, groups, wanted)
         return func(*args, **(kwargs or {}))
 
-
-def _fits(
-    x: Tensor, weights: Tensor, stride: list[int], dilation: list[int], transposed: bool
-) -> bool:
-    kinds = (torch.float32, torch.bfloat16)
-    plain = x.dim() == 4 and not transposed and {*stride, *dilation} == {1}
-    return plain and x.dtype == weights.dtype and x.dtype in kinds
+    def _fits(self, x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> bool:
+        """Tell whether a convolution is ours. What is wrong is not: PyTorch says so best."""
+        return (
+            x.dim() == 4
+            and x.dtype == weights.dtype == self._kind
+            and 0 < groups <= _MOST_GROUPS
+            and len(weights) >= groups * _FEWEST_OUTPUTS
+            and x.shape[1] == weights.shape[1] * groups
+            and min(len(x), *_sizes(x, weights, padding)) > 0
+            and x[0].numel() < 2**31  # places within a picture are counted in 32 bits
+        )
 
 
 def _near(pictures: Tensor) -> Tensor:

@@ -196,12 +196,14 @@ def _takeover(
 
     In float32 ours were no faster than cuDNN's in a compiled step.
     """
-    on_gpu = pick_device(objective.device).startswith("cuda")
-    if objective.precision != "bfloat16" or not on_gpu or find_spec("triton") is None:
+    device = pick_device(objective.device)
+    if objective.precision != "bfloat16" or not device.startswith("cuda"):
         return contextlib.nullcontext
-    from urna.local.convolve import LaneConvolutions  # noqa: PLC0415 - imports triton
+    if find_spec("triton") is None:
+        return contextlib.nullcontext
+    from urna.local.convolve import LaneConvolutions, works_on  # noqa: PLC0415 - imports triton
 
-    return LaneConvolutions
+    return LaneConvolutions if works_on(device) else contextlib.nullcontext
 
 
 def measure_room(objective: "BatchedObjective", group: Group, train: Samples, clients: int) -> Room:

@@ -1,6 +1,12 @@
 """Our convolutions of many lanes, in Triton's interpreter, against PyTorch's own."""
 
+import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +19,16 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from urna.local import convolve, runner
+from urna.local.batched import BatchedObjective
 from urna.local.convolve import LaneConvolutions
+from urna.local.gradients import Batched
+from urna.local.models import mnist_cnn
+from urna.local.torch_sgd import TorchLoss
 
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="kernels are built for a GPU here"
+)
 Loss = Callable[..., Tensor]
 
 
@@ -44,7 +58,7 @@ def test_gradients_of_all_lanes_are_pytorchs(
     x = torch.randn((2, channels, 9, 11), generator=torch.Generator().manual_seed(1))
     every = vmap(grad(two_layers(padding), argnums=(0, 1, 2)), in_dims=(0, 0, 0, None))
     stacked = weights(3, channels, kernel)
-    with LaneConvolutions():
+    with LaneConvolutions(torch.float32):
         ours = every(*stacked, x)
     for mine, theirs in zip(ours, every(*stacked, x), strict=True):
         assert close(mine, theirs)
@@ -55,7 +69,7 @@ def test_gradients_are_pytorchs_when_clients_are_stacked_as_well() -> None:
     stacked = [w.unflatten(0, (2, 2)) for w in weights(4, 1, (3, 3))]
     lane = vmap(grad(two_layers((1, 1)), argnums=(0, 1, 2)), in_dims=(0, 0, 0, None))
     every = vmap(lane)
-    with LaneConvolutions():
+    with LaneConvolutions(torch.float32):
         ours = every(*stacked, x)
     for mine, theirs in zip(ours, every(*stacked, x), strict=True):
         assert close(mine, theirs)
@@ -65,7 +79,7 @@ def test_more_pixels_than_one_span_are_all_added() -> None:
     x = torch.randn((5, 2, 31, 31), generator=torch.Generator().manual_seed(1))
     stacked = torch.randn((2, 3, 2, 3, 3), generator=torch.Generator().manual_seed(2))
     every = vmap(grad(lambda w, x: F.conv2d(x, w).square().sum()), in_dims=(0, None))
-    with LaneConvolutions():
+    with LaneConvolutions(torch.float32):
         ours = every(stacked, x)
     assert close(ours, every(stacked, x))
 
@@ -74,31 +88,128 @@ def test_a_lane_has_the_same_bits_wherever_it_stands() -> None:
     x = torch.randn((2, 1, 9, 9), generator=torch.Generator().manual_seed(1))
     every = vmap(grad(two_layers((0, 0)), argnums=(0, 1, 2)), in_dims=(0, 0, 0, None))
     stacked = weights(5, 1, (3, 3))
-    with LaneConvolutions():
+    with LaneConvolutions(torch.float32):
         all_five = every(*stacked, x)
         two = every(*[w[[4, 1]] for w in stacked], x)
     for part in (0, 2):  # sums for the bias are PyTorch's
         assert torch.equal(all_five[part][[4, 1]], two[part])
 
 
-@pytest.mark.parametrize("options", [{"stride": 2}, {"dilation": 2}])
-def test_other_convolutions_are_left_to_pytorch(options: dict[str, int]) -> None:
-    x, w = torch.randn(1, 2, 9, 9), torch.randn(4, 2, 3, 3)
-    with LaneConvolutions():
-        ours = F.conv2d(x, w, **options)
-    assert torch.equal(ours, F.conv2d(x, w, **options))
+@pytest.mark.parametrize("padding", [(0, 0), (1, 1), (4, 1)])
+def test_the_inputs_gradient_is_pytorchs(padding: tuple[int, int]) -> None:
+    x = torch.randn((2, 6, 7, 5), generator=torch.Generator().manual_seed(1))
+    w = torch.randn((16, 3, 3, 2), generator=torch.Generator().manual_seed(2))
+
+    def slope(x: Tensor) -> Tensor:
+        return grad(lambda x: F.conv2d(x, w, padding=padding, groups=2).square().sum())(x)
+
+    with LaneConvolutions(torch.float32):
+        ours = slope(x)
+    assert close(ours, slope(x))
+
+
+def names_of(work: Callable[..., Tensor], *tensors: Tensor) -> set[str]:
+    def step(*tensors: Tensor) -> Tensor:
+        with LaneConvolutions(torch.float32):
+            return work(*tensors)
+
+    return {str(node.target) for node in make_fx(step)(*tensors).graph.nodes}
+
+
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [
+        ({"stride": 2}, (8, 2, 3, 3)),
+        ({"dilation": 2}, (8, 2, 3, 3)),
+        ({"groups": 2}, (8, 1, 3, 3)),  # four outputs of a group: tiles would be nearly empty
+    ],
+)
+def test_other_convolutions_are_left_to_pytorch(
+    options: dict[str, int], shape: tuple[int, ...]
+) -> None:
+    pictures, w = torch.randn(1, 2, 9, 9), torch.ones(shape)
+    names = names_of(lambda x, w: F.conv2d(x, w, **options), pictures, w)
+    assert "aten.convolution.default" in names
+    assert "urna.convolve.default" not in names
+
+
+@pytest.mark.parametrize("picture", [(1, 3, 9, 9), (1, 2, 2, 2)])
+def test_convolutions_that_cannot_be_are_refused_by_pytorch(picture: tuple[int, ...]) -> None:
+    says = r"channels|Kernel size"
+    with LaneConvolutions(torch.float32), pytest.raises(RuntimeError, match=says):
+        F.conv2d(torch.randn(picture), torch.randn(8, 2, 3, 3))
+
+
+def test_an_empty_batch_is_left_to_pytorch() -> None:
+    with LaneConvolutions(torch.float32):
+        assert F.conv2d(torch.randn(0, 2, 9, 9), torch.randn(8, 2, 3, 3)).shape == (0, 8, 7, 7)
 
 
 def test_a_traced_step_names_our_operations() -> None:
     x, w = torch.randn(2, 1, 6, 6), torch.randn(3, 4, 1, 3, 3)
     every = vmap(grad(lambda w, x: F.conv2d(x, w).square().sum()), in_dims=(0, None))
-
-    def step(w: Tensor, x: Tensor) -> Tensor:
-        with LaneConvolutions():
-            return every(w, x)
-
-    traced = make_fx(step)(w, x)
-    names = {str(node.target) for node in traced.graph.nodes}
+    names = names_of(every, w, x)
     assert {"urna.convolve.default", "urna.convolution_slopes.default"} <= names
     assert not any("aten.convolution" in name for name in names)
-    assert close(traced(w, x), every(w, x))
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+def test_a_network_has_pytorchs_gradients_and_losses(clients: int) -> None:
+    module = mnist_cnn(first=8, second=16, hidden=4)
+    plain = Batched(module, TorchLoss.CROSS_ENTROPY, clients)
+    ours = replace(plain, takeover=lambda: LaneConvolutions(torch.float32))
+    lanes = 2 * clients
+    stacked = {n: torch.stack([p.detach()] * lanes) for n, p in module.named_parameters()}
+    maker = torch.Generator().manual_seed(0)
+    x, y = torch.rand((clients, 2, 784), generator=maker), torch.ones((clients, 2)).long()
+    keys, smoothing = torch.arange(clients), torch.zeros(lanes)
+    expected, _ = plain.gradients(stacked, {}, x, y, keys, smoothing)
+    found, _ = ours.gradients(stacked, {}, x, y, keys, smoothing)
+    for name, slope in found.items():
+        assert close(slope, expected[name]), name
+    torch.testing.assert_close(
+        ours.validation(stacked, {}, x, y), plain.validation(stacked, {}, x, y)
+    )
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "there", "works", "ours"),
+    [
+        ("bfloat16", "cuda", True, True, True),
+        ("bfloat16", "cuda", True, False, False),
+        ("bfloat16", "cuda", False, True, False),
+        ("bfloat16", "cpu", True, True, False),
+        ("float32", "cuda", True, True, False),
+    ],
+)
+def test_our_kernels_serve_bfloat16_on_a_gpu_that_can_run_them(
+    monkeypatch: pytest.MonkeyPatch,
+    precision: str,
+    device: str,
+    there: bool,
+    works: bool,
+    ours: bool,
+) -> None:
+    monkeypatch.setattr(runner, "find_spec", lambda name: object() if there else None)
+    monkeypatch.setattr(convolve, "works_on", lambda device: works)
+    objective = BatchedObjective(mnist_cnn, precision=precision, device=device)
+    expected = LaneConvolutions if ours else contextlib.nullcontext
+    assert runner._takeover(objective) is expected
+
+
+def test_kernels_do_not_pass_for_working_where_they_are_interpreted() -> None:
+    assert not convolve.works_on("cuda")
+
+
+def test_kernels_of_both_types_can_be_built_for_gpus(tmp_path: Path) -> None:
+    """The interpreter does not know bfloat16; the compiler needs no GPU."""
+    environment = {n: v for n, v in os.environ.items() if n != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, Path(__file__).parent / "build_kernels.py"],
+        env={**environment, "TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["bf16", "fp32"]
