@@ -97,10 +97,7 @@ def search(
     ] = True,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            help="Folder for report.html and result.json (two rounds: first-round.json).",
-        ),
+        typer.Option("--output", help="Folder for report.html, result.json, first-round.json."),
     ] = None,
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
     output: FormatOption = Format.TEXT,
