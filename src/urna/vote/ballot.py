@@ -106,8 +106,8 @@ def fill_ballot(losses: npt.NDArray[np.float64], shape: Ballot, key: bytes) -> I
 
     Ties are broken by a random order under the client's own secret key: an order by index
     would favour the first corner of the grid, and a common order the same candidates at
-    every client. Losses that are not finite (diverged, failed) rank last. A client with
-    no finite loss abstains: its ballot is empty.
+    every client. Equal losses get equal scores but for one step. Losses that are not finite
+    (diverged, failed) rank last. A client with no finite loss abstains: its ballot is empty.
 
     Args:
         losses: One loss per candidate; lower is better.
@@ -126,7 +126,7 @@ def fill_ballot(losses: npt.NDArray[np.float64], shape: Ballot, key: bytes) -> I
         )
     finite = np.isfinite(losses)
     if isinstance(shape, ScoreShape):
-        return _scores(np.where(finite, losses, np.inf), shape)
+        return _scores(np.where(finite, losses, np.inf), shape, key)
     if not isinstance(shape, BallotShape):
         raise ParameterError(f"ballots are of ranks or of scores, got {type(shape).__name__}")
     ballot = np.zeros(shape.candidates, dtype=np.int64)
@@ -138,21 +138,31 @@ def fill_ballot(losses: npt.NDArray[np.float64], shape: Ballot, key: bytes) -> I
     return ballot
 
 
-def _scores(losses: npt.NDArray[np.float64], shape: ScoreShape) -> IntVector:
-    """Return (reference − loss)^power, scaled to the norm and rounded towards zero.
+def _scores(losses: npt.NDArray[np.float64], shape: ScoreShape, key: bytes) -> IntVector:
+    """Return (reference − loss)^power, scaled to the norm, in whole numbers.
 
     The reference is the median, so neither the scale of the losses matters nor how bad the
     bad ones are. Where the median is as good as the best, it is the next worse loss; where it
     did not converge, it lies as far beyond the worst that did as that is from the best. A
     client for which all candidates are alike abstains.
+
+    Whole numbers are found as seats are by largest remainders: all scores are rounded towards
+    zero, and those that lost most get one more while the norm allows. Rounding towards zero
+    alone would leave a wide ballot an eighth short of its norm. Of equal remainders the lower
+    loss comes first, and equal losses are decided by lot.
     """
-    best, reference, losses = _reference(losses)
+    best, reference, scaled = _reference(losses)
     if reference <= best:
         return np.zeros(shape.candidates, dtype=np.int64)
-    scores = np.maximum((reference - losses) / (reference - best), 0.0) ** shape.power
+    scores = np.maximum((reference - scaled) / (reference - best), 0.0) ** shape.power
     # A hair below the norm: rounding towards zero then keeps within it, whatever the sum rounds to.
-    whole = np.floor(scores * (shape.norm * (1 - 1e-12) / np.linalg.norm(scores)))
-    return np.asarray(whole.astype(np.int64))
+    exact = scores * (shape.norm * (1 - 1e-12) / np.linalg.norm(scores))
+    whole = np.floor(exact).astype(np.int64)
+    order = np.lexsort((expand_words(key, shape.candidates, 64), losses, whole - exact))
+    order = order[exact[order] > whole[order]]
+    needed = np.cumsum(2 * whole[order] + 1)  # (w + 1)² − w²
+    whole[order[needed <= shape.norm**2 - int(whole @ whole)]] += 1
+    return np.asarray(whole)
 
 
 def _reference(

@@ -246,7 +246,7 @@ class _Vote:
         norm = self.shape.norm / self.shape.vote
         steps = self._exact(losses, rng)
         for draw in range(draws):
-            if draw and isinstance(self.shape, BallotShape):  # scores need no lots for ties
+            if draw and isinstance(self.shape, BallotShape):  # lots move scores by a step only
                 steps = self._exact(losses, rng)
             noisy = steps
             if self.table is not None:

@@ -141,8 +141,24 @@ def test_scores_fall_with_the_loss(losses: list[float]) -> None:
     values = np.array(losses)
     scores = fill_ballot(values, ScoreShape.of(len(losses), 3.0), key(0))
     ranked = np.where(np.isfinite(values), values, np.inf)
-    order = np.argsort(ranked, kind="stable")
+    order = np.lexsort((-scores, ranked))
     assert (np.diff(scores[order]) <= 0).all()
+
+
+@pytest.mark.parametrize("better", [1, 6, 30, 50, 64, 65, 90])
+def test_scores_use_up_their_norm_however_many_are_equally_good(better: int) -> None:
+    """Rounded towards zero, 64 or 65 equal scores would leave an eighth of the norm unused."""
+    losses = np.where(np.arange(100) < better, 0.1, 0.9)
+    scores = fill_ballot(losses, ScoreShape.of(100, 2.0), key(0))
+    assert 0.99 * 64 <= np.linalg.norm(scores) <= 64
+    assert not scores[better:].any()
+    assert np.ptp(scores[:better]) <= 1
+
+
+def test_which_of_equal_scores_gets_one_more_is_decided_by_lot() -> None:
+    losses = np.where(np.arange(100) < 65, 0.1, 0.9)
+    total = sum(fill_ballot(losses, ScoreShape.of(100, 2.0), key(n)) for n in range(200))
+    assert np.ptp(np.asarray(total)[:65]) < 60  # 200 if the order were that of the candidates
 
 
 @pytest.mark.parametrize(
