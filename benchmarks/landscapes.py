@@ -63,7 +63,8 @@ def space_of(rng: Rng) -> Space:
                 axes.append(Axis.ordinal(list(range(values))))
             else:
                 axes.append(Axis.categorical([f"kind {i}" for i in range(values)]))
-        space = Space(**{f"axis{i}": axis for i, axis in enumerate(axes)})
+        rate, *others = axes
+        space = Space(lr=rate, **{f"axis{i}": axis for i, axis in enumerate(others)})
         if 20 <= len(space) <= 250:
             return space
 

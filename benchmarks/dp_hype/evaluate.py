@@ -8,8 +8,8 @@ the figures into the output folder, and the tables of docs/evaluation.md between
 Settings of which a part is missing are left out and listed with an estimate.
 
 A row's `runs` are its first 20 draws, as many as the authors have; `mean` is over all draws,
-because 20 are few. Draws differ in noise, ties and lots; the recorded scores are the same
-but where a setting was trained more than once.
+because 20 are few. Draws differ in noise, ties and lots; the recorded scores are the same.
+Where a setting was trained more than once each training gets as many, and rows are averages.
 Settings that claims are about get all `--draws`; other settings and ablations a quarter.
 """
 
@@ -21,7 +21,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,41 +48,52 @@ PAGE = HERE.parents[1] / "docs" / "evaluation.md"
 
 
 def row_of(
-    trained: Sequence[Recorded], method: Method, epsilon: float, draws: int, seed: int
+    recorded: Recorded, method: Method, epsilon: float, draws: int, seed: int
 ) -> dict[str, Any]:
-    """Hold many votes and summarise what the winners lead to.
-
-    Where a setting was trained more than once, on other splits, the draws are shared out.
-    """
-    name = trained[0].setting.name
-    each = draws // len(trained)
-    finals, regrets = [], []
-    for recorded in trained:
-        label = f"{name}/{recorded.setting.seed}/{method.name}/{epsilon}"
-        rng = np.random.default_rng([seed, *label.encode()])
-        winners = method.choose(recorded, epsilon, rng, each)
-        finals.append(recorded.final[winners])
-        regrets.append(opt(recorded.federated) - finals[-1])
-    # One of each training after the other, so that the first 20 are of all of them.
-    final, regret = np.stack(finals, axis=1).ravel(), np.stack(regrets, axis=1).ravel()
+    """Hold many votes on one training and summarise what the winners lead to."""
+    label = f"{recorded.setting.name}/{recorded.setting.seed}/{method.name}/{epsilon}"
+    rng = np.random.default_rng([seed, *label.encode()])
+    final = recorded.final[method.choose(recorded, epsilon, rng, draws)]
+    regret = opt(recorded.federated) - final
     runs = interval(final[:RUNS])
-    variance = float(np.mean([part.var(ddof=1) for part in finals]))
     return {
-        "setting": name,
-        "trainings": len(trained),
+        "setting": recorded.setting.name,
+        "trainings": 1,
         "method": method.name,
         "epsilon": epsilon if math.isfinite(epsilon) else "inf",
-        "draws": len(final),
+        "draws": draws,
         "mean": round(float(final.mean()), 5),
-        "standard_error": round(math.sqrt(variance / len(final)), 5),
+        "standard_error": round(float(final.std(ddof=1) / math.sqrt(draws)), 5),
         "regret": round(float(regret.mean()), 5),
         "top1_rate": round(float((regret <= 0).mean()), 4),
         "near_rate": round(float((regret <= NEAR).mean()), 4),
-        "runs": min(RUNS, len(final)),
+        "runs": min(RUNS, draws),
         "runs_mean": runs[0],
         "runs_low": runs[1],
         "runs_high": runs[2],
     }
+
+
+def averaged(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the average of rows of several trainings of one setting.
+
+    Errors are those of the draws, given these trainings: two or three of them say little about
+    how much trainings differ.
+    """
+    count = len(rows)
+
+    def together(errors: Iterable[float]) -> float:
+        return math.sqrt(sum(error**2 for error in errors)) / count
+
+    means = ("mean", "regret", "top1_rate", "near_rate", "runs_mean")
+    row = rows[0] | {key: round(float(np.mean([r[key] for r in rows])), 5) for key in means}
+    row["trainings"] = count
+    row["draws"], row["runs"] = sum(r["draws"] for r in rows), sum(r["runs"] for r in rows)
+    row["standard_error"] = round(together(r["standard_error"] for r in rows), 5)
+    half = together((r["runs_high"] - r["runs_low"]) / 2 for r in rows)
+    row["runs_low"] = round(max(row["runs_mean"] - half, 0.0), 4)
+    row["runs_high"] = round(min(row["runs_mean"] + half, 1.0), 4)
+    return row
 
 
 def interval(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
@@ -95,15 +106,14 @@ def interval(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
 def ends_of(trained: Sequence[Recorded]) -> dict[str, Any]:
     """Return Opt and RandGuess, and how many clients name the best candidate, on average."""
     ends = [_ends(recorded) for recorded in trained]
-    first = trained[0].setting.name
-    once = [end["opt_one_epoch"] for end in ends if end["opt_one_epoch"] is not None]
-    averaged = ("opt", "rand_guess", "near_candidates", "clients_that_may_name_it")
+    name = trained[0].setting.name
+    means = ("opt", "rand_guess", "near_candidates", "clients_that_may_name_it")
     return {
-        "setting": first,
+        "setting": name,
         "trainings": len(trained),
-        "published_opt": OPT.get(first),
-        "opt_one_epoch": round(float(np.mean(once)), 5) if once else None,
-        **{key: round(float(np.mean([end[key] for end in ends])), 5) for key in averaged},
+        "published_opt": OPT.get(name),
+        "opt_one_epoch": ends[0]["opt_one_epoch"],
+        **{key: round(float(np.mean([end[key] for end in ends])), 5) for key in means},
         "diverged": [found for end in ends for found in end["diverged"]],
     }
 
@@ -119,9 +129,9 @@ def _ends(recorded: Recorded) -> dict[str, Any]:
     )
     return {
         "opt": opt(recorded.federated),
-        "opt_one_epoch": None if once is None else opt(once),
+        "opt_one_epoch": None if once is None else round(opt(once), 5),
         "rand_guess": rand_guess(recorded.federated),
-        "near_candidates": int((recorded.federated >= np.nanmax(recorded.federated) - NEAR).sum()),
+        "near_candidates": int((opt(recorded.federated) - recorded.final <= NEAR).sum()),
         "clients_that_may_name_it": float(named[best]),
         "diverged": [
             {
@@ -137,8 +147,8 @@ def _ends(recorded: Recorded) -> dict[str, Any]:
 
 def rows_of(
     trained: Sequence[Recorded], names: Sequence[str], draws: int, seed: int
-) -> list[dict[str, Any]]:
-    """Return all rows of a setting."""
+) -> list[list[dict[str, Any]]]:
+    """Return all rows of a setting, those of its trainings together."""
     claim = claimed(trained[0].setting)
     rows = []
     for method in (METHODS[name] for name in names):
@@ -146,7 +156,10 @@ def rows_of(
             continue
         count = draws if method.main and claim else max(draws // 4, RUNS)
         finer = FINER if method.name == "ours" and claim else ()
-        rows += [row_of(trained, method, e, count, seed) for e in (*finer, *EPSILONS)]
+        rows += [
+            [row_of(recorded, method, e, count, seed) for recorded in trained]
+            for e in (*finer, *EPSILONS)
+        ]
     return rows
 
 
@@ -203,7 +216,7 @@ def evaluate(
     every = [list(same) for _, same in itertools.groupby(read_all(losses), _name)]
     if not every:
         raise SystemExit(f"no complete setting is in {losses}: run losses.py first")
-    rows: list[dict[str, Any]] = []
+    rows: list[list[dict[str, Any]]] = []
     for trained in every:
         rows += rows_of(trained, names, draws, seed)
         took = time.perf_counter() - start
@@ -213,8 +226,9 @@ def evaluate(
         "date": datetime.date.today().isoformat(),
         "draws": draws,
         "ends": [ends_of(trained) for trained in every],
-        "rows": rows,
-        **compare(rows),
+        "rows": [averaged(same) for same in rows],
+        **compare([averaged(same) for same in rows]),
+        "first_claims": compare([same[0] for same in rows])["claims"],
         "simulation": simulation(seed, repetitions),
         "training": training(notes),
         "votes": votes(),

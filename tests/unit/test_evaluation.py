@@ -91,6 +91,7 @@ def test_the_evaluation_runs_from_losses_to_page(folder: Path) -> None:
     cells = {(row["method"], row["epsilon"]): row for row in found["rows"]}
     assert len({method for method, _ in cells}) == 13
     assert end["trainings"] == 2
+    assert cells["ours", 1.0]["draws"] == 40
     with np.load(folder / "losses" / "adult-n100-iid-s0.npz") as kept:
         assert end["opt"] == pytest.approx(float(kept["federated"].max()) + 0.005, abs=1e-4)
     for row in cells.values():

@@ -2,27 +2,35 @@
 
 Good candidates are neighbours: a learning rate next to a good one is seldom bad. How far that
 reaches differs from axis to axis and from task to task, so there is one prior for each
-combination of ranges, and a decoder weighs them by how well they explain the tally. All of
-this depends on the public space alone.
+combination of ranges, and a decoder weighs them by how well they explain the tally. A learning
+rate has a direction as well: below some value nothing is learnt and nobody votes. Where that
+begins is unknown too, so there are priors for several values. All of this depends on the public
+space alone.
 """
 
 import functools
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from urna.space import AxisKind, Space
+from urna.space import Axis, AxisKind, Space, Value
 
-__all__ = ["Family", "families", "unrelated"]
+__all__ = ["Family", "families", "is_rate", "unrelated"]
 
 Array = npt.NDArray[np.float64]
 
 RANGES = ((), (3.0,), (1.0, 4.0), (0.8, 2.0, 8.0), (0.7, 1.5, 4.0, 12.0))
 """By how many an axis gets: over how many of its steps votes stay alike."""
+
+ONSETS = (0.15, 0.3, 0.45)
+"""Up to which part of a learning rate's axis nothing is learnt, besides nowhere."""
+_SHARPNESS = 0.5  # steps over which learning sets in
+_RATE = re.compile(r"(^|[_\-. ])(lr|learning[_\-. ]rate|eta0?|step[_\-. ]size)$", re.IGNORECASE)
 
 _MOST_ENTRIES = 1 << 19  # of all priors' eigenvalues together
 _MOST_COMBINATIONS = 256
@@ -101,26 +109,70 @@ def unrelated(candidates: int) -> Family:
 def families(space: Space) -> tuple[Family, ...]:
     """Return the structured priors of a space: for each shape, all ranges of all axes.
 
-    Spaces of many axes or candidates get fewer ranges per axis. Spaces too large to decompose
-    get none, and so do those of which nothing is known but names.
+    A learning rate's axis has priors without and with a part where nothing is learnt. Spaces of
+    many axes or candidates get fewer ranges per axis. Spaces too large to decompose get none,
+    and so do those of which nothing is known but names.
     """
-    named = list(space.axes.values())
-    axes = [i for i, axis in enumerate(named) if len(axis.values) > 1]
-    if not axes or (len(axes) == 1 and named[axes[0]].kind is AxisKind.CATEGORICAL):
+    named = [(name, axis) for name, axis in space.axes.items() if len(axis.values) > 1]
+    if not named or (len(named) == 1 and named[0][1].kind is AxisKind.CATEGORICAL):
         return ()  # nobody is anybody's neighbour
+    rates = [is_rate(name, axis) for name, axis in named]
+    variants = (1 + len(ONSETS)) ** sum(rates)
     if space.chosen is None:
-        longest = max(len(named[i].values) for i in axes)
-        if 10.0 * longest**3 * len(RANGES) * len(_SHAPES) > _MOST_WORK:
-            return ()
-        ranges = _ranges(len(axes), min(_MOST_COMBINATIONS, _MOST_ENTRIES // len(space)))
-        each = [named[i].steps() for i in axes]
-        return tuple(_grid(shape, each, ranges) for shape in _SHAPES)
-    work = 10.0 * len(space) ** 3 * len(_SHAPES)
-    most = min(_MOST_COMBINATIONS, int(_MOST_WORK / work), (1 << 26) // len(space) ** 2)
+        longest = max(len(axis.values) for _, axis in named)
+        work = 10.0 * longest**3 * len(RANGES) * (1 + len(ONSETS)) * len(_SHAPES)
+        most = _MOST_ENTRIES // len(space) // variants if work <= _MOST_WORK else 0
+    else:
+        work = 10.0 * len(space) ** 3 * len(_SHAPES) * variants
+        most = min(int(_MOST_WORK / work), (1 << 26) // len(space) ** 2 // variants)
     if most < 1:
         return ()
-    steps = space.distances()[axes]
-    return tuple(_listed(shape, steps, _ranges(len(axes), most)) for shape in _SHAPES)
+    ranges = _ranges(len(named), min(_MOST_COMBINATIONS, most))
+    values: list[Sequence[Value]]
+    if space.chosen is None:
+        values = [axis.values for _, axis in named]
+        steps = [axis.steps() for _, axis in named]
+    else:
+        values = [[candidate[name] for candidate in space] for name, _ in named]
+        every = dict(zip(space.axes, space.distances(), strict=True))
+        steps = [every[name] for name, _ in named]
+    onsets = [
+        _onsets(each, step) if rate else []
+        for rate, each, step in zip(rates, values, steps, strict=True)
+    ]
+    build = _grid if space.chosen is None else _listed
+    return tuple(
+        build([_correlations(shape, *axis) for axis in zip(steps, ranges, onsets, strict=True)])
+        for shape in _SHAPES
+    )
+
+
+def is_rate(name: str, axis: Axis) -> bool:
+    """Tell whether an axis is a learning rate, by its name and scale.
+
+    Example:
+        >>> is_rate("client_lr", Axis.log([1e-4, 1e-2])), is_rate("beta", Axis.log([1e-4, 1e-2]))
+        (True, False)
+    """
+    return axis.kind is AxisKind.LOG and _RATE.search(name) is not None
+
+
+def _onsets(values: Sequence[Value], steps: Array) -> list[Array]:
+    """Return, for each onset, how much candidates can learn: nothing below it, all above."""
+    above = steps[int(np.argmin([float(value) for value in values]))]
+    learnt = [1 / (1 + np.exp((part * above.max() - above) / _SHARPNESS)) for part in ONSETS]
+    return [window / math.sqrt(np.mean(window**2)) for window in learnt]
+
+
+def _correlations(
+    shape: Callable[[Array, float], Array],
+    steps: Array,
+    reaches: Sequence[float],
+    onsets: Sequence[Array],
+) -> Array:
+    """Return the matrices of one axis: all ranges, without and with each onset."""
+    plain = np.stack([shape(steps, reach) for reach in reaches])
+    return np.concatenate([plain, *(plain * np.outer(window, window) for window in onsets)])
 
 
 def _ranges(axes: int, most: int) -> list[tuple[float, ...]]:
@@ -133,26 +185,17 @@ def _ranges(axes: int, most: int) -> list[tuple[float, ...]]:
     return [RANGES[count] for count in counts]
 
 
-def _grid(
-    shape: Callable[[Array, float], Array],
-    steps: Sequence[Array],
-    ranges: Sequence[tuple[float, ...]],
-) -> Family:
+def _grid(matrices: Sequence[Array]) -> Family:
     values, vectors = np.ones((1, 1)), []
-    for step, reaches in zip(steps, ranges, strict=True):
-        value, vector = np.linalg.eigh(np.stack([shape(step, reach) for reach in reaches]))
+    for each in matrices:
+        value, vector = np.linalg.eigh(each)
         grown = np.einsum("cb,rk->crbk", values, np.maximum(value, 0.0))
-        values = grown.reshape(len(values) * len(reaches), -1)
+        values = grown.reshape(len(values) * len(each), -1)
         vectors.append(vector)
     return Family(tuple(vectors), values)
 
 
-def _listed(
-    shape: Callable[[Array, float], Array], steps: Array, ranges: Sequence[tuple[float, ...]]
-) -> Family:
-    matrices = [
-        functools.reduce(np.multiply, map(shape, steps, reaches))
-        for reaches in itertools.product(*ranges)
-    ]
-    value, vector = np.linalg.eigh(np.stack(matrices))
+def _listed(matrices: Sequence[Array]) -> Family:
+    every = [functools.reduce(np.multiply, some) for some in itertools.product(*matrices)]
+    value, vector = np.linalg.eigh(np.stack(every))
     return Family((vector,), np.maximum(value, 0.0))

@@ -5,6 +5,7 @@ The tally is private already, and everything here is computed from it and from p
 often it is done.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
+from urna.space import Space
 from urna.vote.ballot import WEAK
 from urna.vote.decode import (
     DRAWS,
@@ -94,16 +96,37 @@ class DecoderKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Priors:
+    """Priors of one family, under noise of one strength, before a tally is seen."""
+
+    family: Family
+    gains: Array
+    """Share of a coordinate's variance that is signal, shape (settings, priors, candidates)."""
+    logs: Array
+    """Logarithm of weight times normalising constant, shape (settings, priors)."""
+
+
+@functools.lru_cache(maxsize=1)
+def _priors(space: Space, noise: float, alike: float) -> tuple[_Priors, ...]:
+    """Prepare all priors; kept, because a replay asks for the same again and again."""
+    structured, found = families(space), []
+    for family in (*structured, unrelated(len(space))):
+        total = _variances(family, alike) + noise
+        share = (1 - _STRUCTURELESS) / len(structured) if family.vectors else _STRUCTURELESS
+        weight = math.log(share / math.prod(total.shape[:2]))
+        found.append(_Priors(family, 1 - noise / total, weight - 0.5 * np.log(total).sum(axis=-1)))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Posterior:
     """What the tally says about the true votes: a mixture of normals."""
 
     noise: float
     """Variance of the noise in each entry."""
-    families: tuple[Family, ...]
+    priors: tuple[_Priors, ...]
     coordinates: tuple[Array, ...]
     """Of the centred tally, for each family of shape (priors, candidates)."""
-    variances: tuple[Array, ...]
-    """Before the tally is seen, for each family of shape (settings, priors, candidates)."""
     weights: tuple[Array, ...]
     """Given the tally, for each family of shape (settings, priors)."""
 
@@ -111,34 +134,26 @@ class _Posterior:
     def of(cls, tally: NoisyVotes) -> "_Posterior":
         """Weigh all priors by the marginal likelihood of the tally."""
         noise, centred = tally.std**2, tally.votes - tally.votes.mean()
-        structured = families(tally.space)
-        every = (*structured, unrelated(len(tally.votes)))
-        coordinates = tuple(family.project(centred) for family in every)
         alike = (tally.clients * tally.norm) ** 2 / len(tally.votes)
-        variances = tuple(_variances(family, alike) for family in every)
-        logs = []
-        for family, found, before in zip(every, coordinates, variances, strict=True):
-            total = before + noise
-            evidence = -0.5 * (np.log(total) + found**2 / total).sum(axis=-1)
-            share = (1 - _STRUCTURELESS) / len(structured) if family.vectors else _STRUCTURELESS
-            logs.append(evidence + math.log(share / evidence.size))
+        priors = _priors(tally.space, noise, alike)
+        coordinates = tuple(prior.family.project(centred) for prior in priors)
+        logs = [
+            prior.logs - 0.5 / noise * np.einsum("spc,pc->sp", 1 - prior.gains, found**2)
+            for prior, found in zip(priors, coordinates, strict=True)
+        ]
         most = max(log.max() for log in logs)
         weights = [np.exp(log - most) for log in logs]
-        total_weight = sum(weight.sum() for weight in weights)
-        return cls(
-            noise, every, coordinates, variances, tuple(weight / total_weight for weight in weights)
-        )
+        total = sum(weight.sum() for weight in weights)
+        return cls(noise, priors, coordinates, tuple(weight / total for weight in weights))
 
     @property
     def mean(self) -> Array:
         """Posterior mean of the votes, less the mean of the tally."""
-        parts = zip(self.families, self.coordinates, self.variances, self.weights, strict=True)
+        parts = zip(self.priors, self.coordinates, self.weights, strict=True)
         return np.asarray(
             sum(
-                family.restore((weight[..., None] * before / (before + self.noise)).sum(0) * found)[
-                    0
-                ]
-                for family, found, before, weight in parts
+                prior.family.restore(np.einsum("sp,spc->pc", weight, prior.gains) * found)[0]
+                for prior, found, weight in parts
             )
         )
 
@@ -148,14 +163,13 @@ class _Posterior:
         flat = np.concatenate([weight.ravel() for weight in self.weights])
         ends = np.cumsum([weight.size for weight in self.weights])[:-1]
         counts = np.split(rng.multinomial(DRAWS, flat / flat.sum()), ends)
-        parts = zip(self.families, self.coordinates, self.variances, counts, strict=True)
-        for family, found, before, count in parts:
-            per_prior = count.reshape(before.shape[:2])
+        for priors, found, count in zip(self.priors, self.coordinates, counts, strict=True):
+            per_prior = count.reshape(priors.logs.shape)
             for prior in np.flatnonzero(per_prior.any(axis=0)).tolist():
-                one = family.member(prior)
-                settings = np.repeat(np.arange(len(before)), per_prior[:, prior])
+                one = priors.family.member(prior)
+                settings = np.repeat(np.arange(len(per_prior)), per_prior[:, prior])
                 for some in in_pieces(settings, len(wins)):
-                    gains = before[some, prior] / (before[some, prior] + self.noise)
+                    gains = priors.gains[some, prior]
                     drawn = gains * found[prior]
                     drawn += np.sqrt(gains * self.noise) * rng.standard_normal(drawn.shape)
                     leaders = np.argmax(one.restore(drawn), axis=1)
