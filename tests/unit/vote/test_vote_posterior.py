@@ -10,7 +10,7 @@ from urna.errors import ParameterError
 from urna.space import Axis, Space
 from urna.vote import ArgmaxDecoder, DecoderKind, NoisyVotes, PosteriorDecoder
 from urna.vote.decode import credible_set
-from urna.vote.kernels import families, unrelated
+from urna.vote.kernels import families, is_rate, unrelated
 
 FALSE_ALARM = 1e-6  # how often a right decoder would fail a statistical test on a fresh seed
 
@@ -68,6 +68,51 @@ def test_weak_noise_makes_the_decoder_argmax() -> None:
         votes[rng.integers(len(SPACE))] = 40.0
         noisy = votes + 0.3 * rng.standard_normal(len(SPACE))
         assert winner(SPACE, noisy, 0.3) == int(np.argmax(noisy))
+
+
+def two_hills(rates: list[float], name: str) -> tuple[Space, Array]:
+    """Return votes with a hill at the smallest rates and a slightly lower one further up."""
+    space = Space(**{name: Axis.log(rates), "momentum": [0.0, 0.5, 0.9]})
+    place = {rate: i for i, rate in enumerate(sorted(rates))}
+    heights = [
+        30 * math.exp(-((place[c[name]] - 0) ** 2)) + 28 * math.exp(-((place[c[name]] - 6) ** 2))
+        for c in space
+    ]
+    return space, np.array(heights)
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["grid", "subset"])
+@pytest.mark.parametrize("order", [1, -1], ids=["rising", "falling"])
+def test_a_learning_rate_is_expected_to_learn_nothing_at_its_small_end(
+    order: int, chosen: bool
+) -> None:
+    rates = [10.0**e for e in range(-8, 1)][::order]
+    for name, best in (("alpha", 1e-8), ("client_lr", 1e-2)):
+        space, votes = two_hills(rates, name)
+        if chosen:
+            places = list(range(len(space) - 1))  # without the last: no longer a full grid
+            space, votes = space.only(places), votes[places]
+        assert space[winner(space, votes, 30.0)][name] == pytest.approx(best)
+
+
+def test_under_weaker_noise_the_tally_decides_where_a_rate_learns() -> None:
+    space, votes = two_hills([10.0**e for e in range(-8, 1)], "lr")
+    assert space[winner(space, votes, 3.0)]["lr"] == pytest.approx(1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "rate"),
+    [
+        ("lr", Axis.log([1e-3, 1e-1]), True),
+        ("server.learning_rate", Axis.log([1e-3, 1e-1]), True),
+        ("eta0", Axis.log([1e-3, 1e-1]), True),
+        ("beta", Axis.log([1e-3, 1e-1]), False),
+        ("lr", Axis.ordinal([1e-3, 1e-1]), False),
+        ("lr_decay", Axis.log([1e-3, 1e-1]), False),
+    ],
+)
+def test_a_learning_rate_is_known_by_its_name_and_scale(name: str, axis: Axis, rate: bool) -> None:
+    assert is_rate(name, axis) is rate
 
 
 def test_without_structure_nothing_is_lost_to_argmax_under_weak_noise() -> None:
