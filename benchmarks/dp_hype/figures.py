@@ -15,7 +15,15 @@ __all__ = ["NAMES", "figures", "title_of"]
 TICKS = [str(shown(e)).replace("inf", "∞") for e in EPSILONS]
 NAMES = {"adult": "Adult", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 VOTES = ("ours", "paper-exact", "paper")
-PARTS = ("ours", "paper-decoded", "ours-argmax", "ours-by-loss", "paper", "paper-by-loss")
+PARTS = (
+    "ours",
+    "ours-unnamed",
+    "paper-decoded",
+    "ours-argmax",
+    "ours-by-loss",
+    "paper",
+    "paper-by-loss",
+)
 OTHERS = (
     "ours", "central", "raw-losses", "subsets", "mean-setting", "feathers", "feathers-honest",
 )  # fmt: skip

@@ -12,6 +12,7 @@ from recorded import Recorded
 
 from urna.local.models import authors_space
 from urna.privacy import Budget
+from urna.space import Space
 from urna.vote import ArgmaxDecoder, BallotKind, Decoder
 from urna.vote.baselines import CentralSelection, Feathers, MeanSetting, RawLosses, Subsets
 from urna.vote.replay import FEDERATED, Recording, replay
@@ -19,6 +20,8 @@ from urna.vote.replay import FEDERATED, Recording, replay
 __all__ = ["METHODS", "SPACE", "Method", "noise_of"]
 
 SPACE = authors_space()
+UNNAMED = Space(**{"x" if name == "lr" else name: axis for name, axis in SPACE.axes.items()})
+"""The same candidates, not saying which axis is a learning rate."""
 Winners = npt.NDArray[np.integer]
 Choose = Callable[[Recorded, float, np.random.Generator, int], Winners]
 
@@ -49,6 +52,7 @@ def vote(
     decoder: Decoder | None = None,
     own_noise: bool = False,
     by_loss: bool = False,
+    space: Space = SPACE,
 ) -> Winners:
     """Choose by votes, as `urna replay` does.
 
@@ -62,11 +66,12 @@ def vote(
         own_noise: Whether to add the noise the authors computed, not ours.
         by_loss: Whether clients rank candidates by validation loss; the authors' rank them
             by validation accuracy.
+        space: The candidates as the decoder is told of them.
     """
     scores = recorded.losses if by_loss else -recorded.accuracies
     (replayed,) = replay(
         Recording(scores, recorded.federated, FEDERATED),
-        SPACE,
+        space,
         epsilons=[epsilon],
         rng=rng,
         delta=DELTA,
@@ -152,6 +157,7 @@ METHODS = {
             _partial(_paper, own_noise=True, by_loss=True),
         ),
         Method("ours-by-loss", "ours, by loss", _partial(vote, by_loss=True)),
+        Method("ours-unnamed", "ours, the rate's axis unnamed", _partial(vote, space=UNNAMED)),
         Method("ours-argmax", "our ballots, argmax", _partial(vote, decoder=ArgmaxDecoder())),
         Method(
             "paper-decoded",

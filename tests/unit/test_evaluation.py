@@ -89,7 +89,7 @@ def test_the_evaluation_runs_from_losses_to_page(folder: Path) -> None:
     found = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     (end,) = found["ends"]
     cells = {(row["method"], row["epsilon"]): row for row in found["rows"]}
-    assert len({method for method, _ in cells}) == 13
+    assert len({method for method, _ in cells}) == 14
     assert end["trainings"] == 2
     assert cells["ours", 1.0]["draws"] == 40
     with np.load(folder / "losses" / "adult-n100-iid-s0.npz") as kept:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from urna.space import Axis, AxisKind, Space, Value
 
@@ -30,7 +31,12 @@ RANGES = ((), (3.0,), (1.0, 4.0), (0.8, 2.0, 8.0), (0.7, 1.5, 4.0, 12.0))
 ONSETS = (0.15, 0.3, 0.45)
 """Up to which part of a learning rate's axis nothing is learnt, besides nowhere."""
 _SHARPNESS = 0.5  # steps over which learning sets in
-_RATE = re.compile(r"(^|[_\-. ])(lr|learning[_\-. ]rate|eta0?|step[_\-. ]size)$", re.IGNORECASE)
+_DECADES = 3.0  # a shorter axis of rates may well be good at its small end
+_RATE = re.compile(
+    r"(?!(min|max|final|end|warmup|log)[_\-. ])"
+    r"(.*[_\-./ ])?(lr0?|learning[_\-. ]?rate([_\-. ]init)?|eta0?)",
+    re.IGNORECASE,
+)
 
 _MOST_ENTRIES = 1 << 19  # of all priors' eigenvalues together
 _MOST_COMBINATIONS = 256
@@ -105,29 +111,26 @@ def unrelated(candidates: int) -> Family:
     return Family((), np.ones((1, candidates)))
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=4)
 def families(space: Space) -> tuple[Family, ...]:
     """Return the structured priors of a space: for each shape, all ranges of all axes.
 
     A learning rate's axis has priors without and with a part where nothing is learnt. Spaces of
-    many axes or candidates get fewer ranges per axis. Spaces too large to decompose get none,
-    and so do those of which nothing is known but names.
+    many axes or candidates get fewer ranges per axis, and no onsets where there is no room for
+    them. Spaces too large to decompose get none, and so do those of which nothing is known but
+    names.
     """
     named = [(name, axis) for name, axis in space.axes.items() if len(axis.values) > 1]
     if not named or (len(named) == 1 and named[0][1].kind is AxisKind.CATEGORICAL):
         return ()  # nobody is anybody's neighbour
     rates = [is_rate(name, axis) for name, axis in named]
-    variants = (1 + len(ONSETS)) ** sum(rates)
-    if space.chosen is None:
-        longest = max(len(axis.values) for _, axis in named)
-        work = 10.0 * longest**3 * len(RANGES) * (1 + len(ONSETS)) * len(_SHAPES)
-        most = _MOST_ENTRIES // len(space) // variants if work <= _MOST_WORK else 0
-    else:
-        work = 10.0 * len(space) ** 3 * len(_SHAPES) * variants
-        most = min(int(_MOST_WORK / work), (1 << 26) // len(space) ** 2 // variants)
+    most = _most(space, rates)
+    if most < 1:
+        rates = [False] * len(named)
+        most = _most(space, rates)
     if most < 1:
         return ()
-    ranges = _ranges(len(named), min(_MOST_COMBINATIONS, most))
+    ranges = _ranges(len(named), most)
     values: list[Sequence[Value]]
     if space.chosen is None:
         values = [axis.values for _, axis in named]
@@ -147,20 +150,43 @@ def families(space: Space) -> tuple[Family, ...]:
     )
 
 
+def _most(space: Space, rates: Sequence[bool]) -> int:
+    """Return how many combinations of ranges there is time and memory for."""
+    variants: int = (1 + len(ONSETS)) ** sum(rates)
+    if space.chosen is not None:
+        work = 10.0 * len(space) ** 3 * len(_SHAPES) * variants
+        room = min(int(_MOST_WORK / work), (1 << 26) // len(space) ** 2 // variants)
+        return min(room, max(_MOST_COMBINATIONS // variants, 1))
+    axes = [axis for axis in space.axes.values() if len(axis.values) > 1]
+    longest = max(
+        len(axis.values) ** 3 * (1 + len(ONSETS) * rate)
+        for axis, rate in zip(axes, rates, strict=True)
+    )
+    if 10.0 * longest * len(RANGES) * len(_SHAPES) > _MOST_WORK:
+        return 0
+    return min(_MOST_COMBINATIONS, _MOST_ENTRIES // len(space) // variants)
+
+
 def is_rate(name: str, axis: Axis) -> bool:
-    """Tell whether an axis is a learning rate, by its name and scale.
+    """Tell whether an axis is a learning rate from where nothing is learnt on.
+
+    It has a rate's name, a logarithmic scale, and spans three decades or more.
 
     Example:
-        >>> is_rate("client_lr", Axis.log([1e-4, 1e-2])), is_rate("beta", Axis.log([1e-4, 1e-2]))
-        (True, False)
+        >>> wide, narrow = Axis.log([1e-5, 1e-1]), Axis.log([1e-2, 1e-1])
+        >>> is_rate("client_lr", wide), is_rate("client_lr", narrow), is_rate("beta", wide)
+        (True, False, False)
     """
-    return axis.kind is AxisKind.LOG and _RATE.search(name) is not None
+    if axis.kind is not AxisKind.LOG or _RATE.fullmatch(name) is None:
+        return False
+    values = [float(value) for value in axis.values]
+    return math.log10(max(values)) - math.log10(min(values)) >= _DECADES
 
 
 def _onsets(values: Sequence[Value], steps: Array) -> list[Array]:
     """Return, for each onset, how much candidates can learn: nothing below it, all above."""
     above = steps[int(np.argmin([float(value) for value in values]))]
-    learnt = [1 / (1 + np.exp((part * above.max() - above) / _SHARPNESS)) for part in ONSETS]
+    learnt = [expit((above - part * above.max()) / _SHARPNESS) for part in ONSETS]
     return [window / math.sqrt(np.mean(window**2)) for window in learnt]
 
 

@@ -23,8 +23,14 @@ def build(kernel: Any, target: int, kind: str, **more: int) -> None:
     triton.compile(source, target=GPUTarget("cuda", target, 32), options={"num_stages": 3})
 
 
-for kind in ("bf16", "fp32"):
-    for target in (80, 90):
-        build(_forward, target, kind, TILE=128)
-        build(_add_slopes, target, kind, TILE=64, SPAN=4096)
-    print(kind)
+def main() -> None:
+    """Build both kernels in both types."""
+    for kind in ("bf16", "fp32"):
+        for target in (80, 90):
+            build(_forward, target, kind, TILE=128)
+            build(_add_slopes, target, kind, TILE=64, SPAN=4096)
+        print(kind)
+
+
+if __name__ == "__main__":
+    main()

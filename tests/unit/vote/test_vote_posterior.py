@@ -100,19 +100,38 @@ def test_under_weaker_noise_the_tally_decides_where_a_rate_learns() -> None:
     assert space[winner(space, votes, 3.0)]["lr"] == pytest.approx(1e-8)
 
 
+WIDE = Axis.log([1e-4, 1e-1])
+
+
 @pytest.mark.parametrize(
     ("name", "axis", "rate"),
     [
-        ("lr", Axis.log([1e-3, 1e-1]), True),
-        ("server.learning_rate", Axis.log([1e-3, 1e-1]), True),
-        ("eta0", Axis.log([1e-3, 1e-1]), True),
-        ("beta", Axis.log([1e-3, 1e-1]), False),
-        ("lr", Axis.ordinal([1e-3, 1e-1]), False),
-        ("lr_decay", Axis.log([1e-3, 1e-1]), False),
+        ("lr", WIDE, True),
+        ("server.learning_rate", WIDE, True),
+        ("learning_rate_init", WIDE, True),
+        ("learningRate", WIDE, True),
+        ("eta0", WIDE, True),
+        ("beta", WIDE, False),
+        ("lr_decay", WIDE, False),
+        ("min_lr", WIDE, False),
+        ("lr", Axis.ordinal([1e-4, 1e-1]), False),
+        ("lr", Axis.log([1e-3, 0.9]), False),
     ],
 )
 def test_a_learning_rate_is_known_by_its_name_and_scale(name: str, axis: Axis, rate: bool) -> None:
     assert is_rate(name, axis) is rate
+
+
+@pytest.mark.parametrize(
+    "sizes", [(500, 1, 0), (20, 20, 900), (9, 8, 30)], ids=["long axis", "subset", "small subset"]
+)
+def test_a_rates_name_never_takes_structure_away(sizes: tuple[int, int, int]) -> None:
+    long, wide, chosen = sizes
+    other = {f"x{i}": list(range(wide)) for i in range(2)} if wide > 1 else {}
+    for name in ("x", "lr"):
+        space = Space(**{name: Axis.log_range(1e-8, 1.0, long), **other})
+        space = space.subset(chosen, RNG(0)) if chosen else space
+        assert families(space)
 
 
 def test_without_structure_nothing_is_lost_to_argmax_under_weak_noise() -> None:
