@@ -37,10 +37,10 @@ NOISES = {"ε=.1": (0.435, 2.0, 103.0), "ε=.25": (0.188, 4.0, 46.0), "ε=.5": (
 DRAWS = 4
 
 
-def space_of(rng: Rng) -> Space:
-    """Draw a grid of 20 to 130 candidates."""
+def space_of(rng: Rng, lowest: tuple[float, float], highest: tuple[float, float]) -> Space:
+    """Draw a grid of 20 to 130 candidates; the rate's ends are given in decades."""
     while True:
-        low, high, count = rng.uniform(-8, -3), rng.uniform(-1.5, 0.5), int(rng.integers(5, 13))
+        low, high, count = rng.uniform(*lowest), rng.uniform(*highest), int(rng.integers(5, 13))
         even = rng.random() < 0.5
         exponents = (
             np.linspace(low, high, count) if even else np.sort(rng.uniform(low, high, count))
@@ -104,12 +104,12 @@ def accuracy(weights: list[Array], x: Array, y: npt.NDArray[np.int64]) -> Array:
     return np.where(np.isfinite(logits).all(axis=(1, 2)), right, 0.0)
 
 
-def trained(rng: Rng) -> tuple[Space, Array, Array]:
-    """Return a grid, each part's accuracies, and the final accuracies."""
+def trained(space: Space, rng: Rng) -> tuple[Array, Array]:
+    """Return each part's accuracies, and the final accuracies."""
     x, y = (load_digits, load_breast_cancer)[int(rng.integers(2))](return_X_y=True)
     x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-9)
     x, y = np.concatenate([x, np.ones((len(x), 1))], axis=1), y.astype(np.int64)
-    space, order, epochs = space_of(rng), rng.permutation(len(x)), int(rng.integers(3, 9))
+    order, epochs = rng.permutation(len(x)), int(rng.integers(3, 9))
     known, held = np.split(order, [len(x) * 3 // 4])
     seen = []
     for part in np.array_split(known, PARTS):
@@ -117,7 +117,7 @@ def trained(rng: Rng) -> tuple[Space, Array, Array]:
         weights = train(space, x[used], y[used], epochs, 8, rng)
         seen.append(accuracy(weights, x[judged], y[judged]))
     final = accuracy(train(space, x[known], y[known], 2, 32, rng), x[held], y[held])
-    return space, np.array(seen), final
+    return np.array(seen), final
 
 
 def regrets(space: Space, seen: Array, final: Array, rng: Rng) -> dict[tuple[str, str], float]:
@@ -149,13 +149,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--grids", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lowest", type=float, nargs=2, default=(-8, -3), help="decades")
+    parser.add_argument("--highest", type=float, nargs=2, default=(-1.5, 0.5), help="decades")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     given = parser.parse_args()
     rng = np.random.default_rng(given.seed)
     every: dict[tuple[str, str], list[float]] = defaultdict(list)
     with np.errstate(all="ignore"):  # many candidates diverge
         for number in range(given.grids):
-            for key, value in regrets(*trained(rng), rng).items():
+            space = space_of(rng, tuple(given.lowest), tuple(given.highest))
+            for key, value in regrets(space, *trained(space, rng), rng).items():
                 every[key].append(value)
             print(f"\r{number + 1} of {given.grids}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
