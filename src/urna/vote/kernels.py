@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from urna.space import Axis, AxisKind, Space, Value
+from urna.space import AxisKind, Space, Value
 
 __all__ = ["Family", "families", "is_rate", "unrelated"]
 
@@ -123,7 +123,14 @@ def families(space: Space) -> tuple[Family, ...]:
     named = [(name, axis) for name, axis in space.axes.items() if len(axis.values) > 1]
     if not named or (len(named) == 1 and named[0][1].kind is AxisKind.CATEGORICAL):
         return ()  # nobody is anybody's neighbour
-    rates = [is_rate(name, axis) for name, axis in named]
+    values: list[Sequence[Value]]
+    if space.chosen is None:
+        values = [axis.values for _, axis in named]
+    else:
+        values = [[candidate[name] for candidate in space] for name, _ in named]
+    rates = [
+        is_rate(name, axis.kind, each) for (name, axis), each in zip(named, values, strict=True)
+    ]
     most = _most(space, rates)
     if most < 1:
         rates = [False] * len(named)
@@ -131,12 +138,9 @@ def families(space: Space) -> tuple[Family, ...]:
     if most < 1:
         return ()
     ranges = _ranges(len(named), most)
-    values: list[Sequence[Value]]
     if space.chosen is None:
-        values = [axis.values for _, axis in named]
         steps = [axis.steps() for _, axis in named]
     else:
-        values = [[candidate[name] for candidate in space] for name, _ in named]
         every = dict(zip(space.axes, space.distances(), strict=True))
         steps = [every[name] for name, _ in named]
     onsets = [
@@ -167,20 +171,20 @@ def _most(space: Space, rates: Sequence[bool]) -> int:
     return min(_MOST_COMBINATIONS, _MOST_ENTRIES // len(space) // variants)
 
 
-def is_rate(name: str, axis: Axis) -> bool:
-    """Tell whether an axis is a learning rate from where nothing is learnt on.
+def is_rate(name: str, kind: AxisKind, values: Sequence[Value]) -> bool:
+    """Tell whether an axis is a learning rate whose small end can be expected to learn nothing.
 
-    It has a rate's name, a logarithmic scale, and spans three decades or more.
+    It has a rate's name and a logarithmic scale, and the candidates span three decades or more.
 
     Example:
-        >>> wide, narrow = Axis.log([1e-5, 1e-1]), Axis.log([1e-2, 1e-1])
-        >>> is_rate("client_lr", wide), is_rate("client_lr", narrow), is_rate("beta", wide)
-        (True, False, False)
+        >>> wide, narrow = (1e-5, 1e-1), (1e-2, 1e-1)
+        >>> is_rate("client_lr", AxisKind.LOG, wide), is_rate("client_lr", AxisKind.LOG, narrow)
+        (True, False)
     """
-    if axis.kind is not AxisKind.LOG or _RATE.fullmatch(name) is None:
+    if kind is not AxisKind.LOG or _RATE.fullmatch(name) is None:
         return False
-    values = [float(value) for value in axis.values]
-    return math.log10(max(values)) - math.log10(min(values)) >= _DECADES
+    logs = [math.log10(float(value)) for value in values]
+    return max(logs) - min(logs) >= _DECADES
 
 
 def _onsets(values: Sequence[Value], steps: Array) -> list[Array]:

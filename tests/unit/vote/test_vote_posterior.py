@@ -95,6 +95,15 @@ def test_a_learning_rate_is_expected_to_learn_nothing_at_its_small_end(
         assert space[winner(space, votes, 30.0)][name] == pytest.approx(best)
 
 
+def test_rates_that_are_left_in_a_narrow_region_have_no_direction() -> None:
+    rates = [10.0**e for e in range(-8, 1)]
+    for name in ("alpha", "lr"):
+        space, _ = two_hills(rates, name)
+        region = space.only([i for i, c in enumerate(space) if float(c[name]) >= 1e-2])
+        heights = np.array([30.0 if c[name] == 1e-2 else 28.0 for c in region])
+        assert region[winner(region, heights, 30.0)][name] == pytest.approx(1e-2)
+
+
 def test_under_weaker_noise_the_tally_decides_where_a_rate_learns() -> None:
     space, votes = two_hills([10.0**e for e in range(-8, 1)], "lr")
     assert space[winner(space, votes, 3.0)]["lr"] == pytest.approx(1e-8)
@@ -119,7 +128,7 @@ WIDE = Axis.log([1e-4, 1e-1])
     ],
 )
 def test_a_learning_rate_is_known_by_its_name_and_scale(name: str, axis: Axis, rate: bool) -> None:
-    assert is_rate(name, axis) is rate
+    assert is_rate(name, axis.kind, axis.values) is rate
 
 
 @pytest.mark.parametrize(
