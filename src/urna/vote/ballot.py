@@ -154,7 +154,7 @@ def _scores(losses: npt.NDArray[np.float64], shape: ScoreShape, key: bytes) -> I
     best, reference, scaled = _reference(losses)
     if reference <= best:
         return np.zeros(shape.candidates, dtype=np.int64)
-    scores = np.maximum((reference - scaled) / (reference - best), 0.0) ** shape.power
+    scores = (np.maximum(reference - scaled, 0.0) / (reference - best)) ** shape.power
     # A hair below the norm: rounding towards zero then keeps within it, whatever the sum rounds to.
     exact = scores * (shape.norm * (1 - 1e-12) / np.linalg.norm(scores))
     whole = np.floor(exact).astype(np.int64)

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -137,6 +137,7 @@ def test_every_loss_there_is_makes_a_valid_ballot(losses: list[float], name: str
 
 
 @given(ANY_LOSSES)
+@example([0.0, 4.9e87, 2.7e-221])  # a gap that is tiny beside the worst loss
 def test_scores_fall_with_the_loss(losses: list[float]) -> None:
     values = np.array(losses)
     scores = fill_ballot(values, ScoreShape.of(len(losses), 3.0), key(0))
