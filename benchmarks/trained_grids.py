@@ -21,19 +21,16 @@ from collections import defaultdict
 
 import numpy as np
 import numpy.typing as npt
+from landscapes import CLIENTS, NOISES, Array, Rng
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from urna.privacy import ScoreShape
 from urna.space import Axis, Space
-from urna.vote import NoisyVotes, PosteriorDecoder, fill_ballot
+from urna.vote import NoisyVotes, PosteriorDecoder, choose_ballot, fill_ballot
 
-Array = npt.NDArray[np.float64]
-Rng = np.random.Generator
-
-PARTS, COUNTED = 20, 5
-CLIENTS = PARTS * COUNTED
-NOISES = {"ε=.1": (0.435, 2.0, 103.0), "ε=.25": (0.188, 4.0, 46.0), "ε=.5": (0.099, 4.0, 24.0)}
-"""Noise over what all ballots can weigh, the default's power there, and the authors' noise."""
+PARTS = 20
+COUNTED = CLIENTS // PARTS
+PUBLISHED = {"ε=.1": 103.0, "ε=.25": 46.0, "ε=.5": 24.0}
+"""The authors' noise for five equal votes."""
 DRAWS = 4
 
 
@@ -129,11 +126,11 @@ def regrets(space: Space, seen: Array, final: Array, rng: Rng) -> dict[tuple[str
         order = np.lexsort((rng.random(len(space)), -row))
         equal[order[:5]] += COUNTED
     found: dict[tuple[str, str], float] = {}
-    for name, (share, power, published) in NOISES.items():
-        shape = ScoreShape(len(space), power=power)
+    for name, published in PUBLISHED.items():
+        shape = choose_ballot(None, candidates=len(space), noise=NOISES[name])
         total = sum(fill_ballot(-row, shape, rng.bytes(32)) for row in seen)
         votes, norm = COUNTED * np.asarray(total) / shape.vote, shape.norm / shape.vote
-        std = share * CLIENTS * norm
+        std = NOISES[name] * CLIENTS * norm
         noise = rng.standard_normal((DRAWS, len(space)))
         decoder = PosteriorDecoder()
         for method, named in (("default", space), ("default, no rate named", unnamed)):

@@ -221,13 +221,13 @@ def evaluate(
         rows += rows_of(trained, names, draws, seed)
         took = time.perf_counter() - start
         print(f"{_name(trained[0])}: done after {took:.0f} s", file=sys.stderr, flush=True)
-    notes = read_notes(losses)
+    notes, settings = read_notes(losses), [averaged(same) for same in rows]
     content = {
         "date": datetime.date.today().isoformat(),
         "draws": draws,
         "ends": [ends_of(trained) for trained in every],
-        "rows": [averaged(same) for same in rows],
-        **compare([averaged(same) for same in rows]),
+        "rows": settings,
+        **compare(settings),
         "first_claims": compare([same[0] for same in rows])["claims"],
         "simulation": simulation(seed, repetitions),
         "training": training(notes),

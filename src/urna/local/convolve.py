@@ -268,21 +268,29 @@ class LaneConvolutions(TorchDispatchMode):
         """Replace convolutions and their gradients, and pass everything else on."""
         if func is torch.ops.aten.convolution.default:
             x, weights, bias, stride, padding, dilation, transposed, _, groups = args
-            plain = not transposed and {*stride, *dilation} == {1}
-            if plain and self._fits(x, weights, padding, groups):
+            if self._fits(x, weights, (*stride, *dilation), padding, transposed, groups):
                 out = torch.ops.urna.convolve(_near(x), weights, padding, groups)
                 return out if bias is None else out + bias.view(-1, 1, 1)
         if func is torch.ops.aten.convolution_backward.default:
             grad, x, weights, _, stride, padding, dilation, transposed, _, groups, wanted = args
-            plain = not transposed and {*stride, *dilation} == {1}
-            if plain and self._fits(x, weights, padding, groups):
+            if self._fits(x, weights, (*stride, *dilation), padding, transposed, groups):
                 return _backward(_near(grad), _near(x), weights, padding, groups, wanted)
         return func(*args, **(kwargs or {}))
 
-    def _fits(self, x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> bool:
+    def _fits(
+        self,
+        x: Tensor,
+        weights: Tensor,
+        strides: Sequence[int],
+        padding: Sequence[int],
+        transposed: bool,
+        groups: int,
+    ) -> bool:
         """Tell whether a convolution is ours. What is wrong is not: PyTorch says so best."""
         return (
             x.dim() == 4
+            and not transposed
+            and set(strides) == {1}
             and x.dtype == weights.dtype == self._kind
             and 0 < groups <= _MOST_GROUPS
             and len(weights) >= groups * _FEWEST_OUTPUTS
