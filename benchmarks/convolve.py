@@ -49,7 +49,7 @@ def milliseconds(work: Callable[[], Any]) -> float:
 
 def measure(name: str, lanes: int) -> list[dict[str, Any]]:
     """Return a row for each operation of a layer."""
-    from urna.local.convolve import LaneConvolutions  # noqa: PLC0415 - imports triton
+    from urna.local.convolve import LaneKernels  # noqa: PLC0415 - imports triton
 
     channels, outputs, size, padding, shared = LAYERS[name]
     groups = 1 if shared else lanes
@@ -74,7 +74,7 @@ def measure(name: str, lanes: int) -> list[dict[str, Any]]:
             "cuDNN TF32": milliseconds(works(*tensors, padding, groups)[part]),
             "cuDNN bfloat16": milliseconds(works(*lower, padding, groups)[part]),
         }
-        with LaneConvolutions():
+        with LaneKernels():
             ours = milliseconds(works(near[0], lower[1], near[2], padding, groups)[part])
         ratio = min(theirs.values()) / ours
         rows.append({"layer": name, "part": PARTS[part], "ours": ours, **theirs, "ratio": ratio})

@@ -19,7 +19,7 @@ __all__ = ["Room", "fixed_width", "lane_bytes", "plan_room", "rounds_alike"]
 
 _CPU_CACHE = 12 * 2**20
 """What a chunk should keep for its backward pass on a CPU: more falls out of the cache."""
-_GPU_ENOUGH = 3 * 2**30
+_GPU_ENOUGH = 9 * 2**30
 """What keeps a GPU busy: stacking more clients beyond this only takes memory."""
 _PIECE_BYTES, _PIECE_LANES = 20 * 2**20, 2.0
 """What a step of a piece costs a GPU beyond its lanes, in their work: the larger counts.
@@ -177,7 +177,8 @@ def plan_room(
     whole_client = lanes * (peak + state)
     if whole_client > budget or clients == 1:
         return Room(lanes=min(lanes, fitting), clients=1)
-    stacked = min(clients, budget // whole_client, _GPU_ENOUGH // whole_client)
+    running_client = min(running or lanes, lanes) * (peak + state)
+    stacked = min(clients, budget // whole_client, _GPU_ENOUGH // running_client)
     return Room(lanes=lanes, clients=max(stacked, 1))
 
 

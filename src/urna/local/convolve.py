@@ -1,10 +1,15 @@
 """Convolutions of many candidates at once on a GPU, written for that.
 
 vmap turns a convolution of every lane into one grouped convolution. cuDNN's kernels for hundreds
-of groups with tens of channels each are slow, and give bfloat16 hardly any advantage. Here a
-program multiplies a tile of one lane's pixels with that lane's weights; patches are never
-written to memory. In a stack of one width a lane's place does not decide in which order its
-numbers are added up.
+of groups with tens of channels each are slow, and may round a lane otherwise in another place or
+in other company. Here a program multiplies a tile of one lane's pixels with that lane's weights;
+patches are never written to memory. Neither a lane's place nor the number of lanes decides in
+which order its numbers are added up.
+
+Tensor cores want the numbers that are added up side by side in memory: channels for the
+convolution, pixels for the gradient of the weights. They can turn bfloat16 as they read it, but
+not float32. So bfloat16 lies channels-last throughout, and float32 as PyTorch has it, with a
+turned copy for the convolution.
 
 Triton's interpreter runs the same kernels on a CPU (`TRITON_INTERPRET=1`, set before this module
 is imported), which is how they are tested; it knows float32 but not bfloat16. This module imports
@@ -21,20 +26,25 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["LaneConvolutions", "works_on"]
+__all__ = ["LaneKernels", "works_on"]
 
 _log = logging.getLogger(__name__)
+_ATEN = torch.ops.aten
 
-# Tiles were picked on an H200, for the 32 and 64 channels of DP-Hype's networks in bfloat16.
+# Tiles were picked on an H200, for the 32 to 128 channels of DP-Hype's networks.
 _PIXELS = 128
-_PIXELS_ADDED = 64
+_PIXELS_ADDED = {torch.bfloat16: 64, torch.float32: 32}
 _MOST_OUTPUTS = 128
-_MOST_TERMS = 64
+_MOST_TERMS = {torch.bfloat16: 64, torch.float32: 32}
+_MOST_TERMS_ADDED = 64
 _MOST_GROUPS = 65_535  # CUDA's limit for the second dimension of a grid
 _FEWEST_OUTPUTS = 8  # of a lane; fewer leave a tile nearly empty
 _SPAN = 4096  # most pixels that one program adds up for the gradient of the weights
+_TURNED = 64  # channels and pixels that one program turns
+_LAYOUT = {torch.bfloat16: torch.channels_last, torch.float32: torch.contiguous_format}
 
 
 @triton.jit
@@ -47,6 +57,30 @@ def _place(m, height, width):
 
 
 @triton.jit
+def _patch(
+    x, m, k, pixels, height, width, out_height, out_width,
+    x_image, x_channel, x_row, x_column,
+    CHANNELS: tl.constexpr, ACROSS: tl.constexpr, TERMS: tl.constexpr,
+    PAD_ROWS: tl.constexpr, PAD_COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Load what output pixels `m` see of one lane's pictures, for the terms `k`.
+
+    A term is one weight of an output channel: row of the kernel, column, input channel.
+    """
+    image, row, column = _place(m, out_height, out_width)
+    top, left = row - PAD_ROWS, column - PAD_COLUMNS
+    tap = k // CHANNELS
+    down, right = tap // ACROSS, tap % ACROSS
+    inside = (m < pixels)[:, None] & (k < TERMS)[None, :]
+    if PAD_ROWS > 0 or PAD_COLUMNS > 0:
+        y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
+        inside = inside & (y >= 0) & (y < height) & (z >= 0) & (z < width)
+    corner = x + image * x_image + top * x_row + left * x_column
+    away = down * x_row + right * x_column + (k % CHANNELS) * x_channel
+    return tl.load(corner[:, None] + away[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
 def _forward(
     x, weights, out, pixels, height, width, out_height, out_width,
     x_image, x_group, x_channel, x_row, x_column,
@@ -55,33 +89,24 @@ def _forward(
     PAD_ROWS: tl.constexpr, PAD_COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr, TILE: tl.constexpr, OUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Compute one tile of pixels of some output channels of one lane.
-
-    A term is one weight of an output channel: row of the kernel, column, input channel.
-    """
+    """Compute one tile of pixels of some output channels of one lane."""
     group = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    image, row, column = _place(m, out_height, out_width)
     o = tl.program_id(2) * OUT + tl.arange(0, OUT)
-    top, left = row - PAD_ROWS, column - PAD_COLUMNS
-    corner = x + group * x_group + image * x_image + top * x_row + left * x_column
     sums = tl.zeros((TILE, OUT), dtype=tl.float32)
     for first in range(0, TERMS, BLOCK):
         k = first + tl.arange(0, BLOCK)
-        tap = k // CHANNELS
-        down, right = tap // ACROSS, tap % ACROSS
-        inside = (m < pixels)[:, None] & (k < TERMS)[None, :]
-        if PAD_ROWS > 0 or PAD_COLUMNS > 0:
-            y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
-            inside = inside & (y >= 0) & (y < height) & (z >= 0) & (z < width)
-        away = down * x_row + right * x_column + (k % CHANNELS) * x_channel
-        patch = tl.load(corner[:, None] + away[None, :], mask=inside, other=0.0)
+        patch = _patch(
+            x + group * x_group, m, k, pixels, height, width, out_height, out_width,
+            x_image, x_channel, x_row, x_column, CHANNELS, ACROSS, TERMS, PAD_ROWS, PAD_COLUMNS,
+        )  # fmt: skip
         factors = tl.load(
             weights + (group * outputs + o)[:, None] * TERMS + k[None, :],
             mask=(o < outputs)[:, None] & (k < TERMS)[None, :],
             other=0.0,
         )
         sums = tl.dot(patch, tl.trans(factors), sums, input_precision=PRECISION)
+    image, row, column = _place(m, out_height, out_width)
     place = group * out_group + image * out_image + row * out_row + column * out_column
     tl.store(
         out + place[:, None] + (o * out_channel)[None, :],
@@ -104,20 +129,14 @@ def _add_slopes(
     blocks = tl.cdiv(TERMS, BLOCK)
     k = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     o = (tl.program_id(0) // blocks) * OUT + tl.arange(0, OUT)
-    tap = k // CHANNELS
-    down, right = tap // ACROSS, tap % ACROSS
-    away = down * x_row + right * x_column + (k % CHANNELS) * x_channel
     sums = tl.zeros((OUT, BLOCK), dtype=tl.float32)
     for first in range(0, SPAN, TILE):
         m = part * SPAN + first + tl.arange(0, TILE)
+        patch = _patch(
+            x + group * x_group, m, k, pixels, height, width, out_height, out_width,
+            x_image, x_channel, x_row, x_column, CHANNELS, ACROSS, TERMS, PAD_ROWS, PAD_COLUMNS,
+        )  # fmt: skip
         image, row, column = _place(m, out_height, out_width)
-        top, left = row - PAD_ROWS, column - PAD_COLUMNS
-        inside = (m < pixels)[:, None] & (k < TERMS)[None, :]
-        if PAD_ROWS > 0 or PAD_COLUMNS > 0:
-            y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
-            inside = inside & (y >= 0) & (y < height) & (z >= 0) & (z < width)
-        corner = x + group * x_group + image * x_image + top * x_row + left * x_column
-        patch = tl.load(corner[:, None] + away[None, :], mask=inside, other=0.0)
         place = group * grad_group + image * grad_image + row * grad_row + column * grad_column
         slopes = tl.load(
             grad + place[:, None] + (o * grad_channel)[None, :],
@@ -129,6 +148,23 @@ def _add_slopes(
         parts + ((part * groups + group) * outputs + o)[:, None] * TERMS + k[None, :],
         sums,
         mask=(o < outputs)[:, None] & (k < TERMS)[None, :],
+    )
+
+
+@triton.jit
+def _turn(x, out, channels, pixels, SIZE: tl.constexpr):
+    """Put the channels of some pixels of one picture side by side."""
+    image = tl.program_id(2).to(tl.int64) * channels * pixels
+    p = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    c = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    numbers = tl.load(
+        x + image + c[:, None] * pixels + p[None, :],
+        mask=(c < channels)[:, None] & (p < pixels)[None, :],
+    )
+    tl.store(
+        out + image + p[:, None] * channels + c[None, :],
+        tl.trans(numbers),
+        mask=(p < pixels)[:, None] & (c < channels)[None, :],
     )
 
 
@@ -161,7 +197,7 @@ def _block(size: int, most: int) -> int:
     schema="(Tensor x, Tensor weights, int[] padding, int groups) -> Tensor",
 )
 def _convolve(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> Tensor:
-    """Convolve with stride 1; the result lies channels-last."""
+    """Convolve pictures that lie channels-last, with stride 1."""
     images, _, height, width = x.shape
     total, channels, down, across = weights.shape
     out: Tensor = _room_for(x, weights, padding, groups)
@@ -173,7 +209,7 @@ def _convolve(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -
         *_strides(x, groups), *_strides(out, groups), outputs,
         CHANNELS=channels, ACROSS=across, TERMS=terms,
         PAD_ROWS=padding[0], PAD_COLUMNS=padding[1],
-        TILE=_PIXELS, OUT=tile, BLOCK=_block(terms, _MOST_TERMS), num_warps=8,
+        TILE=_PIXELS, OUT=tile, BLOCK=_block(terms, _MOST_TERMS[x.dtype]), num_warps=8,
     )  # fmt: skip
     return out
 
@@ -181,7 +217,7 @@ def _convolve(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -
 @_convolve.register_fake
 def _room_for(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> Tensor:
     shape = (len(x), len(weights), *_sizes(x, weights, padding))
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=_LAYOUT[x.dtype])
 
 
 def _sizes(x: Tensor, weights: Tensor, padding: Sequence[int]) -> list[int]:
@@ -203,8 +239,9 @@ def _slopes(
     total, channels, down, across = shape
     pixels, outputs = images * grad.shape[2] * grad.shape[3], total // groups
     terms = channels * down * across
-    out, block = _block(outputs, _MOST_OUTPUTS), _block(terms, _MOST_TERMS)
-    span = max(_PIXELS_ADDED, _block(pixels, _SPAN))
+    out, block = _block(outputs, _MOST_OUTPUTS), _block(terms, _MOST_TERMS_ADDED)
+    tile = _PIXELS_ADDED[x.dtype]
+    span = max(tile, _block(pixels, _SPAN))
     spans = triton.cdiv(pixels, span)
     parts = torch.empty((spans, total, terms), dtype=torch.float32, device=x.device)
     _run(
@@ -213,7 +250,7 @@ def _slopes(
         *_strides(x, groups), *_strides(grad, groups), groups, outputs,
         CHANNELS=channels, ACROSS=across, TERMS=terms,
         PAD_ROWS=padding[0], PAD_COLUMNS=padding[1], SPAN=span,
-        TILE=_PIXELS_ADDED, OUT=out, BLOCK=block, num_warps=4,
+        TILE=tile, OUT=out, BLOCK=block, num_warps=4,
     )  # fmt: skip
     added = parts[0]
     for part in parts[1:]:  # in one order, whatever the number of lanes
@@ -226,16 +263,32 @@ def _(x: Tensor, grad: Tensor, shape: Sequence[int], padding: Sequence[int], gro
     return torch.empty(tuple(shape), dtype=x.dtype, device=x.device)
 
 
+@torch.library.custom_op("urna::channels_last", mutates_args=(), schema="(Tensor x) -> Tensor")
+def _channels_last(x: Tensor) -> Tensor:
+    """Return a copy whose channels lie side by side; PyTorch's own takes three times as long."""
+    images, channels, height, width = x.shape
+    out: Tensor = _room_beside(x)
+    tiles = triton.cdiv(height * width, _TURNED), triton.cdiv(channels, _TURNED), images
+    with torch.cuda.device_of(x):
+        _turn[tiles](x.contiguous(), out, channels, height * width, SIZE=_TURNED)
+    return out
+
+
+@_channels_last.register_fake
+def _room_beside(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.channels_last)
+
+
 @functools.cache
-def works_on(device: str) -> bool:
+def works_on(device: str, kind: torch.dtype) -> bool:
     """Tell whether a GPU can build and run the kernels; a small convolution is tried, once."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         return False
     try:
         if torch.cuda.get_device_capability(device) < (8, 0):
-            return False  # no products of bfloat16 in hardware
-        x = torch.zeros((1, 16, 4, 4), dtype=torch.bfloat16, device=device)
-        out = torch.ops.urna.convolve(x, x.new_zeros((16, 16, 3, 3)), [1, 1], 1)
+            return False  # no products of bfloat16 or TF32 in hardware
+        x = torch.zeros((1, 16, 4, 4), dtype=kind, device=device)
+        out = torch.ops.urna.convolve(_near(x), x.new_zeros((16, 16, 3, 3)), [1, 1], 1)
         torch.ops.urna.convolution_slopes(x, out, [16, 16, 3, 3], [1, 1], 1)
         torch.cuda.synchronize(device)
     except Exception as error:  # no compiler, no driver, no room: PyTorch serves
@@ -244,19 +297,20 @@ def works_on(device: str) -> bool:
     return True
 
 
-class LaneConvolutions(TorchDispatchMode):
-    """Take over the convolutions that vmap makes of many lanes, inside a `with` block.
+class LaneKernels(TorchDispatchMode):
+    """Take over what vmap makes of convolutions and pooling over many lanes, in a `with` block.
 
-    Two dimensions, stride 1, no dilation, any padding and kernel, at least eight output channels
-    of a lane; others go on to PyTorch.
+    Convolutions of two dimensions, stride 1, no dilation, any padding and kernel, at least eight
+    output channels of a lane; and the gradient of max pooling whose windows do not overlap.
+    Everything else goes on to PyTorch.
 
     Args:
-        kind: The type whose convolutions are taken over.
+        kind: The type whose convolutions are taken over: bfloat16 or float32.
     """
 
     def __init__(self, kind: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
-        self._kind = kind
+        self.kind = kind
 
     def __torch_dispatch__(
         self,
@@ -265,16 +319,18 @@ class LaneConvolutions(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the operation returns
-        """Replace convolutions and their gradients, and pass everything else on."""
-        if func is torch.ops.aten.convolution.default:
+        """Replace what is ours, and pass everything else on."""
+        if func is _ATEN.convolution.default:
             x, weights, bias, stride, padding, dilation, transposed, _, groups = args
             if self._fits(x, weights, (*stride, *dilation), padding, transposed, groups):
                 out = torch.ops.urna.convolve(_near(x), weights, padding, groups)
                 return out if bias is None else out + bias.view(-1, 1, 1)
-        if func is torch.ops.aten.convolution_backward.default:
+        if func is _ATEN.convolution_backward.default:
             grad, x, weights, _, stride, padding, dilation, transposed, _, groups, wanted = args
             if self._fits(x, weights, (*stride, *dilation), padding, transposed, groups):
-                return _backward(_near(grad), _near(x), weights, padding, groups, wanted)
+                return _backward(grad, x, weights, padding, groups, wanted)
+        if func is _ATEN.max_pool2d_with_indices_backward.default and _apart(*args):
+            return _ATEN.max_unpool2d.default(args[0], args[7], args[1].shape[2:])
         return func(*args, **(kwargs or {}))
 
     def _fits(
@@ -291,18 +347,52 @@ class LaneConvolutions(TorchDispatchMode):
             x.dim() == 4
             and not transposed
             and set(strides) == {1}
-            and x.dtype == weights.dtype == self._kind
+            and x.dtype == weights.dtype == self.kind
             and 0 < groups <= _MOST_GROUPS
             and len(weights) >= groups * _FEWEST_OUTPUTS
             and x.shape[1] == weights.shape[1] * groups
             and min(len(x), *_sizes(x, weights, padding)) > 0
+            and len(x) <= _MOST_GROUPS
             and x[0].numel() < 2**31  # places within a picture are counted in 32 bits
         )
 
 
 def _near(pictures: Tensor) -> Tensor:
     """Put a pixel's channels side by side, as a tile loads them."""
-    return pictures.contiguous(memory_format=torch.channels_last)
+    last = torch.channels_last
+    if pictures.dtype != torch.float32 or get_proxy_mode() is not None:
+        # The compiler makes this part of what computes the pictures.
+        return pictures.contiguous(memory_format=last)
+    if pictures.is_contiguous(memory_format=last):
+        return pictures
+    turned: Tensor = torch.ops.urna.channels_last(pictures)
+    return turned
+
+
+def _apart(
+    grad: Tensor,
+    x: Tensor,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    whole: bool,
+    _: Tensor,
+) -> bool:
+    """Tell whether no pixel is in two windows: then its slope is its window's, or none.
+
+    PyTorch's kernel looks for every pixel in every window around it. The compiler's does not.
+    """
+    return (
+        x.dim() == 4
+        and grad.is_contiguous()
+        and x.is_contiguous()
+        and list(stride or kernel) == list(kernel)
+        and not any(padding)
+        and set(dilation) == {1}
+        and not whole
+        and get_proxy_mode() is None
+    )
 
 
 def _backward(
@@ -319,8 +409,9 @@ def _backward(
         lanes = weights.view(groups, -1, *weights.shape[1:])
         turned = lanes.flip(3, 4).transpose(1, 2).flatten(0, 1)
         around = [size - 1 - pad for size, pad in zip(weights.shape[2:], padding, strict=True)]
-        to_input = torch.ops.urna.convolve(grad, turned, around, groups)
+        to_input = torch.ops.urna.convolve(_near(grad), turned, around, groups)
     if wanted[1]:
+        x, grad = (part.contiguous(memory_format=_LAYOUT[x.dtype]) for part in (x, grad))
         to_weights = torch.ops.urna.convolution_slopes(
             x, grad, list(weights.shape), padding, groups
         )

@@ -19,9 +19,10 @@ from urna.local.crew import Crew
 from urna.local.engine import Engine, evaluate
 from urna.local.lanes import Group, Sharing, lineages, share_numbers
 from urna.local.racing import Race
+from urna.local.recipe import Optimiser
 from urna.local.stack import SettingsTable, Stack, first_stack, upload
 
-__all__ = ["Course", "run_course"]
+__all__ = ["Course", "first_weights", "run_course"]
 
 Places = npt.NDArray[np.intp]
 
@@ -66,6 +67,7 @@ class Course:
         engine: What moves a stack through an epoch.
         room: How many lanes run at once.
         race: Which candidates may stop early; None trains all of them to the end.
+        meanwhile: Called when a race must wait for the device: work for the host until then.
     """
 
     group: Group
@@ -74,6 +76,7 @@ class Course:
     engine: Engine
     room: Room
     race: Race | None = None
+    meanwhile: Callable[[], None] = lambda: None
     alive: list[list[int]] = field(init=False)
     """For each client, the members of the group still trained."""
     losses: npt.NDArray[np.float64] = field(init=False)
@@ -129,19 +132,35 @@ class Course:
         return np.stack([self.losses, self.accuracies], axis=-1)
 
 
-def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = None) -> Course:
+def first_weights(block: Block, optimiser: Optimiser, build: Callable[[], Any]) -> Stack:
+    """Return the weights from which each client's candidates start, one lane for every client.
+
+    Args:
+        block: The clients.
+        optimiser: The group's.
+        build: Makes the group's module; called once for every seed of the clients.
+    """
+    modules: dict[int, Any] = {}
+    for seed in block.seeds:
+        if seed not in modules:
+            with seeded_module(seed):
+                modules[seed] = build()
+    device = str(block.targets.device)
+    return first_stack([modules[seed] for seed in block.seeds], optimiser, device)
+
+
+def run_course(course: Course, stack: Stack, tick: Tick | None = None) -> Course:
     """Train all candidates of a group on a block's clients; `collect` then has their scores.
 
     On a GPU this may return before the training is over.
 
     Args:
         course: The search.
-        build: Makes the group's module; called once for every seed of the clients.
+        stack: The clients' first weights, as `first_weights` makes them; they are spent.
         tick: Called after each epoch.
     """
     group, block = course.group, course.block
     device = str(block.targets.device)
-    stack = first_stack(_modules(block, build), group.optimiser, device)
     layout = Layout(block.clients, 1)
     lane_of = np.zeros((block.clients, len(group)), dtype=np.intp)
     rates = np.array([recipe.learning_rates() for recipe in group.recipes])
@@ -194,16 +213,6 @@ def run_course(course: Course, build: Callable[[], Any], tick: Tick | None = Non
         if tick is not None:
             tick((epoch + 1) / group.epochs)
     return course
-
-
-def _modules(block: Block, build: Callable[[], Any]) -> list[Any]:
-    """Build a module for every client; clients of one seed start from the same."""
-    modules: dict[int, Any] = {}
-    for seed in block.seeds:
-        if seed not in modules:
-            with seeded_module(seed):
-                modules[seed] = build()
-    return [modules[seed] for seed in block.seeds]
 
 
 def _share(numbers: Places, alive: Sequence[Sequence[int]]) -> list[Sharing]:
@@ -259,6 +268,7 @@ def _drop_losers(
     start, before = known
     if course.race is None or start is None or before is None:
         return values.double().cpu().numpy()  # nobody races
+    course.meanwhile()
     host = layout.by_client(values.double().cpu().numpy())
     now = before.copy()
     for client, sharing in enumerate(sharings):

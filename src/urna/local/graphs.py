@@ -7,8 +7,10 @@ the device, and a counter there says which batch is next, so that an epoch is a 
 replays and nothing waits for the host. This module imports torch.
 """
 
+import contextlib
+import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any, Protocol
 
@@ -49,10 +51,22 @@ class CudaRecorder:
                 step()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with _no_collection(), torch.cuda.graph(graph, pool=self._pool):
             step()
         replay: Callable[[], None] = graph.replay
         return replay
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector away: a graph that it frees would spoil the one recorded now."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 class GraphEngine:

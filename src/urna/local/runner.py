@@ -4,9 +4,10 @@ This module imports torch.
 """
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,9 @@ from torch import nn
 
 from urna.data import Samples
 from urna.local.batches import seeded_module
-from urna.local.block import blocks_of, stack_clients
+from urna.local.block import Block, blocks_of, stack_clients
 from urna.local.chunks import Room, fixed_width, lane_bytes, plan_room, rounds_alike
-from urna.local.course import Course, run_course
+from urna.local.course import Course, first_weights, run_course
 from urna.local.crew import Crew
 from urna.local.engine import EagerEngine, Engine
 from urna.local.gradients import Batched
@@ -27,7 +28,7 @@ from urna.local.graphs import CudaRecorder, GraphEngine
 from urna.local.holdout import Holdout
 from urna.local.lanes import Group, share_lanes
 from urna.local.recipe import Optimiser
-from urna.local.stack import Features
+from urna.local.stack import Features, Stack
 from urna.local.torch_sgd import as_tensors, out_of_memory
 
 if TYPE_CHECKING:
@@ -49,6 +50,22 @@ def pick_device(device: str) -> str:
     return device
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Equally large clients that run at once, and the room they have."""
+
+    places: list[int]
+    parts: Sequence[Holdout]
+    seeds: Sequence[int]
+    room: Room
+
+    def one_by_one(self) -> "Iterator[_Job]":
+        """Yield the clients each by itself."""
+        room = replace(self.room, clients=1)
+        for place, part, seed in zip(self.places, self.parts, self.seeds, strict=True):
+            yield _Job([place], [part], [seed], room)
+
+
 class Runner:
     """Searches one group; engines and recordings are kept from block to block."""
 
@@ -60,6 +77,8 @@ class Runner:
             self._module = objective.module_of(group).to(self._device)
         self._features = Features.of(group.recipes)
         self._engines: dict[tuple[int, int], tuple[Crew, Engine]] = {}
+        self._ready: tuple[Sequence[Holdout], Block, Stack] | None = None
+        """What waits on the device for the next block of clients."""
 
     def blocks(
         self, clients: Sequence[Samples], seeds: Sequence[int], tick: ShareDone
@@ -68,9 +87,23 @@ class Runner:
 
         Scores have the shape (clients, members, 2): loss and share of right answers.
         """
+        running: tuple[list[int], Collect] | None = None
+        jobs = self._jobs(clients, seeds)
+        job = next(jobs, None)
+        while job is not None:
+            following = next(jobs, None)
+            collect = self._search(job, tick, following)
+            # A GPU is still at it; what was started before is finished first.
+            if running is not None:
+                yield running[0], running[1]()
+            running, job = (job.places, collect), following
+        if running is not None:
+            yield running[0], running[1]()
+
+    def _jobs(self, clients: Sequence[Samples], seeds: Sequence[int]) -> "Iterator[_Job]":
+        """Yield equally large clients, as many as run at once."""
         fraction = self._objective.validation_fraction
         blocks = blocks_of(clients, seeds, fraction=fraction, most=len(clients))
-        running: tuple[list[int], Collect] | None = None
         rooms: dict[tuple[int, int], Room] = {}  # measuring takes longer than a small client
         # The largest first: what is recorded for it serves all others.
         for places, parts in sorted(blocks, key=lambda block: -len(block[1][0].train)):
@@ -82,43 +115,31 @@ class Runner:
             for start in range(0, len(places), room.clients):
                 chosen = places[start : start + room.clients]
                 some = parts[start : start + room.clients]
-                collect = self._search(some, [seeds[p] for p in chosen], room, tick)
-                # A GPU is still at it; what was started before is finished first.
-                if running is not None:
-                    yield running[0], running[1]()
-                running = chosen, collect
-        if running is not None:
-            yield running[0], running[1]()
+                yield _Job(chosen, some, [seeds[p] for p in chosen], room)
 
-    def _search(
-        self, parts: Sequence[Holdout], seeds: Sequence[int], room: Room, tick: ShareDone
-    ) -> Collect:
+    def _search(self, job: "_Job", tick: ShareDone, following: "_Job | None" = None) -> Collect:
         """Search a block; where memory runs out, again with half as much at once."""
         try:
-            return self._course(self._group, parts, seeds, room, tick).collect
+            return self._course(self._group, job, tick, following).collect
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
         # Outside the handler: the error's traceback holds on to the tensors of the failed try.
         self._engines.clear()
+        self._ready = None
         if self._device.startswith("cuda"):
             torch.cuda.empty_cache()
-        if len(parts) > 1:
-            fewer = replace(room, clients=1)
-            found = [
-                self._search([p], [s], fewer, tick)() for p, s in zip(parts, seeds, strict=True)
-            ]
+        if len(job.parts) > 1:
+            found = [self._search(alone, tick)() for alone in job.one_by_one()]
             return lambda: np.concatenate(found)
-        if room.lanes > 1:
-            _log.info("out of memory with %d candidates at once; trying half", room.lanes)
-            half = Room(-(-room.lanes // 2), 1, room.fixed)
-            return self._search(parts, seeds, half, tick)
-        scores = self._one_by_one(parts, seeds, tick)
+        if job.room.lanes > 1:
+            _log.info("out of memory with %d candidates at once; trying half", job.room.lanes)
+            half = Room(-(-job.room.lanes // 2), 1, job.room.fixed)
+            return self._search(replace(job, room=half), tick)
+        scores = self._one_by_one(job, tick)
         return lambda: scores
 
-    def _one_by_one(
-        self, parts: Sequence[Holdout], seeds: Sequence[int], tick: ShareDone
-    ) -> npt.NDArray[np.float64]:
+    def _one_by_one(self, job: "_Job", tick: ShareDone) -> npt.NDArray[np.float64]:
         """Give each candidate all the memory; one that still does not fit has failed."""
         scores = np.full((1, len(self._group), 2), (np.inf, np.nan))
         for member, (place, recipe) in enumerate(
@@ -129,7 +150,7 @@ class Runner:
                 group.shape, group.batch_size, group.epochs, group.optimiser, (place,), (recipe,)
             )
             try:
-                course = self._course(alone, parts, seeds, Room(1, 1), tick)
+                course = self._course(alone, replace(job, room=Room(1, 1)), tick)
                 scores[:, member : member + 1] = course.collect()
             except RuntimeError as error:
                 if not out_of_memory(error):
@@ -137,21 +158,31 @@ class Runner:
         return scores
 
     def _course(
-        self,
-        group: Group,
-        parts: Sequence[Holdout],
-        seeds: Sequence[int],
-        room: Room,
-        tick: ShareDone,
+        self, group: Group, job: "_Job", tick: ShareDone, following: "_Job | None" = None
     ) -> Course:
-        crew, engine = self.engine(len(parts), room)
-        block = stack_clients(parts, seeds, self._device)
-        course = Course(group, block, crew, engine, room, race=self._objective.race)
-        return run_course(
-            course,
-            lambda: self._objective.module_of(group),
-            lambda share: tick(len(parts), share),
+        crew, engine = self.engine(len(job.parts), job.room)
+        ready = self._ready
+        if ready is None or ready[0] is not job.parts:
+            ready = self._prepare(job)
+        self._ready = None
+        _, block, stack = ready
+
+        def meanwhile() -> None:
+            if following is not None and self._ready is None:
+                self._ready = self._prepare(following)
+
+        course = Course(
+            group, block, crew, engine, job.room, race=self._objective.race, meanwhile=meanwhile
         )
+        return run_course(course, stack, lambda share: tick(len(job.parts), share))
+
+    def _prepare(self, job: "_Job") -> tuple[Sequence[Holdout], Block, Stack]:
+        """Bring a block's rows and first weights to the device."""
+        block = stack_clients(job.parts, job.seeds, self._device)
+        stack = first_weights(
+            block, self._group.optimiser, lambda: self._objective.module_of(self._group)
+        )
+        return job.parts, block, stack
 
     def engine(self, clients: int, room: Room) -> tuple[Crew, Engine]:
         """Return the engine for so many clients at once, with what it recorded."""
@@ -192,18 +223,22 @@ def make_engine(
 def _takeover(
     objective: "BatchedObjective",
 ) -> Callable[[], contextlib.AbstractContextManager[Any]]:
-    """Return the context of convolutions: our kernels for bfloat16 on a GPU, PyTorch's elsewhere.
+    """Return the context of convolutions: kernels of ours on a GPU that can, else PyTorch's.
 
-    In float32 ours were no faster than cuDNN's in a compiled step.
+    Float32 counts as TF32 there, unless PyTorch was told otherwise; then it is cuDNN's.
     """
     device = pick_device(objective.device)
-    if objective.precision != "bfloat16" or not device.startswith("cuda"):
+    lower = objective.precision == "bfloat16"
+    if not device.startswith("cuda") or find_spec("triton") is None:
         return contextlib.nullcontext
-    if find_spec("triton") is None:
+    if not (lower or torch.backends.cudnn.allow_tf32):
         return contextlib.nullcontext
-    from urna.local.convolve import LaneConvolutions, works_on  # noqa: PLC0415 - imports triton
+    from urna.local.convolve import LaneKernels, works_on  # noqa: PLC0415 - imports triton
 
-    return LaneConvolutions if works_on(device) else contextlib.nullcontext
+    kind = torch.bfloat16 if lower else torch.float32
+    return (
+        functools.partial(LaneKernels, kind) if works_on(device, kind) else contextlib.nullcontext
+    )
 
 
 def measure_room(objective: "BatchedObjective", group: Group, train: Samples, clients: int) -> Room:

@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from urna.local import convolve, runner
 from urna.local.batched import BatchedObjective
-from urna.local.convolve import LaneConvolutions
+from urna.local.convolve import LaneKernels
 from urna.local.gradients import Batched
 from urna.local.models import mnist_cnn
 from urna.local.torch_sgd import TorchLoss
@@ -58,7 +58,7 @@ def test_gradients_of_all_lanes_are_pytorchs(
     x = torch.randn((2, channels, 9, 11), generator=torch.Generator().manual_seed(1))
     every = vmap(grad(two_layers(padding), argnums=(0, 1, 2)), in_dims=(0, 0, 0, None))
     stacked = weights(3, channels, kernel)
-    with LaneConvolutions(torch.float32):
+    with LaneKernels(torch.float32):
         ours = every(*stacked, x)
     for mine, theirs in zip(ours, every(*stacked, x), strict=True):
         assert close(mine, theirs)
@@ -69,7 +69,7 @@ def test_gradients_are_pytorchs_when_clients_are_stacked_as_well() -> None:
     stacked = [w.unflatten(0, (2, 2)) for w in weights(4, 1, (3, 3))]
     lane = vmap(grad(two_layers((1, 1)), argnums=(0, 1, 2)), in_dims=(0, 0, 0, None))
     every = vmap(lane)
-    with LaneConvolutions(torch.float32):
+    with LaneKernels(torch.float32):
         ours = every(*stacked, x)
     for mine, theirs in zip(ours, every(*stacked, x), strict=True):
         assert close(mine, theirs)
@@ -79,7 +79,7 @@ def test_more_pixels_than_one_span_are_all_added() -> None:
     x = torch.randn((5, 2, 31, 31), generator=torch.Generator().manual_seed(1))
     stacked = torch.randn((2, 3, 2, 3, 3), generator=torch.Generator().manual_seed(2))
     every = vmap(grad(lambda w, x: F.conv2d(x, w).square().sum()), in_dims=(0, None))
-    with LaneConvolutions(torch.float32):
+    with LaneKernels(torch.float32):
         ours = every(stacked, x)
     assert close(ours, every(stacked, x))
 
@@ -88,7 +88,7 @@ def test_a_lane_has_the_same_bits_wherever_it_stands() -> None:
     x = torch.randn((2, 1, 9, 9), generator=torch.Generator().manual_seed(1))
     every = vmap(grad(two_layers((0, 0)), argnums=(0, 1, 2)), in_dims=(0, 0, 0, None))
     stacked = weights(5, 1, (3, 3))
-    with LaneConvolutions(torch.float32):
+    with LaneKernels(torch.float32):
         all_five = every(*stacked, x)
         two = every(*[w[[4, 1]] for w in stacked], x)
     for part in (0, 2):  # sums for the bias are PyTorch's
@@ -103,14 +103,14 @@ def test_the_inputs_gradient_is_pytorchs(padding: tuple[int, int]) -> None:
     def slope(x: Tensor) -> Tensor:
         return grad(lambda x: F.conv2d(x, w, padding=padding, groups=2).square().sum())(x)
 
-    with LaneConvolutions(torch.float32):
+    with LaneKernels(torch.float32):
         ours = slope(x)
     assert close(ours, slope(x))
 
 
 def names_of(work: Callable[..., Tensor], *tensors: Tensor) -> set[str]:
     def step(*tensors: Tensor) -> Tensor:
-        with LaneConvolutions(torch.float32):
+        with LaneKernels(torch.float32):
             return work(*tensors)
 
     return {str(node.target) for node in make_fx(step)(*tensors).graph.nodes}
@@ -136,12 +136,12 @@ def test_other_convolutions_are_left_to_pytorch(
 @pytest.mark.parametrize("picture", [(1, 3, 9, 9), (1, 2, 2, 2)])
 def test_convolutions_that_cannot_be_are_refused_by_pytorch(picture: tuple[int, ...]) -> None:
     says = r"channels|Kernel size"
-    with LaneConvolutions(torch.float32), pytest.raises(RuntimeError, match=says):
+    with LaneKernels(torch.float32), pytest.raises(RuntimeError, match=says):
         F.conv2d(torch.randn(picture), torch.randn(8, 2, 3, 3))
 
 
 def test_an_empty_batch_is_left_to_pytorch() -> None:
-    with LaneConvolutions(torch.float32):
+    with LaneKernels(torch.float32):
         assert F.conv2d(torch.randn(0, 2, 9, 9), torch.randn(8, 2, 3, 3)).shape == (0, 8, 7, 7)
 
 
@@ -157,7 +157,7 @@ def test_a_traced_step_names_our_operations() -> None:
 def test_a_network_has_pytorchs_gradients_and_losses(clients: int) -> None:
     module = mnist_cnn(first=8, second=16, hidden=4)
     plain = Batched(module, TorchLoss.CROSS_ENTROPY, clients)
-    ours = replace(plain, takeover=lambda: LaneConvolutions(torch.float32))
+    ours = replace(plain, takeover=lambda: LaneKernels(torch.float32))
     lanes = 2 * clients
     stacked = {n: torch.stack([p.detach()] * lanes) for n, p in module.named_parameters()}
     maker = torch.Generator().manual_seed(0)
@@ -173,32 +173,49 @@ def test_a_network_has_pytorchs_gradients_and_losses(clients: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "device", "there", "works", "ours"),
+    ("precision", "device", "there", "works", "kind"),
     [
-        ("bfloat16", "cuda", True, True, True),
-        ("bfloat16", "cuda", True, False, False),
-        ("bfloat16", "cuda", False, True, False),
-        ("bfloat16", "cpu", True, True, False),
-        ("float32", "cuda", True, True, False),
+        ("bfloat16", "cuda", True, True, torch.bfloat16),
+        ("float32", "cuda", True, True, torch.float32),
+        ("bfloat16", "cuda", True, False, None),
+        ("bfloat16", "cuda", False, True, None),
+        ("bfloat16", "cpu", True, True, None),
+        ("float32", "cpu", True, True, None),
     ],
 )
-def test_our_kernels_serve_bfloat16_on_a_gpu_that_can_run_them(
+def test_our_kernels_serve_on_a_gpu_that_can_run_them(
     monkeypatch: pytest.MonkeyPatch,
     precision: str,
     device: str,
     there: bool,
     works: bool,
-    ours: bool,
+    kind: torch.dtype | None,
 ) -> None:
     monkeypatch.setattr(runner, "find_spec", lambda name: object() if there else None)
-    monkeypatch.setattr(convolve, "works_on", lambda device: works)
+    monkeypatch.setattr(convolve, "works_on", lambda device, kind: works)
     objective = BatchedObjective(mnist_cnn, precision=precision, device=device)
-    expected = LaneConvolutions if ours else contextlib.nullcontext
-    assert runner._takeover(objective) is expected
+    found = runner._takeover(objective)
+    if kind is None:
+        assert found is contextlib.nullcontext
+    else:
+        mode = found()
+        assert isinstance(mode, LaneKernels)
+        assert mode.kind == kind
+
+
+def test_float32_is_left_to_pytorch_where_it_may_not_be_rounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(convolve, "works_on", lambda device, kind: True)
+    monkeypatch.setattr(runner, "find_spec", lambda name: object())
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        assert runner._takeover(BatchedObjective(mnist_cnn, device="cuda")) is (
+            contextlib.nullcontext
+        )
 
 
 def test_kernels_do_not_pass_for_working_where_they_are_interpreted() -> None:
-    assert not convolve.works_on("cuda")
+    assert not convolve.works_on("cuda", torch.bfloat16)
 
 
 def test_kernels_of_both_types_can_be_built_for_gpus(tmp_path: Path) -> None:

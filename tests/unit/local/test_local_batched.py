@@ -190,14 +190,16 @@ def _run(
         ]
         seeds = range(start, start + batched_clients)
         batched = gradients.Batched(factory().train(), "cross_entropy", batched_clients)
+        rows_of_clients = block.stack_clients(parts, list(seeds), "cpu")
         search = course.Course(
             group,
-            block.stack_clients(parts, list(seeds), "cpu"),
+            rows_of_clients,
             crew.Crew(batched),
             make_engine(batched, used),
             chunks.Room(width or 100, batched_clients, fixed=width is not None),
         )
-        rows.append(course.run_course(search, factory).collect()[..., 0])
+        first = course.first_weights(rows_of_clients, group.optimiser, factory)
+        rows.append(course.run_course(search, first).collect()[..., 0])
     return np.concatenate(rows)
 
 
