@@ -6,10 +6,9 @@ the same run and on the same device. The loop is timed on some of the candidates
 the space, and scaled to all of them: each candidate costs the loop the same.
 
     python benchmarks/local_search.py                     CPU, data that packages carry
-    python benchmarks/local_search.py --suite h200 --data FOLDER    everything, on a GPU
-    python benchmarks/local_search.py --suite compiled --data FOLDER    the claims, compiled
-    python benchmarks/local_search.py --suite racing --data FOLDER    races on a GPU
-    python benchmarks/local_search.py --suite racing --device cpu --data FOLDER    races here
+    python benchmarks/local_search.py --suite racing --data FOLDER    races, on a CPU
+    python benchmarks/local_search.py --suite h200 --data FOLDER    on a GPU: Adult, MNIST, races
+    python benchmarks/local_search.py --suite cifar10 --data FOLDER    on a GPU: CIFAR-10
     python benchmarks/local_search.py --suite curves --data FOLDER    many races from one search
 
 FOLDER holds mnist.npz, cifar10_small.npz and adult.parquet, or adult_rows.npz where the
@@ -39,16 +38,14 @@ from urna.data import Dataset, Samples, load, split
 from urna.local.batched import BatchedObjective
 from urna.local.batches import epoch_batches, seeded_module
 from urna.local.holdout import hold_out
-from urna.local.models import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
-from urna.local.racing import OptimisticStop, SuccessiveHalving, ballot_agreement
-from urna.local.torch_sgd import TorchObjective, as_tensors
-from urna.space import Space
+from urna.local.models import adult_mlp, authors_space, mnist_cnn
+from urna.local.torch_sgd import as_tensors
 
 SPACE = authors_space()
 SMALL_CNN = functools.partial(mnist_cnn, first=8, second=16, hidden=64)
 ROWS_OF_A_CLIENT = 326  # Adult over 100 clients
-RACING_SECONDS = {"cpu": 300.0, "cuda": 125.0}  # no part of the racing suite starts later
-SUITES = ("cpu", "h200", "compiled", "racing", "curves")
+RACING_SECONDS = 300.0  # no part of the racing suite starts later
+SUITES = ("cpu", "racing", "curves", "h200", "cifar10")
 TARGETS = {
     "cpu": {"adult": 6, "small-cnn": 10},
     "cuda": {"adult": 500, "small-cnn": 60, "mnist-cnn": 20},
@@ -179,59 +176,6 @@ def compare(
     }
 
 
-def whole_search(
-    name: str,
-    factory: Callable[[], nn.Module],
-    clients: Sequence[Samples],
-    device: str,
-    *,
-    epochs: int = 5,
-    again: bool = False,
-    **options: Any,  # noqa: ANN401 - passed on
-) -> tuple[dict[str, Any], np.ndarray]:
-    """Time the search of all clients, recordings and transfers included."""
-    objective = BatchedObjective(factory, epochs=epochs, device=device, **options)
-
-    def search() -> np.ndarray:
-        return objective.losses_of_clients(clients, SPACE, seeds=range(len(clients)))
-
-    took, losses = seconds(search, device)
-    entry = {"name": name, "clients": len(clients), "candidates": len(SPACE), "seconds": took}
-    if again:  # with everything recorded: what a longer study pays
-        entry["seconds_again"], losses = seconds(search, device)
-    return entry, losses
-
-
-def races(
-    name: str,
-    factory: Callable[[], nn.Module],
-    clients: Sequence[Samples],
-    device: str,
-    full: tuple[dict[str, Any], np.ndarray],
-    *,
-    again: bool = False,
-    **options: Any,  # noqa: ANN401 - passed on
-) -> list[dict[str, Any]]:
-    """Time races against the full search just measured, and compare their ballots."""
-    rows = []
-    for label, race in (
-        ("halving", SuccessiveHalving()),
-        ("optimistic", OptimisticStop()),
-    ):
-        entry, losses = whole_search(
-            f"{name} {label}", factory, clients, device, again=again, race=race, **options
-        )
-        agreement = ballot_agreement(full[1], losses, votes=5)
-        entry["speedup"] = full[0]["seconds"] / entry["seconds"]
-        if again:
-            entry["speedup_again"] = full[0]["seconds_again"] / entry["seconds_again"]
-        entry["top1_unchanged"] = agreement.same_first
-        entry["ballot_unchanged"] = agreement.same_ballot
-        entry["ballot_overlap"] = agreement.overlap
-        rows.append(entry)
-    return rows
-
-
 def adult_data(folder: Path | None, clients: int) -> list[Samples]:
     """Return Adult clients: from a prepared file, from urna.data, or rows of Adult's shape."""
     if folder is not None and (folder / "adult_rows.npz").exists():
@@ -270,75 +214,6 @@ def cpu_suite(folder: Path | None, model: str | None) -> list[dict[str, Any]]:
     return rows
 
 
-def compiled_suite(folder: Path, limit: float) -> list[dict[str, Any]]:
-    """Measure the claims for a GPU; convolutions with compiled steps.
-
-    Compilation is left out of the ratios (its time is in `batched_first_seconds`) and is part
-    of every whole search. Two full searches with different numbers of candidates at once tell
-    how many first choices rounding alone changes.
-    """
-    from local_search_gpu import Suite, ceilings, needed, same_answer  # noqa: PLC0415 - needs a GPU
-
-    end = time.perf_counter() + limit
-    suite = Suite(limit)
-    device = "cuda"
-    adult, mnist = adult_data(folder, 100), pictures("mnist", folder, 100)
-    cifar = pictures("cifar10", folder, 100)
-    small, single = SMALL_CNN, mnist[0]
-    suite.part("same answer", lambda: same_answer(folder, device))
-    suite.part("same answer, compiled", lambda: _compiled_answer(single, device))
-    suite.part("adult", lambda: compare("adult", adult_mlp, adult[0], device, together=adult))
-
-    def whole(name: str, factory: Any, clients: Sequence[Samples], again: bool) -> list[Any]:  # noqa: ANN401
-        full = whole_search(name, factory, clients, device, again=again)
-        full[0].update(needed(factory, clients[0].features.shape[1], len(clients[0]) * 4 // 5, 5))
-        rows = [full[0], *races(name, factory, clients, device, full, again=again)]
-        some = clients[:30]
-        other, losses = whole_search(
-            f"{name}, other chunks", factory, some, device, most_lanes=len(SPACE) // 2
-        )
-        other["top1_unchanged"] = ballot_agreement(full[1][: len(some)], losses, 5).same_first
-        return [*rows, other]
-
-    suite.part("adult whole", lambda: whole("adult", adult_mlp, adult, True))
-    suite.part("mnist-cnn", lambda: compare("mnist-cnn", mnist_cnn, single, device, compiled=True))
-    suite.part(
-        "small-cnn",
-        lambda: compare(
-            "small-cnn", small, single, device, together=mnist[:10], repeats=2, compiled=True
-        ),
-    )
-    suite.part("mnist-cnn, as it is", lambda: compare("mnist-cnn eager", mnist_cnn, single, device))
-    suite.part("mnist whole", lambda: whole("mnist", mnist_cnn, mnist, False), 60)
-    suite.part("ceilings", ceilings)
-    objective = BatchedObjective(cifar10_cnn, epochs=10, device=device, compiled=True)
-
-    def search_cifar(count: int) -> dict[str, Any]:
-        took, losses = seconds(
-            lambda: objective.losses_of_clients(cifar[:count], SPACE, seeds=range(count)), device
-        )
-        row = {"name": f"cifar10, {count} clients", "clients": count, "seconds": took}
-        row.update(needed(cifar10_cnn, 3072, len(cifar[0]) * 4 // 5, 10))
-        return {**row, "median_best_loss": float(np.median(losses.min(axis=1)))}
-
-    suite.part("cifar10, compilation", lambda: search_cifar(1), 60)
-    suite.part("cifar10, 2 clients", lambda: search_cifar(2), 10)
-    each = suite.rows[-1].get("seconds", limit) / 2
-    fitting = min(100, int((end - time.perf_counter() - 10) / each))
-    suite.part("cifar10 whole", lambda: search_cifar(fitting), 2 * each)
-    return suite.rows
-
-
-def _compiled_answer(data: Samples, device: str) -> dict[str, Any]:
-    """Compare compiled steps with the plain loop that draws the same masks."""
-    space = Space(lr=[0.1, 0.01], momentum=[0.0, 0.9])
-    plain = TorchObjective(SMALL_CNN, epochs=2, device=device).losses(data, space, seed=1)
-    ours = BatchedObjective(SMALL_CNN, epochs=2, device=device, compiled=True)
-    found = ours.losses(data, space, seed=1)
-    gap = float(np.abs(plain - found).max())
-    return {"name": "same answer, small-cnn compiled", "plain_loop": gap, "losses": found.tolist()}
-
-
 def prepare(folder: Path) -> None:
     """Write Adult's rows as a plain file, for a machine that cannot read parquet."""
     train = load("adult", folder=folder).train
@@ -354,7 +229,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--suite", choices=SUITES, default="cpu")
     parser.add_argument("--model", choices=("adult", "small-cnn"), help="one of the two only (CPU)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="for racing")
     parser.add_argument("--clients", type=int, default=2, help="MNIST's, of a CPU's races")
     parser.add_argument("--data", type=Path, default=None, help="folder of data files")
     parser.add_argument("--prepare", type=Path, default=None, help="write adult_rows.npz and stop")
@@ -374,22 +248,20 @@ def main() -> None:
     elif arguments.suite == "racing":
         from local_search_racing import racing_suite  # noqa: PLC0415 - imports this module
 
-        device = arguments.device
-        limit = min(arguments.seconds, RACING_SECONDS[device])
-        rows = racing_suite(arguments.data, device, limit, arguments.clients, arguments.model)
+        device = "cpu"
+        limit = min(arguments.seconds, RACING_SECONDS)
+        rows = racing_suite(arguments.data, limit, arguments.clients, arguments.model)
     elif arguments.suite == "curves":
         from local_search_curves import curves_suite  # noqa: PLC0415 - imports this module
 
         device = "cpu"
         rows = curves_suite(arguments.data, arguments.clients)
-    elif arguments.suite == "compiled":
-        device = "cuda"
-        rows = compiled_suite(arguments.data, arguments.seconds)
     else:
-        from local_search_gpu import gpu_suite  # noqa: PLC0415 - needs a GPU
+        from local_search_gpu import cifar10_suite, h200_suite  # noqa: PLC0415 - needs a GPU
 
         device = "cuda"
-        rows = gpu_suite(arguments.data, arguments.seconds)
+        suite = h200_suite if arguments.suite == "h200" else cifar10_suite
+        rows = suite(arguments.data, arguments.seconds)
     claims = {r["name"]: r["ratio"] for r in rows if "ratio" in r}
     wanted = {n: t for n, t in TARGETS[device].items() if n in claims}
     processor = platform.processor() or platform.machine()
@@ -402,7 +274,7 @@ def main() -> None:
         "ratio": min((claims[n] for n in wanted), default=None),
         "ratios": claims,
         "targets": wanted,
-        "met": all(claims[n] >= t for n, t in wanted.items()),
+        "met": all(claims[n] >= t for n, t in wanted.items()) if wanted else None,
         "measurements": rows,
     }
     text = json.dumps(result, indent=2)

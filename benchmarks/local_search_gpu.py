@@ -1,12 +1,6 @@
-"""The GPU part of `local_search.py`: what a lent machine is asked in one call.
+"""The GPU part of `local_search.py`: what a lent machine is asked in one call."""
 
-Each part is measured by itself and a part that fails is reported as failed, so that one
-fault does not cost the whole call. Parts that would not fit into the time left are skipped.
-"""
-
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,42 +8,20 @@ from typing import Any
 import local_search as base
 import numpy as np
 import torch
+from local_search_racing import Study, Suite
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from urna.data import Samples
 from urna.local.batched import BatchedObjective
 from urna.local.lanes import group_plans, share_lanes
 from urna.local.models import adult_mlp, cifar10_cnn, mnist_cnn
+from urna.local.racing import SuccessiveHalving
 from urna.local.recipe import Recipe, plan_candidates
 from urna.local.torch_sgd import TorchObjective
 from urna.space import Space
 
 Row = dict[str, Any]
-
-
-class Suite:
-    """Measurements in order of their worth, within a time limit."""
-
-    def __init__(self, limit: float) -> None:
-        self.rows: list[Row] = []
-        self._end = time.perf_counter() + limit
-
-    def part(self, name: str, work: Callable[[], Row | list[Row]], needs: float = 10.0) -> None:
-        """Run one part if `needs` seconds are left, and keep what it returns."""
-        left = self._end - time.perf_counter()
-        start = time.perf_counter()
-        if left < needs:
-            rows: Row | list[Row] = {"name": name, "skipped": f"{left:.0f} s left"}
-        else:
-            try:
-                rows = work()
-            except Exception:
-                rows = {"name": name, "error": traceback.format_exc(limit=-6)}
-        self.rows += rows if isinstance(rows, list) else [rows]
-        took = time.perf_counter() - start
-        print(
-            f"[{left:4.0f} s left] {name}: {took:.1f} s  {rows}"[:1500], file=sys.stderr, flush=True
-        )
 
 
 def same_answer(folder: Path | None, device: str) -> list[Row]:
@@ -121,112 +93,64 @@ def needed(factory: Callable[[], nn.Module], columns: int, rows: int, epochs: in
     }
 
 
-def kernels(name: str, factory: Callable[[], nn.Module], data: Any, **options: Any) -> Row:  # noqa: ANN401
-    """Say which kernels one client's search spends its time in."""
-    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 - GPU only
+def h200_suite(folder: Path, limit: float) -> list[Row]:
+    """Measure the claims for a GPU: Adult, MNIST, a small CNN, and races.
 
-    objective = BatchedObjective(factory, epochs=2, device="cuda", graphs=False, **options)
-    objective.losses(data, base.SPACE, seed=0)
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
-        objective.losses(data, base.SPACE, seed=0)
-        torch.cuda.synchronize()
-    events = sorted(found.key_averages(), key=lambda e: -e.self_device_time_total)
-    total = sum(e.self_device_time_total for e in events)
-    top = {e.key[:90]: round(e.self_device_time_total / total, 3) for e in events[:12]}
-    return {"name": f"kernels, {name}", "device_ms": total / 1e3, "shares": top}
-
-
-def gpu_suite(folder: Path | None, limit: float) -> list[Row]:
-    """Measure everything the issue asks of a GPU."""
+    Compilation is left out of ratios (its time is in `batched_first_seconds`). Every whole
+    search is timed from nothing, recordings and transfers included, and once more with
+    everything recorded.
+    """
     suite = Suite(limit)
     device = "cuda"
-    adult = base.adult_data(folder, 100)
+    adult, mnist = base.adult_data(folder, 100), base.pictures("mnist", folder, 100)
+    one, ten = mnist[0], mnist[:10]
+    studies = [
+        Study("mnist", mnist_cnn, mnist, device, repeats=1),
+        Study("adult", adult_mlp, adult, device, repeats=3),
+    ]
+    for study in studies:
+        first = study.clients[0]
+        work = needed(study.factory, first.features.shape[1], len(first) * 4 // 5, 5)
+        suite.part(study.name, lambda study=study, work=work: {**study.whole(), **work}, 60)
+        suite.part("race", lambda study=study: study.race("halving", SuccessiveHalving()), 30)
+        suite.part("chunks", lambda study=study: study.again("most 50", 10, most_lanes=50))
     suite.part("same answer", lambda: same_answer(folder, device))
-    suite.part("adult", lambda: base.compare("adult", adult_mlp, adult[0], device, together=adult))
-    suite.part("adult whole", lambda: _whole("adult", adult_mlp, adult, device, 5))
-    if folder is None:
-        return suite.rows
-    mnist = base.pictures("mnist", folder, 100)
-    suite.part(
-        "small-cnn",
-        lambda: base.compare(
-            "small-cnn", base.SMALL_CNN, mnist[0], device, together=mnist[:10], repeats=2
-        ),
-    )
-    suite.part("mnist-cnn", lambda: base.compare("mnist-cnn", mnist_cnn, mnist[0], device))
-    suite.part("mnist whole", lambda: _whole("mnist", mnist_cnn, mnist, device, 5), 60)
-    suite.part("ceilings", ceilings)
-    suite.part(
-        "mnist 5",
-        lambda: base.whole_search("mnist-cnn, 5 clients", mnist_cnn, mnist[:5], device)[0],
-    )
-    cifar: list[Any] = []
-    suite.part("cifar10 data", lambda: cifar.extend(base.pictures("cifar10", folder, 100)) or [])
-    if cifar:
-        suite.part("cifar10 5", lambda: _ten_epochs("cifar10, 5 clients", cifar[:5]), 30)
-        suite.part(
-            "cifar10 5 bfloat16",
-            lambda: _ten_epochs("cifar10, 5 clients, bfloat16", cifar[:5], precision="bfloat16"),
-            30,
-        )
-    suite.part("mnist kernels", lambda: kernels("mnist-cnn", mnist_cnn, mnist[0]))
-    if cifar:
-        suite.part("cifar10 kernels", lambda: kernels("cifar10", cifar10_cnn, cifar[0]))
-    suite.part(
-        "mnist-cnn bfloat16",
-        lambda: base.compare(
-            "mnist-cnn-bfloat16", mnist_cnn, mnist[0], device, precision="bfloat16"
-        ),
-    )
-    suite.part(
-        "mnist-cnn cudnn.benchmark",
-        lambda: _searching_for_kernels("mnist-cnn", mnist_cnn, mnist, 5),
-    )
-    if cifar:
-        suite.part(
-            "cifar10 cudnn.benchmark",
-            lambda: _searching_for_kernels("cifar10", cifar10_cnn, cifar, 10),
-            40,
-        )
-    suite.part(
-        "mnist-cnn compiled",
-        lambda: base.compare("mnist-cnn-compiled", mnist_cnn, mnist[0], device, compiled=True),
-        150,
-    )
-    if cifar:
-        fives = [r["seconds"] for r in suite.rows if r.get("name") == "cifar10, 5 clients"]
-        wanted = 22 * fives[0] if fives and fives[0] else 600.0
-        suite.part("cifar10 whole", lambda: _ten_epochs("cifar10", cifar), wanted)
+
+    def ratio(name: str, factory: Any, data: Samples, needs: float = 10, **options: Any) -> None:  # noqa: ANN401
+        suite.part(name, lambda: base.compare(name, factory, data, device, **options), needs)
+
+    ratio("adult", adult_mlp, adult[0], together=adult)
+    ratio("mnist-cnn", mnist_cnn, one)
+    ratio("small-cnn", base.SMALL_CNN, one, together=ten, repeats=2)
+    steady = Study("mnist, repeatable", mnist_cnn, mnist[:10], device, repeats=1, repeatable=True)
+    suite.part(steady.name, steady.whole)
+    suite.part("race", lambda: steady.race("halving", SuccessiveHalving()))
+    suite.part("again", lambda: steady.again("repeated", 4))
+    ratio("mnist-cnn, compiled", mnist_cnn, one, 90, compiled=True)
+    ratio("small-cnn, compiled", base.SMALL_CNN, one, 120, together=ten, repeats=2, compiled=True)
     return suite.rows
 
 
-def _whole(
-    name: str,
-    factory: Callable[[], nn.Module],
-    clients: list[Any],
-    device: str,
-    epochs: int,
-) -> list[Row]:
-    """Time the whole search of 100 clients, then races against it."""
-    again = name == "adult"
-    full = base.whole_search(name, factory, clients, device, epochs=epochs, again=again)
-    full[0].update(needed(factory, clients[0].features.shape[1], len(clients[0]) * 4 // 5, epochs))
-    return [full[0], *base.races(name, factory, clients, device, full, again=again, epochs=epochs)]
+def cifar10_suite(folder: Path, limit: float) -> list[Row]:
+    """Search as many clients of CIFAR-10 as the time allows, compiled; and the card's limits."""
+    end = time.perf_counter() + limit
+    suite = Suite(limit)
+    clients = base.pictures("cifar10", folder, 100)
+    objective = BatchedObjective(cifar10_cnn, epochs=10, device="cuda", compiled=True)
 
-
-def _searching_for_kernels(
-    name: str, factory: Callable[[], nn.Module], clients: list[Any], epochs: int
-) -> Row:
-    """Let cuDNN try its kernels first, to see whether it picks better ones."""
-    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
-        row, _ = base.whole_search(
-            f"{name}, 5 clients, tried kernels", factory, clients[:5], "cuda", epochs=epochs
+    def search(count: int) -> Row:
+        took, losses = base.seconds(
+            lambda: objective.losses_of_clients(clients[:count], base.SPACE, seeds=range(count)),
+            "cuda",
         )
-        return row
+        row = {"name": f"cifar10, {count} clients", "clients": count, "seconds": took}
+        row.update(needed(cifar10_cnn, 3072, len(clients[0]) * 4 // 5, 10))
+        return {**row, "median_best_loss": float(np.median(losses.min(axis=1)))}
 
-
-def _ten_epochs(name: str, clients: list[Any], **options: Any) -> Row:  # noqa: ANN401
-    row, losses = base.whole_search(name, cifar10_cnn, clients, "cuda", epochs=10, **options)
-    row.update(needed(cifar10_cnn, 3072, len(clients[0]) * 4 // 5, 10))
-    row["best_losses"] = np.sort(losses.min(axis=1))[:3].tolist()
-    return row
+    suite.part("ceilings", ceilings)
+    suite.part("cifar10, compilation", lambda: search(1), 60)
+    suite.part("cifar10, 2 clients", lambda: search(2), 10)
+    each = suite.rows[-1].get("seconds", limit) / 2
+    fitting = min(100, int((end - time.perf_counter() - 10) / each))
+    suite.part("cifar10 whole", lambda: search(fitting), 2 * each)
+    return suite.rows

@@ -1,29 +1,26 @@
 """The races of `local_search.py`: how much faster than the full search, and the same ballots.
 
-    python benchmarks/local_search.py --suite racing --data FOLDER
-    python benchmarks/local_search.py --suite racing --data FOLDER --device cpu
-
 Full search and race run on the same clients in the same process, and CPU time is given beside
-wall time. On a GPU two more full searches tell what the race cannot be blamed for: one repeats
-the first, one has another most of candidates at once. A third pair of a full search and a race
-is asked to be repeatable. Each part is measured by itself, within the time given.
+wall time. Two more full searches tell what the race cannot be blamed for: one repeats the first,
+one has another most of candidates at once. Each part is measured by itself within the time given,
+and a part that fails is reported as failed, so that one fault does not cost the whole call.
 """
 
-import logging
+import sys
+import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import local_search as base
 import numpy as np
-import torch
-from local_search_gpu import Suite
 
 from urna.data import Samples
 from urna.local import chunks, runner
 from urna.local.batched import BatchedObjective
 from urna.local.lanes import group_plans
-from urna.local.models import adult_mlp, mnist_cnn
+from urna.local.models import adult_mlp
 from urna.local.racing import OptimisticStop, Race, SuccessiveHalving, ballot_agreement
 from urna.local.recipe import plan_candidates
 
@@ -37,19 +34,32 @@ MANY_RANKS: dict[str, Race] = {
 }
 
 
-class _Notes(logging.Handler):
-    """Keeps what the engine says about its recordings."""
+class Suite:
+    """Measurements in order of their worth, within a time limit."""
 
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.lines: list[str] = []
+    def __init__(self, limit: float) -> None:
+        self.rows: list[Row] = []
+        self._end = time.perf_counter() + limit
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep one line."""
-        self.lines.append(record.getMessage()[:300])
+    def part(self, name: str, work: Callable[[], Row | list[Row]], needs: float = 10.0) -> None:
+        """Run one part if `needs` seconds are left, and keep what it returns."""
+        left = self._end - time.perf_counter()
+        start = time.perf_counter()
+        if left < needs:
+            rows: Row | list[Row] = {"name": name, "skipped": f"{left:.0f} s left"}
+        else:
+            try:
+                rows = work()
+            except Exception:
+                rows = {"name": name, "error": traceback.format_exc(limit=-6)}
+        self.rows += rows if isinstance(rows, list) else [rows]
+        took = time.perf_counter() - start
+        print(
+            f"[{left:4.0f} s left] {name}: {took:.1f} s  {rows}"[:1500], file=sys.stderr, flush=True
+        )
 
 
-class _Study:
+class Study:
     """Full search and races of one data set."""
 
     def __init__(
@@ -130,98 +140,31 @@ class _Study:
 
 
 def racing_suite(
-    folder: Path | None, device: str, limit: float, pictures: int, model: str | None = None
+    folder: Path | None, limit: float, pictures: int, model: str | None = None
 ) -> list[Row]:
-    """Measure races on Adult and MNIST, most telling parts first.
+    """Measure races on Adult and MNIST on a CPU, most telling parts first.
 
     Args:
         folder: Where the data lies.
-        device: "cpu" or "cuda".
         limit: Seconds after which no part begins.
-        pictures: Clients of MNIST on a CPU, where each takes a minute and a half.
-        model: "adult" or "small-cnn" for one of the two only, on a CPU.
+        pictures: Clients of MNIST, where each takes a minute and a half.
+        model: "adult" or "small-cnn" for one of the two only.
     """
-    notes = _Notes()
-    logger = logging.getLogger("urna.local")
-    logger.addHandler(notes)
-    logger.setLevel(logging.INFO)
     suite = Suite(limit)
-    on_gpu = device == "cuda"
     if model != "small-cnn":
-        _adult_parts(suite, folder, device)
-    if on_gpu and folder is not None:
-        _mnist_parts(suite, folder)
-    elif folder is not None and model != "adult":
+        adult = Study("adult", adult_mlp, base.adult_data(folder, 100)[:20], "cpu")
+        suite.part("adult warm-up", lambda: {"name": "adult warm-up", **adult.search(1)[0]})
+        suite.part("adult", adult.whole)
+        for label, race in {**RACES, **MANY_RANKS}.items():
+            suite.part(f"adult {label}", lambda label=label, race=race: adult.race(label, race))
+        suite.part("adult, repeated", lambda: adult.again("repeated", 30))
+        suite.part("adult, other most", lambda: adult.again("most 50", 30, most_lanes=50))
+    if folder is not None and model != "adult":
         some = base.pictures("mnist", folder, 100)[:pictures]
-        small = _Study("mnist, small CNN", base.SMALL_CNN, some, device)
+        small = Study("mnist, small CNN", base.SMALL_CNN, some, "cpu")
         suite.part("mnist", small.whole)
         suite.part("mnist halving", lambda: small.race("halving", RACES["halving"]), 0)
-    suite.rows.append({"name": "notes of the engine", "lines": notes.lines})
     return suite.rows
-
-
-def _adult_parts(suite: Suite, folder: Path | None, device: str) -> None:
-    on_gpu = device == "cuda"
-    rows = base.adult_data(folder, 100)[: 100 if on_gpu else 20]
-    adult = _Study("adult", adult_mlp, rows, device, repeats=3 if on_gpu else 0)
-    suite.part("adult warm-up", lambda: {"name": "adult warm-up", **adult.search(1)[0]})
-    suite.part("adult", adult.whole)
-    for label, race in {**RACES, **MANY_RANKS}.items():
-        suite.part(f"adult {label}", lambda label=label, race=race: adult.race(label, race))
-    suite.part("adult, repeated", lambda: adult.again("repeated", 30))
-    suite.part("adult, other most", lambda: adult.again("most 50", 30, most_lanes=50))
-    if not on_gpu:
-        return
-    for label, race in {"full": None, "halving": SuccessiveHalving()}.items():
-        suite.part(
-            f"adult device time, {label}",
-            lambda label=label, race=race: _device_time(f"adult {label}", adult, race),
-        )
-
-
-def _mnist_parts(suite: Suite, folder: Path) -> None:
-    clients: list[Samples] = []
-    suite.part("mnist data", lambda: clients.extend(base.pictures("mnist", folder, 100)) or [])
-    if not clients:
-        return
-    mnist = _Study("mnist", mnist_cnn, clients[:60], "cuda")
-    steady = _Study("mnist, repeatable", mnist_cnn, clients[:20], "cuda", repeatable=True)
-    suite.part("mnist warm-up", lambda: {"name": "mnist warm-up", **mnist.search(1)[0]})
-    suite.part("mnist", mnist.whole, 45)
-    suite.part("mnist halving", lambda: mnist.race("halving", RACES["halving"]), 20)
-    suite.part("mnist, repeated", lambda: mnist.again("repeated", 8))
-    suite.part("mnist, other most", lambda: mnist.again("most 50", 8, most_lanes=50))
-    suite.part("mnist, repeatable", steady.whole, 20)
-    suite.part("repeatable halving", lambda: steady.race("halving", RACES["halving"]))
-    suite.part("repeatable again", lambda: steady.again("repeated", 8))
-    for width in (20, 10, 40, 80):
-        suite.part(f"mnist, width {width}", lambda width=width: _width(mnist, width))
-    suite.part("mnist ratio", lambda: base.compare("mnist-cnn", mnist_cnn, clients[0], "cuda"))
-    suite.part(
-        "small-cnn ratio",
-        lambda: base.compare(
-            "small-cnn", base.SMALL_CNN, clients[0], "cuda", together=clients[:10], repeats=1
-        ),
-        15,
-    )
-    suite.part("mnist optimistic", lambda: mnist.race("optimistic", RACES["optimistic"]), 30)
-
-
-def _width(study: _Study, width: int) -> Row:
-    """Time some repeatable searches with another width of pieces than is planned."""
-    planned = runner.fixed_width
-    runner.fixed_width = lambda lane, lanes, most: min(width, most)
-    try:
-        objective = BatchedObjective(study.factory, device=study.device, repeatable=True)
-
-        def work() -> np.ndarray:
-            return objective.losses_of_clients(study.clients[:2], base.SPACE, seeds=range(2))
-
-        work()
-        took, _ = base.seconds(work, study.device)
-    finally:
-        runner.fixed_width = planned
-    return {"name": f"{study.name}, width {width}", "seconds_per_client": took / 2}
 
 
 def _room(
@@ -230,19 +173,3 @@ def _room(
     objective = BatchedObjective(factory, device=device, repeatable=repeatable)
     group = group_plans(plan_candidates(base.SPACE, objective.recipe(), factory))[0]
     return runner.measure_room(objective, group, clients[0].take(np.arange(64)), len(clients))
-
-
-def _device_time(name: str, study: _Study, race: Race | None) -> Row:
-    """Say how long the device itself is busy, with everything recorded."""
-    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 - GPU only
-
-    objective = BatchedObjective(study.factory, device="cuda", race=race)
-    seeds = range(len(study.clients))
-    objective.losses_of_clients(study.clients, base.SPACE, seeds=seeds)
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
-        objective.losses_of_clients(study.clients, base.SPACE, seeds=seeds)
-        torch.cuda.synchronize()
-    events = sorted(found.key_averages(), key=lambda e: -e.self_device_time_total)
-    total = sum(e.self_device_time_total for e in events)
-    top = {e.key[:80]: round(e.self_device_time_total / 1e3, 2) for e in events[:8]}
-    return {"name": f"device time, {name}", "device_seconds": total / 1e6, "milliseconds": top}

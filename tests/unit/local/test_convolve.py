@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,11 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from urna.local import convolve, runner
 from urna.local.batched import BatchedObjective
+from urna.local.batches import seeded_module
 from urna.local.convolve import LaneKernels
 from urna.local.gradients import Batched
 from urna.local.models import mnist_cnn
@@ -95,6 +98,62 @@ def test_a_lane_has_the_same_bits_wherever_it_stands() -> None:
         assert torch.equal(all_five[part][[4, 1]], two[part])
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (1, 70, 9, 9), (3, 130, 1, 2)])
+def test_a_copy_with_its_channels_side_by_side_holds_the_same_numbers(
+    shape: tuple[int, ...],
+) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    turned = torch.ops.urna.channels_last(x)
+    assert torch.equal(turned, x)
+    assert turned.stride() == x.contiguous(memory_format=torch.channels_last).stride()
+
+
+class Noting(TorchDispatchMode):
+    """Keeps the names of operations that reach PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> object:
+        self.names.add(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def names_of_pooling(pictures: Tensor, **options: int) -> set[str]:
+    def slopes(x: Tensor) -> Tensor:
+        return grad(lambda x: (F.max_pool2d(x, **options).square() + 1).log().sum())(x)
+
+    with Noting() as noting, LaneKernels(torch.float32):
+        ours = vmap(slopes)(pictures)
+    assert torch.equal(ours.nan_to_num(7), vmap(slopes)(pictures).nan_to_num(7))
+    return noting.names
+
+
+def test_slopes_through_max_pooling_are_pytorchs_to_the_last_bit() -> None:
+    pictures = torch.randn((2, 3, 4, 7, 9), generator=torch.Generator().manual_seed(1))
+    pictures[0, 0] = 1.0  # ties
+    pictures[0, 1, 0, 2, 2] = float("nan")
+    pictures[1, 2, 3] = -float("inf")
+    assert "aten.max_unpool2d.default" in names_of_pooling(pictures, kernel_size=2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_size": 3, "stride": 2},
+        {"kernel_size": 2, "padding": 1},
+        {"kernel_size": 2, "dilation": 2},
+        {"kernel_size": 2, "ceil_mode": True},
+    ],
+)
+def test_pooling_over_other_windows_is_left_to_pytorch(options: dict[str, int]) -> None:
+    pictures = torch.randn((2, 3, 4, 7, 9), generator=torch.Generator().manual_seed(1))
+    assert "aten.max_unpool2d.default" not in names_of_pooling(pictures, **options)
+
+
 @pytest.mark.parametrize("padding", [(0, 0), (1, 1), (4, 1)])
 def test_the_inputs_gradient_is_pytorchs(padding: tuple[int, int]) -> None:
     x = torch.randn((2, 6, 7, 5), generator=torch.Generator().manual_seed(1))
@@ -155,7 +214,8 @@ def test_a_traced_step_names_our_operations() -> None:
 
 @pytest.mark.parametrize("clients", [1, 2])
 def test_a_network_has_pytorchs_gradients_and_losses(clients: int) -> None:
-    module = mnist_cnn(first=8, second=16, hidden=4)
+    with seeded_module(0):
+        module = mnist_cnn(first=8, second=16, hidden=16)
     plain = Batched(module, TorchLoss.CROSS_ENTROPY, clients)
     ours = replace(plain, takeover=lambda: LaneKernels(torch.float32))
     lanes = 2 * clients

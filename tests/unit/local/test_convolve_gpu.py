@@ -1,4 +1,4 @@
-"""Our convolutions in bfloat16, which only a GPU can run."""
+"""Our convolutions as only a GPU can run them: in bfloat16, and in TF32."""
 
 import pytest
 
@@ -7,21 +7,49 @@ pytest.importorskip("triton", reason="kernels for a GPU need triton, which this 
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor
 
 from urna.local.convolve import LaneKernels, works_on
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
 
-def test_a_gpu_convolves_in_bfloat16_as_in_float64() -> None:
-    assert works_on("cuda", torch.bfloat16)
+BOTH = pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32], ids=str)
+
+
+def pictures_and_weights(lanes: int) -> tuple[Tensor, Tensor]:
     maker = torch.Generator().manual_seed(0)
-    x = torch.randn((64, 96, 26, 26), generator=maker).cuda().requires_grad_()
-    w = torch.randn((192, 32, 3, 3), generator=maker).cuda().requires_grad_()
+    x = torch.randn((64, 32 * lanes, 26, 26), generator=maker).cuda()
+    w = torch.randn((64 * lanes, 32, 3, 3), generator=maker).cuda()
+    return x, w
+
+
+@BOTH
+def test_a_gpu_convolves_as_in_float64(kind: torch.dtype) -> None:
+    assert works_on("cuda", kind)
+    x, w = (part.requires_grad_() for part in pictures_and_weights(3))
     exact = F.conv2d(x.double(), w.double(), groups=3)
     expected = torch.autograd.grad(exact.square().sum(), (x, w))
-    with LaneKernels():
-        ours = F.conv2d(x.bfloat16(), w.bfloat16(), groups=3)
+    with LaneKernels(kind):
+        ours = F.conv2d(x.to(kind), w.to(kind), groups=3)
         found = torch.autograd.grad(ours.double().square().sum(), (x, w))
     for mine, theirs in zip((ours, *found), (exact, *expected), strict=True):
         assert (mine.double() - theirs.double()).norm() < 0.01 * theirs.double().norm()
+
+
+@BOTH
+def test_a_lane_has_the_same_bits_in_any_company(kind: torch.dtype) -> None:
+    x, w = pictures_and_weights(20)
+
+    def results(lanes: slice) -> list[Tensor]:
+        mine = x.unflatten(1, (20, 32))[:, lanes].flatten(1, 2).to(kind).requires_grad_()
+        own = w.unflatten(0, (20, 64))[lanes].flatten(0, 1).to(kind).requires_grad_()
+        with LaneKernels(kind):
+            out = F.conv2d(mine, own, groups=len(own) // 64)
+            slopes = torch.autograd.grad(out.float().square().sum(), (mine, own))
+        return [out[:, -64:], slopes[0][:, -32:], slopes[1][-64:]]
+
+    for alone, among in zip(results(slice(4, 5)), results(slice(0, 5)), strict=True):
+        assert torch.equal(alone, among)
+    for few, many in zip(results(slice(17, 20)), results(slice(0, 20)), strict=True):
+        assert torch.equal(few, many)

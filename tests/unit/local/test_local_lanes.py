@@ -78,6 +78,10 @@ def test_memory_decides_how_much_runs_at_once() -> None:
     plenty = chunks.plan_room(mega, mega, lanes=100, clients=50, device="cuda", free=100 * giga)
     assert plenty.lanes == 100
     assert 1 < plenty.clients <= 50
+    shapes = {"lanes": 100, "clients": 50, "device": "cuda", "free": 1000 * giga}
+    full = chunks.plan_room(10 * mega, mega, **shapes)
+    raced = chunks.plan_room(10 * mega, mega, running=20, **shapes)
+    assert 1 <= full.clients < raced.clients
     tight = chunks.plan_room(mega, mega, lanes=100, clients=50, device="cuda", free=giga)
     assert tight.clients == 1
     assert 100 * mega + tight.lanes * 3 * mega <= giga

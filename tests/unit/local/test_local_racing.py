@@ -17,6 +17,7 @@ from urna.space import Space
 
 torch = pytest.importorskip("torch")
 chunks = pytest.importorskip("urna.local.chunks")
+course = pytest.importorskip("urna.local.course")
 crew = pytest.importorskip("urna.local.crew")
 gradients = pytest.importorskip("urna.local.gradients")
 graphs = pytest.importorskip("urna.local.graphs")
@@ -142,6 +143,27 @@ def test_recorded_finalists_with_all_their_state_go_on_as_in_the_full_search(
         assert (kept.sum(axis=1) < len(space)).all()
         np.testing.assert_array_equal(raced[kept], full[kept])
     assert not caplog.records
+
+
+def test_the_next_client_is_prepared_while_a_race_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Halving(SuccessiveHalving):
+        def survivors(self, **known: object) -> list[int]:
+            done.append("decided")
+            return super().survivors(**known)
+
+    def build(*arguments: object) -> object:
+        done.append("built")
+        return course.first_weights(*arguments)
+
+    monkeypatch.setattr(runner, "measure_room", lambda *_: chunks.Room(100, 1))
+    monkeypatch.setattr(runner, "first_weights", build)
+    data = [DIGITS.take(np.arange(n, n + 100)) for n in (0, 100, 200)]
+    BatchedObjective(softmax, epochs=2, device="cpu", race=Halving(4.0, 6)).losses_of_clients(
+        data, SPACE, seeds=[1, 2, 3]
+    )
+    assert done == ["built", "built", "decided", "built", "decided", "decided"]
 
 
 def test_a_race_among_few_stops_nobody() -> None:
