@@ -22,7 +22,7 @@ __all__ = ["estimates", "training", "votes"]
 Notes = Mapping[Setting, Mapping[str, Any]]
 PARTS = ("local", "federated")
 CANDIDATES = 100
-SEARCHED = Path(__file__).parents[1] / "results" / "local_search_h200.json"
+SEARCHED = Path(__file__).parents[1] / "results" / "local_search_h200_cifar10.json"
 """Where searches of some of CIFAR-10's clients were measured."""
 
 
