@@ -18,6 +18,7 @@ torch and triton.
 
 import functools
 import logging
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -26,8 +27,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.fx.experimental.proxy_tensor import get_innermost_proxy_mode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from urna.local.crew import rounds_to_tf32
 
 __all__ = ["LaneKernels", "works_on"]
 
@@ -41,7 +44,7 @@ _MOST_OUTPUTS = 128
 _MOST_TERMS = {torch.bfloat16: 64, torch.float32: 32}
 _MOST_TERMS_ADDED = 64
 _MOST_GROUPS = 65_535  # CUDA's limit for the second dimension of a grid
-_FEWEST_OUTPUTS = 8  # of a lane; fewer leave a tile nearly empty
+_FEWEST_OUTPUTS = 8  # of a group; fewer leave a tile nearly empty
 _SPAN = 4096  # most pixels that one program adds up for the gradient of the weights
 _TURNED = 64  # channels and pixels that one program turns
 _LAYOUT = {torch.bfloat16: torch.channels_last, torch.float32: torch.contiguous_format}
@@ -176,7 +179,7 @@ def _run(
     **constants: int | str,
 ) -> None:
     """Launch a kernel on the device that holds `x`."""
-    precision = "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"  # of float32, as cuDNN's
+    precision = "tf32" if rounds_to_tf32() else "ieee"  # of float32, as cuDNN's
     with torch.cuda.device_of(x):
         kernel[grid](x, *arguments, PRECISION=precision, num_stages=3, **constants)
 
@@ -191,18 +194,27 @@ def _block(size: int, most: int) -> int:
     return max(16, min(1 << (size - 1).bit_length(), most))
 
 
+def _output_tile(outputs: int, groups: int) -> int:
+    """Return how many output channels of a group a program computes.
+
+    Where all lanes see the same pictures they are one group. Then the number of lanes must not
+    pick the tensor cores' instruction, and large tiles have one only.
+    """
+    return max(_block(outputs, _MOST_OUTPUTS), 64 if groups == 1 else 16)
+
+
 @torch.library.custom_op(
     "urna::convolve",
     mutates_args=(),
     schema="(Tensor x, Tensor weights, int[] padding, int groups) -> Tensor",
 )
 def _convolve(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> Tensor:
-    """Convolve pictures that lie channels-last, with stride 1."""
+    """Convolve with stride 1; fastest where pictures lie channels-last."""
     images, _, height, width = x.shape
     total, channels, down, across = weights.shape
     out: Tensor = _room_for(x, weights, padding, groups)
     pixels, outputs = images * out.shape[2] * out.shape[3], total // groups
-    terms, tile = channels * down * across, _block(outputs, _MOST_OUTPUTS)
+    terms, tile = channels * down * across, _output_tile(outputs, groups)
     _run(
         _forward, (triton.cdiv(pixels, _PIXELS), groups, triton.cdiv(outputs, tile)),
         x, weights.permute(0, 2, 3, 1).contiguous(), out, pixels, height, width, *out.shape[2:],
@@ -239,7 +251,7 @@ def _slopes(
     total, channels, down, across = shape
     pixels, outputs = images * grad.shape[2] * grad.shape[3], total // groups
     terms = channels * down * across
-    out, block = _block(outputs, _MOST_OUTPUTS), _block(terms, _MOST_TERMS_ADDED)
+    out, block = _output_tile(outputs, groups), _block(terms, _MOST_TERMS_ADDED)
     tile = _PIXELS_ADDED[x.dtype]
     span = max(tile, _block(pixels, _SPAN))
     spans = triton.cdiv(pixels, span)
@@ -301,14 +313,15 @@ class LaneKernels(TorchDispatchMode):
     """Take over what vmap makes of convolutions and pooling over many lanes, in a `with` block.
 
     Convolutions of two dimensions, stride 1, no dilation, any padding and kernel, at least eight
-    output channels of a lane; and the gradient of max pooling whose windows do not overlap.
-    Everything else goes on to PyTorch.
+    output channels of a group (of all lanes, where they see the same pictures); and the gradient
+    of max pooling whose windows do not overlap, where channels do not lie side by side. Everything
+    else goes on to PyTorch.
 
     Args:
         kind: The type whose convolutions are taken over: bfloat16 or float32.
     """
 
-    def __init__(self, kind: torch.dtype = torch.bfloat16) -> None:
+    def __init__(self, kind: torch.dtype) -> None:
         super().__init__()
         self.kind = kind
 
@@ -322,7 +335,8 @@ class LaneKernels(TorchDispatchMode):
         """Replace what is ours, and pass everything else on."""
         if func is _ATEN.convolution.default:
             x, weights, bias, stride, padding, dilation, transposed, _, groups = args
-            if self._fits(x, weights, (*stride, *dilation), padding, transposed, groups):
+            fits = self._fits(x, weights, (*stride, *dilation), padding, transposed, groups)
+            if fits and (bias is None or bias.shape == weights.shape[:1]):
                 out = torch.ops.urna.convolve(_near(x), weights, padding, groups)
                 return out if bias is None else out + bias.view(-1, 1, 1)
         if func is _ATEN.convolution_backward.default:
@@ -350,17 +364,21 @@ class LaneKernels(TorchDispatchMode):
             and x.dtype == weights.dtype == self.kind
             and 0 < groups <= _MOST_GROUPS
             and len(weights) >= groups * _FEWEST_OUTPUTS
+            and len(weights) % groups == 0
             and x.shape[1] == weights.shape[1] * groups
+            and min(padding) >= 0
             and min(len(x), *_sizes(x, weights, padding)) > 0
             and len(x) <= _MOST_GROUPS
-            and x[0].numel() < 2**31  # places within a picture are counted in 32 bits
+            # Places within a picture, and pixels of all, are counted in 32 bits.
+            and math.prod(x.shape[1:]) < 2**31
+            and len(x) * math.prod(_sizes(x, weights, padding)) < 2**31
         )
 
 
 def _near(pictures: Tensor) -> Tensor:
     """Put a pixel's channels side by side, as a tile loads them."""
     last = torch.channels_last
-    if pictures.dtype != torch.float32 or get_proxy_mode() is not None:
+    if pictures.dtype != torch.float32 or get_innermost_proxy_mode() is not None:
         # The compiler makes this part of what computes the pictures.
         return pictures.contiguous(memory_format=last)
     if pictures.is_contiguous(memory_format=last):
@@ -391,7 +409,8 @@ def _apart(
         and not any(padding)
         and set(dilation) == {1}
         and not whole
-        and get_proxy_mode() is None
+        and get_innermost_proxy_mode() is None
+        and not torch.are_deterministic_algorithms_enabled()  # it does not know our windows
     )
 
 

@@ -71,6 +71,14 @@ class Crew:
                 return list(pool.map(one, pieces))
 
 
+def rounds_to_tf32() -> bool:
+    """Whether convolutions in float32 may round to TF32 on a GPU, as PyTorch does by default."""
+    cudnn = torch.backends.cudnn
+    if hasattr(cudnn, "conv"):  # the older switch raises once the newer one was used
+        return bool(cudnn.conv.fp32_precision == "tf32")
+    return bool(cudnn.allow_tf32)
+
+
 @contextlib.contextmanager
 def kernels(*, trying: bool = False, steady: bool = False) -> Iterator[None]:
     """Say how cuDNN may pick kernels for new shapes, and put the settings back.

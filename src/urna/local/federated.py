@@ -143,7 +143,8 @@ class _Federation:
         self._table = SettingsTable(group.recipes, self._device)
         self._lane_of = np.zeros(len(group), dtype=np.intp)
         self._alive = list(range(len(group)))
-        self._room = measure_room(objective, group, max(clients, key=len), len(clients))
+        largest = max(clients, key=len)
+        self._room = measure_room(replace(objective, race=None), group, largest, len(clients))
         self.losses = np.full(len(group), math.inf)
         self.accuracies = np.full(len(group), math.nan)
 

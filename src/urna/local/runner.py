@@ -21,7 +21,7 @@ from urna.local.batches import seeded_module
 from urna.local.block import Block, blocks_of, stack_clients
 from urna.local.chunks import Room, fixed_width, lane_bytes, plan_room, rounds_alike
 from urna.local.course import Course, first_weights, run_course
-from urna.local.crew import Crew
+from urna.local.crew import Crew, rounds_to_tf32
 from urna.local.engine import EagerEngine, Engine
 from urna.local.gradients import Batched
 from urna.local.graphs import CudaRecorder, GraphEngine
@@ -66,6 +66,9 @@ class _Job:
             yield _Job([place], [part], [seed], room)
 
 
+NextJob = Callable[[], _Job | None]
+
+
 class Runner:
     """Searches one group; engines and recordings are kept from block to block."""
 
@@ -90,15 +93,18 @@ class Runner:
         running: tuple[list[int], Collect] | None = None
         jobs = self._jobs(clients, seeds)
         job = next(jobs, None)
-        while job is not None:
-            following = next(jobs, None)
-            collect = self._search(job, tick, following)
-            # A GPU is still at it; what was started before is finished first.
+        try:
+            while job is not None:
+                following = functools.cache(lambda: next(jobs, None))
+                collect = self._search(job, tick, following)
+                # A GPU is still at it; what was started before is finished first.
+                if running is not None:
+                    yield running[0], running[1]()
+                running, job = (job.places, collect), following()
             if running is not None:
                 yield running[0], running[1]()
-            running, job = (job.places, collect), following
-        if running is not None:
-            yield running[0], running[1]()
+        finally:
+            self._ready = None
 
     def _jobs(self, clients: Sequence[Samples], seeds: Sequence[int]) -> "Iterator[_Job]":
         """Yield equally large clients, as many as run at once."""
@@ -117,7 +123,7 @@ class Runner:
                 some = parts[start : start + room.clients]
                 yield _Job(chosen, some, [seeds[p] for p in chosen], room)
 
-    def _search(self, job: "_Job", tick: ShareDone, following: "_Job | None" = None) -> Collect:
+    def _search(self, job: "_Job", tick: ShareDone, following: "NextJob" = lambda: None) -> Collect:
         """Search a block; where memory runs out, again with half as much at once."""
         try:
             return self._course(self._group, job, tick, following).collect
@@ -158,7 +164,7 @@ class Runner:
         return scores
 
     def _course(
-        self, group: Group, job: "_Job", tick: ShareDone, following: "_Job | None" = None
+        self, group: Group, job: "_Job", tick: ShareDone, following: "NextJob" = lambda: None
     ) -> Course:
         crew, engine = self.engine(len(job.parts), job.room)
         ready = self._ready
@@ -168,8 +174,14 @@ class Runner:
         _, block, stack = ready
 
         def meanwhile() -> None:
-            if following is not None and self._ready is None:
-                self._ready = self._prepare(following)
+            waiting = following()
+            if waiting is None or self._ready is not None:
+                return
+            try:
+                self._ready = self._prepare(waiting)
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise  # else it waits until this block has made room
 
         course = Course(
             group, block, crew, engine, job.room, race=self._objective.race, meanwhile=meanwhile
@@ -231,7 +243,7 @@ def _takeover(
     lower = objective.precision == "bfloat16"
     if not device.startswith("cuda") or find_spec("triton") is None:
         return contextlib.nullcontext
-    if not (lower or torch.backends.cudnn.allow_tf32):
+    if not (lower or rounds_to_tf32()):
         return contextlib.nullcontext
     from urna.local.convolve import LaneKernels, works_on  # noqa: PLC0415 - imports triton
 

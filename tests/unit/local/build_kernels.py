@@ -2,19 +2,22 @@
 
 from typing import Any
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from urna.local.convolve import _add_slopes, _forward
+from urna.local import convolve
+from urna.local.convolve import _add_slopes, _forward, _turn
 
 CONSTANTS: dict[str, int | str] = {"CHANNELS": 32, "ACROSS": 3, "TERMS": 288, "PRECISION": "tf32"}
-CONSTANTS |= {"PAD_ROWS": 1, "PAD_COLUMNS": 1, "BLOCK": 64, "OUT": 64}
+CONSTANTS |= {"PAD_ROWS": 1, "PAD_COLUMNS": 1}
+TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def build(kernel: Any, target: int, kind: str, **more: int) -> None:
     """Build one kernel as it is launched for one number of channels."""
-    constants = {**CONSTANTS, **more}
+    constants = {n: v for n, v in {**CONSTANTS, **more}.items() if n in kernel.arg_names}
     types = dict.fromkeys(kernel.arg_names, "i32") | dict.fromkeys(constants, "constexpr")
     types |= {n: f"*{kind}" for n in ("x", "weights", "grad", "out") if n in types}
     types |= {n: "*fp32" for n in ("parts",) if n in types}
@@ -24,11 +27,15 @@ def build(kernel: Any, target: int, kind: str, **more: int) -> None:
 
 
 def main() -> None:
-    """Build both kernels in both types."""
-    for kind in ("bf16", "fp32"):
+    """Build all kernels in both types."""
+    for kind, type_ in TYPES.items():
+        terms, tile = convolve._MOST_TERMS[type_], convolve._PIXELS_ADDED[type_]
+        added, span = convolve._MOST_TERMS_ADDED, convolve._SPAN
         for target in (80, 90):
-            build(_forward, target, kind, TILE=128)
-            build(_add_slopes, target, kind, TILE=64, SPAN=4096)
+            for out in (16, 64, 128):
+                build(_forward, target, kind, TILE=convolve._PIXELS, OUT=out, BLOCK=terms)
+                build(_add_slopes, target, kind, TILE=tile, OUT=out, BLOCK=added, SPAN=span)
+            build(_turn, target, kind, SIZE=convolve._TURNED)
         print(kind)
 
 

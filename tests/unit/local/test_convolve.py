@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,20 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="kernels are built for a GPU here"
 )
 Loss = Callable[..., Tensor]
+
+
+class Noting(TorchDispatchMode):
+    """Keeps the names of operations that reach PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> object:
+        self.names.add(str(func))
+        return func(*args, **(kwargs or {}))
 
 
 def two_layers(padding: tuple[int, int]) -> Loss:
@@ -80,10 +95,11 @@ def test_gradients_are_pytorchs_when_clients_are_stacked_as_well() -> None:
 
 def test_more_pixels_than_one_span_are_all_added() -> None:
     x = torch.randn((5, 2, 31, 31), generator=torch.Generator().manual_seed(1))
-    stacked = torch.randn((2, 3, 2, 3, 3), generator=torch.Generator().manual_seed(2))
+    stacked = torch.randn((2, 4, 2, 3, 3), generator=torch.Generator().manual_seed(2))
     every = vmap(grad(lambda w, x: F.conv2d(x, w).square().sum()), in_dims=(0, None))
-    with LaneKernels(torch.float32):
+    with Noting() as noting, LaneKernels(torch.float32):
         ours = every(stacked, x)
+    assert "urna.convolution_slopes.default" in noting.names
     assert close(ours, every(stacked, x))
 
 
@@ -106,20 +122,6 @@ def test_a_copy_with_its_channels_side_by_side_holds_the_same_numbers(
     turned = torch.ops.urna.channels_last(x)
     assert torch.equal(turned, x)
     assert turned.stride() == x.contiguous(memory_format=torch.channels_last).stride()
-
-
-class Noting(TorchDispatchMode):
-    """Keeps the names of operations that reach PyTorch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(
-        self, func: Any, types: object, args: Any = (), kwargs: Any = None
-    ) -> object:
-        self.names.add(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 def names_of_pooling(pictures: Tensor, **options: int) -> set[str]:
@@ -152,6 +154,23 @@ def test_slopes_through_max_pooling_are_pytorchs_to_the_last_bit() -> None:
 def test_pooling_over_other_windows_is_left_to_pytorch(options: dict[str, int]) -> None:
     pictures = torch.randn((2, 3, 4, 7, 9), generator=torch.Generator().manual_seed(1))
     assert "aten.max_unpool2d.default" not in names_of_pooling(pictures, **options)
+
+
+def test_pooling_of_channels_side_by_side_is_left_to_pytorch() -> None:
+    pictures = torch.randn((3, 4, 6, 6)).contiguous(memory_format=torch.channels_last)
+    with Noting() as noting, LaneKernels(torch.float32):
+        grad(lambda x: F.max_pool2d(x, 2).sum())(pictures)
+    assert "aten.max_pool2d_with_indices_backward.default" in noting.names
+
+
+def test_pooling_is_pytorchs_where_only_proven_operations_are_allowed() -> None:
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        names = names_of_pooling(torch.randn((2, 3, 4, 6, 6)), kernel_size=2)
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert "aten.max_unpool2d.default" not in names
 
 
 @pytest.mark.parametrize("padding", [(0, 0), (1, 1), (4, 1)])
@@ -192,11 +211,24 @@ def test_other_convolutions_are_left_to_pytorch(
     assert "urna.convolve.default" not in names
 
 
-@pytest.mark.parametrize("picture", [(1, 3, 9, 9), (1, 2, 2, 2)])
-def test_convolutions_that_cannot_be_are_refused_by_pytorch(picture: tuple[int, ...]) -> None:
-    says = r"channels|Kernel size"
-    with LaneKernels(torch.float32), pytest.raises(RuntimeError, match=says):
-        F.conv2d(torch.randn(picture), torch.randn(8, 2, 3, 3))
+@pytest.mark.parametrize(
+    ("picture", "weights", "options"),
+    [
+        ((1, 3, 9, 9), (8, 2, 3, 3), {}),
+        ((1, 2, 2, 2), (8, 2, 3, 3), {}),
+        ((1, 4, 9, 9), (17, 2, 3, 3), {"groups": 2}),
+        ((1, 2, 9, 9), (8, 2, 3, 3), {"bias": torch.zeros(1)}),
+        ((1, 2, 9, 9), (8, 2, 3, 3), {"padding": -1}),
+    ],
+)
+def test_convolutions_that_cannot_be_are_refused_by_pytorch(
+    picture: tuple[int, ...], weights: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    with pytest.raises(RuntimeError) as theirs:
+        F.conv2d(torch.randn(picture), torch.randn(weights), **options)
+    with LaneKernels(torch.float32), pytest.raises(RuntimeError) as ours:
+        F.conv2d(torch.randn(picture), torch.randn(weights), **options)
+    assert str(ours.value) == str(theirs.value)
 
 
 def test_an_empty_batch_is_left_to_pytorch() -> None:
@@ -204,12 +236,17 @@ def test_an_empty_batch_is_left_to_pytorch() -> None:
         assert F.conv2d(torch.randn(0, 2, 9, 9), torch.randn(8, 2, 3, 3)).shape == (0, 8, 7, 7)
 
 
-def test_a_traced_step_names_our_operations() -> None:
-    x, w = torch.randn(2, 1, 6, 6), torch.randn(3, 4, 1, 3, 3)
-    every = vmap(grad(lambda w, x: F.conv2d(x, w).square().sum()), in_dims=(0, None))
-    names = names_of(every, w, x)
+def test_a_traced_step_names_our_operations_and_leaves_copies_and_pooling_to_the_compiler() -> None:
+    x, w = torch.randn(2, 3, 6, 6), torch.randn(3, 4, 3, 3, 3)
+
+    def loss(w: Tensor, x: Tensor) -> Tensor:
+        return F.max_pool2d(F.conv2d(x, w), 2).square().sum()
+
+    names = names_of(vmap(grad(loss), in_dims=(0, None)), w, x)
     assert {"urna.convolve.default", "urna.convolution_slopes.default"} <= names
     assert not any("aten.convolution" in name for name in names)
+    assert "aten.max_pool2d_with_indices_backward.default" in names
+    assert not {"urna.channels_last.default", "aten.max_unpool2d.default"} & names
 
 
 @pytest.mark.parametrize("clients", [1, 2])
@@ -263,15 +300,20 @@ def test_our_kernels_serve_on_a_gpu_that_can_run_them(
         assert mode.kind == kind
 
 
+@pytest.mark.parametrize("newer", [False, True])
 def test_float32_is_left_to_pytorch_where_it_may_not_be_rounded(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, newer: bool
 ) -> None:
     monkeypatch.setattr(convolve, "works_on", lambda device, kind: True)
     monkeypatch.setattr(runner, "find_spec", lambda name: object())
-    with torch.backends.cudnn.flags(allow_tf32=False):
-        assert runner._takeover(BatchedObjective(mnist_cnn, device="cuda")) is (
-            contextlib.nullcontext
-        )
+    objective = BatchedObjective(mnist_cnn, device="cuda")
+    cudnn = torch.backends.cudnn
+    if newer:
+        # A stand-in: once the newer switch is used, PyTorch refuses to read the older one.
+        monkeypatch.setattr(cudnn, "conv", SimpleNamespace(fp32_precision="ieee"))
+    else:
+        monkeypatch.setattr(cudnn, "allow_tf32", False)
+    assert runner._takeover(objective) is contextlib.nullcontext
 
 
 def test_kernels_do_not_pass_for_working_where_they_are_interpreted() -> None:

@@ -53,3 +53,34 @@ def test_a_lane_has_the_same_bits_in_any_company(kind: torch.dtype) -> None:
         assert torch.equal(alone, among)
     for few, many in zip(results(slice(17, 20)), results(slice(0, 20)), strict=True):
         assert torch.equal(few, many)
+
+
+@BOTH
+def test_lanes_that_see_the_same_pictures_have_the_same_bits_in_any_company(
+    kind: torch.dtype,
+) -> None:
+    maker = torch.Generator().manual_seed(0)
+    x = torch.randn((64, 1, 28, 28), generator=maker).cuda().to(kind)
+    w = torch.randn((20, 8, 1, 3, 3), generator=maker).cuda().to(kind)
+
+    def results(lanes: int) -> list[Tensor]:
+        own = w[:lanes].flatten(0, 1).requires_grad_()
+        with LaneKernels(kind):
+            out = F.conv2d(x, own)
+            (slope,) = torch.autograd.grad(out.float().square().sum(), own)
+        return [out[:, :8], slope[:8]]
+
+    expected = results(20)
+    for lanes in (2, 4, 5, 9):
+        for mine, theirs in zip(results(lanes), expected, strict=True):
+            assert torch.equal(mine, theirs), lanes
+
+
+def test_slopes_through_max_pooling_are_pytorchs_to_the_last_bit() -> None:
+    pictures = torch.randn((64, 96, 25, 26), generator=torch.Generator().manual_seed(0)).cuda()
+    pictures[0] = 1.0  # ties
+    leaf = pictures.requires_grad_()
+    (expected,) = torch.autograd.grad(F.max_pool2d(leaf, 2).square().sum(), leaf)
+    with LaneKernels(torch.float32):
+        (found,) = torch.autograd.grad(F.max_pool2d(leaf, 2).square().sum(), leaf)
+    assert torch.equal(found, expected)

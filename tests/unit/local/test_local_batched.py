@@ -1,5 +1,7 @@
 """The batched engine gives the answer of a plain loop; nothing else may change it."""
 
+import contextlib
+import gc
 import math
 from collections.abc import Callable
 
@@ -420,3 +422,16 @@ def test_accuracies_are_those_of_the_trained_module_on_the_held_out_rows() -> No
                 optimiser.step()
         found = module(held).argmax(1).numpy()
         assert accuracy == pytest.approx((found == parts.validation.targets).mean())
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_recording_keeps_the_collector_away_and_leaves_it_as_it_was(enabled: bool) -> None:
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with contextlib.suppress(RuntimeError), graphs._no_collection():
+            assert not gc.isenabled()
+            raise RuntimeError
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()

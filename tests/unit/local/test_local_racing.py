@@ -166,6 +166,57 @@ def test_the_next_client_is_prepared_while_a_race_waits(monkeypatch: pytest.Monk
     assert done == ["built", "built", "decided", "built", "decided", "decided"]
 
 
+def _three(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], None]
+) -> Callable[[], np.ndarray]:
+    """Search three clients one after the other; `fails` is told how many were prepared."""
+    prepared = 0
+
+    def build(*arguments: object) -> object:
+        nonlocal prepared
+        prepared += 1
+        fails(prepared)
+        return course.first_weights(*arguments)
+
+    monkeypatch.setattr(runner, "measure_room", lambda *_: chunks.Room(100, 1))
+    monkeypatch.setattr(runner, "first_weights", build)
+    data = [DIGITS.take(np.arange(n, n + 100)) for n in (0, 100, 200)]
+    objective = BatchedObjective(softmax, epochs=2, device="cpu", race=SuccessiveHalving(4.0, 6))
+    return lambda: objective.losses_of_clients(data, SPACE, seeds=[1, 2, 3])
+
+
+def test_memory_that_runs_out_for_the_next_client_costs_the_present_one_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = _three(monkeypatch, lambda prepared: None)()
+    tries: list[int] = []
+
+    def fails(prepared: int) -> None:
+        tries.append(prepared)
+        if prepared == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    caplog.set_level("INFO")
+    np.testing.assert_array_equal(_three(monkeypatch, fails)(), expected)
+    assert tries == [1, 2, 3, 4]
+    assert not caplog.records
+
+
+def test_a_search_that_was_broken_off_leaves_nothing_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = _three(monkeypatch, lambda prepared: None)()
+
+    def fails(prepared: int) -> None:
+        if prepared == 3:
+            raise KeyboardInterrupt
+
+    search = _three(monkeypatch, fails)
+    with pytest.raises(KeyboardInterrupt):
+        search()
+    np.testing.assert_array_equal(search(), expected)
+
+
 def test_a_race_among_few_stops_nobody() -> None:
     space = Space(lr=[0.1, 1e-9])
     race = SuccessiveHalving(finalists=2)
