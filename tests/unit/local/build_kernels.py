@@ -32,7 +32,7 @@ def main() -> None:
         terms, tile = convolve._MOST_TERMS[type_], convolve._PIXELS_ADDED[type_]
         added, span = convolve._MOST_TERMS_ADDED, convolve._SPAN
         for target in (80, 90):
-            for out in (16, 64, 128):
+            for out in (16, 128):
                 build(_forward, target, kind, TILE=convolve._PIXELS, OUT=out, BLOCK=terms)
                 build(_add_slopes, target, kind, TILE=tile, OUT=out, BLOCK=added, SPAN=span)
             build(_turn, target, kind, SIZE=convolve._TURNED)
