@@ -37,6 +37,7 @@ class Batched:
         autocast: A lower precision for matrix products, or None for the module's own.
         smoothing: Whether any lane smooths its labels.
         takeover: Returns a context in which operations on all lanes run: kernels of our own.
+        of_lanes: Returns another, told how many lanes there are.
     """
 
     module: nn.Module
@@ -45,6 +46,7 @@ class Batched:
     autocast: torch.dtype | None = None
     smoothing: bool = False
     takeover: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    of_lanes: Callable[[int], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
     def gradients(
         self,
@@ -135,10 +137,11 @@ class Batched:
     def _over_clients(self, each_lane: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
         """Call with lanes flat for one client, and folded by client for several."""
         weights, state, inputs, targets, *rest = arguments
+        lanes = len(next(iter(weights.values())))
         try:
             if self.clients == 1:
                 key = [r[0] if r.dtype == torch.int64 else r for r in rest]
-                with self.takeover():
+                with self.takeover(), self.of_lanes(lanes):
                     return each_lane(weights, state, inputs[0], targets[0], *key)
             folded = [
                 {n: t.unflatten(0, (self.clients, -1)) for n, t in part.items()}
@@ -147,7 +150,7 @@ class Batched:
             rest = [
                 r if r.dtype == torch.int64 else r.unflatten(0, (self.clients, -1)) for r in rest
             ]
-            with self.takeover():
+            with self.takeover(), self.of_lanes(lanes):
                 results = vmap(each_lane)(*folded, inputs, targets, *rest)
         except RuntimeError as error:
             if self.autocast is not None and any(text in str(error) for text in _MIXED_TYPES):

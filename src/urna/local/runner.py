@@ -26,8 +26,10 @@ from urna.local.gradients import Batched
 from urna.local.graphs import CudaRecorder, GraphEngine
 from urna.local.holdout import Holdout
 from urna.local.lanes import Group, share_lanes
+from urna.local.patches import by_patches
 from urna.local.recipe import Optimiser
 from urna.local.stack import Features
+from urna.local.steps import RecordedSteps, watched
 from urna.local.torch_sgd import as_tensors, out_of_memory
 
 if TYPE_CHECKING:
@@ -173,6 +175,7 @@ def make_engine(
         torch.bfloat16 if objective.precision == "bfloat16" else None,
         features.label_smoothing,
         _takeover(objective),
+        _of_lanes(objective, module),
     )
     if pick_device(objective.device).startswith("cuda"):
         crew = Crew(batched, steady=objective.repeatable)
@@ -186,6 +189,8 @@ def make_engine(
             )
     else:
         crew = Crew(batched, room.threads, spread=room.least == 2)
+        if not watched(module):
+            return crew, EagerEngine(crew, features, RecordedSteps())
     return crew, EagerEngine(crew, features)
 
 
@@ -204,6 +209,16 @@ def _takeover(
     from urna.local.convolve import LaneConvolutions, works_on  # noqa: PLC0415 - imports triton
 
     return LaneConvolutions if works_on(device) else contextlib.nullcontext
+
+
+def _of_lanes(
+    objective: "BatchedObjective", module: nn.Module
+) -> Callable[[int], contextlib.AbstractContextManager[Any]]:
+    """Return the context of a CPU's convolutions; their weights have four dimensions."""
+    on_cpu = not pick_device(objective.device).startswith("cuda")
+    if on_cpu and any(parameter.dim() == 4 for parameter in module.parameters()):
+        return by_patches
+    return contextlib.nullcontext
 
 
 def measure_room(objective: "BatchedObjective", group: Group, train: Samples, clients: int) -> Room:

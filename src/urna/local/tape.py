@@ -1,0 +1,351 @@
+"""Steps recorded once on a CPU as plain tensor operations and played again.
+
+vmap and grad decide anew in every step what each operation becomes for a stack of lanes. For
+small layers that takes longer than the operations themselves, and threads take turns at it. What
+it becomes depends on shapes alone, so one step is recorded as it runs and the next ones of the
+same shape go straight to PyTorch's kernels: the same operations on the same numbers, to the last
+bit. Everything a step reads is handed in again each time. This module imports torch.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+__all__ = ["Tape", "record"]
+
+_UNFORESEEABLE = (
+    torch.Tag.data_dependent_output,
+    torch.Tag.dynamic_output_shape,
+    torch.Tag.nondeterministic_seeded,
+)
+_READ = (Tensor.numpy, Tensor.__array__, Tensor.tolist)
+"""How values get out of tensors past the operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """A tensor of the step: where it lies while a tape is played, or a view of what lies there.
+
+    A row of views (vmap makes many) is one view of the tensor at its beginning.
+    """
+
+    place: int
+    size: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    ahead: int = 0
+    """How many elements after the other's the view begins."""
+    is_view: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One operation as it was recorded."""
+
+    operation: Any
+    args: list[Any]
+    kwargs: dict[str, Any]
+    results: tuple[int | None, ...]
+    """Places of what it returns; None for what is no tensor."""
+    single: bool
+    """Whether it returns one tensor and not several."""
+    reads: frozenset[_Spot]
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes one of its arguments."""
+        return bool(self.operation._schema.is_mutable)  # noqa: SLF001 - there is no other way
+
+
+@dataclass(slots=True)
+class _Move:
+    """One operation as it is played."""
+
+    operation: Callable[..., Any]
+    args: list[Any]
+    tensors: tuple[tuple[int, int], ...]
+    """Which arguments are tensors, and their places."""
+    lists: tuple[int, ...]
+    """Arguments with tensors inside."""
+    kwargs: dict[str, Any]
+    results: tuple[int | None, ...]
+    single: bool
+    spent: tuple[int, ...] = ()
+    """Places that nobody reads afterwards."""
+
+
+class Tape:
+    """A step of one shape, as a row of operations without results: all it does is in place."""
+
+    def __init__(self, calls: Sequence[_Call], slots: int, inputs: int) -> None:
+        self._inputs = inputs
+        self._moves: list[_Move] = []
+        places: dict[_Spot, int] = {}
+        needed = _needed(calls)
+        for call in needed:
+            for spot in sorted(call.reads - places.keys(), key=lambda s: (s.place, s.ahead)):
+                if not spot.is_view:
+                    places[spot] = spot.place
+                    continue
+                places[spot], slots = slots, slots + 1
+                self._moves.append(_view(spot, places[spot]))
+            self._moves.append(_move(call, places))
+        self._slots = slots
+        seen = set(range(inputs))
+        for move in reversed(self._moves):
+            touched = {place for _, place in move.tensors}
+            touched.update(*(_places_in(move.args[i]) for i in move.lists))
+            touched.update(*(_places_in(a) for a in move.kwargs.values()))
+            touched.update(place for place in move.results if place is not None)
+            move.spent = tuple(touched - seen)
+            seen |= touched
+
+    def __len__(self) -> int:
+        return len(self._moves)
+
+    def play(self, inputs: Sequence[Tensor]) -> None:
+        """Repeat the step on tensors of the same shapes, in the recorded order."""
+        values: list[Any] = [*inputs, *[None] * (self._slots - self._inputs)]
+        with torch.no_grad():
+            for move in self._moves:
+                args = move.args.copy()
+                for i, place in move.tensors:
+                    args[i] = values[place]
+                for i in move.lists:
+                    args[i] = _filled(args[i], values)
+                if move.kwargs:
+                    kwargs = {name: _filled(a, values) for name, a in move.kwargs.items()}
+                    found = move.operation(*args, **kwargs)
+                else:
+                    found = move.operation(*args)
+                if move.single:
+                    if (only := move.results[0]) is not None:
+                        values[only] = found
+                else:
+                    for result, value in zip(move.results, found, strict=True):
+                        if result is not None:
+                            values[result] = value
+                del found, args  # what is spent must go at once
+                for place in move.spent:
+                    values[place] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Stands for a tensor inside a list or under a keyword."""
+
+    place: int
+
+
+def _needed(calls: Sequence[_Call]) -> list[_Call]:
+    """Leave out what neither writes in place nor is read by anything that stays."""
+    wanted: set[int] = set()
+    kept = []
+    for call in reversed(calls):
+        if call.writes or wanted.intersection(call.results):
+            wanted.update(spot.place for spot in call.reads)
+            kept.append(call)
+    return kept[::-1]
+
+
+def _view(spot: _Spot, place: int) -> _Move:
+    args: list[Any] = [None, spot.size, spot.stride]
+    if not spot.ahead:
+        return _Move(torch.as_strided, args, ((0, spot.place),), (), {}, (place,), single=True)
+    args.append(spot.ahead)
+    return _Move(_further, args, ((0, spot.place),), (), {}, (place,), single=True)
+
+
+def _further(base: Tensor, size: tuple[int, ...], stride: tuple[int, ...], ahead: int) -> Tensor:
+    # Pieces of a stack begin at different places, so the distance counts.
+    return torch.as_strided(base, size, stride, base.storage_offset() + ahead)
+
+
+def _move(call: _Call, places: Mapping[_Spot, int]) -> _Move:
+    args = [_placed(a, places) for a in call.args]
+    return _Move(
+        call.operation._op,  # noqa: SLF001 - what calling it calls, a frame further down
+        args,
+        tuple((i, a.place) for i, a in enumerate(args) if type(a) is _Place),
+        tuple(i for i, a in enumerate(args) if type(a) is list and _places_in(a)),
+        {name: _placed(a, places) for name, a in call.kwargs.items()},
+        call.results,
+        call.single,
+    )
+
+
+def _placed(argument: Any, places: Mapping[_Spot, int]) -> Any:  # noqa: ANN401 - any argument
+    if type(argument) is _Spot:
+        return _Place(places[argument])
+    if type(argument) is list:
+        return [_placed(a, places) for a in argument]
+    return argument
+
+
+def _places_in(argument: object) -> set[int]:
+    if type(argument) is _Place:
+        return {argument.place}
+    return set().union(*map(_places_in, argument)) if type(argument) is list else set()
+
+
+def _filled(argument: Any, values: Sequence[Any]) -> Any:  # noqa: ANN401 - any argument
+    if type(argument) is _Place:
+        return values[argument.place]
+    if type(argument) is list:
+        return [_filled(a, values) for a in argument]
+    return argument
+
+
+def record(step: Callable[[], None], inputs: Sequence[Tensor]) -> Tape | None:
+    """Run a step and return what repeats it, or None where values decide what it does.
+
+    Args:
+        step: Reads and writes `inputs` and nothing else that changes; returns nothing.
+        inputs: In the order in which `Tape.play` will get them.
+    """
+    recorder = _Recorder(inputs)
+    with recorder, _Reads(recorder):
+        step()
+    return recorder.tape()
+
+
+class _Reads(TorchFunctionMode):
+    """Notice where values leave tensors for Python."""
+
+    def __init__(self, recorder: "_Recorder") -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self,
+        func: Any,  # noqa: ANN401 - a function of PyTorch's
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the function returns
+        """Pass everything on."""
+        if func in _READ:
+            self._recorder.refuse()
+        return func(*args, **(kwargs or {}))
+
+
+class _Recorder(TorchDispatchMode):
+    """Write down every operation below vmap and grad."""
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        super().__init__()
+        # Weak: a recorded step needs no more memory than any other.
+        self._spots = WeakTensorKeyDictionary()
+        self._offsets: list[int] = []
+        for tensor in inputs:
+            self._add(tensor)
+        self._inputs = len(inputs)
+        self._calls: list[_Call] = []
+        self._refused = False
+
+    def refuse(self) -> None:
+        """Make no tape of this step."""
+        self._refused = True
+
+    def tape(self) -> Tape | None:
+        """Return the tape."""
+        return None if self._refused else Tape(self._calls, len(self._offsets), self._inputs)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - an operation of PyTorch's
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operation returns
+        """Run the operation and write it down."""
+        kwargs = kwargs or {}
+        found = func(*args, **kwargs)
+        if not self._refused:
+            self._note(func, args, kwargs, found)
+        return found
+
+    def _note(
+        self,
+        func: Any,  # noqa: ANN401
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        found: Any,  # noqa: ANN401
+    ) -> None:
+        results = found if isinstance(found, tuple | list) else (found,)
+        if any(tag in _UNFORESEEABLE for tag in func.tags) or not all(
+            r is None or isinstance(r, Tensor) for r in results
+        ):
+            self.refuse()
+            return
+        writes = func._schema.is_mutable  # noqa: SLF001 - there is no other way
+        if writes and not all(t in self._spots for t in _written(func, args, kwargs)):
+            self.refuse()  # something outlives the step that nobody hands in
+            return
+        if not writes and args and _is_view(found, args[0]):
+            if args[0] in self._spots:
+                self._add_view(found, self._spots[args[0]])
+            return
+        reads: set[_Spot] = set()
+        template = [self._template(a, reads) for a in args]
+        named = {name: self._template(a, reads) for name, a in kwargs.items()}
+        places = tuple(None if r is None else self._add(r) for r in results)
+        call = _Call(func, template, named, places, isinstance(found, Tensor), frozenset(reads))
+        self._calls.append(call)
+
+    def _template(self, argument: Any, reads: set[_Spot]) -> Any:  # noqa: ANN401 - any argument
+        if isinstance(argument, Tensor):
+            if argument not in self._spots:
+                return argument  # a constant of the module's
+            spot: _Spot = self._spots[argument]
+            reads.add(spot)
+            return spot
+        if isinstance(argument, list | tuple):
+            return [self._template(a, reads) for a in argument]
+        return argument
+
+    def _add(self, tensor: Tensor) -> int | None:
+        """Return a new tensor's place; None for one that is known, as what was written to is."""
+        if tensor in self._spots:
+            return None
+        self._spots[tensor] = _Spot(len(self._offsets))
+        self._offsets.append(tensor.storage_offset())
+        return len(self._offsets) - 1
+
+    def _add_view(self, tensor: Tensor, base: _Spot) -> None:
+        if tensor in self._spots:
+            return
+        ahead = tensor.storage_offset() - self._offsets[base.place]
+        self._spots[tensor] = _Spot(
+            base.place, tuple(tensor.shape), tensor.stride(), ahead, is_view=True
+        )
+
+
+def _is_view(found: object, base: object) -> bool:
+    """Tell whether a result is the same numbers seen otherwise."""
+    return (
+        isinstance(found, Tensor)
+        and isinstance(base, Tensor)
+        and found.dtype == base.dtype
+        and found.is_conj() == base.is_conj()
+        and found.is_neg() == base.is_neg()
+        and found.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
+        and found.untyped_storage().nbytes() > 0
+    )
+
+
+def _written(
+    func: Any,  # noqa: ANN401
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Iterator[Tensor]:
+    """Yield the arguments an operation writes to."""
+    for place, argument in enumerate(func._schema.arguments):  # noqa: SLF001
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = kwargs.get(argument.name, args[place] if place < len(args) else None)
+            yield from value if isinstance(value, list | tuple) else [value]
