@@ -8,6 +8,7 @@ lane's product is its own, whoever else is in the stack. This module imports tor
 """
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["by_patches"]
 
-_BLOCK_BYTES = 3 * 2**20
+_BLOCK_BYTES = 2 * 2**20
 """Patches copied at once: they are read while they are still in the cache."""
 _KINDS = (torch.float32, torch.float64)
 _POOLS = (F.max_pool2d, F.avg_pool2d)
@@ -163,8 +164,10 @@ def _rows_first(pictures: Tensor) -> Tensor:
     return pictures.flatten(0, 1).permute(3, 0, 1, 2)
 
 
-def _blocks(stack: int, high: int, row_bytes: int) -> Iterator[tuple[slice, slice]]:
-    """Yield pieces of the stack and of the output's rows of pixels that fit into the cache.
+def _blocks(
+    stack: int, high: int, row: int, of: Tensor
+) -> tuple[list[tuple[slice, slice]], Tensor]:
+    """Return pieces of the stack and of the output's rows of pixels that fit into the cache.
 
     How pixels are cut follows from one lane alone, so that its sums are added up in the same
     order in any stack. No piece has one lane where others have more: PyTorch has other
@@ -173,19 +176,27 @@ def _blocks(stack: int, high: int, row_bytes: int) -> Iterator[tuple[slice, slic
     Args:
         stack: Products.
         high: Rows of pixels.
-        row_bytes: Of one product's patches for one row of pixels.
+        row: Numbers of one product's patches for one row of pixels.
+        of: Says which kind of numbers.
+
+    Returns:
+        The pieces, and room for the patches of the largest.
     """
-    rows = max(min(_BLOCK_BYTES // (2 * row_bytes), high), 1)
-    most = max(_BLOCK_BYTES // (row_bytes * rows), 2)
-    count = max(stack // most, 1)
+    numbers = _BLOCK_BYTES // of.element_size()
+    rows = max(min(numbers // (2 * row), high), 1)
+    count = max(stack // max(numbers // (row * rows), 2), 1)
     edges = [stack * i // count for i in range(count + 1)]
-    for start, stop in zip(edges, edges[1:], strict=False):
-        for first in range(0, high, rows):
-            yield slice(start, stop), slice(first, min(first + rows, high))
+    lanes = [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+    pixels = [slice(first, min(first + rows, high)) for first in range(0, high, rows)]
+    most = max(part.stop - part.start for part in lanes)
+    return [(a, b) for a in lanes for b in pixels], of.new_empty(most * rows * row)
 
 
-def _unfolded(x: Tensor, shape: _Shape, rows: slice) -> Tensor:
-    """Copy the patches of some rows of pixels, shape (stack, terms, pixels and rows of data)."""
+def _unfolded(x: Tensor, shape: _Shape, rows: slice, room: Tensor) -> Tensor:
+    """Copy the patches of some rows of pixels, shape (stack, terms, pixels and rows of data).
+
+    They go where the last ones were: that is still in the cache.
+    """
     stack, channels, _, _, count = x.shape
     lane, channel, down, right, _ = x.stride()
     high, wide = rows.stop - rows.start, shape.after[1]
@@ -202,7 +213,8 @@ def _unfolded(x: Tensor, shape: _Shape, rows: slice) -> Tensor:
             1,
         ),
     )
-    return windows.reshape(stack, -1, high * wide * count)
+    patches = room[: windows.numel()].view(windows.shape)
+    return patches.copy_(windows).view(stack, -1, high * wide * count)
 
 
 def _padded(x: Tensor, shape: _Shape) -> Tensor:
@@ -210,9 +222,9 @@ def _padded(x: Tensor, shape: _Shape) -> Tensor:
     return F.pad(x, (0, 0, right, right, down, down)) if down or right else x
 
 
-def _row_bytes(x: Tensor, shape: _Shape) -> int:
-    terms = x.shape[1] * shape.kernel[0] * shape.kernel[1]
-    return int(terms * shape.after[1] * x.shape[4] * x.element_size())
+def _row_size(channels: int, shape: _Shape, count: int) -> int:
+    """Return how many numbers one lane's patches for one row of pixels are."""
+    return channels * shape.kernel[0] * shape.kernel[1] * shape.after[1] * count
 
 
 def _convolve(x: Tensor, weights: Tensor, shape: _Shape, stack: int, shared: bool) -> Tensor:
@@ -222,8 +234,9 @@ def _convolve(x: Tensor, weights: Tensor, shape: _Shape, stack: int, shared: boo
     count = len(x)
     out = x.new_empty((stack, factors.shape[1], high * wide * count))
     across = wide * count
-    for lanes, rows in _blocks(stack, high, _row_bytes(pictures, shape)):
-        patches = _unfolded(pictures if shared else pictures[lanes], shape, rows)
+    blocks, room = _blocks(stack, high, _row_size(pictures.shape[1], shape, len(x)), x)
+    for lanes, rows in blocks:
+        patches = _unfolded(pictures if shared else pictures[lanes], shape, rows, room)
         if shared:
             patches = patches.expand(lanes.stop - lanes.start, -1, -1)
         place = out[lanes, :, rows.start * across : rows.stop * across]
@@ -240,8 +253,9 @@ def _to_weights(
     across = wide * len(x)
     terms = sizes[1] * sizes[2] * sizes[3]
     out = x.new_empty((stack, terms, sizes[0] // stack))
-    for lanes, rows in _blocks(stack, high, _row_bytes(pictures, shape)):
-        patches = _unfolded(pictures if shared else pictures[lanes], shape, rows)
+    blocks, room = _blocks(stack, high, _row_size(pictures.shape[1], shape, len(x)), x)
+    for lanes, rows in blocks:
+        patches = _unfolded(pictures if shared else pictures[lanes], shape, rows, room)
         if shared:
             patches = patches.expand(lanes.stop - lanes.start, -1, -1)
         part = slopes[lanes, :, rows.start * across : rows.stop * across].transpose(1, 2)
@@ -260,11 +274,12 @@ def _to_input(grad: Tensor, weights: Tensor, shape: _Shape, stack: int) -> Tenso
     count, channels = len(grad), weights.shape[1]
     across = wide * count
     out = grad.new_zeros((stack, channels, *shape.before, count))
-    row_bytes = factors.shape[1] * across * grad.element_size()
-    for lanes, rows in _blocks(stack, high, row_bytes):
+    blocks, room = _blocks(stack, high, _row_size(channels, shape, count), grad)
+    for lanes, rows in blocks:
         part = slopes[lanes, :, rows.start * across : rows.stop * across]
-        found = torch.bmm(factors[lanes], part).unflatten(1, (channels, *shape.kernel))
-        found = found.unflatten(4, (-1, wide, count))
+        size = (lanes.stop - lanes.start, factors.shape[1], part.shape[2])
+        found = torch.bmm(factors[lanes], part, out=room[: math.prod(size)].view(size))
+        found = found.view(size[0], channels, *shape.kernel, -1, wide, count)
         _fold(out[lanes], found, shape, rows)
     return _rows_first(out)
 

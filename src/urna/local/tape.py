@@ -7,12 +7,13 @@ same shape go straight to PyTorch's kernels: the same operations on the same num
 bit. Everything a step reads is handed in again each time. This module imports torch.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -62,84 +63,64 @@ class _Call:
         return bool(self.operation._schema.is_mutable)  # noqa: SLF001 - there is no other way
 
 
-@dataclass(slots=True)
-class _Move:
-    """One operation as it is played."""
-
-    operation: Callable[..., Any]
-    args: list[Any]
-    tensors: tuple[tuple[int, int], ...]
-    """Which arguments are tensors, and their places."""
-    lists: tuple[int, ...]
-    """Arguments with tensors inside."""
-    kwargs: dict[str, Any]
-    results: tuple[int | None, ...]
-    single: bool
-    spent: tuple[int, ...] = ()
-    """Places that nobody reads afterwards."""
-
-
 class Tape:
     """A step of one shape, as a row of operations without results: all it does is in place."""
 
-    def __init__(self, calls: Sequence[_Call], slots: int, inputs: int) -> None:
-        self._inputs = inputs
-        self._moves: list[_Move] = []
-        places: dict[_Spot, int] = {}
-        needed = _needed(calls)
-        for call in needed:
-            for spot in sorted(call.reads - places.keys(), key=lambda s: (s.place, s.ahead)):
-                if not spot.is_view:
-                    places[spot] = spot.place
-                    continue
-                places[spot], slots = slots, slots + 1
-                self._moves.append(_view(spot, places[spot]))
-            self._moves.append(_move(call, places))
-        self._slots = slots
-        seen = set(range(inputs))
-        for move in reversed(self._moves):
-            touched = {place for _, place in move.tensors}
-            touched.update(*(_places_in(move.args[i]) for i in move.lists))
-            touched.update(*(_places_in(a) for a in move.kwargs.values()))
-            touched.update(place for place in move.results if place is not None)
-            move.spent = tuple(touched - seen)
-            seen |= touched
+    def __init__(self, calls: Sequence[_Call], offsets: Sequence[int], inputs: int) -> None:
+        graph = fx.Graph()
+        nodes = {_Spot(place): graph.placeholder(f"given{place}") for place in range(inputs)}
+        constants: dict[str, Tensor] = {}
+
+        def node(argument: Any) -> Any:  # noqa: ANN401 - any argument
+            if isinstance(argument, Tensor):
+                name = f"constant{len(constants)}"
+                constants[name] = argument
+                return graph.get_attr(name)
+            if type(argument) is list:
+                return [node(a) for a in argument]
+            if type(argument) is not _Spot:
+                return argument
+            if argument not in nodes:
+                base, view = nodes[_Spot(argument.place)], (argument.size, argument.stride)
+                if argument.place < inputs:
+                    made = graph.call_function(_further, (base, *view, argument.ahead))
+                else:
+                    start = offsets[argument.place] + argument.ahead
+                    made = graph.call_function(torch.as_strided, (base, *view, start))
+                nodes[argument] = made
+            return nodes[argument]
+
+        root = nn.Module()
+        for call in _needed(calls):
+            args = tuple(node(a) for a in call.args)
+            kwargs = {name: node(a) for name, a in call.kwargs.items()}
+            found = graph.call_function(call.operation, args, kwargs)
+            for which, place in enumerate(call.results):
+                if place is not None:
+                    nodes[_Spot(place)] = (
+                        found
+                        if call.single
+                        else graph.call_function(operator.getitem, (found, which))
+                    )
+        graph.output(())
+        for name, tensor in constants.items():
+            root.register_buffer(name, tensor, persistent=False)
+        self._length = len(graph.nodes)
+        # Written out as one Python function, which also lets go of every tensor after its last use.
+        self._step = fx.GraphModule(root, graph).forward
 
     def __len__(self) -> int:
-        return len(self._moves)
+        return self._length
 
     def play(self, inputs: Sequence[Tensor]) -> None:
         """Repeat the step on tensors of the same shapes, in the recorded order."""
-        values: list[Any] = [*inputs, *[None] * (self._slots - self._inputs)]
         with torch.no_grad():
-            for move in self._moves:
-                args = move.args.copy()
-                for i, place in move.tensors:
-                    args[i] = values[place]
-                for i in move.lists:
-                    args[i] = _filled(args[i], values)
-                if move.kwargs:
-                    kwargs = {name: _filled(a, values) for name, a in move.kwargs.items()}
-                    found = move.operation(*args, **kwargs)
-                else:
-                    found = move.operation(*args)
-                if move.single:
-                    if (only := move.results[0]) is not None:
-                        values[only] = found
-                else:
-                    for result, value in zip(move.results, found, strict=True):
-                        if result is not None:
-                            values[result] = value
-                del found, args  # what is spent must go at once
-                for place in move.spent:
-                    values[place] = None
+            self._step(*inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Stands for a tensor inside a list or under a keyword."""
-
-    place: int
+def _further(base: Tensor, size: tuple[int, ...], stride: tuple[int, ...], ahead: int) -> Tensor:
+    # Pieces of a stack begin at different places, so the distance counts.
+    return torch.as_strided(base, size, stride, base.storage_offset() + ahead)
 
 
 def _needed(calls: Sequence[_Call]) -> list[_Call]:
@@ -151,54 +132,6 @@ def _needed(calls: Sequence[_Call]) -> list[_Call]:
             wanted.update(spot.place for spot in call.reads)
             kept.append(call)
     return kept[::-1]
-
-
-def _view(spot: _Spot, place: int) -> _Move:
-    args: list[Any] = [None, spot.size, spot.stride]
-    if not spot.ahead:
-        return _Move(torch.as_strided, args, ((0, spot.place),), (), {}, (place,), single=True)
-    args.append(spot.ahead)
-    return _Move(_further, args, ((0, spot.place),), (), {}, (place,), single=True)
-
-
-def _further(base: Tensor, size: tuple[int, ...], stride: tuple[int, ...], ahead: int) -> Tensor:
-    # Pieces of a stack begin at different places, so the distance counts.
-    return torch.as_strided(base, size, stride, base.storage_offset() + ahead)
-
-
-def _move(call: _Call, places: Mapping[_Spot, int]) -> _Move:
-    args = [_placed(a, places) for a in call.args]
-    return _Move(
-        call.operation._op,  # noqa: SLF001 - what calling it calls, a frame further down
-        args,
-        tuple((i, a.place) for i, a in enumerate(args) if type(a) is _Place),
-        tuple(i for i, a in enumerate(args) if type(a) is list and _places_in(a)),
-        {name: _placed(a, places) for name, a in call.kwargs.items()},
-        call.results,
-        call.single,
-    )
-
-
-def _placed(argument: Any, places: Mapping[_Spot, int]) -> Any:  # noqa: ANN401 - any argument
-    if type(argument) is _Spot:
-        return _Place(places[argument])
-    if type(argument) is list:
-        return [_placed(a, places) for a in argument]
-    return argument
-
-
-def _places_in(argument: object) -> set[int]:
-    if type(argument) is _Place:
-        return {argument.place}
-    return set().union(*map(_places_in, argument)) if type(argument) is list else set()
-
-
-def _filled(argument: Any, values: Sequence[Any]) -> Any:  # noqa: ANN401 - any argument
-    if type(argument) is _Place:
-        return values[argument.place]
-    if type(argument) is list:
-        return [_filled(a, values) for a in argument]
-    return argument
 
 
 def record(step: Callable[[], None], inputs: Sequence[Tensor]) -> Tape | None:
@@ -254,7 +187,7 @@ class _Recorder(TorchDispatchMode):
 
     def tape(self) -> Tape | None:
         """Return the tape."""
-        return None if self._refused else Tape(self._calls, len(self._offsets), self._inputs)
+        return None if self._refused else Tape(self._calls, self._offsets, self._inputs)
 
     def __torch_dispatch__(
         self,
