@@ -8,6 +8,7 @@ lane's product is its own, whoever else is in the stack. This module imports tor
 """
 
 import contextlib
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ class _Shape:
     def taken(self, axis: int, tap: int) -> tuple[slice, slice]:
         """Return which places one tap of the kernel reads, and for which results."""
         step, first = self.stride[axis], tap * self.dilation[axis] - self.padding[axis]
-        low = max(-(-(-first) // step), 0)
+        low = max(-(first // step), 0)
         high = min((self.before[axis] - 1 - first) // step + 1, self.after[axis])
         if high <= low:
             return slice(0, 0), slice(0, 0)
@@ -88,7 +89,7 @@ class _Shape:
         return slice(start, first + (high - 1) * step + 1, step), slice(low, high)
 
 
-class _Patches(TorchDispatchMode):
+class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Replace what vmap makes of a convolution of every lane.
 
     Two dimensions and any stride, padding and dilation; what else there is goes on to PyTorch.
@@ -98,7 +99,7 @@ class _Patches(TorchDispatchMode):
     """
 
     def __init__(self, lanes: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._lanes = lanes
 
     def __torch_dispatch__(
@@ -186,7 +187,7 @@ def _blocks(
     rows = max(min(numbers // (2 * row), high), 1)
     count = max(stack // max(numbers // (row * rows), 2), 1)
     edges = [stack * i // count for i in range(count + 1)]
-    lanes = [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+    lanes = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
     pixels = [slice(first, min(first + rows, high)) for first in range(0, high, rows)]
     most = max(part.stop - part.start for part in lanes)
     return [(a, b) for a in lanes for b in pixels], of.new_empty(most * rows * row)

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -25,8 +24,6 @@ _UNFORESEEABLE = (
     torch.Tag.dynamic_output_shape,
     torch.Tag.nondeterministic_seeded,
 )
-_READ = (Tensor.numpy, Tensor.__array__, Tensor.tolist)
-"""How values get out of tensors past the operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ class _Call:
     @property
     def writes(self) -> bool:
         """Whether it changes one of its arguments."""
-        return bool(self.operation._schema.is_mutable)  # noqa: SLF001 - there is no other way
+        return bool(self.operation._schema.is_mutable)
 
 
 class Tape:
@@ -142,36 +139,16 @@ def record(step: Callable[[], None], inputs: Sequence[Tensor]) -> Tape | None:
         inputs: In the order in which `Tape.play` will get them.
     """
     recorder = _Recorder(inputs)
-    with recorder, _Reads(recorder):
+    with recorder:
         step()
     return recorder.tape()
 
 
-class _Reads(TorchFunctionMode):
-    """Notice where values leave tensors for Python."""
-
-    def __init__(self, recorder: "_Recorder") -> None:
-        super().__init__()
-        self._recorder = recorder
-
-    def __torch_function__(
-        self,
-        func: Any,  # noqa: ANN401 - a function of PyTorch's
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - whatever the function returns
-        """Pass everything on."""
-        if func in _READ:
-            self._recorder.refuse()
-        return func(*args, **(kwargs or {}))
-
-
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Write down every operation below vmap and grad."""
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         # Weak: a recorded step needs no more memory than any other.
         self._spots = WeakTensorKeyDictionary()
         self._offsets: list[int] = []
@@ -180,10 +157,6 @@ class _Recorder(TorchDispatchMode):
         self._inputs = len(inputs)
         self._calls: list[_Call] = []
         self._refused = False
-
-    def refuse(self) -> None:
-        """Make no tape of this step."""
-        self._refused = True
 
     def tape(self) -> Tape | None:
         """Return the tape."""
@@ -214,11 +187,11 @@ class _Recorder(TorchDispatchMode):
         if any(tag in _UNFORESEEABLE for tag in func.tags) or not all(
             r is None or isinstance(r, Tensor) for r in results
         ):
-            self.refuse()
+            self._refused = True
             return
-        writes = func._schema.is_mutable  # noqa: SLF001 - there is no other way
+        writes = func._schema.is_mutable
         if writes and not all(t in self._spots for t in _written(func, args, kwargs)):
-            self.refuse()  # something outlives the step that nobody hands in
+            self._refused = True  # something outlives the step that nobody hands in
             return
         if not writes and args and _is_view(found, args[0]):
             if args[0] in self._spots:
@@ -247,13 +220,13 @@ class _Recorder(TorchDispatchMode):
         if tensor in self._spots:
             return None
         self._spots[tensor] = _Spot(len(self._offsets))
-        self._offsets.append(tensor.storage_offset())
+        self._offsets.append(int(tensor.storage_offset()))
         return len(self._offsets) - 1
 
     def _add_view(self, tensor: Tensor, base: _Spot) -> None:
         if tensor in self._spots:
             return
-        ahead = tensor.storage_offset() - self._offsets[base.place]
+        ahead = int(tensor.storage_offset()) - self._offsets[base.place]
         self._spots[tensor] = _Spot(
             base.place, tuple(tensor.shape), tensor.stride(), ahead, is_view=True
         )
@@ -278,7 +251,7 @@ def _written(
     kwargs: Mapping[str, Any],
 ) -> Iterator[Tensor]:
     """Yield the arguments an operation writes to."""
-    for place, argument in enumerate(func._schema.arguments):  # noqa: SLF001
+    for place, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = kwargs.get(argument.name, args[place] if place < len(args) else None)
             yield from value if isinstance(value, list | tuple) else [value]

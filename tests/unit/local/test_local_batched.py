@@ -72,7 +72,7 @@ MIXED = Space(lr=[0.1, 0.02], optimiser=["sgd", "adamw"], decay=[0.0, 1.0])
 )
 def test_losses_agree_with_the_sequential_loop(factory: Callable[[], object], space: Space) -> None:
     # Now and then the two largest of a pooling window agree but for rounding, and two ways of
-    # computing part: in float32 and float64 as well. Of seeds 3 and 10 to 33 two have such a window.
+    # computing part: so do float32 and float64. Of seeds 3 and 10 to 33 two have such a window.
     plain = TorchObjective(factory, epochs=3, batch_size=32).losses(DIGITS, space, seed=11)
     batched = BatchedObjective(factory, epochs=3, batch_size=32, device="cpu")
     np.testing.assert_allclose(batched.losses(DIGITS, space, seed=11), plain, rtol=2e-5)

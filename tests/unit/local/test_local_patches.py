@@ -86,14 +86,15 @@ def test_gradients_of_a_stack_are_those_without_patches(pool: "torch.nn.Module")
     module = _pooled(pool)
     x = _numbers(1, 8, 1, 10, 10)
     module(x[0])
-    stacked = {n: _numbers(3, *p.shape) for n, p in module.named_parameters()}
-    rest = x, torch.arange(8)[None] % 3, torch.zeros(1, dtype=torch.int64), torch.zeros(3)
+    # In float64 no rounding can make another of a window's numbers the largest.
+    stacked = {n: _numbers(3, *p.shape).double() for n, p in module.named_parameters()}
+    rest = x.double(), torch.arange(8)[None] % 3, torch.zeros(1, dtype=torch.int64), torch.zeros(3)
     plain = gradients.Batched(module, "cross_entropy")
     ours = gradients.Batched(module, "cross_entropy", of_lanes=patches.by_patches)
     expected, _ = plain.gradients(stacked, {}, *rest)
     found, _ = ours.gradients(stacked, {}, *rest)
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found[name], tensor)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +103,18 @@ def test_gradients_of_a_stack_are_those_without_patches(pool: "torch.nn.Module")
         lambda: F.conv_transpose2d(_numbers(2, 4, 5, 5), _numbers(4, 2, 3, 3), groups=2),
         lambda: F.conv1d(_numbers(2, 4, 9), _numbers(4, 2, 3), groups=2),
         lambda: F.conv2d(_numbers(2, 6, 5, 5), _numbers(6, 2, 3, 3), groups=3),
-        lambda: F.conv2d(_numbers(2, 4, 5, 5).bfloat16(), _numbers(4, 2, 3, 3).bfloat16(), groups=2),
+        lambda: F.conv2d(
+            _numbers(2, 4, 5, 5).bfloat16(), _numbers(4, 2, 3, 3).bfloat16(), groups=2
+        ),
         lambda: F.max_pool2d(_numbers(2, 4, 6, 6), 2, return_indices=True)[1],
     ],
-    ids=["transposed", "one dimension", "groups across lanes", "bfloat16", "indices of a pool"],
+    ids=[
+        "transposed",
+        "one dimension",
+        "groups across lanes",
+        "half precision",
+        "indices of a pool",
+    ],
 )
 def test_what_is_not_ours_goes_on_to_pytorch(work: Callable[[], "torch.Tensor"]) -> None:
     expected = work()
