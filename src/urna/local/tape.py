@@ -24,6 +24,14 @@ _UNFORESEEABLE = (
     torch.Tag.dynamic_output_shape,
     torch.Tag.nondeterministic_seeded,
 )
+_aten = torch.ops.aten
+_IN_PLACE = {
+    _aten.add.Tensor: _aten.add_.Tensor,
+    _aten.mul.Tensor: _aten.mul_.Tensor,
+    _aten.relu.default: _aten.relu_.default,
+    _aten.threshold_backward.default: _aten.threshold_backward.grad_input,
+}
+"""What may write over its first argument where nobody needs that any more: it is in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,8 @@ class _Call:
     single: bool
     """Whether it returns one tensor and not several."""
     reads: frozenset[_Spot]
+    over: bool = False
+    """Whether the result could lie where the first argument does."""
 
     @property
     def writes(self) -> bool:
@@ -88,10 +98,17 @@ class Tape:
             return nodes[argument]
 
         root = nn.Module()
-        for call in _needed(calls):
+        needed = _needed(calls)
+        last = {spot.place: i for i, call in enumerate(needed) for spot in call.reads}
+        for i, call in enumerate(needed):
             args = tuple(node(a) for a in call.args)
             kwargs = {name: node(a) for name, a in call.kwargs.items()}
-            found = graph.call_function(call.operation, args, kwargs)
+            operation = call.operation
+            if call.over and call.args[0].place >= inputs and last[call.args[0].place] == i:
+                operation = _IN_PLACE[operation]
+                if operation is _aten.threshold_backward.grad_input:
+                    kwargs = {"grad_input": args[0]}
+            found = graph.call_function(operation, args, kwargs)
             for which, place in enumerate(call.results):
                 if place is not None:
                     nodes[_Spot(place)] = (
@@ -155,6 +172,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in inputs:
             self._add(tensor)
         self._inputs = len(inputs)
+        self._shared: set[int] = set()
         self._calls: list[_Call] = []
         self._refused = False
 
@@ -201,8 +219,30 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         template = [self._template(a, reads) for a in args]
         named = {name: self._template(a, reads) for name, a in kwargs.items()}
         places = tuple(None if r is None else self._add(r) for r in results)
-        call = _Call(func, template, named, places, isinstance(found, Tensor), frozenset(reads))
-        self._calls.append(call)
+        over = func in _IN_PLACE and self._could_lie_over(template, args[0], found, reads)
+        self._calls.append(
+            _Call(func, template, named, places, isinstance(found, Tensor), frozenset(reads), over)
+        )
+        if not isinstance(found, Tensor) and _overlap(results, args):
+            self._shared.update(spot.place for spot in reads)
+            self._shared.update(place for place in places if place is not None)
+
+    def _could_lie_over(
+        self,
+        template: Sequence[Any],
+        first: Any,  # noqa: ANN401 - any argument
+        found: Tensor,
+        reads: set[_Spot],
+    ) -> bool:
+        spot = template[0]
+        return (
+            type(spot) is _Spot
+            and spot.place not in self._shared
+            and sum(other.place == spot.place for other in reads) == 1
+            and first.dtype == found.dtype
+            and first.shape == found.shape
+            and first.stride() == found.stride()
+        )
 
     def _template(self, argument: Any, reads: set[_Spot]) -> Any:  # noqa: ANN401 - any argument
         if isinstance(argument, Tensor):
@@ -243,6 +283,12 @@ def _is_view(found: object, base: object) -> bool:
         and found.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
         and found.untyped_storage().nbytes() > 0
     )
+
+
+def _overlap(results: Iterable[Tensor | None], args: Iterable[Any]) -> bool:
+    """Tell whether some of several results are views of an argument."""
+    given = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
+    return any(r is not None and r.untyped_storage().data_ptr() in given for r in results)
 
 
 def _written(

@@ -174,6 +174,23 @@ def test_operations_without_effect_are_left_out() -> None:
     assert len(recorded) == 4  # what is given, one view, the addition, the end
 
 
+def test_what_is_still_needed_is_not_written_over() -> None:
+    x = _numbers(2, 6)
+    y = torch.zeros(6)
+
+    def step() -> None:
+        both = x * 2
+        left, right = both.unbind(0)
+        y.add_((left + right).relu() + left)  # the first sum may be lost, a part of `both` not
+        y.add_((y + 1).mul(right))
+
+    recorded = tape.record(step, [x, y])
+    assert recorded is not None
+    expected, again = y.clone(), torch.zeros(6)
+    recorded.play([x, again])
+    assert torch.equal(again, expected)
+
+
 def test_hooks_see_every_step() -> None:
     seen: list[int] = []
 
