@@ -71,6 +71,13 @@ class Crew:
             with ThreadPoolExecutor(hands) as pool:
                 return list(pool.map(one, pieces))
 
+    def between_pieces(self) -> contextlib.AbstractContextManager[object]:
+        """Return a context for what is done between pieces: small things, on one thread.
+
+        PyTorch's own threads would go on waiting for more while ours begin.
+        """
+        return contextlib.nullcontext() if self._threads == 1 else _kernel_threads(1)
+
 
 def _keep_memory() -> None:
     """Let the C library keep what a step frees for the next one.

@@ -149,11 +149,12 @@ class Runner:
         crew, engine = self.engine(len(parts), room)
         block = stack_clients(parts, seeds, self._device)
         course = Course(group, block, crew, engine, room, race=self._objective.race)
-        return run_course(
-            course,
-            lambda: self._objective.module_of(group),
-            lambda share: tick(len(parts), share),
-        )
+        with crew.between_pieces():
+            return run_course(
+                course,
+                lambda: self._objective.module_of(group),
+                lambda share: tick(len(parts), share),
+            )
 
     def engine(self, clients: int, room: Room) -> tuple[Crew, Engine]:
         """Return the engine for so many clients at once, with what it recorded."""
