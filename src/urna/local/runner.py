@@ -215,9 +215,17 @@ def _takeover(
 def _of_lanes(
     objective: "BatchedObjective", module: nn.Module
 ) -> Callable[[int], contextlib.AbstractContextManager[Any]]:
-    """Return the context of a CPU's convolutions; their weights have four dimensions."""
-    on_cpu = not pick_device(objective.device).startswith("cuda")
-    if on_cpu and any(parameter.dim() == 4 for parameter in module.parameters()):
+    """Return the context of a CPU's convolutions; their weights have four dimensions.
+
+    Normalising layers give pictures back in PyTorch's own order, and their gradient wants them so:
+    turning them over and back costs more than patches save.
+    """
+    if pick_device(objective.device).startswith("cuda"):
+        return contextlib.nullcontext
+    normalising = nn.modules.batchnorm._NormBase | nn.GroupNorm
+    if any(isinstance(part, normalising) for part in module.modules()):
+        return contextlib.nullcontext
+    if any(parameter.dim() == 4 for parameter in module.parameters()):
         return by_patches
     return contextlib.nullcontext
 
