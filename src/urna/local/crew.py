@@ -17,12 +17,22 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from urna.local.gradients import Batched
+from urna.local.stack import Stack
 
-__all__ = ["Crew", "cut", "kernels"]
+__all__ = ["Crew", "Judge", "cut", "judge_as_it_comes", "kernels"]
 
 T = TypeVar("T")
+Judge = Callable[[Batched, Stack, Tensor, Tensor], Tensor]
+"""Returns losses and shares of right answers of all lanes, shape (2, lanes)."""
+
+
+def judge_as_it_comes(batched: Batched, stack: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Judge every lane on some rows, without recording anything."""
+    found = batched.validation(stack.parameters, stack.buffers, inputs, targets)
+    return torch.stack(found)
 
 
 class Crew:
@@ -36,12 +46,19 @@ class Crew:
         threads: Pieces worked on at the same time; 1 on a GPU.
         spread: Whether kernels share the threads that no piece is left for.
         steady: Whether cuDNN may only take kernels that repeat themselves.
+        judge: Validates lanes.
     """
 
     def __init__(
-        self, batched: Batched, threads: int = 1, *, spread: bool = False, steady: bool = False
+        self,
+        batched: Batched,
+        threads: int = 1,
+        *,
+        spread: bool = False,
+        steady: bool = False,
+        judge: Judge = judge_as_it_comes,
     ) -> None:
-        self.batched = batched
+        self.batched, self.judge = batched, judge
         self._threads, self._spread, self._steady = threads, spread, steady
         self._idle: SimpleQueue[Batched] = SimpleQueue()
         self._hands = 0

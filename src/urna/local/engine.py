@@ -130,7 +130,7 @@ def evaluate(
         sums: list[Tensor] = []
         for start in range(0, total, rows):
             x, y = inputs[:, start : start + rows], targets[:, start : start + rows]
-            pair = torch.stack(batched.validation(part.parameters, part.buffers, x, y))
+            pair = crew.judge(batched, part, x, y)
             sums.append(pair.double() * (y.shape[1] / total))
         return torch.stack(sums).sum(0)
 

@@ -20,7 +20,7 @@ from urna.local.batches import seeded_module
 from urna.local.block import blocks_of, stack_clients
 from urna.local.chunks import Room, fixed_width, lane_bytes, plan_room, rounds_alike
 from urna.local.course import Course, run_course
-from urna.local.crew import Crew
+from urna.local.crew import Crew, judge_as_it_comes
 from urna.local.engine import EagerEngine, Engine
 from urna.local.gradients import Batched
 from urna.local.graphs import CudaRecorder, GraphEngine
@@ -29,7 +29,7 @@ from urna.local.lanes import Group, share_lanes
 from urna.local.patches import by_patches
 from urna.local.recipe import Optimiser
 from urna.local.stack import Features
-from urna.local.steps import RecordedSteps, watched
+from urna.local.steps import RecordedJudge, RecordedSteps, watched
 from urna.local.torch_sgd import as_tensors, out_of_memory
 
 if TYPE_CHECKING:
@@ -189,8 +189,10 @@ def make_engine(
                 repeatable=objective.repeatable,
             )
     else:
-        crew = Crew(batched, room.threads, spread=room.least == 2)
-        if not watched(module):
+        alone = watched(module)
+        judge = judge_as_it_comes if alone else RecordedJudge()
+        crew = Crew(batched, room.threads, spread=room.least == 2, judge=judge)
+        if not alone:
             return crew, EagerEngine(crew, features, RecordedSteps())
     return crew, EagerEngine(crew, features)
 

@@ -1,4 +1,4 @@
-"""Training steps on a CPU: recorded the first time, checked the second, then played.
+"""Training steps and validation on a CPU: recorded the first time, checked the second, then played.
 
 This module imports torch.
 """
@@ -10,12 +10,13 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
+from urna.local.crew import judge_as_it_comes
 from urna.local.engine import take_step
 from urna.local.gradients import Batched
 from urna.local.stack import Features, Settings, Stack
 from urna.local.tape import Tape, record
 
-__all__ = ["RecordedSteps", "watched"]
+__all__ = ["RecordedJudge", "RecordedSteps", "watched"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class RecordedSteps:
             targets,
             key,
         ]
-        shapes = tuple((t.shape, t.stride()) for t in tensors)
+        shapes = _shapes(tensors)
         take = self._takes.get(shapes)
         if take is None:
             self._takes[shapes] = _Take(record(lambda: step(stack), tensors))
@@ -93,10 +94,50 @@ class RecordedSteps:
             stack.copy_from(expected)
 
 
+class RecordedJudge:
+    """Validate lanes, by tape where rows of the same shapes were judged before."""
+
+    def __init__(self) -> None:
+        self._takes: dict[Shapes, _Take] = {}
+
+    def __call__(self, batched: Batched, stack: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return losses and shares of right answers of all lanes, shape (2, lanes)."""
+        found = torch.empty((2, len(next(iter(stack.parameters.values())))))
+        tensors = [*stack.parameters.values(), *stack.buffers.values(), inputs, targets, found]
+
+        def judge() -> None:
+            found.copy_(judge_as_it_comes(batched, stack, inputs, targets))
+
+        shapes = _shapes(tensors)
+        take = self._takes.get(shapes)
+        if take is None:
+            self._takes[shapes] = _Take(record(judge, tensors))
+        elif take.tape is None:
+            judge()
+        elif take.proven:
+            take.tape.play(tensors)
+        else:
+            take.tape.play(tensors)
+            played = found.clone()
+            judge()
+            take.proven = True
+            if not _equal(played, found):
+                take.tape = None
+        return found
+
+
+def _shapes(tensors: list[Tensor]) -> Shapes:
+    return tuple((t.shape, t.stride()) for t in tensors)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
 def _alike(one: Stack, other: Stack) -> bool:
     """Tell whether two stacks agree to the last bit."""
     return all(
-        torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num())
+        _equal(a, b)
         for mine, theirs in zip(one.parts(), other.parts(), strict=True)
         for a, b in zip(mine.values(), theirs.values(), strict=True)
     )

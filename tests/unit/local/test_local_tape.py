@@ -110,6 +110,24 @@ def test_a_shape_is_traced_twice_and_then_played(monkeypatch: pytest.MonkeyPatch
     assert len(calls) == 4  # recorded and checked, for each of two sizes
 
 
+def test_validation_is_traced_twice_and_then_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, traced = [], gradients.Batched.validation
+
+    def counted(self: object, *args: object) -> object:
+        calls.append(1)
+        return traced(self, *args)
+
+    run, judge = _Run(cnn), steps.RecordedJudge()
+    x, y = _numbers(1, ROWS, 1, 8, 8), torch.arange(ROWS)[None] % 3
+    monkeypatch.setattr(gradients.Batched, "validation", counted)
+    for _ in range(5):
+        run.go(engine.step_as_it_comes, (ROWS,))
+        found = judge(run.batched, run.lanes, x, y)
+    assert len(calls) == 2
+    expected = traced(run.batched, run.lanes.parameters, run.lanes.buffers, x, y)
+    assert torch.equal(found, torch.stack(expected))
+
+
 def test_a_lane_that_diverges_is_played_like_any_other() -> None:
     played, plain = _Run(cnn), _Run(cnn)
     for run in (played, plain):
