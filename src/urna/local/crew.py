@@ -17,12 +17,22 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from urna.local.gradients import Batched
+from urna.local.stack import Stack
 
-__all__ = ["Crew", "cut", "kernels"]
+__all__ = ["Crew", "Judge", "cut", "judge_as_it_comes", "kernels"]
 
 T = TypeVar("T")
+Judge = Callable[[Batched, Stack, Tensor, Tensor], Tensor]
+"""Returns losses and shares of right answers of all lanes, shape (2, lanes)."""
+
+
+def judge_as_it_comes(batched: Batched, stack: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Judge every lane on some rows, without recording anything."""
+    found = batched.validation(stack.parameters, stack.buffers, inputs, targets)
+    return torch.stack(found)
 
 
 class Crew:
@@ -36,15 +46,23 @@ class Crew:
         threads: Pieces worked on at the same time; 1 on a GPU.
         spread: Whether kernels share the threads that no piece is left for.
         steady: Whether cuDNN may only take kernels that repeat themselves.
+        judge: Validates lanes.
     """
 
     def __init__(
-        self, batched: Batched, threads: int = 1, *, spread: bool = False, steady: bool = False
+        self,
+        batched: Batched,
+        threads: int = 1,
+        *,
+        spread: bool = False,
+        steady: bool = False,
+        judge: Judge = judge_as_it_comes,
     ) -> None:
-        self.batched = batched
+        self.batched, self.judge = batched, judge
         self._threads, self._spread, self._steady = threads, spread, steady
         self._idle: SimpleQueue[Batched] = SimpleQueue()
         self._hands = 0
+        _keep_memory()
 
     def run(self, pieces: Sequence[slice], work: Callable[[Batched, slice], T]) -> list[T]:
         """Call `work` for every piece and return what it returned, in order."""
@@ -69,6 +87,23 @@ class Crew:
 
             with ThreadPoolExecutor(hands) as pool:
                 return list(pool.map(one, pieces))
+
+    def between_pieces(self) -> contextlib.AbstractContextManager[object]:
+        """Return a context for what is done between pieces: small things, on one thread.
+
+        PyTorch's own threads would go on waiting for more while ours begin.
+        """
+        return contextlib.nullcontext() if self._threads == 1 else _kernel_threads(1)
+
+
+def _keep_memory() -> None:
+    """Let the C library keep what a step frees for the next one.
+
+    It hands memory back as soon as twice the largest block it has seen freed lies idle at its
+    end, and the kernel clears every page anew. That took a third of a small CNN's time. One
+    block just below the largest that counts (32 MiB in glibc) raises the limit.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
 def rounds_to_tf32() -> bool:

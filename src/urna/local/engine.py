@@ -22,6 +22,9 @@ GradientFunction = Callable[
 ]
 
 
+StepFunction = Callable[[Batched, Stack, Settings, Features, Tensor, Tensor, Tensor], None]
+
+
 class Engine(Protocol):
     """Moves a stack through one epoch."""
 
@@ -59,17 +62,34 @@ def take_step(
         advance(stack, found, settings, features)
 
 
+def step_as_it_comes(
+    batched: Batched,
+    stack: Stack,
+    settings: Settings,
+    features: Features,
+    inputs: Tensor,
+    targets: Tensor,
+    key: Tensor,
+) -> None:
+    """Take one step in every lane, in place, without recording anything."""
+    take_step(batched.gradients, stack, settings, features, inputs, targets, key)
+
+
 class EagerEngine:
-    """Runs each step as it comes, piece by piece.
+    """Runs one step after the other, piece by piece.
 
     Args:
         crew: The module's batched gradient, and who runs it.
         features: What the group's recipes ask of the optimiser.
+        step: Takes a step.
     """
 
-    def __init__(self, crew: Crew, features: Features) -> None:
+    def __init__(
+        self, crew: Crew, features: Features, step: StepFunction = step_as_it_comes
+    ) -> None:
         self._crew = crew
         self._features = features
+        self._step = step
 
     def epoch(
         self, stack: Stack, settings: Settings, block: Block, epoch: Epoch, width: int
@@ -86,9 +106,7 @@ class EagerEngine:
             part, part_settings = stack.view(piece), settings.view(piece)
             part.steps = stack.steps.clone()  # every piece counts its own
             for (inputs, targets), key in zip(batches, epoch.keys, strict=True):
-                take_step(
-                    batched.gradients, part, part_settings, self._features, inputs, targets, key
-                )
+                self._step(batched, part, part_settings, self._features, inputs, targets, key)
             return part
 
         pieces = cut(len(settings.lr), block.clients * width)
@@ -112,7 +130,7 @@ def evaluate(
         sums: list[Tensor] = []
         for start in range(0, total, rows):
             x, y = inputs[:, start : start + rows], targets[:, start : start + rows]
-            pair = torch.stack(batched.validation(part.parameters, part.buffers, x, y))
+            pair = crew.judge(batched, part, x, y)
             sums.append(pair.double() * (y.shape[1] / total))
         return torch.stack(sums).sum(0)
 

@@ -21,7 +21,7 @@ from urna.local.block import Block, Epoch, take_rows
 from urna.local.crew import cut, kernels
 from urna.local.engine import GradientFunction, take_step
 from urna.local.gradients import Batched
-from urna.local.stack import Features, Settings, Stack, Tensors
+from urna.local.stack import Features, Settings, Stack, Tensors, same_bits
 
 __all__ = ["CudaRecorder", "GraphEngine", "Recorder", "compile_step"]
 
@@ -237,11 +237,11 @@ class _Tape:
             self._replays[size]()
             rounds.append([p.view(clients, lanes, *p.shape[1:]).clone() for p in self._weights()])
         pairs = list(zip(*rounds, strict=True))
-        if not all(_equal(a, b) for a, b in pairs):
+        if not all(same_bits(a, b) for a, b in pairs):
             _log.warning(
                 "a step gives other last digits when it is repeated, although asked not to"
             )
-        elif not all(_equal(a, a[:, :1].expand_as(a)) for a, _ in pairs):
+        elif not all(same_bits(a, a[:, :1].expand_as(a)) for a, _ in pairs):
             _log.warning(
                 "a step's last digits depend on a candidate's place among the others; searches "
                 "repeat themselves, but finalists of a race may differ from the full search"
@@ -273,10 +273,6 @@ class _Tape:
         batch = self._batch(size)
         take_step(self._gradients, self.stack, self._settings, self._features, *batch)
         self._next.add_(1)
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def compile_step(

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,14 @@ from urna.local.chunks import Room, fixed_width, lane_bytes, plan_room, rounds_a
 from urna.local.course import Course, first_weights, run_course
 from urna.local.crew import Crew, rounds_to_tf32
 from urna.local.engine import EagerEngine, Engine
-from urna.local.gradients import Batched
+from urna.local.gradients import Batched, Takeover
 from urna.local.graphs import CudaRecorder, GraphEngine
 from urna.local.holdout import Holdout
 from urna.local.lanes import Group, share_lanes
+from urna.local.patches import by_patches
 from urna.local.recipe import Optimiser
 from urna.local.stack import Features, Stack
+from urna.local.steps import RecordedJudge, RecordedSteps, watched
 from urna.local.torch_sgd import as_tensors, out_of_memory
 
 if TYPE_CHECKING:
@@ -186,7 +188,8 @@ class Runner:
         course = Course(
             group, block, crew, engine, job.room, race=self._objective.race, meanwhile=meanwhile
         )
-        return run_course(course, stack, lambda share: tick(len(job.parts), share))
+        with crew.between_pieces():
+            return run_course(course, stack, lambda share: tick(len(job.parts), share))
 
     def _prepare(self, job: "_Job") -> tuple[Sequence[Holdout], Block, Stack]:
         """Bring a block's rows and first weights to the device."""
@@ -215,7 +218,7 @@ def make_engine(
         clients,
         torch.bfloat16 if objective.precision == "bfloat16" else None,
         features.label_smoothing,
-        _takeover(objective),
+        _takeover(objective, module),
     )
     if pick_device(objective.device).startswith("cuda"):
         crew = Crew(batched, steady=objective.repeatable)
@@ -228,29 +231,41 @@ def make_engine(
                 repeatable=objective.repeatable,
             )
     else:
-        crew = Crew(batched, room.threads, spread=room.least == 2)
+        spread = room.least == 2
+        if not watched(module):
+            crew = Crew(batched, room.threads, spread=spread, judge=RecordedJudge())
+            return crew, EagerEngine(crew, features, RecordedSteps())
+        crew = Crew(batched, room.threads, spread=spread)
     return crew, EagerEngine(crew, features)
 
 
-def _takeover(
-    objective: "BatchedObjective",
-) -> Callable[[], contextlib.AbstractContextManager[Any]]:
-    """Return the context of convolutions: kernels of ours on a GPU that can, else PyTorch's.
+def _takeover(objective: "BatchedObjective", module: nn.Module) -> Takeover:
+    """Return the context of convolutions: ours where they pay, else PyTorch's.
+
+    On a CPU normalising layers give pictures back in PyTorch's own order, and their gradient wants
+    them so: turning them over and back costs more than patches save.
+    """
+    device = pick_device(objective.device)
+    if device.startswith("cuda"):
+        return _kernels_of_ours(device, lower=objective.precision == "bfloat16")
+    normalising = nn.modules.batchnorm._NormBase | nn.GroupNorm
+    if any(isinstance(part, normalising) for part in module.modules()):
+        return contextlib.nullcontext
+    convolves = any(parameter.dim() == 4 for parameter in module.parameters())
+    return by_patches if convolves else contextlib.nullcontext
+
+
+def _kernels_of_ours(device: str, *, lower: bool) -> Takeover:
+    """Return our kernels' context on a GPU that can run them.
 
     Float32 counts as TF32 there, unless PyTorch was told otherwise; then it is cuDNN's.
     """
-    device = pick_device(objective.device)
-    lower = objective.precision == "bfloat16"
-    if not device.startswith("cuda") or find_spec("triton") is None:
-        return contextlib.nullcontext
-    if not (lower or rounds_to_tf32()):
+    if find_spec("triton") is None or not (lower or rounds_to_tf32()):
         return contextlib.nullcontext
     from urna.local.convolve import LaneKernels, works_on  # noqa: PLC0415 - imports triton
 
     kind = torch.bfloat16 if lower else torch.float32
-    return (
-        functools.partial(LaneKernels, kind) if works_on(device, kind) else contextlib.nullcontext
-    )
+    return (lambda _: LaneKernels(kind)) if works_on(device, kind) else contextlib.nullcontext
 
 
 def measure_room(objective: "BatchedObjective", group: Group, train: Samples, clients: int) -> Room:

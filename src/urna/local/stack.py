@@ -24,6 +24,7 @@ __all__ = [
     "advance",
     "first_stack",
     "fresh_state",
+    "same_bits",
     "send",
     "upload",
 ]
@@ -231,6 +232,11 @@ def _clip(gradients: Tensors, longest: Tensor) -> Tensors:
     norm = torch.stack(squares).sum(0).sqrt()
     factor = (longest / (norm + 1e-6)).clamp(max=1.0)
     return {n: g * factor.view(_rows(g)) for n, g in gradients.items()}
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors agree, NaN with NaN."""
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _rows(tensor: Tensor) -> tuple[int, ...]:

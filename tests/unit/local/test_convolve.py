@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="kernels for a GPU need triton, which this 
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -254,7 +254,7 @@ def test_a_network_has_pytorchs_gradients_and_losses(clients: int) -> None:
     with seeded_module(0):
         module = mnist_cnn(first=8, second=16, hidden=16)
     plain = Batched(module, TorchLoss.CROSS_ENTROPY, clients)
-    ours = replace(plain, takeover=lambda: LaneKernels(torch.float32))
+    ours = replace(plain, takeover=lambda _: LaneKernels(torch.float32))
     lanes = 2 * clients
     stacked = {n: torch.stack([p.detach()] * lanes) for n, p in module.named_parameters()}
     maker = torch.Generator().manual_seed(0)
@@ -291,11 +291,11 @@ def test_our_kernels_serve_on_a_gpu_that_can_run_them(
     monkeypatch.setattr(runner, "find_spec", lambda name: object() if there else None)
     monkeypatch.setattr(convolve, "works_on", lambda device, kind: works)
     objective = BatchedObjective(mnist_cnn, precision=precision, device=device)
-    found = runner._takeover(objective)
+    found = runner._takeover(objective, nn.Linear(1, 1))
     if kind is None:
         assert found is contextlib.nullcontext
     else:
-        mode = found()
+        mode = found(100)
         assert isinstance(mode, LaneKernels)
         assert mode.kind == kind
 
@@ -313,7 +313,7 @@ def test_float32_is_left_to_pytorch_where_it_may_not_be_rounded(
         monkeypatch.setattr(cudnn, "conv", SimpleNamespace(fp32_precision="ieee"))
     else:
         monkeypatch.setattr(cudnn, "allow_tf32", False)
-    assert runner._takeover(objective) is contextlib.nullcontext
+    assert runner._takeover(objective, nn.Linear(1, 1)) is contextlib.nullcontext
 
 
 def test_kernels_do_not_pass_for_working_where_they_are_interpreted() -> None:

@@ -58,6 +58,20 @@ def cnn() -> "torch.nn.Module":
     )
 
 
+def patched_cnn() -> "torch.nn.Module":
+    """Without batch norm: on a CPU its convolutions run by patches."""
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 3),
+        nn.ReLU(),
+        nn.Conv2d(6, 8, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(72, 10),
+    )
+
+
 SGD = Space(
     lr=[0.3, 0.01], decay=[0.0, 0.5, 1.0], momentum=[0.0, 0.9], nesterov=[True, False],
     weight_decay=[0.0, 0.05],
@@ -69,8 +83,8 @@ MIXED = Space(lr=[0.1, 0.02], optimiser=["sgd", "adamw"], decay=[0.0, 1.0])
 
 @pytest.mark.parametrize(
     ("factory", "space"),
-    [(mlp, SGD), (mlp, ADAMW), (mlp, LOSS), (cnn, MIXED)],
-    ids=["MLP by SGD", "MLP by AdamW", "smoothing and clipping", "CNN with batch norm, dropout"],
+    [(mlp, SGD), (mlp, ADAMW), (mlp, LOSS), (cnn, MIXED), (patched_cnn, MIXED)],
+    ids=["MLP by SGD", "MLP by AdamW", "smoothing and clipping", "CNN with batch norm", "CNN"],
 )
 def test_losses_agree_with_the_sequential_loop(factory: Callable[[], object], space: Space) -> None:
     plain = TorchObjective(factory, epochs=3, batch_size=32).losses(DIGITS, space, seed=3)
@@ -122,7 +136,8 @@ def test_losses_agree_with_a_loop_written_by_hand() -> None:
 
 @pytest.mark.parametrize("most_lanes", [1, 2, 3, 5, 7, 24, None])
 def test_the_chunk_size_changes_nothing(most_lanes: int | None) -> None:
-    for factory, space in ((mlp, SGD), (cnn, MIXED), (cnn, Space(lr=[0.3, 0.1, 0.02]))):
+    few = Space(lr=[0.3, 0.1, 0.02])
+    for factory, space in ((mlp, SGD), (cnn, MIXED), (cnn, few), (patched_cnn, MIXED)):
         whole = BatchedObjective(factory, epochs=2, device="cpu", most_lanes=100)
         cut = BatchedObjective(factory, epochs=2, device="cpu", most_lanes=most_lanes)
         a, b = (o.losses(DIGITS, space, seed=1) for o in (whole, cut))
@@ -130,8 +145,9 @@ def test_the_chunk_size_changes_nothing(most_lanes: int | None) -> None:
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-def test_the_number_of_threads_changes_nothing(threads: int) -> None:
-    objective = BatchedObjective(cnn, epochs=2, device="cpu")
+@pytest.mark.parametrize("factory", [cnn, patched_cnn])
+def test_the_number_of_threads_changes_nothing(factory: Callable[[], object], threads: int) -> None:
+    objective = BatchedObjective(factory, epochs=2, device="cpu")
     space = Space(lr=[0.3, 0.1, 0.03, 0.01], momentum=[0.0, 0.5, 0.9], decay=[0.5, 1.0])
     alone = objective.losses(DIGITS, space, seed=1)
     before = torch.get_num_threads()
@@ -143,8 +159,11 @@ def test_the_number_of_threads_changes_nothing(threads: int) -> None:
         torch.set_num_threads(before)
 
 
-def test_a_candidate_that_diverges_at_once_leaves_its_neighbours_untouched() -> None:
-    objective = BatchedObjective(mlp, epochs=2, device="cpu")
+@pytest.mark.parametrize("factory", [mlp, patched_cnn])
+def test_a_candidate_that_diverges_at_once_leaves_its_neighbours_untouched(
+    factory: Callable[[], object],
+) -> None:
+    objective = BatchedObjective(factory, epochs=2, device="cpu")
     with_it = objective.losses(DIGITS, Space(lr=[0.1, 1e30, 0.01], momentum=[0.0, 0.9]), seed=0)
     without = objective.losses(DIGITS, Space(lr=[0.1, 0.01], momentum=[0.0, 0.9]), seed=0)
     assert np.isposinf(with_it[2:4]).all()

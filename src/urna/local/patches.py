@@ -1,0 +1,300 @@
+"""Convolutions of many candidates at once on a CPU, as matrix products over patches.
+
+vmap turns a convolution of every lane into one grouped convolution, and oneDNN's kernels for
+groups of a few channels are slow. Here pictures lie with their rows of data innermost: lane,
+channel, height, width, row. Patches are then copied in long runs, one product per lane does the
+rest, and pooling and whatever works element by element runs over neighbouring numbers as well. A
+lane's product is its own, whoever else is in the stack. This module imports torch.
+"""
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["by_patches"]
+
+_BLOCK_BYTES = 2 * 2**20
+"""Patches copied at once: they are read while they are still in the cache."""
+_KINDS = (torch.float32, torch.float64)
+_POOLS = (F.max_pool2d, F.avg_pool2d)
+
+
+@contextlib.contextmanager
+def by_patches(lanes: int) -> Iterator[None]:
+    """Take over the convolutions and the pooling of so many lanes, inside a `with` block."""
+    with _Patches(lanes), _RowsInnermost():
+        yield
+
+
+class _RowsInnermost(TorchFunctionMode):
+    """Hand one lane's pictures to pooling with rows and channels exchanged.
+
+    Pooling treats both alike. Lanes and channels lie side by side and make one dimension without
+    a copy, and to PyTorch's kernels rows that lie innermost are channels that do.
+    """
+
+    def __torch_function__(
+        self,
+        func: Any,  # noqa: ANN401 - a function of PyTorch's
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the function returns
+        """Replace pooling, and pass everything else on."""
+        kwargs = kwargs or {}
+        if func in _POOLS and args and args[0].dim() == 4:
+            return func(args[0].transpose(0, 1), *args[1:], **kwargs).transpose(0, 1)
+        return func(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """One lane's convolution: sizes in both directions where there are two numbers."""
+
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    kernel: Sequence[int]
+    before: Sequence[int]
+    """Height and width of what goes in."""
+
+    @property
+    def after(self) -> tuple[int, int]:
+        """Height and width of what comes out."""
+        high, wide = (
+            (self.before[i] + 2 * self.padding[i] - self.dilation[i] * (self.kernel[i] - 1) - 1)
+            // self.stride[i]
+            + 1
+            for i in (0, 1)
+        )
+        return high, wide
+
+    def taken(self, axis: int, tap: int) -> tuple[slice, slice]:
+        """Return which places one tap of the kernel reads, and for which results."""
+        step, first = self.stride[axis], tap * self.dilation[axis] - self.padding[axis]
+        low = max(-(first // step), 0)
+        high = min((self.before[axis] - 1 - first) // step + 1, self.after[axis])
+        if high <= low:
+            return slice(0, 0), slice(0, 0)
+        start = first + low * step
+        return slice(start, first + (high - 1) * step + 1, step), slice(low, high)
+
+
+class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Replace what vmap makes of a convolution of every lane.
+
+    Two dimensions and any stride, padding and dilation; what else there is goes on to PyTorch.
+
+    Args:
+        lanes: Rows of the stack.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._lanes = lanes
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - an operation of PyTorch's
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operation returns
+        """Replace convolutions and their gradients, and pass everything else on."""
+        if func is torch.ops.aten.convolution.default:
+            x, weights, bias, stride, padding, dilation, transposed, _, groups = args
+            if bias is None and not transposed and self._fits(x, weights, groups):
+                shape = _Shape(stride, padding, dilation, weights.shape[2:], x.shape[2:])
+                if min(shape.after) > 0:
+                    return _convolve(x, weights, shape, self._stack(groups), groups == 1)
+        if func is torch.ops.aten.convolution_backward.default:
+            grad, x, weights, _, stride, padding, dilation, transposed, _, groups, wanted = args
+            shared = groups == 1
+            if (
+                not transposed
+                and not wanted[2]
+                and not (wanted[0] and shared)
+                and self._fits(x, weights, groups)
+            ):
+                shape = _Shape(stride, padding, dilation, weights.shape[2:], x.shape[2:])
+                stack = self._stack(groups)
+                return (
+                    _to_input(grad, weights, shape, stack) if wanted[0] else None,
+                    _to_weights(grad, x, weights.shape, shape, stack, shared)
+                    if wanted[1]
+                    else None,
+                    None,
+                )
+        return func(*args, **(kwargs or {}))
+
+    def _stack(self, groups: int) -> int:
+        """Return how many products there are: of every group, or of lanes that share an input."""
+        return self._lanes if groups == 1 else groups
+
+    def _fits(self, x: Tensor, weights: Tensor, groups: int) -> bool:
+        """Tell whether a convolution is ours. What is wrong is not: PyTorch says so best."""
+        return (
+            x.dim() == 4
+            and x.device.type == "cpu"
+            and x.dtype == weights.dtype
+            and x.dtype in _KINDS
+            and len(x) > 0
+            and x.shape[1] == weights.shape[1] * groups
+            and (groups == 1 or groups % self._lanes == 0)
+            and len(weights) % self._stack(groups) == 0
+        )
+
+
+def _rows_last(pictures: Tensor, stack: int) -> Tensor:
+    """Return pictures of shape (stack, channels, height, width, rows), as they lie in memory."""
+    near = pictures.permute(1, 2, 3, 0).contiguous()
+    return near.view(stack, -1, *near.shape[1:])
+
+
+def _rows_first(pictures: Tensor) -> Tensor:
+    """Return them as PyTorch expects them, without moving anything."""
+    return pictures.flatten(0, 1).permute(3, 0, 1, 2)
+
+
+def _blocks(
+    stack: int, high: int, row: int, of: Tensor
+) -> tuple[list[tuple[slice, slice]], Tensor]:
+    """Return pieces of the stack and of the output's rows of pixels that fit into the cache.
+
+    How pixels are cut follows from one lane alone, so that its sums are added up in the same
+    order in any stack. No piece has one lane where others have more: PyTorch has other
+    kernels for that.
+
+    Args:
+        stack: Products.
+        high: Rows of pixels.
+        row: Numbers of one product's patches for one row of pixels.
+        of: Says which kind of numbers.
+
+    Returns:
+        The pieces, and room for the patches of the largest.
+    """
+    numbers = _BLOCK_BYTES // of.element_size()
+    rows = max(min(numbers // (2 * row), high), 1)
+    count = max(stack // max(numbers // (row * rows), 2), 1)
+    edges = [stack * i // count for i in range(count + 1)]
+    lanes = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+    pixels = [slice(first, min(first + rows, high)) for first in range(0, high, rows)]
+    most = max(part.stop - part.start for part in lanes)
+    return [(a, b) for a in lanes for b in pixels], of.new_empty(most * rows * row)
+
+
+def _unfolded(x: Tensor, shape: _Shape, rows: slice, room: Tensor) -> Tensor:
+    """Copy the patches of some rows of pixels, shape (stack, terms, pixels and rows of data).
+
+    They go where the last ones were: that is still in the cache.
+    """
+    stack, channels, _, _, count = x.shape
+    lane, channel, down, right, _ = x.stride()
+    high, wide = rows.stop - rows.start, shape.after[1]
+    part = x[:, :, rows.start * shape.stride[0] :]
+    windows = part.as_strided(
+        (stack, channels, *shape.kernel, high, wide, count),
+        (
+            lane,
+            channel,
+            down * shape.dilation[0],
+            right * shape.dilation[1],
+            down * shape.stride[0],
+            right * shape.stride[1],
+            1,
+        ),
+    )
+    patches = room[: windows.numel()].view(windows.shape)
+    return patches.copy_(windows).view(stack, -1, high * wide * count)
+
+
+def _padded(x: Tensor, shape: _Shape) -> Tensor:
+    down, right = shape.padding
+    return F.pad(x, (0, 0, right, right, down, down)) if down or right else x
+
+
+def _row_size(channels: int, shape: _Shape, count: int) -> int:
+    """Return how many numbers one lane's patches for one row of pixels are."""
+    return channels * shape.kernel[0] * shape.kernel[1] * shape.after[1] * count
+
+
+def _convolve(x: Tensor, weights: Tensor, shape: _Shape, stack: int, shared: bool) -> Tensor:
+    pictures = _padded(_rows_last(x, 1 if shared else stack), shape)
+    factors = weights.reshape(stack, len(weights) // stack, -1)
+    high, wide = shape.after
+    count = len(x)
+    out = x.new_empty((stack, factors.shape[1], high * wide * count))
+    across = wide * count
+    blocks, room = _blocks(stack, high, _row_size(pictures.shape[1], shape, len(x)), x)
+    for lanes, rows in blocks:
+        patches = _unfolded(pictures if shared else pictures[lanes], shape, rows, room)
+        if shared:
+            patches = patches.expand(lanes.stop - lanes.start, -1, -1)
+        place = out[lanes, :, rows.start * across : rows.stop * across]
+        torch.bmm(factors[lanes], patches, out=place)
+    return _rows_first(out.view(stack, -1, high, wide, count))
+
+
+def _to_weights(
+    grad: Tensor, x: Tensor, sizes: Sequence[int], shape: _Shape, stack: int, shared: bool
+) -> Tensor:
+    pictures = _padded(_rows_last(x, 1 if shared else stack), shape)
+    slopes = _rows_last(grad, stack).flatten(2)
+    high, wide = shape.after
+    across = wide * len(x)
+    terms = sizes[1] * sizes[2] * sizes[3]
+    out = x.new_empty((stack, terms, sizes[0] // stack))
+    blocks, room = _blocks(stack, high, _row_size(pictures.shape[1], shape, len(x)), x)
+    for lanes, rows in blocks:
+        patches = _unfolded(pictures if shared else pictures[lanes], shape, rows, room)
+        if shared:
+            patches = patches.expand(lanes.stop - lanes.start, -1, -1)
+        part = slopes[lanes, :, rows.start * across : rows.stop * across].transpose(1, 2)
+        if rows.start == 0:
+            torch.bmm(patches, part, out=out[lanes])
+        else:
+            out[lanes].baddbmm_(patches, part)
+    # The other way round, slopes times patches, MKL took two and a half times as long.
+    return out.transpose(1, 2).reshape(tuple(sizes))
+
+
+def _to_input(grad: Tensor, weights: Tensor, shape: _Shape, stack: int) -> Tensor:
+    slopes = _rows_last(grad, stack).flatten(2)
+    factors = weights.reshape(stack, len(weights) // stack, -1).transpose(1, 2)
+    high, wide = shape.after
+    count, channels = len(grad), weights.shape[1]
+    across = wide * count
+    out = grad.new_zeros((stack, channels, *shape.before, count))
+    blocks, room = _blocks(stack, high, _row_size(channels, shape, count), grad)
+    for lanes, rows in blocks:
+        part = slopes[lanes, :, rows.start * across : rows.stop * across]
+        size = (lanes.stop - lanes.start, factors.shape[1], part.shape[2])
+        found = torch.bmm(factors[lanes], part, out=room[: math.prod(size)].view(size))
+        found = found.view(size[0], channels, *shape.kernel, -1, wide, count)
+        _fold(out[lanes], found, shape, rows)
+    return _rows_first(out)
+
+
+def _fold(out: Tensor, found: Tensor, shape: _Shape, rows: slice) -> None:
+    """Add up what every tap of the kernel found for some rows of pixels."""
+    for down in range(shape.kernel[0]):
+        to_rows, from_rows = shape.taken(0, down)
+        for right in range(shape.kernel[1]):
+            to_columns, from_columns = shape.taken(1, right)
+            low, high = max(from_rows.start, rows.start), min(from_rows.stop, rows.stop)
+            if high <= low or from_columns.stop <= from_columns.start:
+                continue
+            step = shape.stride[0]
+            start = to_rows.start + (low - from_rows.start) * step
+            place = out[:, :, start : start + (high - low - 1) * step + 1 : step, to_columns]
+            place += found[:, :, down, right, low - rows.start : high - rows.start, from_columns]

@@ -1,0 +1,303 @@
+"""Steps recorded once on a CPU as plain tensor operations and played again.
+
+vmap and grad decide anew in every step what each operation becomes for a stack of lanes. For
+small layers that takes longer than the operations themselves, and threads take turns at it. What
+it becomes depends on shapes alone, so one step is recorded as it runs and the next ones of the
+same shape go straight to PyTorch's kernels: the same operations on the same numbers, to the last
+bit. Everything a step reads is handed in again each time. This module imports torch.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+__all__ = ["Tape", "record"]
+
+_UNFORESEEABLE = (
+    torch.Tag.data_dependent_output,
+    torch.Tag.dynamic_output_shape,
+    torch.Tag.nondeterministic_seeded,
+)
+_aten = torch.ops.aten
+_IN_PLACE = {
+    _aten.add.Tensor: _aten.add_.Tensor,
+    _aten.mul.Tensor: _aten.mul_.Tensor,
+    _aten.relu.default: _aten.relu_.default,
+    _aten.threshold_backward.default: _aten.threshold_backward.grad_input,
+}
+"""What may write over its first argument where nobody needs that any more: it is in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """A tensor of the step: where it lies while a tape is played, or a view of what lies there.
+
+    A row of views (vmap makes many) is one view of the tensor at its beginning.
+    """
+
+    place: int
+    size: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    ahead: int = 0
+    """How many elements after the other's the view begins."""
+    is_view: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One operation as it was recorded."""
+
+    operation: Any
+    args: list[Any]
+    kwargs: dict[str, Any]
+    results: tuple[int | None, ...]
+    """Places of what it returns; None for what is no tensor."""
+    single: bool
+    """Whether it returns one tensor and not several."""
+    reads: frozenset[_Spot]
+    over: bool = False
+    """Whether the result could lie where the first argument does."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes one of its arguments."""
+        return bool(self.operation._schema.is_mutable)
+
+
+class Tape:
+    """A step of one shape, as a row of operations without results: all it does is in place."""
+
+    def __init__(self, calls: Sequence[_Call], offsets: Sequence[int], inputs: int) -> None:
+        graph = fx.Graph()
+        nodes = {_Spot(place): graph.placeholder(f"given{place}") for place in range(inputs)}
+        constants: dict[str, Tensor] = {}
+
+        def node(argument: Any) -> Any:  # noqa: ANN401 - any argument
+            if isinstance(argument, Tensor):
+                name = f"constant{len(constants)}"
+                constants[name] = argument
+                return graph.get_attr(name)
+            if type(argument) is list:
+                return [node(a) for a in argument]
+            if type(argument) is not _Spot:
+                return argument
+            if argument not in nodes:
+                base, view = nodes[_Spot(argument.place)], (argument.size, argument.stride)
+                if argument.place < inputs:
+                    made = graph.call_function(_further, (base, *view, argument.ahead))
+                else:
+                    start = offsets[argument.place] + argument.ahead
+                    made = graph.call_function(torch.as_strided, (base, *view, start))
+                nodes[argument] = made
+            return nodes[argument]
+
+        root = nn.Module()
+        needed = _needed(calls)
+        last = {spot.place: i for i, call in enumerate(needed) for spot in call.reads}
+        for i, call in enumerate(needed):
+            args = tuple(node(a) for a in call.args)
+            kwargs = {name: node(a) for name, a in call.kwargs.items()}
+            operation = call.operation
+            if call.over and call.args[0].place >= inputs and last[call.args[0].place] == i:
+                operation = _IN_PLACE[operation]
+                if operation is _aten.threshold_backward.grad_input:
+                    kwargs = {"grad_input": args[0]}
+            found = graph.call_function(operation, args, kwargs)
+            for which, place in enumerate(call.results):
+                if place is not None:
+                    nodes[_Spot(place)] = (
+                        found
+                        if call.single
+                        else graph.call_function(operator.getitem, (found, which))
+                    )
+        graph.output(())
+        for name, tensor in constants.items():
+            root.register_buffer(name, tensor, persistent=False)
+        self._length = len(graph.nodes)
+        # Written out as one Python function, which also lets go of every tensor after its last use.
+        self._step = fx.GraphModule(root, graph).forward
+
+    def __len__(self) -> int:
+        return self._length
+
+    def play(self, inputs: Sequence[Tensor]) -> None:
+        """Repeat the step on tensors of the same shapes, in the recorded order."""
+        with torch.no_grad():
+            self._step(*inputs)
+
+
+def _further(base: Tensor, size: tuple[int, ...], stride: tuple[int, ...], ahead: int) -> Tensor:
+    # Pieces of a stack begin at different places, so the distance counts.
+    return torch.as_strided(base, size, stride, base.storage_offset() + ahead)
+
+
+def _needed(calls: Sequence[_Call]) -> list[_Call]:
+    """Leave out what neither writes in place nor is read by anything that stays."""
+    wanted: set[int] = set()
+    kept = []
+    for call in reversed(calls):
+        if call.writes or wanted.intersection(call.results):
+            wanted.update(spot.place for spot in call.reads)
+            kept.append(call)
+    return kept[::-1]
+
+
+def record(step: Callable[[], None], inputs: Sequence[Tensor]) -> Tape | None:
+    """Run a step and return what repeats it, or None where values decide what it does.
+
+    Args:
+        step: Reads and writes `inputs` and nothing else that changes; returns nothing.
+        inputs: In the order in which `Tape.play` will get them.
+    """
+    recorder = _Recorder(inputs)
+    with recorder:
+        step()
+    return recorder.tape()
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Write down every operation below vmap and grad."""
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        # Weak: a recorded step needs no more memory than any other.
+        self._spots = WeakTensorKeyDictionary()
+        self._offsets: list[int] = []
+        for tensor in inputs:
+            self._add(tensor)
+        self._inputs = len(inputs)
+        self._shared: set[int] = set()
+        self._calls: list[_Call] = []
+        self._refused = False
+
+    def tape(self) -> Tape | None:
+        """Return the tape."""
+        return None if self._refused else Tape(self._calls, self._offsets, self._inputs)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - an operation of PyTorch's
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operation returns
+        """Run the operation and write it down."""
+        kwargs = kwargs or {}
+        found = func(*args, **kwargs)
+        if not self._refused:
+            self._note(func, args, kwargs, found)
+        return found
+
+    def _note(
+        self,
+        func: Any,  # noqa: ANN401
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        found: Any,  # noqa: ANN401
+    ) -> None:
+        results = found if isinstance(found, tuple | list) else (found,)
+        if any(tag in _UNFORESEEABLE for tag in func.tags) or not all(
+            r is None or isinstance(r, Tensor) for r in results
+        ):
+            self._refused = True
+            return
+        writes = func._schema.is_mutable
+        if writes and not all(t in self._spots for t in _written(func, args, kwargs)):
+            self._refused = True  # something outlives the step that nobody hands in
+            return
+        if not writes and args and _is_view(found, args[0]):
+            if args[0] in self._spots:
+                self._add_view(found, self._spots[args[0]])
+            return
+        reads: set[_Spot] = set()
+        template = [self._template(a, reads) for a in args]
+        named = {name: self._template(a, reads) for name, a in kwargs.items()}
+        places = tuple(None if r is None else self._add(r) for r in results)
+        over = func in _IN_PLACE and self._could_lie_over(template, args[0], found, reads)
+        self._calls.append(
+            _Call(func, template, named, places, isinstance(found, Tensor), frozenset(reads), over)
+        )
+        if not isinstance(found, Tensor) and _overlap(results, args):
+            self._shared.update(spot.place for spot in reads)
+            self._shared.update(place for place in places if place is not None)
+
+    def _could_lie_over(
+        self,
+        template: Sequence[Any],
+        first: Any,  # noqa: ANN401 - any argument
+        found: Tensor,
+        reads: set[_Spot],
+    ) -> bool:
+        spot = template[0]
+        return (
+            type(spot) is _Spot
+            and spot.place not in self._shared
+            and sum(other.place == spot.place for other in reads) == 1
+            and first.dtype == found.dtype
+            and first.shape == found.shape
+            and first.stride() == found.stride()
+        )
+
+    def _template(self, argument: Any, reads: set[_Spot]) -> Any:  # noqa: ANN401 - any argument
+        if isinstance(argument, Tensor):
+            if argument not in self._spots:
+                return argument  # a constant of the module's
+            spot: _Spot = self._spots[argument]
+            reads.add(spot)
+            return spot
+        if isinstance(argument, list | tuple):
+            return [self._template(a, reads) for a in argument]
+        return argument
+
+    def _add(self, tensor: Tensor) -> int | None:
+        """Return a new tensor's place; None for one that is known, as what was written to is."""
+        if tensor in self._spots:
+            return None
+        self._spots[tensor] = _Spot(len(self._offsets))
+        self._offsets.append(int(tensor.storage_offset()))
+        return len(self._offsets) - 1
+
+    def _add_view(self, tensor: Tensor, base: _Spot) -> None:
+        if tensor in self._spots:
+            return
+        ahead = int(tensor.storage_offset()) - self._offsets[base.place]
+        self._spots[tensor] = _Spot(
+            base.place, tuple(tensor.shape), tensor.stride(), ahead, is_view=True
+        )
+
+
+def _is_view(found: object, base: object) -> bool:
+    """Tell whether a result is the same numbers seen otherwise."""
+    return (
+        isinstance(found, Tensor)
+        and isinstance(base, Tensor)
+        and found.dtype == base.dtype
+        and found.is_conj() == base.is_conj()
+        and found.is_neg() == base.is_neg()
+        and found.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
+        and found.untyped_storage().nbytes() > 0
+    )
+
+
+def _overlap(results: Iterable[Tensor | None], args: Iterable[Any]) -> bool:
+    """Tell whether some of several results are views of an argument."""
+    given = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
+    return any(r is not None and r.untyped_storage().data_ptr() in given for r in results)
+
+
+def _written(
+    func: Any,  # noqa: ANN401
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Iterator[Tensor]:
+    """Yield the arguments an operation writes to."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = kwargs.get(argument.name, args[place] if place < len(args) else None)
+            yield from value if isinstance(value, list | tuple) else [value]

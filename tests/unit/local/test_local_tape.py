@@ -1,0 +1,225 @@
+"""Played steps are the module's own to the last bit, and what cannot be played is not."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from urna.data import Samples
+from urna.local.batched import BatchedObjective
+from urna.local.recipe import Optimiser, Recipe
+from urna.space import Space
+
+torch = pytest.importorskip("torch")
+engine = pytest.importorskip("urna.local.engine")
+gradients = pytest.importorskip("urna.local.gradients")
+stack = pytest.importorskip("urna.local.stack")
+steps = pytest.importorskip("urna.local.steps")
+tape = pytest.importorskip("urna.local.tape")
+nn = torch.nn
+
+LANES, ROWS = 3, 16
+
+
+def _numbers(*shape: int) -> "torch.Tensor":
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def cnn() -> "torch.nn.Module":
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Dropout(0.3), nn.Flatten(), nn.Linear(36, 3),
+    )  # fmt: skip
+
+
+class _Counts(nn.Module):
+    """Scales its output by how often it was called: state that no tensor holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.calls = nn.Linear(64, 3), 0
+
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        self.calls += 1
+        return self.linear(x.flatten(1)) * self.calls
+
+
+class _Draws(_Counts):
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        return self.linear(x.flatten(1)) * random.random()
+
+
+class _Branches(_Counts):
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        return self.linear(x.flatten(1)) * (2.0 if float(x.sum()) > 0 else 3.0)
+
+
+class _Run:
+    """Some lanes of a module, and steps with a batch of their own each."""
+
+    def __init__(
+        self, factory: Callable[[], "torch.nn.Module"], optimiser: Optimiser = Optimiser.SGD
+    ) -> None:
+        torch.manual_seed(1)
+        module = factory()
+        recipes = [
+            Recipe(lr=0.05 * (i + 1), momentum=0.5, label_smoothing=0.1 * i, clip_norm=i + 1.0,
+                   optimiser=optimiser)
+            for i in range(LANES)
+        ]  # fmt: skip
+        self.features = stack.Features.of(recipes)
+        self.batched = gradients.Batched(module, "cross_entropy", smoothing=True)
+        self.lanes = stack.first_stack([module] * LANES, optimiser, "cpu")
+        self.settings = stack.SettingsTable(recipes, "cpu").at(torch.arange(LANES), 0)
+
+    def go(self, step: Callable[..., None], sizes: tuple[int, ...] = (ROWS,) * 6) -> None:
+        for i, rows in enumerate(sizes):
+            x = torch.stack([_numbers(90 + i, 1, 8, 8)[:rows]])
+            y = (torch.arange(rows)[None] + i) % 3
+            key = torch.tensor([i * 77])
+            step(self.batched, self.lanes, self.settings, self.features, x, y, key)
+
+    def tensors(self) -> list["torch.Tensor"]:
+        return [t for part in self.lanes.parts() for t in part.values()] + [self.lanes.steps]
+
+
+def _both(factory: Callable[[], "torch.nn.Module"], *more: object) -> tuple[_Run, _Run]:
+    played, plain = _Run(factory, *more), _Run(factory, *more)
+    random.seed(3)
+    plain.go(engine.step_as_it_comes)
+    random.seed(3)
+    played.go(steps.RecordedSteps())
+    return played, plain
+
+
+@pytest.mark.parametrize("optimiser", list(Optimiser))
+def test_played_steps_give_the_same_bits(optimiser: Optimiser) -> None:
+    played, plain = _both(cnn, optimiser)
+    assert all(torch.equal(a, b) for a, b in zip(played.tensors(), plain.tensors(), strict=True))
+
+
+def test_a_shape_is_traced_twice_and_then_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, traced = [], gradients.Batched.gradients
+
+    def counted(self: object, *args: object) -> object:
+        calls.append(1)
+        return traced(self, *args)
+
+    monkeypatch.setattr(gradients.Batched, "gradients", counted)
+    _Run(cnn).go(steps.RecordedSteps(), (16, 16, 16, 16, 5, 16, 5, 5))
+    assert len(calls) == 4  # recorded and checked, for each of two sizes
+
+
+def test_validation_is_traced_twice_and_then_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, traced = [], gradients.Batched.validation
+
+    def counted(self: object, *args: object) -> object:
+        calls.append(1)
+        return traced(self, *args)
+
+    run, judge = _Run(cnn), steps.RecordedJudge()
+    x, y = _numbers(1, ROWS, 1, 8, 8), torch.arange(ROWS)[None] % 3
+    monkeypatch.setattr(gradients.Batched, "validation", counted)
+    for _ in range(5):
+        run.go(engine.step_as_it_comes, (ROWS,))
+        found = judge(run.batched, run.lanes, x, y)
+    assert len(calls) == 2
+    expected = traced(run.batched, run.lanes.parameters, run.lanes.buffers, x, y)
+    assert torch.equal(found, torch.stack(expected))
+
+
+def test_a_lane_that_diverges_is_played_like_any_other() -> None:
+    played, plain = _Run(cnn), _Run(cnn)
+    for run in (played, plain):
+        run.settings.lr[1] = float("inf")
+    plain.go(engine.step_as_it_comes)
+    played.go(steps.RecordedSteps())
+    for a, b in zip(played.tensors()[:-1], plain.tensors()[:-1], strict=True):
+        assert torch.equal(a[0], b[0])
+        assert torch.equal(a[2], b[2])
+        assert not bool(a[0].isnan().any())
+
+
+def test_a_module_with_a_count_of_its_own_is_not_played() -> None:
+    played, plain = _Run(_Counts), _Run(_Counts)
+    plain.go(engine.step_as_it_comes)
+    played.go(steps.RecordedSteps())
+    assert played.batched.module.calls == plain.batched.module.calls == 6
+    assert all(torch.equal(a, b) for a, b in zip(played.tensors(), plain.tensors(), strict=True))
+
+
+def test_a_module_that_draws_past_pytorch_is_not_played() -> None:
+    played, _ = _both(_Draws)
+    before = [t.clone() for t in played.tensors()]
+    again = _Run(_Draws)
+    random.seed(3)
+    again.go(engine.step_as_it_comes)
+    assert all(torch.equal(a, b) for a, b in zip(before, again.tensors(), strict=True))
+
+
+def test_a_module_that_branches_on_its_input_is_not_recorded() -> None:
+    recordings: list[object] = []
+
+    def noted(step: Callable[[], None], inputs: object) -> object:
+        recordings.append(tape.record(step, inputs))
+        return recordings[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps, "record", noted)
+        played, plain = _both(_Branches)
+    assert recordings == [None]
+    assert all(torch.equal(a, b) for a, b in zip(played.tensors(), plain.tensors(), strict=True))
+
+
+def test_a_step_that_writes_elsewhere_is_not_recorded() -> None:
+    x, elsewhere = torch.ones(3), torch.zeros(3)
+    assert tape.record(lambda: elsewhere.add_(x), [x]) is None
+    assert tape.record(lambda: x.add_(elsewhere), [x]) is not None
+
+
+def test_operations_without_effect_are_left_out() -> None:
+    x = torch.zeros(4)
+
+    def step() -> None:
+        (x + 1).exp()
+        x.view(2, 2).view(4).view(2, 2)[1].add_(1)
+
+    recorded = tape.record(step, [x])
+    assert recorded is not None
+    other = torch.zeros(10)[3:7]
+    recorded.play([other])
+    assert other.tolist() == x.tolist() == [0, 0, 1, 1]
+    assert len(recorded) == 4  # what is given, one view, the addition, the end
+
+
+def test_what_is_still_needed_is_not_written_over() -> None:
+    x = _numbers(2, 6)
+    y = torch.zeros(6)
+
+    def step() -> None:
+        both = x * 2
+        left, right = both.unbind(0)
+        y.add_((left + right).relu() + left)  # the first sum may be lost, a part of `both` not
+        y.add_((y + 1).mul(right))
+
+    recorded = tape.record(step, [x, y])
+    assert recorded is not None
+    expected, again = y.clone(), torch.zeros(6)
+    recorded.play([x, again])
+    assert torch.equal(again, expected)
+
+
+def test_hooks_see_every_step() -> None:
+    seen: list[int] = []
+
+    def watched() -> "torch.nn.Module":
+        module = cnn()
+        module.register_forward_hook(lambda *_: seen.append(1))
+        return module
+
+    assert steps.watched(watched())
+    assert not steps.watched(cnn())
+    data = Samples(_numbers(40, 1, 8, 8).numpy(), torch.arange(40).numpy() % 3)
+    objective = BatchedObjective(watched, epochs=4, batch_size=16, device="cpu")
+    objective.losses(data, Space(lr=[0.1, 0.01]), seed=0)
+    assert len(seen) > 4 * 2
