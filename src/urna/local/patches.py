@@ -274,13 +274,15 @@ def _to_input(grad: Tensor, weights: Tensor, shape: _Shape, stack: int) -> Tenso
     high, wide = shape.after
     count, channels = len(grad), weights.shape[1]
     across = wide * count
-    out = grad.new_zeros((stack, channels, *shape.before, count))
+    out = grad.new_empty((stack, channels, *shape.before, count))
     blocks, room = _blocks(stack, high, _row_size(channels, shape, count), grad)
     for lanes, rows in blocks:
         part = slopes[lanes, :, rows.start * across : rows.stop * across]
         size = (lanes.stop - lanes.start, factors.shape[1], part.shape[2])
         found = torch.bmm(factors[lanes], part, out=room[: math.prod(size)].view(size))
         found = found.view(size[0], channels, *shape.kernel, -1, wide, count)
+        if rows.start == 0:
+            out[lanes].zero_()  # here and not before: it stays in the cache
         _fold(out[lanes], found, shape, rows)
     return _rows_first(out)
 
