@@ -1,11 +1,11 @@
-"""Training steps and validation on a CPU: recorded the first time, checked the second, then played.
+"""Training steps and validation on a CPU: recorded once they come often, checked, then played.
 
 This module imports torch.
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, fields
+from enum import Enum, auto
 
 import torch
 from torch import Tensor, nn
@@ -23,19 +23,45 @@ _log = logging.getLogger(__name__)
 Shapes = tuple[tuple[object, ...], ...]
 
 
+_OFTEN = 16
+"""Which step of a shape is recorded, for recording costs as much as a dozen plays gain.
+
+A client that searches once should not wait for recordings that it hardly plays.
+"""
+
+
+class _Stage(Enum):
+    """What is to be done with a step."""
+
+    RUN = auto()
+    RECORD = auto()
+    PROVE = auto()
+    PLAY = auto()
+
+
 @dataclass(slots=True)
 class _Take:
-    """A recorded step; None where it cannot be played."""
+    """Steps of one shape: how many came, and their tape."""
 
-    tape: Tape | None
+    seen: int = 0
+    tape: Tape | None = None
     proven: bool = False
+
+    def stage(self) -> tuple[_Stage, Tape | None]:
+        """Count a step and say what is to be done with it; threads ask at the same time."""
+        self.seen += 1
+        tape = self.tape
+        if tape is not None:
+            return _Stage.PLAY if self.proven else _Stage.PROVE, tape
+        return _Stage.RECORD if self.seen == _OFTEN else _Stage.RUN, None
 
 
 class RecordedSteps:
-    """Take steps, by tape where one of the same shapes was recorded.
+    """Take steps, by tape where many of the same shapes came before.
 
-    The second step of a shape is taken both ways. A module that keeps a count, or draws numbers
-    past PyTorch, gives itself away there; its steps then run as they come. Threads share tapes.
+    The next step after the recording is taken both ways. A module that keeps a count, or draws
+    numbers past PyTorch, gives itself away there; its steps then run as they come. Threads share
+    tapes.
     """
 
     def __init__(self) -> None:
@@ -64,40 +90,25 @@ class RecordedSteps:
             targets,
             key,
         ]
-        shapes = _shapes(tensors)
-        take = self._takes.get(shapes)
-        tape = None if take is None else take.tape
-        if take is None:
-            self._takes[shapes] = _Take(record(lambda: step(stack), tensors))
+        take = self._takes.setdefault(_shapes(tensors), _Take())
+        stage, tape = take.stage()
+        if stage is _Stage.RECORD:
+            take.tape = record(lambda: step(stack), tensors)
         elif tape is None:
             step(stack)
-        elif take.proven:
+        elif stage is _Stage.PLAY:
             tape.play(tensors)
         else:
-            self._prove(take, tape, tensors, stack, step)
-
-    def _prove(
-        self,
-        take: _Take,
-        tape: Tape,
-        tensors: list[Tensor],
-        stack: Stack,
-        step: Callable[[Stack], None],
-    ) -> None:
-        lanes = len(next(iter(stack.parameters.values())))
-        expected = stack.select(torch.arange(lanes))
-        step(expected)
-        tape.play(tensors)
-        if _alike(stack, expected):
-            take.proven = True
-            return
-        _log.info("a recorded step gives other numbers than the module; it is not used")
-        take.tape = None
-        stack.copy_from(expected)
+            lanes = len(next(iter(stack.parameters.values())))
+            expected = stack.select(torch.arange(lanes))
+            step(expected)
+            tape.play(tensors)
+            _decide(take, _alike(stack, expected))
+            stack.copy_from(expected)
 
 
 class RecordedJudge:
-    """Validate lanes, by tape where rows of the same shapes were judged before."""
+    """Validate lanes, by tape where rows of the same shapes were judged often."""
 
     def __init__(self) -> None:
         self._takes: dict[Shapes, _Take] = {}
@@ -110,24 +121,29 @@ class RecordedJudge:
         def judge() -> None:
             found.copy_(judge_as_it_comes(batched, stack, inputs, targets))
 
-        shapes = _shapes(tensors)
-        take = self._takes.get(shapes)
-        tape = None if take is None else take.tape
-        if take is None:
-            self._takes[shapes] = _Take(record(judge, tensors))
+        take = self._takes.setdefault(_shapes(tensors), _Take())
+        stage, tape = take.stage()
+        if stage is _Stage.RECORD:
+            take.tape = record(judge, tensors)
         elif tape is None:
             judge()
-        elif take.proven:
+        elif stage is _Stage.PLAY:
             tape.play(tensors)
         else:
             tape.play(tensors)
             played = found.clone()
             judge()
-            if same_bits(played, found):
-                take.proven = True
-            else:
-                take.tape = None
+            _decide(take, same_bits(played, found))
         return found
+
+
+def _decide(take: _Take, alike: bool) -> None:
+    """Trust a tape, or let go of it for good."""
+    if alike:
+        take.proven = True
+    else:
+        _log.info("a recorded step gives other numbers than the module; it is not used")
+        take.tape = None
 
 
 def _shapes(tensors: list[Tensor]) -> Shapes:

@@ -1,8 +1,19 @@
 """Torch on one thread: small tensors gain nothing from more, and busy cores lose much."""
 
-import contextlib
+import pytest
 
-with contextlib.suppress(ImportError):
+try:
     import torch
 
+    from urna.local import steps
+except ImportError:  # what needs torch is skipped
+    steps = None
+else:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def recorded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record the first step of every shape: searches in tests are too short for more."""
+    if steps is not None:
+        monkeypatch.setattr(steps, "_OFTEN", 1)

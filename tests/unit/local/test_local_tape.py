@@ -110,6 +110,17 @@ def test_a_shape_is_traced_twice_and_then_played(monkeypatch: pytest.MonkeyPatch
     assert len(calls) == 4  # recorded and checked, for each of two sizes
 
 
+def test_a_shape_that_comes_rarely_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "_OFTEN", 5)
+    recorded: list[object] = []
+    monkeypatch.setattr(steps, "record", lambda step, _: recorded.append(step()))
+    take = steps.RecordedSteps()
+    _Run(cnn).go(take, (16, 16, 16, 5, 5, 16))
+    assert not recorded
+    _Run(cnn).go(take, (5, 16, 16))
+    assert len(recorded) == 1
+
+
 def test_validation_is_traced_twice_and_then_played(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, traced = [], gradients.Batched.validation
 
