@@ -166,11 +166,12 @@ class BatchedObjective:
             share = len(group)
             finished = 0
             try:
-                blocks = self.runner_of(group).blocks(clients, seeds, bar.part(share))
-                for places, found in blocks:
-                    scores[np.ix_(places, group.places)] = found
-                    finished += len(places)
-                    bar.finish(len(places) * share)
+                runner = self.runner_of(group)
+                with runner.lock:
+                    for places, found in runner.blocks(clients, seeds, bar.part(share)):
+                        scores[np.ix_(places, group.places)] = found
+                        finished += len(places)
+                        bar.finish(len(places) * share)
             except RuntimeError as error:  # what torch raises when memory runs out
                 if not out_of_memory(error):
                     raise
@@ -182,9 +183,9 @@ class BatchedObjective:
         """Return what runs a group, with the recordings made so far."""
         from urna.local.runner import Runner  # noqa: PLC0415 - imports torch
 
-        if group not in self._runners:
-            self._runners[group] = Runner(self, group)
-        return self._runners[group]
+        found = self._runners.get(group)
+        # Two threads may make one; both then use the same.
+        return found or self._runners.setdefault(group, Runner(self, group))
 
     def module_of(self, group: Group) -> Any:  # noqa: ANN401 - a torch module
         """Build a group's module."""

@@ -8,6 +8,7 @@ comparable), and a batched run gives the answer of a plain loop.
 
 import contextlib
 from collections.abc import Iterator
+from threading import RLock
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ __all__ = ["epoch_batches", "epoch_order", "seeded_module", "step_key"]
 
 _ORDER = 0x4F524452  # keeps the shuffles apart from other streams of the same seed
 _WORD = 2**64
+_GENERATOR = RLock()
 
 
 def epoch_order(rows: int, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
@@ -60,11 +62,12 @@ def _finalise(z: int) -> int:
 def seeded_module(seed: int) -> Iterator[None]:
     """Let modules built inside draw their first weights from `seed`.
 
-    PyTorch's initialisers know only the global generator; its state is put back after.
+    PyTorch's initialisers know only the global generator; its state is put back after, and one
+    thread has it at a time.
     """
     import torch  # noqa: PLC0415 - the core imports urna.local without torch
 
-    with torch.random.fork_rng(devices=[]):
+    with _GENERATOR, torch.random.fork_rng(devices=[]):
         # The CPU's alone: modules are built there, and no other generator's state is put back.
         torch.default_generator.manual_seed(seed % 2**63)
         yield

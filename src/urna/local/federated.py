@@ -209,15 +209,17 @@ class _Federation:
         )
         stack = fresh_state(weights, buffers, self._group.optimiser)
         # The objective keeps engines: a search of the same group shares what was recorded.
-        _, engine = self._objective.runner_of(self._group).engine(count, self._room)
+        runner = self._objective.runner_of(self._group)
         # Clients stack one after the other here, so that several go in one piece.
         width = len(leaders) if count > 1 else self._room.width(len(leaders))
         members = upload(np.tile(np.array(leaders), count), self._device)
-        for epoch in range(number * self._local_epochs, (number + 1) * self._local_epochs):
-            decayed = epoch % self._local_epochs if self._restart_decay else epoch
-            settings = self._table.at(members, decayed)
-            plan = plan_epoch(block, self._group.batch_size, epoch)
-            stack = engine.epoch(stack, settings, block, plan, width)
+        with runner.lock:
+            _, engine = runner.engine(count, self._room)
+            for epoch in range(number * self._local_epochs, (number + 1) * self._local_epochs):
+                decayed = epoch % self._local_epochs if self._restart_decay else epoch
+                settings = self._table.at(members, decayed)
+                plan = plan_epoch(block, self._group.batch_size, epoch)
+                stack = engine.epoch(stack, settings, block, plan, width)
         return stack.parameters, stack.buffers
 
     def _judge(self, number: int) -> None:

@@ -31,16 +31,22 @@ _POOLS = (F.max_pool2d, F.avg_pool2d)
 @contextlib.contextmanager
 def by_patches(lanes: int) -> Iterator[None]:
     """Take over the convolutions and the pooling of so many lanes, inside a `with` block."""
-    with _Patches(lanes), _RowsInnermost():
+    with _Patches(lanes) as patches, _OneLane(patches):
         yield
 
 
-class _RowsInnermost(TorchFunctionMode):
-    """Hand one lane's pictures to pooling with rows and channels exchanged.
+class _OneLane(TorchFunctionMode):
+    """See convolutions and pooling as one lane calls them, before vmap.
 
-    Pooling treats both alike. Lanes and channels lie side by side and make one dimension without
-    a copy, and to PyTorch's kernels rows that lie innermost are channels that do.
+    A convolution is ours if every lane has weights of its own: what vmap makes of it no longer
+    shows that. Pooling gets pictures with rows and channels exchanged, which it treats alike. Lanes
+    and channels lie side by side and make one dimension without a copy, and to PyTorch's kernels
+    rows that lie innermost are channels that do.
     """
+
+    def __init__(self, patches: "_Patches") -> None:
+        super().__init__()
+        self._patches = patches
 
     def __torch_function__(
         self,
@@ -49,11 +55,48 @@ class _RowsInnermost(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the function returns
-        """Replace pooling, and pass everything else on."""
+        """Announce convolutions, replace pooling, and pass everything else on."""
         kwargs = kwargs or {}
+        if func is torch.conv2d:
+            return self._convolve(*args, **kwargs)
         if func in _POOLS and args and args[0].dim() == 4:
             return func(args[0].transpose(0, 1), *args[1:], **kwargs).transpose(0, 1)
         return func(*args, **kwargs)
+
+    def _convolve(
+        self,
+        input: Tensor,  # noqa: A002 - PyTorch's own name for it
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,  # noqa: ANN401 - one number or two
+        padding: Any = 0,  # noqa: ANN401 - or a word
+        dilation: Any = 1,  # noqa: ANN401
+        groups: int = 1,
+    ) -> Tensor:
+        rest = stride, padding, dilation
+        with self._patches.announced(_by_lane(weight)) as ours:
+            channels = input.shape[-3]
+            # Of an input that lanes share, vmap would mix lanes and groups.
+            mixed = ours and groups > 1 and not _by_lane(input)
+            if not mixed or channels % groups or len(weight) % groups:
+                return F.conv2d(input, weight, bias, *rest, groups)
+            parts = zip(
+                input.chunk(groups, -3),
+                weight.chunk(groups),
+                [None] * groups if bias is None else bias.chunk(groups),
+                strict=True,
+            )
+            return torch.cat([F.conv2d(*part, *rest) for part in parts], -3)
+
+
+def _by_lane(tensor: Tensor) -> bool:
+    """Tell whether every lane has its own."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +133,7 @@ class _Shape:
 
 
 class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Replace what vmap makes of a convolution of every lane.
+    """Replace what vmap makes of a convolution that was announced, and of its gradient.
 
     Two dimensions and any stride, padding and dilation; what else there is goes on to PyTorch.
 
@@ -101,6 +144,17 @@ class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, lanes: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._lanes = lanes
+        self._announced = False
+        self._ours: set[tuple[object, ...]] = set()
+
+    @contextlib.contextmanager
+    def announced(self, ours: bool) -> Iterator[bool]:
+        """Say whether convolutions inside a `with` block are ours."""
+        self._announced = ours
+        try:
+            yield ours
+        finally:
+            self._announced = False
 
     def __torch_dispatch__(
         self,
@@ -112,18 +166,23 @@ class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Replace convolutions and their gradients, and pass everything else on."""
         if func is torch.ops.aten.convolution.default:
             x, weights, bias, stride, padding, dilation, transposed, _, groups = args
-            if bias is None and not transposed and self._fits(x, weights, groups):
+            if (
+                self._announced
+                and bias is None
+                and not transposed
+                and self._fits(x, weights, groups)
+            ):
                 shape = _Shape(stride, padding, dilation, weights.shape[2:], x.shape[2:])
                 if min(shape.after) > 0:
+                    self._ours.add(_key(x, weights, args[3:]))
                     return _convolve(x, weights, shape, self._stack(groups), groups == 1)
         if func is torch.ops.aten.convolution_backward.default:
             grad, x, weights, _, stride, padding, dilation, transposed, _, groups, wanted = args
             shared = groups == 1
             if (
-                not transposed
+                _key(x, weights, args[4:-1]) in self._ours
                 and not wanted[2]
                 and not (wanted[0] and shared)
-                and self._fits(x, weights, groups)
             ):
                 shape = _Shape(stride, padding, dilation, weights.shape[2:], x.shape[2:])
                 stack = self._stack(groups)
@@ -152,6 +211,11 @@ class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
             and (groups == 1 or groups % self._lanes == 0)
             and len(weights) % self._stack(groups) == 0
         )
+
+
+def _key(x: Tensor, weights: Tensor, rest: Iterable[Any]) -> tuple[object, ...]:
+    """Return by what a convolution's gradient knows it again."""
+    return x.shape, weights.shape, *(tuple(r) if isinstance(r, list) else r for r in rest)
 
 
 def _rows_last(pictures: Tensor, stack: int) -> Tensor:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,9 +73,13 @@ NextJob = Callable[[], _Job | None]
 
 
 class Runner:
-    """Searches one group; engines and recordings are kept from block to block."""
+    """Searches one group; engines and recordings are kept from block to block.
+
+    Whoever searches holds `lock`: one module serves one search at a time.
+    """
 
     def __init__(self, objective: "BatchedObjective", group: Group) -> None:
+        self.lock = Lock()
         self._objective = objective
         self._group = group
         self._device = pick_device(objective.device)

@@ -4,8 +4,9 @@ This module imports torch.
 """
 
 import logging
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum, auto
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
@@ -46,14 +47,24 @@ class _Take:
     seen: int = 0
     tape: Tape | None = None
     proven: bool = False
+    lock: Lock = field(default_factory=Lock)
 
     def stage(self) -> tuple[_Stage, Tape | None]:
         """Count a step and say what is to be done with it; threads ask at the same time."""
-        self.seen += 1
-        tape = self.tape
-        if tape is not None:
-            return _Stage.PLAY if self.proven else _Stage.PROVE, tape
-        return _Stage.RECORD if self.seen == _OFTEN else _Stage.RUN, None
+        with self.lock:
+            self.seen += 1
+            if self.tape is not None:
+                return _Stage.PLAY if self.proven else _Stage.PROVE, self.tape
+            return _Stage.RECORD if self.seen == _OFTEN else _Stage.RUN, None
+
+    def decide(self, alike: bool) -> None:
+        """Trust the tape, or let go of it for good."""
+        with self.lock:
+            if alike:
+                self.proven = True
+            else:
+                _log.info("a recorded step gives other numbers than the module; it is not used")
+                self.tape = None
 
 
 class RecordedSteps:
@@ -103,7 +114,7 @@ class RecordedSteps:
             expected = stack.select(torch.arange(lanes))
             step(expected)
             tape.play(tensors)
-            _decide(take, _alike(stack, expected))
+            take.decide(_alike(stack, expected))
             stack.copy_from(expected)
 
 
@@ -116,7 +127,8 @@ class RecordedJudge:
     def __call__(self, batched: Batched, stack: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
         """Return losses and shares of right answers of all lanes, shape (2, lanes)."""
         found = torch.empty((2, len(next(iter(stack.parameters.values())))))
-        tensors = [*stack.parameters.values(), *stack.buffers.values(), inputs, targets, found]
+        state = [*stack.parameters.values(), *stack.buffers.values()]
+        tensors = [*state, inputs, targets, found]
 
         def judge() -> None:
             found.copy_(judge_as_it_comes(batched, stack, inputs, targets))
@@ -130,24 +142,19 @@ class RecordedJudge:
         elif stage is _Stage.PLAY:
             tape.play(tensors)
         else:
-            tape.play(tensors)
-            played = found.clone()
+            copies = [tensor.clone() for tensor in (*state, found)]
+            tape.play([*copies[:-1], inputs, targets, copies[-1]])
             judge()
-            _decide(take, same_bits(played, found))
+            take.decide(all(map(same_bits, copies, (*state, found))))
         return found
 
 
-def _decide(take: _Take, alike: bool) -> None:
-    """Trust a tape, or let go of it for good."""
-    if alike:
-        take.proven = True
-    else:
-        _log.info("a recorded step gives other numbers than the module; it is not used")
-        take.tape = None
-
-
 def _shapes(tensors: list[Tensor]) -> Shapes:
-    return tuple((t.shape, t.stride()) for t in tensors)
+    """Return what a tape depends on. How far apart a single row lies from the next says nothing."""
+    return tuple(
+        (t.dtype, t.shape, *(s for s, n in zip(t.stride(), t.shape, strict=True) if n != 1))
+        for t in tensors
+    )
 
 
 def _alike(one: Stack, other: Stack) -> bool:
@@ -164,5 +171,10 @@ def watched(module: nn.Module) -> bool:
     return any(
         getattr(part, name)
         for part in module.modules()
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+        for name in (
+            "_forward_hooks",
+            "_forward_pre_hooks",
+            "_backward_hooks",
+            "_backward_pre_hooks",
+        )
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -24,6 +25,8 @@ _UNFORESEEABLE = (
     torch.Tag.dynamic_output_shape,
     torch.Tag.nondeterministic_seeded,
 )
+_OUT_OF_SIGHT = (Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__)
+"""How numbers leave PyTorch without an operation: what Python makes of them cannot be played."""
 _aten = torch.ops.aten
 _IN_PLACE = {
     _aten.add.Tensor: _aten.add_.Tensor,
@@ -69,6 +72,11 @@ class _Call:
         """Whether it changes one of its arguments."""
         return bool(self.operation._schema.is_mutable)
 
+    @property
+    def checks(self) -> bool:
+        """Whether it returns nothing, as an assertion does."""
+        return not self.operation._schema.returns
+
 
 class Tape:
     """A step of one shape, as a row of operations without results: all it does is in place."""
@@ -77,6 +85,8 @@ class Tape:
         graph = fx.Graph()
         nodes = {_Spot(place): graph.placeholder(f"given{place}") for place in range(inputs)}
         constants: dict[str, Tensor] = {}
+        # Pieces of a stack begin at different places, and so does what is written over a view.
+        moving = set(range(inputs))
 
         def node(argument: Any) -> Any:  # noqa: ANN401 - any argument
             if isinstance(argument, Tensor):
@@ -89,7 +99,7 @@ class Tape:
                 return argument
             if argument not in nodes:
                 base, view = nodes[_Spot(argument.place)], (argument.size, argument.stride)
-                if argument.place < inputs:
+                if argument.place in moving:
                     made = graph.call_function(_further, (base, *view, argument.ahead))
                 else:
                     start = offsets[argument.place] + argument.ahead
@@ -108,6 +118,7 @@ class Tape:
                 operation = _IN_PLACE[operation]
                 if operation is _aten.threshold_backward.grad_input:
                     kwargs = {"grad_input": args[0]}
+                moving.update(place for place in call.results if place is not None)
             found = graph.call_function(operation, args, kwargs)
             for which, place in enumerate(call.results):
                 if place is not None:
@@ -133,16 +144,15 @@ class Tape:
 
 
 def _further(base: Tensor, size: tuple[int, ...], stride: tuple[int, ...], ahead: int) -> Tensor:
-    # Pieces of a stack begin at different places, so the distance counts.
     return torch.as_strided(base, size, stride, base.storage_offset() + ahead)
 
 
 def _needed(calls: Sequence[_Call]) -> list[_Call]:
-    """Leave out what neither writes in place nor is read by anything that stays."""
+    """Leave out what neither has an effect nor is read by anything that stays."""
     wanted: set[int] = set()
     kept = []
     for call in reversed(calls):
-        if call.writes or wanted.intersection(call.results):
+        if call.writes or call.checks or wanted.intersection(call.results):
             wanted.update(spot.place for spot in call.reads)
             kept.append(call)
     return kept[::-1]
@@ -156,7 +166,7 @@ def record(step: Callable[[], None], inputs: Sequence[Tensor]) -> Tape | None:
         inputs: In the order in which `Tape.play` will get them.
     """
     recorder = _Recorder(inputs)
-    with recorder:
+    with recorder, _Watch(recorder):
         step()
     return recorder.tape()
 
@@ -172,9 +182,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in inputs:
             self._add(tensor)
         self._inputs = len(inputs)
-        self._shared: set[int] = set()
         self._calls: list[_Call] = []
         self._refused = False
+
+    def refuse(self) -> None:
+        """Give up: the step cannot be played."""
+        self._refused = True
 
     def tape(self) -> Tape | None:
         """Return the tape."""
@@ -205,15 +218,19 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(tag in _UNFORESEEABLE for tag in func.tags) or not all(
             r is None or isinstance(r, Tensor) for r in results
         ):
-            self._refused = True
+            self.refuse()
             return
         writes = func._schema.is_mutable
         if writes and not all(t in self._spots for t in _written(func, args, kwargs)):
-            self._refused = True  # something outlives the step that nobody hands in
+            self.refuse()  # something outlives the step that nobody hands in
             return
-        if not writes and args and _is_view(found, args[0]):
+        if not writes and args and all(_is_view(r, args[0]) for r in results):
             if args[0] in self._spots:
-                self._add_view(found, self._spots[args[0]])
+                for view in results:
+                    self._add_view(view, self._spots[args[0]])
+            return
+        if not writes and _overlap(results, (*args, *kwargs.values())):
+            self.refuse()  # a view of another kind: who else lies there would be lost
             return
         reads: set[_Spot] = set()
         template = [self._template(a, reads) for a in args]
@@ -223,9 +240,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._calls.append(
             _Call(func, template, named, places, isinstance(found, Tensor), frozenset(reads), over)
         )
-        if not isinstance(found, Tensor) and _overlap(results, args):
-            self._shared.update(spot.place for spot in reads)
-            self._shared.update(place for place in places if place is not None)
 
     def _could_lie_over(
         self,
@@ -237,7 +251,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         spot = template[0]
         return (
             type(spot) is _Spot
-            and spot.place not in self._shared
             and sum(other.place == spot.place for other in reads) == 1
             and first.dtype == found.dtype
             and first.shape == found.shape
@@ -272,6 +285,26 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
 
+class _Watch(TorchFunctionMode):
+    """Tell a recorder where numbers leave PyTorch without an operation."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self,
+        func: Any,  # noqa: ANN401 - a function of PyTorch's
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the function returns
+        """Call the function."""
+        if func in _OUT_OF_SIGHT:
+            self._recorder.refuse()
+        return func(*args, **(kwargs or {}))
+
+
 def _is_view(found: object, base: object) -> bool:
     """Tell whether a result is the same numbers seen otherwise."""
     return (
@@ -286,9 +319,15 @@ def _is_view(found: object, base: object) -> bool:
 
 
 def _overlap(results: Iterable[Tensor | None], args: Iterable[Any]) -> bool:
-    """Tell whether some of several results are views of an argument."""
-    given = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
-    return any(r is not None and r.untyped_storage().data_ptr() in given for r in results)
+    """Tell whether a result lies where an argument does."""
+    given = set()
+    for argument in args:
+        for tensor in argument if isinstance(argument, list | tuple) else [argument]:
+            if isinstance(tensor, Tensor):
+                given.add(tensor.untyped_storage().data_ptr())
+    return any(
+        r is not None and r.numel() > 0 and r.untyped_storage().data_ptr() in given for r in results
+    )
 
 
 def _written(

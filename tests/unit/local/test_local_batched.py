@@ -72,6 +72,22 @@ def patched_cnn() -> "torch.nn.Module":
     )
 
 
+class Parted(nn.Module):
+    """Groups in the first layer, a convolution with fixed weights, and weights cut in two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(4, 6, 2, groups=2)
+        self.fixed = torch.linspace(-1, 1, 36).view(6, 6, 1, 1)
+        self.both = nn.Parameter(0.2 * torch.randn(20, 54))
+
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        x = self.first(x.reshape(-1, 4, 4, 4)).relu()
+        x = nn.functional.conv2d(x, self.fixed).flatten(1)
+        left, right = self.both.chunk(2)
+        return (x @ left.t()) * (x @ right.t()).sigmoid()
+
+
 SGD = Space(
     lr=[0.3, 0.01], decay=[0.0, 0.5, 1.0], momentum=[0.0, 0.9], nesterov=[True, False],
     weight_decay=[0.0, 0.05],
@@ -137,7 +153,9 @@ def test_losses_agree_with_a_loop_written_by_hand() -> None:
 @pytest.mark.parametrize("most_lanes", [1, 2, 3, 5, 7, 24, None])
 def test_the_chunk_size_changes_nothing(most_lanes: int | None) -> None:
     few = Space(lr=[0.3, 0.1, 0.02])
-    for factory, space in ((mlp, SGD), (cnn, MIXED), (cnn, few), (patched_cnn, MIXED)):
+    for factory, space in (
+        (mlp, SGD), (cnn, MIXED), (cnn, few), (patched_cnn, MIXED), (Parted, SGD)
+    ):  # fmt: skip
         whole = BatchedObjective(factory, epochs=2, device="cpu", most_lanes=100)
         cut = BatchedObjective(factory, epochs=2, device="cpu", most_lanes=most_lanes)
         a, b = (o.losses(DIGITS, space, seed=1) for o in (whole, cut))
@@ -145,7 +163,7 @@ def test_the_chunk_size_changes_nothing(most_lanes: int | None) -> None:
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-@pytest.mark.parametrize("factory", [cnn, patched_cnn])
+@pytest.mark.parametrize("factory", [cnn, patched_cnn, Parted])
 def test_the_number_of_threads_changes_nothing(factory: Callable[[], object], threads: int) -> None:
     objective = BatchedObjective(factory, epochs=2, device="cpu")
     space = Space(lr=[0.3, 0.1, 0.03, 0.01], momentum=[0.0, 0.5, 0.9], decay=[0.5, 1.0])

@@ -1,5 +1,6 @@
 """Convolutions by patches give PyTorch's numbers, and a lane's never depend on its neighbours."""
 
+import contextlib
 import itertools
 from collections.abc import Callable
 
@@ -10,7 +11,6 @@ patches = pytest.importorskip("urna.local.patches")
 gradients = pytest.importorskip("urna.local.gradients")
 nn = torch.nn
 F = torch.nn.functional
-backward = torch.ops.aten.convolution_backward.default
 
 SHAPES = list(
     itertools.product((1, 2), (0, 1, 2), (1, 2), ((3, 3), (1, 1), (2, 3)))
@@ -26,48 +26,86 @@ def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(patches, "_BLOCK_BYTES", request.param)
 
 
+Answer = tuple["torch.Tensor", tuple["torch.Tensor", ...]]
+
+
+def _convolved(
+    x: "torch.Tensor", weights: "torch.Tensor", *, ours: bool = True, **options: object
+) -> Answer:
+    """Return every lane's convolution, and the gradients of what is its own: weights, pictures.
+
+    Pictures of four dimensions are shared by all lanes.
+    """
+    shared = x.dim() == 4
+
+    def lane(x: "torch.Tensor", w: "torch.Tensor") -> Answer:
+        if shared:
+            out, back = torch.func.vjp(lambda w: F.conv2d(x, w, **options), w)
+        else:
+            out, back = torch.func.vjp(lambda w, x: F.conv2d(x, w, **options), w, x)
+        return out, back(out.sin())
+
+    with patches.by_patches(len(weights)) if ours else contextlib.nullcontext():
+        return torch.vmap(lane, (None if shared else 0, 0))(x, weights)
+
+
 @pytest.mark.usefixtures("_pieces")
 @pytest.mark.parametrize(("stride", "padding", "dilation", "kernel"), SHAPES)
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("shared", [False, True], ids=["own input", "shared input"])
 def test_convolutions_and_their_gradients_are_pytorchs(
-    stride: int, padding: int, dilation: int, kernel: tuple[int, int], shared: bool
+    stride: int, padding: int, dilation: int, kernel: tuple[int, int], groups: int, shared: bool
 ) -> None:
-    lanes, groups = 5, 1 if shared else 5
-    x, weights = _numbers(3, 4 * groups, 7, 9), _numbers(lanes * 6, 4, *kernel)
-    expected = F.conv2d(x, weights, None, stride, padding, dilation, groups)
-    slopes = _numbers(*expected.shape)
-    both = [stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], groups
-    wanted = [not shared, True, False]
-    with patches.by_patches(lanes):
-        found = F.conv2d(x, weights, None, stride, padding, dilation, groups)
-        ours = backward(slopes, x, weights, None, *both, wanted)
-    assert found.stride(0) == 1  # rows of data lie innermost: PyTorch did not do it
+    x = _numbers(3, 4, 7, 9) if shared else _numbers(5, 3, 4, 7, 9)
+    weights = _numbers(5, 6, 4 // groups, *kernel)
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    found, slopes = _convolved(x, weights, **options)
+    expected, plain = _convolved(x, weights, ours=False, **options)
     torch.testing.assert_close(found, expected)
-    theirs = backward(slopes, x, weights, None, *both, wanted)
-    for mine, plain in zip(ours, theirs, strict=True):
-        if plain is not None:
-            torch.testing.assert_close(mine, plain, rtol=1e-4, atol=1e-4)
+    for mine, theirs in zip(slopes, plain, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.usefixtures("_pieces")
-def test_a_lane_gets_the_same_bits_in_any_stack_and_beside_nan() -> None:
-    x, weights = _numbers(4, 7 * 3, 6, 6), _numbers(7 * 5, 3, 3, 3)
-    slopes = _numbers(4, 7 * 5, 4, 4)
+@pytest.mark.parametrize("shared", [False, True], ids=["own input", "shared input"])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_no_convolution_of_lanes_is_left_to_pytorch(
+    shared: bool, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    for name in ("_convolve", "_to_weights", "_to_input"):
+        work = getattr(patches, name)
+        monkeypatch.setattr(
+            patches, name, lambda *a, name=name, work=work: (taken.append(name), work(*a))[1]
+        )
+    x = _numbers(3, 6, 5, 5) if shared else _numbers(4, 3, 6, 5, 5)
+    _convolved(x, _numbers(4, 3, 6 // groups, 3, 3), groups=groups)
+    each = groups if shared else 1  # a shared input is convolved group by group
+    names = ["_convolve", "_to_weights"] if shared else ["_convolve", "_to_input", "_to_weights"]
+    assert sorted(taken) == sorted(names * each)
+
+
+# Pieces of one row of pixels, of a few, and of all; and one lane, two or more in a piece.
+@pytest.mark.parametrize("bytes_", [2000, 4000, 6000, 8000, 12000, 16000, 2**21])
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("shared", [False, True], ids=["own input", "shared input"])
+def test_a_lane_gets_the_same_bits_in_any_stack_and_beside_nan(
+    bytes_: int, groups: int, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patches, "_BLOCK_BYTES", bytes_)
+    x = _numbers(4, 3, 6, 6) if shared else _numbers(12, 4, 3, 6, 6)
+    weights = _numbers(12, 6, 3 // groups, 3, 3)
     spoilt = weights.clone()
-    spoilt[5:] = float("nan")
+    spoilt[1:] = float("nan")
 
     def first_lane(lanes: int, weights: "torch.Tensor") -> list["torch.Tensor"]:
-        mine, w, g = x[:, : lanes * 3], weights[: lanes * 5], slopes[:, : lanes * 5]
-        with patches.by_patches(lanes):
-            out = F.conv2d(mine, w, groups=lanes)
-            to_x, to_w, _ = backward(
-                g, mine, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], lanes, [True, True, False]
-            )
-        return [out[:, :5], to_x[:, :3], to_w[:5]]
+        found, slopes = _convolved(x if shared else x[:lanes], weights[:lanes], groups=groups)
+        return [found[0], *(s[0] for s in slopes)]
 
     alone = first_lane(2, weights)
-    for company in (first_lane(3, weights), first_lane(7, weights), first_lane(7, spoilt)):
-        assert all(torch.equal(a, b) for a, b in zip(alone, company, strict=True))
+    for lanes in (3, 4, 6, 12):
+        for company in (weights, spoilt):
+            for a, b in zip(alone, first_lane(lanes, company), strict=True):
+                assert torch.equal(a, b)
 
 
 def _pooled(pool: "torch.nn.Module") -> "torch.nn.Module":
@@ -97,26 +135,43 @@ def test_gradients_of_a_stack_are_those_without_patches(pool: "torch.nn.Module")
         torch.testing.assert_close(found[name], tensor)
 
 
+def _fixed(x: "torch.Tensor", w: "torch.Tensor") -> "torch.Tensor":
+    """Convolve with weights that all lanes share, after something that they do not."""
+    return F.conv2d(x * w.mean(), torch.arange(144.0).view(4, 4, 3, 3).sin())
+
+
 @pytest.mark.parametrize(
     "work",
     [
-        lambda: F.conv_transpose2d(_numbers(2, 4, 5, 5), _numbers(4, 2, 3, 3), groups=2),
-        lambda: F.conv1d(_numbers(2, 4, 9), _numbers(4, 2, 3), groups=2),
-        lambda: F.conv2d(_numbers(2, 6, 5, 5), _numbers(6, 2, 3, 3), groups=3),
-        lambda: F.conv2d(
-            _numbers(2, 4, 5, 5).bfloat16(), _numbers(4, 2, 3, 3).bfloat16(), groups=2
-        ),
-        lambda: F.max_pool2d(_numbers(2, 4, 6, 6), 2, return_indices=True)[1],
+        F.conv_transpose2d,
+        lambda x, w: F.conv1d(x.flatten(2), w.flatten(2)),
+        lambda x, w: F.conv2d(x.bfloat16(), w.bfloat16()).float(),
+        lambda x, w: F.max_pool2d(x * w.mean(), 2, return_indices=True)[1].double(),
+        _fixed,
     ],
-    ids=[
-        "transposed",
-        "one dimension",
-        "groups across lanes",
-        "half precision",
-        "indices of a pool",
-    ],
+    ids=["transposed", "one dimension", "half precision", "indices of a pool", "fixed weights"],
 )
-def test_what_is_not_ours_goes_on_to_pytorch(work: Callable[[], "torch.Tensor"]) -> None:
-    expected = work()
-    with patches.by_patches(2):
-        assert torch.equal(work(), expected)
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_what_is_not_ours_goes_on_to_pytorch(
+    work: Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"], lanes: int
+) -> None:
+    x, weights = _numbers(2, 4, 6, 6), _numbers(lanes, 4, 4, 3, 3)
+
+    def lane(w: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:
+        out, back = torch.func.vjp(lambda w: work(x, w), w)
+        return out, back(out)[0]
+
+    expected = torch.vmap(lane)(weights)
+    with patches.by_patches(lanes):
+        found = torch.vmap(lane)(weights)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(("channels", "outputs", "groups"), [(3, 4, 1), (4, 6, 3), (6, 4, 3)])
+def test_what_is_wrong_is_said_by_pytorch(channels: int, outputs: int, groups: int) -> None:
+    given = _numbers(3, channels, 6, 6), _numbers(2, outputs, 4, 3, 3)
+    with pytest.raises(RuntimeError) as plain:
+        _convolved(*given, ours=False, groups=groups)
+    with pytest.raises(RuntimeError) as ours:
+        _convolved(*given, groups=groups)
+    assert str(ours.value) == str(plain.value)

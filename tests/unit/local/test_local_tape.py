@@ -1,16 +1,22 @@
 """Played steps are the module's own to the last bit, and what cannot be played is not."""
 
 import random
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from urna.data import Samples
 from urna.local.batched import BatchedObjective
+from urna.local.batches import seeded_module
 from urna.local.recipe import Optimiser, Recipe
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
+crew = pytest.importorskip("urna.local.crew")
 engine = pytest.importorskip("urna.local.engine")
 gradients = pytest.importorskip("urna.local.gradients")
 stack = pytest.importorskip("urna.local.stack")
@@ -50,8 +56,27 @@ class _Draws(_Counts):
 
 
 class _Branches(_Counts):
+    """Decides by the value of its input, which it gets at in one of many ways."""
+
+    def __init__(self, look: Callable[["torch.Tensor"], float]) -> None:
+        super().__init__()
+        self.look = look
+
     def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-        return self.linear(x.flatten(1)) * (2.0 if float(x.sum()) > 0 else 3.0)
+        return self.linear(x.flatten(1)) * (2.0 if self.look(x.sum()) > 0 else 3.0)
+
+
+class _CountsInEvaluation(_Counts):
+    """Scales its output by a buffer that counts validations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        if not self.training:
+            self.seen.add_(1)
+        return self.linear(x.flatten(1)) * self.seen
 
 
 class _Run:
@@ -139,6 +164,39 @@ def test_validation_is_traced_twice_and_then_played(monkeypatch: pytest.MonkeyPa
     assert torch.equal(found, torch.stack(expected))
 
 
+def test_what_validation_counts_is_counted_once() -> None:
+    played, plain, judge = (
+        _Run(_CountsInEvaluation),
+        _Run(_CountsInEvaluation),
+        steps.RecordedJudge(),
+    )
+    x, y = _numbers(1, ROWS, 1, 8, 8), torch.arange(ROWS)[None] % 3
+    for _ in range(4):
+        expected = crew.judge_as_it_comes(plain.batched, plain.lanes, x, y)
+        assert torch.equal(judge(played.batched, played.lanes, x, y), expected)
+    assert played.lanes.buffers["seen"].tolist() == [4] * LANES
+
+
+def test_recordings_differ_by_kind_and_stride_but_not_by_where_a_single_row_lies() -> None:
+    run = _Run(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 3)))
+    doubled = replace(
+        run.lanes, parameters={n: t.double() for n, t in run.lanes.parameters.items()}
+    )
+    many, y = _numbers(1, 2 * ROWS, 1, 8, 8), torch.arange(ROWS)[None] % 3
+    few, second = many[:, :ROWS], many[:, ::2]
+    judge = steps.RecordedJudge()
+    for lanes, x in (
+        (run.lanes, few),
+        (run.lanes, few.clone(memory_format=torch.contiguous_format)),
+        (run.lanes, second),
+        (doubled, few.double()),
+    ):
+        for _ in range(3):
+            expected = crew.judge_as_it_comes(run.batched, lanes, x, y)
+            assert torch.equal(judge(run.batched, lanes, x, y), expected)
+    assert len(judge._takes) == 3
+
+
 def test_a_lane_that_diverges_is_played_like_any_other() -> None:
     played, plain = _Run(cnn), _Run(cnn)
     for run in (played, plain):
@@ -168,7 +226,10 @@ def test_a_module_that_draws_past_pytorch_is_not_played() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, again.tensors(), strict=True))
 
 
-def test_a_module_that_branches_on_its_input_is_not_recorded() -> None:
+@pytest.mark.parametrize("look", [float, torch.Tensor.tolist], ids=["as a number", "as a list"])
+def test_a_module_that_branches_on_its_input_is_not_recorded(
+    look: Callable[["torch.Tensor"], float],
+) -> None:
     recordings: list[object] = []
 
     def noted(step: Callable[[], None], inputs: object) -> object:
@@ -177,9 +238,28 @@ def test_a_module_that_branches_on_its_input_is_not_recorded() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps, "record", noted)
-        played, plain = _both(_Branches)
+        played, plain = _both(lambda: _Branches(look))
     assert recordings == [None]
     assert all(torch.equal(a, b) for a, b in zip(played.tensors(), plain.tensors(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: float(x.sum()),
+        lambda x: sum(x.tolist()),
+        lambda x: float(x.numpy().sum()),
+        lambda x: float(np.asarray(x).sum()),
+        lambda x: float(np.from_dlpack(x).sum()),
+    ],
+    ids=["a number", "a list", "an array", "an array made by NumPy", "an array by DLPack"],
+)
+def test_a_step_that_looks_at_numbers_is_not_recorded(
+    look: Callable[["torch.Tensor"], float],
+) -> None:
+    x = torch.ones(3)
+    assert tape.record(lambda: x.add_(look(x)), [x]) is None
+    assert x.tolist() == [4, 4, 4]
 
 
 def test_a_step_that_writes_elsewhere_is_not_recorded() -> None:
@@ -220,8 +300,112 @@ def test_what_is_still_needed_is_not_written_over() -> None:
     assert torch.equal(again, expected)
 
 
+def test_what_overlaps_or_has_another_shape_or_kind_is_not_written_over() -> None:
+    x, y, z = _numbers(6), torch.zeros(2, 6), torch.zeros(5)
+
+    def step() -> None:
+        z.add_(sum((x * 2).unfold(0, 5, 1).unbind(0)[i] for i in (0, 1)))
+        twice = x * 3
+        z.add_(twice[1:].add(twice[:-1]))
+        y.add_((x * 4)[None].add(y + 1))
+        y.add_((x * 5).int().add(0.5))
+
+    recorded = tape.record(step, [x, y, z])
+    assert recorded is not None
+    again = torch.zeros(2, 6), torch.zeros(5)
+    recorded.play([x, *again])
+    assert torch.equal(again[0], y)
+    assert torch.equal(again[1], z)
+
+
+def test_what_is_given_is_not_written_over() -> None:
+    x, y = _numbers(6), torch.zeros(6)
+    recorded = tape.record(lambda: y.add_((x + 1).relu()), [x, y])
+    assert recorded is not None
+    before, again = x.clone(), torch.zeros(6)
+    recorded.play([x, again])
+    recorded.play([x, again])
+    assert torch.equal(x, before)
+    assert torch.equal(again, 2 * y)
+
+
+def test_a_view_of_another_kind_is_not_recorded() -> None:
+    x, y = _numbers(6), torch.zeros(6, dtype=torch.int32)
+    assert tape.record(lambda: y.add_(x.view(torch.int32)), [x, y]) is None
+
+
+def test_a_view_of_what_was_written_over_a_view_is_found() -> None:
+    x, y = _numbers(2, 6), torch.zeros(2, 3)
+
+    def step() -> None:
+        both = x * 2
+        y.add_((both[1] + 1).view(2, 3))  # the sum may lie in the second half of `both`
+
+    recorded = tape.record(step, [x, y])
+    assert recorded is not None
+    again = torch.zeros(2, 3)
+    recorded.play([x, again])
+    assert torch.equal(again, y)
+
+
+def test_parts_of_what_is_given_are_found_wherever_it_lies() -> None:
+    x, y = _numbers(8), torch.zeros(4)
+
+    def step(x: "torch.Tensor", y: "torch.Tensor") -> None:
+        left, right = x.chunk(2)
+        y.add_((left * right.view(2, 2).t().reshape(4)).relu())
+
+    recorded = tape.record(lambda: step(x, y), [x, y])
+    assert recorded is not None
+    far, expected, again = _numbers(30)[11:19], torch.zeros(4), torch.zeros(9)[2:6]
+    step(far, expected)
+    recorded.play([far, again])
+    assert torch.equal(again, expected)
+
+
+def test_assertions_are_played() -> None:
+    x = torch.ones(3)
+
+    def step() -> None:
+        torch._assert_async((x > 0).all())
+        x.add_(1)
+
+    recorded = tape.record(step, [x])
+    assert recorded is not None
+    with pytest.raises(RuntimeError, match="Expected Tensor"):
+        recorded.play([-torch.ones(3)])
+
+
+def test_threads_build_modules_one_after_the_other() -> None:
+    def drawn(seed: int) -> float:
+        with seeded_module(seed):
+            time.sleep(0.01)
+            return float(torch.rand(()))
+
+    expected = [drawn(seed) for seed in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(drawn, range(6))) == expected
+
+
+def test_threads_may_share_an_objective() -> None:
+    data = [Samples(_numbers(40 + i, 1, 8, 8).numpy(), np.arange(40 + i) % 3) for i in range(4)]
+    space = Space(lr=[0.1, 0.01, 0.003])
+
+    def search(objective: BatchedObjective, i: int) -> list[float]:
+        return list(objective.losses(data[i], space, seed=i))
+
+    made = BatchedObjective(cnn, epochs=3, batch_size=16, device="cpu")
+    expected = [search(made, i) for i in range(4)]
+    shared = replace(made)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda i: search(shared, i), range(4))) == expected
+
+
 def test_hooks_see_every_step() -> None:
     seen: list[int] = []
+    backward = cnn()
+    backward.register_full_backward_pre_hook(lambda *_: seen.append(1))
+    assert steps.watched(backward)
 
     def watched() -> "torch.nn.Module":
         module = cnn()
