@@ -19,6 +19,7 @@ from urna.errors import ParameterError
 from urna.local.masks import KeyedDropout
 from urna.local.stack import Tensors
 from urna.local.torch_sgd import Loss, TorchLoss, mean_loss
+from urna.local.written_out import WrittenOut
 
 __all__ = ["Batched", "Takeover"]
 
@@ -26,6 +27,7 @@ Takeover = Callable[[int], contextlib.AbstractContextManager[Any]]
 
 _MIXED_TYPES = ("Expected grad_output to have type", "expected scalar type BFloat16")
 """How PyTorch words it, on a GPU and on a CPU."""
+_NO_RULE = ("vmap", "Batching rule not implemented")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class Batched:
             # Casts kept from one step would be read again by a recorded one.
             else torch.autocast(x.device.type, dtype=self.autocast, cache_enabled=False)
         )
-        with lower, mode:
+        with lower, mode, WrittenOut():
             outputs: Tensor = functional_call(self.module, (weights, state), (x,))
         return outputs if precise else outputs.float()
 
@@ -161,11 +163,14 @@ class Batched:
                     "this module cannot be trained in bfloat16 (PyTorch's batch norm has no such "
                     "gradient over candidates); use precision='float32'"
                 ) from error
-            if "vmap" in str(error) and not isinstance(error, torch.OutOfMemoryError):
+            if any(text in str(error) for text in _NO_RULE) and not isinstance(
+                error, torch.OutOfMemoryError
+            ):
                 raise ParameterError(
                     "this module cannot be batched over candidates (torch.func refused it: random "
-                    "numbers other than dropout, or control flow that depends on the data); use "
-                    "TorchObjective, which trains one candidate after the other"
+                    "numbers other than dropout, control flow that depends on the data, or an "
+                    "operation it has no rule for); use TorchObjective, which trains one candidate "
+                    "after the other"
                 ) from error
             raise
         return tuple(

@@ -121,6 +121,7 @@ def train_one(
     import torch  # noqa: PLC0415
 
     from urna.local.masks import KeyedDropout  # noqa: PLC0415
+    from urna.local.written_out import WrittenOut  # noqa: PLC0415
 
     recipe = plan.recipe
     with seeded_module(seed):
@@ -135,7 +136,7 @@ def train_one(
         for rows in epoch_batches(len(targets), recipe.batch_size, seed=seed, epoch=epoch):
             chosen = torch.from_numpy(rows).to(device)
             key = torch.tensor(step_key(seed, step), device=device)
-            with KeyedDropout(key):
+            with KeyedDropout(key), WrittenOut(only_dropout=True):
                 outputs = module(inputs[chosen])
             batch_loss = mean_loss(outputs, targets[chosen], loss, recipe.label_smoothing)
             optimiser.zero_grad()
