@@ -10,11 +10,11 @@ imports torch.
 
 import contextlib
 import copy
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from queue import SimpleQueue
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -60,8 +60,7 @@ class Crew:
     ) -> None:
         self.batched, self.judge = batched, judge
         self._threads, self._spread, self._steady = threads, spread, steady
-        self._idle: SimpleQueue[Batched] = SimpleQueue()
-        self._hands = 0
+        self._helpers: list[Batched] = []
         _keep_memory()
 
     def run(self, pieces: Sequence[slice], work: Callable[[Batched, slice], T]) -> list[T]:
@@ -73,20 +72,27 @@ class Crew:
         with _kernel_threads(self._threads // hands if self._spread else 1) as each:
             if hands == 1:
                 return [work(self.batched, piece) for piece in pieces]
-            for _ in range(hands - self._hands):
-                self._idle.put(replace(self.batched, module=copy.deepcopy(self.batched.module)))
-            self._hands = max(hands, self._hands)
+            while len(self._helpers) < hands - 1:
+                module = copy.deepcopy(self.batched.module)
+                self._helpers.append(replace(self.batched, module=module))
+            found: list[T | None] = [None] * len(pieces)
+            waiting = iter(enumerate(pieces))
 
-            def one(piece: slice) -> T:
+            def take_over(batched: Batched) -> None:
                 torch.set_num_threads(each)  # a thread starts with its own number
-                mine = self._idle.get()
                 try:
-                    return work(mine, piece)
+                    for place, piece in waiting:
+                        found[place] = work(batched, piece)
                 finally:
-                    self._idle.put(mine)
+                    deque(waiting, maxlen=0)  # after an error nobody need go on
 
-            with ThreadPoolExecutor(hands) as pool:
-                return list(pool.map(one, pieces))
+            # This thread works too: to start others and wait takes turns at Python's lock.
+            with ThreadPoolExecutor(hands - 1) as pool:
+                others = [pool.submit(take_over, helper) for helper in self._helpers[: hands - 1]]
+                take_over(self.batched)
+                for other in others:
+                    other.result()
+            return cast("list[T]", found)
 
     def between_pieces(self) -> contextlib.AbstractContextManager[object]:
         """Return a context for what is done between pieces: small things, on one thread.

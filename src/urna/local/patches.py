@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ __all__ = ["by_patches"]
 
 _BLOCK_BYTES = 2 * 2**20
 """Patches copied at once: they are read while they are still in the cache."""
+_FEWEST_TERMS = 16
 _KINDS = (torch.float32, torch.float64)
 _POOLS = (F.max_pool2d, F.avg_pool2d)
 
@@ -58,12 +59,12 @@ class _OneLane(TorchFunctionMode):
         """Announce convolutions, replace pooling, and pass everything else on."""
         kwargs = kwargs or {}
         if func is torch.conv2d:
-            return self._convolve(*args, **kwargs)
+            return self._announced(*args, **kwargs)
         if func in _POOLS and args and args[0].dim() == 4:
             return func(args[0].transpose(0, 1), *args[1:], **kwargs).transpose(0, 1)
         return func(*args, **kwargs)
 
-    def _convolve(
+    def _announced(
         self,
         input: Tensor,  # noqa: A002 - PyTorch's own name for it
         weight: Tensor,
@@ -106,6 +107,7 @@ class _Shape:
     stride: Sequence[int]
     padding: Sequence[int]
     dilation: Sequence[int]
+    channels: int
     kernel: Sequence[int]
     before: Sequence[int]
     """Height and width of what goes in."""
@@ -120,6 +122,27 @@ class _Shape:
             for i in (0, 1)
         )
         return high, wide
+
+    @property
+    def taps(self) -> int:
+        """How many products there are per piece: one for every row of the kernel.
+
+        Neighbouring rows of pixels then share patches, and a product adds to what the last one
+        found. With a stride they do not lie side by side, and products of a few terms are slow:
+        there one takes the whole kernel.
+        """
+        several = self.stride[0] == 1 and self.channels * self.kernel[1] >= _FEWEST_TERMS
+        return self.kernel[0] if several else 1
+
+    @property
+    def tap(self) -> "_Shape":
+        """What one product's patches are of."""
+        return self if self.taps == 1 else replace(self, kernel=(1, self.kernel[1]))
+
+    @property
+    def overlap(self) -> int:
+        """How many more rows of patches than of pixels a piece has."""
+        return (self.taps - 1) * self.dilation[0]
 
     def taken(self, axis: int, tap: int) -> tuple[slice, slice]:
         """Return which places one tap of the kernel reads, and for which results."""
@@ -146,6 +169,8 @@ class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._lanes = lanes
         self._announced = False
         self._ours: set[tuple[object, ...]] = set()
+        self._largest: dict[int, Tensor] = {}
+        """Where the largest numbers of a pool's windows are, by where its pictures lie."""
 
     @contextlib.contextmanager
     def announced(self, ours: bool) -> Iterator[bool]:
@@ -172,10 +197,22 @@ class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 and not transposed
                 and self._fits(x, weights, groups)
             ):
-                shape = _Shape(stride, padding, dilation, weights.shape[2:], x.shape[2:])
+                shape = _Shape(
+                    stride, padding, dilation, weights.shape[1], weights.shape[2:], x.shape[2:]
+                )
                 if min(shape.after) > 0:
                     self._ours.add(_key(x, weights, args[3:]))
                     return _convolve(x, weights, shape, self._stack(groups), groups == 1)
+        if func is torch.ops.aten.bmm.default and all(map(_transposed, args)):
+            # As they lie, so lies the product: with rows of data innermost.
+            return torch.bmm(args[1].mT, args[0].mT).mT
+        if func is torch.ops.aten.max_pool2d_with_indices.default:
+            found = func(*args, **(kwargs or {}))
+            self._largest[args[0].data_ptr()] = found[1]
+            return found
+        if func is torch.ops.aten.max_pool2d_with_indices_backward.default:
+            # vmap hands over a copy that lies otherwise.
+            return func(*args[:-1], self._largest.get(args[1].data_ptr(), args[-1]))
         if func is torch.ops.aten.convolution_backward.default:
             grad, x, weights, _, stride, padding, dilation, transposed, _, groups, wanted = args
             shared = groups == 1
@@ -184,7 +221,9 @@ class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 and not wanted[2]
                 and not (wanted[0] and shared)
             ):
-                shape = _Shape(stride, padding, dilation, weights.shape[2:], x.shape[2:])
+                shape = _Shape(
+                    stride, padding, dilation, weights.shape[1], weights.shape[2:], x.shape[2:]
+                )
                 stack = self._stack(groups)
                 return (
                     _to_input(grad, weights, shape, stack) if wanted[0] else None,
@@ -218,6 +257,11 @@ def _key(x: Tensor, weights: Tensor, rest: Iterable[Any]) -> tuple[object, ...]:
     return x.shape, weights.shape, *(tuple(r) if isinstance(r, list) else r for r in rest)
 
 
+def _transposed(matrices: Tensor) -> bool:
+    """Tell whether a stack of matrices lies column by column."""
+    return matrices.stride(1) == 1 and matrices.stride(2) > 1
+
+
 def _rows_last(pictures: Tensor, stack: int) -> Tensor:
     """Return pictures of shape (stack, channels, height, width, rows), as they lie in memory."""
     near = pictures.permute(1, 2, 3, 0).contiguous()
@@ -230,7 +274,7 @@ def _rows_first(pictures: Tensor) -> Tensor:
 
 
 def _blocks(
-    stack: int, high: int, row: int, of: Tensor
+    stack: int, high: int, row: int, of: Tensor, overlap: int = 0
 ) -> tuple[list[tuple[slice, slice]], Tensor]:
     """Return pieces of the stack and of the output's rows of pixels that fit into the cache.
 
@@ -243,18 +287,20 @@ def _blocks(
         high: Rows of pixels.
         row: Numbers of one product's patches for one row of pixels.
         of: Says which kind of numbers.
+        overlap: Rows of patches that a piece needs beyond its rows of pixels.
 
     Returns:
         The pieces, and room for the patches of the largest.
     """
     numbers = _BLOCK_BYTES // of.element_size()
-    rows = max(min(numbers // (2 * row), high), 1)
-    count = max(stack // max(numbers // (row * rows), 2), 1)
+    rows = max(min(numbers // (2 * row) - overlap, high), 1)
+    each = row * (rows + overlap)
+    count = max(stack // max(numbers // each, 2), 1)
     edges = [stack * i // count for i in range(count + 1)]
     lanes = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
     pixels = [slice(first, min(first + rows, high)) for first in range(0, high, rows)]
     most = max(part.stop - part.start for part in lanes)
-    return [(a, b) for a in lanes for b in pixels], of.new_empty(most * rows * row)
+    return [(a, b) for a in lanes for b in pixels], of.new_empty(most * each)
 
 
 def _unfolded(x: Tensor, shape: _Shape, rows: slice, room: Tensor) -> Tensor:
@@ -292,21 +338,38 @@ def _row_size(channels: int, shape: _Shape, count: int) -> int:
     return channels * shape.kernel[0] * shape.kernel[1] * shape.after[1] * count
 
 
+def _by_tap(weights: Tensor, shape: _Shape, stack: int) -> Tensor:
+    """Return the factors of every product, shape (taps, stack, outputs, terms)."""
+    kernel = weights.reshape(stack, -1, weights.shape[1], shape.taps, *shape.tap.kernel)
+    return kernel.permute(3, 0, 1, 2, 4, 5).flatten(3)
+
+
+def _multiply(factors: Tensor, by: Tensor, place: Tensor, number: int) -> None:
+    """Write the first product to a place, and add the others'."""
+    if number == 0:
+        torch.bmm(factors, by, out=place)
+    else:
+        place.baddbmm_(factors, by)
+
+
 def _convolve(x: Tensor, weights: Tensor, shape: _Shape, stack: int, shared: bool) -> Tensor:
     pictures = _padded(_rows_last(x, 1 if shared else stack), shape)
-    factors = weights.reshape(stack, len(weights) // stack, -1)
+    factors = _by_tap(weights, shape, stack)
     high, wide = shape.after
-    count = len(x)
-    out = x.new_empty((stack, factors.shape[1], high * wide * count))
-    across = wide * count
-    blocks, room = _blocks(stack, high, _row_size(pictures.shape[1], shape, len(x)), x)
+    across = wide * len(x)
+    out = x.new_empty((stack, factors.shape[2], high * across))
+    row = _row_size(pictures.shape[1], shape.tap, len(x))
+    blocks, room = _blocks(stack, high, row, x, shape.overlap)
     for lanes, rows in blocks:
-        patches = _unfolded(pictures if shared else pictures[lanes], shape, rows, room)
+        further = slice(rows.start, rows.stop + shape.overlap)
+        patches = _unfolded(pictures if shared else pictures[lanes], shape.tap, further, room)
         if shared:
             patches = patches.expand(lanes.stop - lanes.start, -1, -1)
         place = out[lanes, :, rows.start * across : rows.stop * across]
-        torch.bmm(factors[lanes], patches, out=place)
-    return _rows_first(out.view(stack, -1, high, wide, count))
+        for tap, factor in enumerate(factors):
+            start = tap * shape.dilation[0] * across
+            _multiply(factor[lanes], patches[:, :, start : start + place.shape[2]], place, tap)
+    return _rows_first(out.view(stack, -1, high, wide, len(x)))
 
 
 def _to_weights(
@@ -316,38 +379,47 @@ def _to_weights(
     slopes = _rows_last(grad, stack).flatten(2)
     high, wide = shape.after
     across = wide * len(x)
-    terms = sizes[1] * sizes[2] * sizes[3]
-    out = x.new_empty((stack, terms, sizes[0] // stack))
-    blocks, room = _blocks(stack, high, _row_size(pictures.shape[1], shape, len(x)), x)
+    kernel, outputs = shape.tap.kernel, sizes[0] // stack
+    out = x.new_empty((shape.taps, stack, shape.channels * math.prod(kernel), outputs))
+    row = _row_size(pictures.shape[1], shape.tap, len(x))
+    blocks, room = _blocks(stack, high, row, x, shape.overlap)
     for lanes, rows in blocks:
-        patches = _unfolded(pictures if shared else pictures[lanes], shape, rows, room)
+        further = slice(rows.start, rows.stop + shape.overlap)
+        patches = _unfolded(pictures if shared else pictures[lanes], shape.tap, further, room)
         if shared:
             patches = patches.expand(lanes.stop - lanes.start, -1, -1)
         part = slopes[lanes, :, rows.start * across : rows.stop * across].transpose(1, 2)
-        if rows.start == 0:
-            torch.bmm(patches, part, out=out[lanes])
-        else:
-            out[lanes].baddbmm_(patches, part)
+        for tap, place in enumerate(out[:, lanes]):
+            start = tap * shape.dilation[0] * across
+            _multiply(patches[:, :, start : start + part.shape[1]], part, place, rows.start)
     # The other way round, slopes times patches, MKL took two and a half times as long.
-    return out.transpose(1, 2).reshape(tuple(sizes))
+    apart = out.view(shape.taps, stack, shape.channels, *kernel, outputs)
+    return apart.permute(1, 5, 2, 0, 3, 4).reshape(tuple(sizes))
 
 
 def _to_input(grad: Tensor, weights: Tensor, shape: _Shape, stack: int) -> Tensor:
     slopes = _rows_last(grad, stack).flatten(2)
-    factors = weights.reshape(stack, len(weights) // stack, -1).transpose(1, 2)
+    factors = _by_tap(weights, shape, stack).transpose(2, 3)
     high, wide = shape.after
-    count, channels = len(grad), weights.shape[1]
+    count, channels, kernel = len(grad), weights.shape[1], shape.tap.kernel
     across = wide * count
     out = grad.new_empty((stack, channels, *shape.before, count))
-    blocks, room = _blocks(stack, high, _row_size(channels, shape, count), grad)
+    row = _row_size(channels, shape.tap, count)
+    blocks, room = _blocks(stack, high, row, grad, shape.overlap)
     for lanes, rows in blocks:
+        further = slice(rows.start, rows.stop + shape.overlap)
         part = slopes[lanes, :, rows.start * across : rows.stop * across]
-        size = (lanes.stop - lanes.start, factors.shape[1], part.shape[2])
-        found = torch.bmm(factors[lanes], part, out=room[: math.prod(size)].view(size))
-        found = found.view(size[0], channels, *shape.kernel, -1, wide, count)
+        size = lanes.stop - lanes.start, factors.shape[2], (further.stop - further.start) * across
+        found = room[: math.prod(size)].view(size)
+        if shape.overlap:
+            found[:, :, part.shape[2] :].zero_()
+        for tap, factor in enumerate(factors):
+            start = tap * shape.dilation[0] * across
+            _multiply(factor[lanes], part, found[:, :, start : start + part.shape[2]], tap)
         if rows.start == 0:
             out[lanes].zero_()  # here and not before: it stays in the cache
-        _fold(out[lanes], found, shape, rows)
+        pixels = found.view(size[0], channels, *kernel, -1, wide, count)
+        _fold(out[lanes], pixels, shape.tap, further)
     return _rows_first(out)
 
 

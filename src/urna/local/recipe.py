@@ -14,7 +14,7 @@ from typing import Any
 from urna.errors import ParameterError, UnknownName
 from urna.space import Candidate, Value
 
-__all__ = ["Optimiser", "Plan", "Recipe", "plan_candidate", "plan_candidates"]
+__all__ = ["Optimiser", "Plan", "Recipe", "plan_candidates"]
 
 
 class Optimiser(StrEnum):
@@ -98,28 +98,26 @@ class Plan:
         return factory(**dict(self.shape))
 
 
-def plan_candidate(candidate: Candidate, defaults: Recipe, factory: Callable[..., Any]) -> Plan:
-    """Sort one candidate's hyperparameters into recipe and module.
+def plan_candidates(
+    candidates: Iterable[Candidate], defaults: Recipe, factory: Callable[..., Any]
+) -> list[Plan]:
+    """Sort every candidate's hyperparameters into recipe and module, in order.
 
     Raises:
         ParameterError: A value is out of range, or a name is neither a field of `Recipe` nor
             an argument of the factory. A name that is both goes to the recipe.
     """
     steering = {field.name for field in fields(Recipe)}
-    recipe: dict[str, Any] = {n: value for n, value in candidate.items() if n in steering}
-    shape = {name: value for name, value in candidate.items() if name not in steering}
     known, takes_any = _factory_names(factory)
-    for name in shape:
-        if not takes_any and name not in known:
-            raise UnknownName("hyperparameter", name, sorted(steering | known))
-    return Plan(tuple(sorted(shape.items())), replace(defaults, **recipe))
-
-
-def plan_candidates(
-    candidates: Iterable[Candidate], defaults: Recipe, factory: Callable[..., Any]
-) -> list[Plan]:
-    """Sort every candidate, in order."""
-    return [plan_candidate(candidate, defaults, factory) for candidate in candidates]
+    plans = []
+    for candidate in candidates:
+        recipe: dict[str, Any] = {n: value for n, value in candidate.items() if n in steering}
+        shape = {name: value for name, value in candidate.items() if name not in steering}
+        for name in shape:
+            if not takes_any and name not in known:
+                raise UnknownName("hyperparameter", name, sorted(steering | known))
+        plans.append(Plan(tuple(sorted(shape.items())), replace(defaults, **recipe)))
+    return plans
 
 
 def _factory_names(factory: Callable[..., Any]) -> tuple[set[str], bool]:

@@ -24,10 +24,10 @@ _log = logging.getLogger(__name__)
 Shapes = tuple[tuple[object, ...], ...]
 
 
-_OFTEN = 16
-"""Which step of a shape is recorded, for recording costs as much as a dozen plays gain.
+_OFTEN = 4
+"""Which step of a shape is recorded: one that comes back, for recording takes time.
 
-A client that searches once should not wait for recordings that it hardly plays.
+Of 2, 4, 6 and 16, a small CNN's first and fourth search were shortest with four.
 """
 
 
@@ -150,10 +150,9 @@ class RecordedJudge:
 
 
 def _shapes(tensors: list[Tensor]) -> Shapes:
-    """Return what a tape depends on. How far apart a single row lies from the next says nothing."""
+    """Return what a tape depends on. How far a single row lies from the next says nothing."""
     return tuple(
-        (t.dtype, t.shape, *(s for s, n in zip(t.stride(), t.shape, strict=True) if n != 1))
-        for t in tensors
+        (t.dtype, t.shape, t.stride()[1:] if t.shape[:1] == (1,) else t.stride()) for t in tensors
     )
 
 

@@ -36,6 +36,19 @@ _IN_PLACE = {
 }
 """What may write over its first argument where nobody needs that any more: it is in the cache."""
 
+_METHODS = {
+    _aten.add_.Tensor: "add_",
+    _aten.addcmul_.default: "addcmul_",
+    _aten.baddbmm_.default: "baddbmm_",
+    _aten.copy_.default: "copy_",
+    _aten.mul_.Tensor: "mul_",
+    _aten.new_empty.default: "new_empty",
+    _aten.relu_.default: "relu_",
+    _aten.zero_.default: "zero_",
+}
+_FUNCTIONS = {_aten.bmm.default: torch.bmm, _aten.bmm.out: torch.bmm}
+"""Shorter ways into the same operations: threads hold Python's lock on the way."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
@@ -99,11 +112,13 @@ class Tape:
                 return argument
             if argument not in nodes:
                 base, view = nodes[_Spot(argument.place)], (argument.size, argument.stride)
-                if argument.place in moving:
-                    made = graph.call_function(_further, (base, *view, argument.ahead))
-                else:
+                if argument.place not in moving:
                     start = offsets[argument.place] + argument.ahead
                     made = graph.call_function(torch.as_strided, (base, *view, start))
+                elif argument.ahead == 0:
+                    made = graph.call_function(torch.as_strided, (base, *view))
+                else:
+                    made = graph.call_function(_further, (base, *view, argument.ahead))
                 nodes[argument] = made
             return nodes[argument]
 
@@ -119,7 +134,10 @@ class Tape:
                 if operation is _aten.threshold_backward.grad_input:
                     kwargs = {"grad_input": args[0]}
                 moving.update(place for place in call.results if place is not None)
-            found = graph.call_function(operation, args, kwargs)
+            if operation in _METHODS:
+                found = graph.call_method(_METHODS[operation], args, kwargs)
+            else:
+                found = graph.call_function(_FUNCTIONS.get(operation, operation), args, kwargs)
             for which, place in enumerate(call.results):
                 if place is not None:
                     nodes[_Spot(place)] = (
@@ -214,6 +232,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any],
         found: Any,  # noqa: ANN401
     ) -> None:
+        if func is _aten.scalar_tensor.default:
+            return  # a constant; nobody may write to it
         results = found if isinstance(found, tuple | list) else (found,)
         if any(tag in _UNFORESEEABLE for tag in func.tags) or not all(
             r is None or isinstance(r, Tensor) for r in results

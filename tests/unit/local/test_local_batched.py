@@ -3,6 +3,8 @@
 import contextlib
 import gc
 import math
+import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -175,6 +177,39 @@ def test_the_number_of_threads_changes_nothing(factory: Callable[[], object], th
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
+
+
+def _hands(threads: int) -> "crew.Crew":
+    return crew.Crew(gradients.Batched(mlp(), "cross_entropy"), threads)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_pieces_come_back_in_order_and_no_two_threads_share_a_module(threads: int) -> None:
+    using: dict[int, int] = {}
+
+    def work(batched: object, piece: slice) -> int:
+        thread = threading.get_ident()
+        time.sleep(0.02)
+        assert using.setdefault(id(batched.module), thread) == thread
+        return piece.start
+
+    assert _hands(threads).run(crew.cut(20, 4), work) == [0, 4, 8, 12, 16]
+    assert 2 <= len(using) <= min(threads, 5)
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_after_an_error_nobody_goes_on(bad: int) -> None:
+    done: list[int] = []
+
+    def work(_: object, piece: slice) -> None:
+        if piece.start == bad:
+            raise MemoryError
+        time.sleep(0.05)
+        done.append(piece.start)
+
+    with pytest.raises(MemoryError):
+        _hands(2).run(crew.cut(100, 1), work)
+    assert len(done) <= 2
 
 
 @pytest.mark.parametrize("factory", [mlp, patched_cnn])

@@ -5,7 +5,7 @@ import urna.local
 from urna.errors import UnknownName
 from urna.local import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
 from urna.local.lanes import group_plans, share_lanes
-from urna.local.recipe import Optimiser, Recipe, plan_candidate, plan_candidates
+from urna.local.recipe import Optimiser, Recipe, plan_candidates
 from urna.space import Space
 
 
@@ -44,8 +44,9 @@ def test_a_name_that_nobody_takes_is_refused_with_the_nearest() -> None:
     def factory(width: int = 4) -> None: ...
 
     with pytest.raises(UnknownName, match="did you mean 'width'"):
-        plan_candidate({"widht": 3}, Recipe(), factory)
-    assert plan_candidate({"any": 3}, Recipe(), lambda **kwargs: None).shape == (("any", 3),)
+        plan_candidates([{"widht": 3}], Recipe(), factory)
+    (plan,) = plan_candidates([{"any": 3}], Recipe(), lambda **kwargs: None)
+    assert plan.shape == (("any", 3),)
 
 
 def test_everything_the_package_lists_is_there_and_sorted() -> None:

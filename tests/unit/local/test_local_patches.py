@@ -56,8 +56,8 @@ def _convolved(
 def test_convolutions_and_their_gradients_are_pytorchs(
     stride: int, padding: int, dilation: int, kernel: tuple[int, int], groups: int, shared: bool
 ) -> None:
-    x = _numbers(3, 4, 7, 9) if shared else _numbers(5, 3, 4, 7, 9)
-    weights = _numbers(5, 6, 4 // groups, *kernel)
+    x = _numbers(3, 8, 7, 9) if shared else _numbers(5, 3, 8, 7, 9)
+    weights = _numbers(5, 6, 8 // groups, *kernel)
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     found, slopes = _convolved(x, weights, **options)
     expected, plain = _convolved(x, weights, ours=False, **options)
@@ -92,8 +92,8 @@ def test_a_lane_gets_the_same_bits_in_any_stack_and_beside_nan(
     bytes_: int, groups: int, shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patches, "_BLOCK_BYTES", bytes_)
-    x = _numbers(4, 3, 6, 6) if shared else _numbers(12, 4, 3, 6, 6)
-    weights = _numbers(12, 6, 3 // groups, 3, 3)
+    x = _numbers(4, 6, 6, 6) if shared else _numbers(12, 4, 6, 6, 6)
+    weights = _numbers(12, 6, 6 // groups, 3, 3)
     spoilt = weights.clone()
     spoilt[1:] = float("nan")
 
@@ -108,6 +108,16 @@ def test_a_lane_gets_the_same_bits_in_any_stack_and_beside_nan(
                 assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("turned", list(itertools.product((False, True), repeat=2)))
+def test_products_are_pytorchs_and_lie_as_their_factors_do(turned: tuple[bool, bool]) -> None:
+    a, b = _numbers(3, 5, 4), _numbers(3, 4, 6)
+    x, y = (t.mT.contiguous().mT if turn else t for t, turn in zip((a, b), turned, strict=True))
+    with patches.by_patches(3):
+        found = torch.bmm(x, y)
+    torch.testing.assert_close(found, torch.bmm(a, b))
+    assert (found.stride(1) == 1) == all(turned)
+
+
 def _pooled(pool: "torch.nn.Module") -> "torch.nn.Module":
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), pool, nn.Conv2d(4, 6, 3, stride=2),
@@ -117,7 +127,13 @@ def _pooled(pool: "torch.nn.Module") -> "torch.nn.Module":
 
 @pytest.mark.parametrize(
     "pool",
-    [nn.MaxPool2d(2), nn.MaxPool2d(3, 1, 1), nn.AvgPool2d(2), nn.AdaptiveMaxPool2d(5)],
+    [
+        nn.MaxPool2d(2),
+        nn.MaxPool2d(3, 1, 1),
+        nn.AvgPool2d(2),
+        nn.AdaptiveMaxPool2d(5),
+        nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.MaxPool2d(3, 1, 1)),
+    ],
     ids=str,
 )
 def test_gradients_of_a_stack_are_those_without_patches(pool: "torch.nn.Module") -> None:
