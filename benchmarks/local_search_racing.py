@@ -152,7 +152,7 @@ def racing_suite(
     """
     suite = Suite(limit)
     if model != "small-cnn":
-        adult = Study("adult", adult_mlp, base.adult_data(folder, 100)[:20], "cpu")
+        adult = Study("adult", adult_mlp, base.adult_data(folder, 100)[:20], "cpu", repeats=2)
         suite.part("adult warm-up", lambda: {"name": "adult warm-up", **adult.search(1)[0]})
         suite.part("adult", adult.whole)
         for label, race in {**RACES, **MANY_RANKS}.items():

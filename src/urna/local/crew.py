@@ -10,6 +10,7 @@ imports torch.
 
 import contextlib
 import copy
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -152,11 +153,18 @@ def _kernel_threads(count: int) -> Iterator[int]:
         torch.set_num_threads(before)
 
 
-def cut(total: int, most: int) -> list[slice]:
+def cut(total: int, most: int, least: int = 1) -> list[slice]:
     """Cut a stack of `total` rows into pieces of `most`; the last may be shorter.
+
+    One shorter than `least` takes what it lacks from the one before, where that can spare it.
 
     Example:
         >>> cut(10, 4)
         [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
+        >>> cut(7, 3, least=2)
+        [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
     """
-    return [slice(start, min(start + most, total)) for start in range(0, total, most)]
+    edges = [*range(0, total, most), total]
+    if len(edges) > 2 and most > least:
+        edges[-2] = min(edges[-2], total - least)
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]

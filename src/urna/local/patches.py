@@ -25,6 +25,7 @@ __all__ = ["by_patches"]
 _BLOCK_BYTES = 2 * 2**20
 """Patches copied at once: they are read while they are still in the cache."""
 _FEWEST_TERMS = 16
+_VECTOR_BYTES = 64
 _KINDS = (torch.float32, torch.float64)
 _POOLS = (F.max_pool2d, F.avg_pool2d)
 
@@ -169,8 +170,8 @@ class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._lanes = lanes
         self._announced = False
         self._ours: set[tuple[object, ...]] = set()
-        self._largest: dict[int, Tensor] = {}
-        """Where the largest numbers of a pool's windows are, by where its pictures lie."""
+        self._largest: dict[tuple[object, ...], Tensor] = {}
+        """Where the largest numbers of a pool's windows are."""
 
     @contextlib.contextmanager
     def announced(self, ours: bool) -> Iterator[bool]:
@@ -203,16 +204,16 @@ class _Patches(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if min(shape.after) > 0:
                     self._ours.add(_key(x, weights, args[3:]))
                     return _convolve(x, weights, shape, self._stack(groups), groups == 1)
-        if func is torch.ops.aten.bmm.default and all(map(_transposed, args)):
+        if func is torch.ops.aten.bmm.default and all(map(_transposed, args)) and _aligned(*args):
             # As they lie, so lies the product: with rows of data innermost.
             return torch.bmm(args[1].mT, args[0].mT).mT
         if func is torch.ops.aten.max_pool2d_with_indices.default:
             found = func(*args, **(kwargs or {}))
-            self._largest[args[0].data_ptr()] = found[1]
+            self._largest[_window(*args)] = found[1]
             return found
         if func is torch.ops.aten.max_pool2d_with_indices_backward.default:
             # vmap hands over a copy that lies otherwise.
-            return func(*args[:-1], self._largest.get(args[1].data_ptr(), args[-1]))
+            return func(*args[:-1], self._largest.get(_window(*args[1:-1]), args[-1]))
         if func is torch.ops.aten.convolution_backward.default:
             grad, x, weights, _, stride, padding, dilation, transposed, _, groups, wanted = args
             shared = groups == 1
@@ -257,9 +258,27 @@ def _key(x: Tensor, weights: Tensor, rest: Iterable[Any]) -> tuple[object, ...]:
     return x.shape, weights.shape, *(tuple(r) if isinstance(r, list) else r for r in rest)
 
 
+def _window(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+    ceil_mode: bool = False,
+) -> tuple[object, ...]:
+    """Return by what a pool's gradient knows it again; its pictures are kept until then."""
+    sizes = (tuple(size) for size in (kernel, stride, padding, dilation))
+    return x.data_ptr(), x.shape, x.stride(), *sizes, ceil_mode
+
+
 def _transposed(matrices: Tensor) -> bool:
     """Tell whether a stack of matrices lies column by column."""
     return matrices.stride(1) == 1 and matrices.stride(2) > 1
+
+
+def _aligned(left: Tensor, right: Tensor) -> bool:
+    """Tell whether every product of a stack begins where a vector may: else bits depend on it."""
+    return left.shape[1] * right.shape[2] * left.element_size() % _VECTOR_BYTES == 0
 
 
 def _rows_last(pictures: Tensor, stack: int) -> Tensor:
@@ -269,7 +288,7 @@ def _rows_last(pictures: Tensor, stack: int) -> Tensor:
 
 
 def _rows_first(pictures: Tensor) -> Tensor:
-    """Return them as PyTorch expects them, without moving anything."""
+    """Return them as PyTorch expects them. Nothing moves unless lanes lie apart."""
     return pictures.flatten(0, 1).permute(3, 0, 1, 2)
 
 
@@ -294,13 +313,32 @@ def _blocks(
     """
     numbers = _BLOCK_BYTES // of.element_size()
     rows = max(min(numbers // (2 * row) - overlap, high), 1)
-    each = row * (rows + overlap)
+    each = _apart(row * (rows + overlap), of)
     count = max(stack // max(numbers // each, 2), 1)
     edges = [stack * i // count for i in range(count + 1)]
     lanes = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
     pixels = [slice(first, min(first + rows, high)) for first in range(0, high, rows)]
     most = max(part.stop - part.start for part in lanes)
     return [(a, b) for a in lanes for b in pixels], of.new_empty(most * each)
+
+
+def _apart(numbers: int, of: Tensor) -> int:
+    """Return how far a lane's numbers lie from the next lane's: both begin where a vector may.
+
+    Sums of a lane would else depend on its place in the stack.
+    """
+    vector = _VECTOR_BYTES // of.element_size()
+    return -(-numbers // vector) * vector
+
+
+def _in_room(room: Tensor, stack: int, terms: int, length: int) -> Tensor:
+    """Return a part of the room, shape (stack, terms, length)."""
+    return room.as_strided((stack, terms, length), (_apart(terms * length, room), length, 1))
+
+
+def _room_for(of: Tensor, stack: int, terms: int, length: int) -> Tensor:
+    """Return new room of the same kind of numbers, shape (stack, terms, length)."""
+    return _in_room(of.new_empty(stack * _apart(terms * length, of)), stack, terms, length)
 
 
 def _unfolded(x: Tensor, shape: _Shape, rows: slice, room: Tensor) -> Tensor:
@@ -324,8 +362,11 @@ def _unfolded(x: Tensor, shape: _Shape, rows: slice, room: Tensor) -> Tensor:
             1,
         ),
     )
-    patches = room[: windows.numel()].view(windows.shape)
-    return patches.copy_(windows).view(stack, -1, high * wide * count)
+    patches = _in_room(
+        room, stack, channels * shape.kernel[0] * shape.kernel[1], high * wide * count
+    )
+    patches.view(windows.shape).copy_(windows)
+    return patches
 
 
 def _padded(x: Tensor, shape: _Shape) -> Tensor:
@@ -357,7 +398,7 @@ def _convolve(x: Tensor, weights: Tensor, shape: _Shape, stack: int, shared: boo
     factors = _by_tap(weights, shape, stack)
     high, wide = shape.after
     across = wide * len(x)
-    out = x.new_empty((stack, factors.shape[2], high * across))
+    out = _room_for(x, stack, factors.shape[2], high * across)
     row = _row_size(pictures.shape[1], shape.tap, len(x))
     blocks, room = _blocks(stack, high, row, x, shape.overlap)
     for lanes, rows in blocks:
@@ -380,7 +421,8 @@ def _to_weights(
     high, wide = shape.after
     across = wide * len(x)
     kernel, outputs = shape.tap.kernel, sizes[0] // stack
-    out = x.new_empty((shape.taps, stack, shape.channels * math.prod(kernel), outputs))
+    out = _room_for(x, shape.taps * stack, shape.channels * math.prod(kernel), outputs)
+    out = out.view(shape.taps, stack, -1, outputs)
     row = _row_size(pictures.shape[1], shape.tap, len(x))
     blocks, room = _blocks(stack, high, row, x, shape.overlap)
     for lanes, rows in blocks:
@@ -410,7 +452,7 @@ def _to_input(grad: Tensor, weights: Tensor, shape: _Shape, stack: int) -> Tenso
         further = slice(rows.start, rows.stop + shape.overlap)
         part = slopes[lanes, :, rows.start * across : rows.stop * across]
         size = lanes.stop - lanes.start, factors.shape[2], (further.stop - further.start) * across
-        found = room[: math.prod(size)].view(size)
+        found = _in_room(room, *size)
         if shape.overlap:
             found[:, :, part.shape[2] :].zero_()
         for tap, factor in enumerate(factors):

@@ -36,6 +36,7 @@ _IN_PLACE = {
 }
 """What may write over its first argument where nobody needs that any more: it is in the cache."""
 
+_CONSTANT = (_aten.scalar_tensor.default, _aten.ones_like.default)
 _METHODS = {
     _aten.add_.Tensor: "add_",
     _aten.addcmul_.default: "addcmul_",
@@ -232,8 +233,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any],
         found: Any,  # noqa: ANN401
     ) -> None:
-        if func is _aten.scalar_tensor.default:
-            return  # a constant; nobody may write to it
+        if func in _CONSTANT:
+            return  # what made its shape need not be played, and nobody may write to it
         results = found if isinstance(found, tuple | list) else (found,)
         if any(tag in _UNFORESEEABLE for tag in func.tags) or not all(
             r is None or isinstance(r, Tensor) for r in results

@@ -146,7 +146,7 @@ def train_one(
             optimiser.step()
             step += 1
     module.eval()
-    with torch.no_grad():
+    with torch.no_grad(), WrittenOut(only_dropout=True):
         return float(mean_loss(module(validation[0]), validation[1], loss, 0.0))
 
 

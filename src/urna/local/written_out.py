@@ -44,6 +44,8 @@ class WrittenOut(TorchFunctionMode):
     ) -> Any:  # noqa: ANN401 - whatever the function returns
         """Replace attention and recurrent layers, and pass everything else on."""
         kwargs = kwargs or {}
+        if func is torch._nested_tensor_from_mask_left_aligned:
+            return False  # asked before a shortcut of evaluation
         if func is F.multi_head_attention_forward:
             with self:
                 return _ATTENTION_LAYER(*args, **kwargs)
@@ -87,6 +89,8 @@ def _attention(
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = query @ key.transpose(-2, -1) * factor
     if is_causal:
+        if attn_mask is not None:
+            raise RuntimeError("attention takes attn_mask or is_causal, not both")
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
     if attn_mask is None:
         weights = scores.softmax(-1)
@@ -169,8 +173,8 @@ def _one_way(
 
 def _lstm(now: Tensor, past: Tensor, _: Tensor, cell: Tensor) -> State:
     entry, forget, news, exit_ = (now + past).chunk(4, -1)
-    cell = forget.sigmoid() * cell + entry.sigmoid() * news.tanh()
-    return exit_.sigmoid() * cell.tanh(), cell
+    cell = _sigmoid(forget) * cell + _sigmoid(entry) * news.tanh()
+    return _sigmoid(exit_) * cell.tanh(), cell
 
 
 def _gru(now: Tensor, past: Tensor, output: Tensor) -> State:
@@ -178,8 +182,13 @@ def _gru(now: Tensor, past: Tensor, output: Tensor) -> State:
         now.chunk(3, -1),
         past.chunk(3, -1),
     )
-    news = (news + (reset + reset_past).sigmoid() * news_past).tanh()
-    return (news + (update + update_past).sigmoid() * (output - news),)
+    news = (news + _sigmoid(reset + reset_past) * news_past).tanh()
+    return (news + _sigmoid(update + update_past) * (output - news),)
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    """Return what PyTorch's does, with the same bits in every place of a tensor."""
+    return (x / 2).tanh() / 2 + 0.5
 
 
 def _tanh(now: Tensor, past: Tensor, _: Tensor) -> State:

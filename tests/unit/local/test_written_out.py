@@ -1,5 +1,6 @@
 """Attention and recurrent layers written out are PyTorch's, batched, and with masks by key."""
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -157,8 +158,19 @@ class Transformer(nn.Module):
         return self.last(self.layers(x).mean(1))
 
 
+class Padded(Transformer):
+    """Takes dark lines for padding; a picture may be dark all over."""
+
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        dark = x.mean(2) < 0.3
+        found = self.layers(x, src_key_padding_mask=dark)
+        return self.last(found.masked_fill(dark[..., None], 0).mean(1))
+
+
 @pytest.mark.parametrize(
-    "factory", [Recurrent, lambda: Recurrent(nn.GRU), Transformer], ids=["lstm", "gru", "attention"]
+    "factory",
+    [Recurrent, lambda: Recurrent(nn.GRU), Transformer, Padded],
+    ids=["lstm", "gru", "attention", "padding"],
 )
 def test_candidates_trained_together_match_a_plain_loop(factory: Callable[[], Any]) -> None:
     space = Space(lr=[0.2, 0.05, 0.01], momentum=[0.0, 0.9])
@@ -167,6 +179,13 @@ def test_candidates_trained_together_match_a_plain_loop(factory: Callable[[], An
     np.testing.assert_allclose(found, plain, rtol=1e-4)
     cut = BatchedObjective(factory, epochs=2, device="cpu", most_lanes=2)
     np.testing.assert_array_equal(cut.losses(DIGITS, space, seed=3), found)
+
+
+def test_a_mask_and_causality_exclude_each_other_as_in_pytorch() -> None:
+    x = _numbers(2, 5, 6)
+    for mode in (contextlib.nullcontext(), written_out.WrittenOut()):
+        with mode, pytest.raises(RuntimeError, match="attn_mask"):
+            F.scaled_dot_product_attention(x, x, x, attn_mask=_numbers(5, 5), is_causal=True)
 
 
 def test_what_no_rule_exists_for_is_said() -> None:
