@@ -60,12 +60,12 @@ class _OneLane(TorchFunctionMode):
         """Announce convolutions, replace pooling, and pass everything else on."""
         kwargs = kwargs or {}
         if func is torch.conv2d:
-            return self._announced(*args, **kwargs)
+            return self._convolution(*args, **kwargs)
         if func in _POOLS and args and args[0].dim() == 4:
             return func(args[0].transpose(0, 1), *args[1:], **kwargs).transpose(0, 1)
         return func(*args, **kwargs)
 
-    def _announced(
+    def _convolution(
         self,
         input: Tensor,  # noqa: A002 - PyTorch's own name for it
         weight: Tensor,
@@ -139,6 +139,11 @@ class _Shape:
     def tap(self) -> "_Shape":
         """What one product's patches are of."""
         return self if self.taps == 1 else replace(self, kernel=(1, self.kernel[1]))
+
+    @property
+    def terms(self) -> int:
+        """How many numbers a patch has."""
+        return self.channels * math.prod(self.tap.kernel)
 
     @property
     def overlap(self) -> int:
@@ -293,7 +298,7 @@ def _rows_first(pictures: Tensor) -> Tensor:
 
 
 def _blocks(
-    stack: int, high: int, row: int, of: Tensor, overlap: int = 0
+    stack: int, shape: _Shape, count: int, of: Tensor
 ) -> tuple[list[tuple[slice, slice]], Tensor]:
     """Return pieces of the stack and of the output's rows of pixels that fit into the cache.
 
@@ -303,14 +308,15 @@ def _blocks(
 
     Args:
         stack: Products.
-        high: Rows of pixels.
-        row: Numbers of one product's patches for one row of pixels.
+        shape: Of one of them.
+        count: Rows of data.
         of: Says which kind of numbers.
-        overlap: Rows of patches that a piece needs beyond its rows of pixels.
 
     Returns:
         The pieces, and room for the patches of the largest.
     """
+    high, wide = shape.after
+    row, overlap = shape.terms * wide * count, shape.overlap
     numbers = _BLOCK_BYTES // of.element_size()
     rows = max(min(numbers // (2 * row) - overlap, high), 1)
     each = _apart(row * (rows + overlap), of)
@@ -374,9 +380,18 @@ def _padded(x: Tensor, shape: _Shape) -> Tensor:
     return F.pad(x, (0, 0, right, right, down, down)) if down or right else x
 
 
-def _row_size(channels: int, shape: _Shape, count: int) -> int:
-    """Return how many numbers one lane's patches for one row of pixels are."""
-    return channels * shape.kernel[0] * shape.kernel[1] * shape.after[1] * count
+def _patches(
+    x: Tensor, shape: _Shape, stack: int, shared: bool
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield lanes, their rows of pixels, and the patches of these: used up before the next."""
+    pictures = _padded(_rows_last(x, 1 if shared else stack), shape)
+    blocks, room = _blocks(stack, shape, len(x), x)
+    for lanes, rows in blocks:
+        further = slice(rows.start, rows.stop + shape.overlap)
+        patches = _unfolded(pictures if shared else pictures[lanes], shape.tap, further, room)
+        if shared:
+            patches = patches.expand(lanes.stop - lanes.start, -1, -1)
+        yield lanes, rows, patches
 
 
 def _by_tap(weights: Tensor, shape: _Shape, stack: int) -> Tensor:
@@ -394,18 +409,11 @@ def _multiply(factors: Tensor, by: Tensor, place: Tensor, number: int) -> None:
 
 
 def _convolve(x: Tensor, weights: Tensor, shape: _Shape, stack: int, shared: bool) -> Tensor:
-    pictures = _padded(_rows_last(x, 1 if shared else stack), shape)
     factors = _by_tap(weights, shape, stack)
     high, wide = shape.after
     across = wide * len(x)
     out = _room_for(x, stack, factors.shape[2], high * across)
-    row = _row_size(pictures.shape[1], shape.tap, len(x))
-    blocks, room = _blocks(stack, high, row, x, shape.overlap)
-    for lanes, rows in blocks:
-        further = slice(rows.start, rows.stop + shape.overlap)
-        patches = _unfolded(pictures if shared else pictures[lanes], shape.tap, further, room)
-        if shared:
-            patches = patches.expand(lanes.stop - lanes.start, -1, -1)
+    for lanes, rows, patches in _patches(x, shape, stack, shared):
         place = out[lanes, :, rows.start * across : rows.stop * across]
         for tap, factor in enumerate(factors):
             start = tap * shape.dilation[0] * across
@@ -416,42 +424,32 @@ def _convolve(x: Tensor, weights: Tensor, shape: _Shape, stack: int, shared: boo
 def _to_weights(
     grad: Tensor, x: Tensor, sizes: Sequence[int], shape: _Shape, stack: int, shared: bool
 ) -> Tensor:
-    pictures = _padded(_rows_last(x, 1 if shared else stack), shape)
     slopes = _rows_last(grad, stack).flatten(2)
-    high, wide = shape.after
-    across = wide * len(x)
-    kernel, outputs = shape.tap.kernel, sizes[0] // stack
-    out = _room_for(x, shape.taps * stack, shape.channels * math.prod(kernel), outputs)
-    out = out.view(shape.taps, stack, -1, outputs)
-    row = _row_size(pictures.shape[1], shape.tap, len(x))
-    blocks, room = _blocks(stack, high, row, x, shape.overlap)
-    for lanes, rows in blocks:
-        further = slice(rows.start, rows.stop + shape.overlap)
-        patches = _unfolded(pictures if shared else pictures[lanes], shape.tap, further, room)
-        if shared:
-            patches = patches.expand(lanes.stop - lanes.start, -1, -1)
+    across = shape.after[1] * len(x)
+    outputs = sizes[0] // stack
+    out = _room_for(x, shape.taps * stack, shape.terms, outputs)
+    out = out.view(shape.taps, stack, shape.terms, outputs)
+    for lanes, rows, patches in _patches(x, shape, stack, shared):
         part = slopes[lanes, :, rows.start * across : rows.stop * across].transpose(1, 2)
         for tap, place in enumerate(out[:, lanes]):
             start = tap * shape.dilation[0] * across
             _multiply(patches[:, :, start : start + part.shape[1]], part, place, rows.start)
     # The other way round, slopes times patches, MKL took two and a half times as long.
-    apart = out.view(shape.taps, stack, shape.channels, *kernel, outputs)
+    apart = out.view(shape.taps, stack, shape.channels, *shape.tap.kernel, outputs)
     return apart.permute(1, 5, 2, 0, 3, 4).reshape(tuple(sizes))
 
 
 def _to_input(grad: Tensor, weights: Tensor, shape: _Shape, stack: int) -> Tensor:
     slopes = _rows_last(grad, stack).flatten(2)
     factors = _by_tap(weights, shape, stack).transpose(2, 3)
-    high, wide = shape.after
-    count, channels, kernel = len(grad), weights.shape[1], shape.tap.kernel
+    count, wide = len(grad), shape.after[1]
     across = wide * count
-    out = grad.new_empty((stack, channels, *shape.before, count))
-    row = _row_size(channels, shape.tap, count)
-    blocks, room = _blocks(stack, high, row, grad, shape.overlap)
+    out = grad.new_empty((stack, shape.channels, *shape.before, count))
+    blocks, room = _blocks(stack, shape, count, grad)
     for lanes, rows in blocks:
         further = slice(rows.start, rows.stop + shape.overlap)
         part = slopes[lanes, :, rows.start * across : rows.stop * across]
-        size = lanes.stop - lanes.start, factors.shape[2], (further.stop - further.start) * across
+        size = lanes.stop - lanes.start, shape.terms, (further.stop - further.start) * across
         found = _in_room(room, *size)
         if shape.overlap:
             found[:, :, part.shape[2] :].zero_()
@@ -460,7 +458,7 @@ def _to_input(grad: Tensor, weights: Tensor, shape: _Shape, stack: int) -> Tenso
             _multiply(factor[lanes], part, found[:, :, start : start + part.shape[2]], tap)
         if rows.start == 0:
             out[lanes].zero_()  # here and not before: it stays in the cache
-        pixels = found.view(size[0], channels, *kernel, -1, wide, count)
+        pixels = found.view(size[0], shape.channels, *shape.tap.kernel, -1, wide, count)
         _fold(out[lanes], pixels, shape.tap, further)
     return _rows_first(out)
 

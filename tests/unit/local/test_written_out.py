@@ -35,19 +35,19 @@ def _flat(found: Any) -> list["torch.Tensor"]:
     )
 
 
-def _both(call: Callable[[], Any], *leaves: "torch.Tensor") -> None:
-    """Compare results and gradients of PyTorch's own with what is written out."""
-    answers = []
-    for mode in (None, written_out.WrittenOut()):
-        if mode is None:
+Answers = list["torch.Tensor"]
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def _both(call: Callable[[], Any], *leaves: "torch.Tensor") -> tuple[Answers, Answers]:
+    """Return results and gradients as written out, and PyTorch's own."""
+
+    def answers(mode: contextlib.AbstractContextManager[object]) -> Answers:
+        with mode:
             found = _flat(call())
-        else:
-            with mode:
-                found = _flat(call())
-        slopes = torch.autograd.grad(sum(t.sin().sum() for t in found), leaves)
-        answers.append([*found, *slopes])
-    for ours, theirs in zip(*reversed(answers), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        return [*found, *torch.autograd.grad(sum(t.sin().sum() for t in found), leaves)]
+
+    return answers(written_out.WrittenOut()), answers(contextlib.nullcontext())
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
@@ -66,27 +66,32 @@ def test_recurrent_layers_are_pytorchs(
 ) -> None:
     layer = kind(3, 4, layers, bidirectional=both_ways, batch_first=batch_first, bias=bias)
     x = _numbers(5, 6, 3).requires_grad_()
-    _both(lambda: layer(x), x, *layer.parameters())
+    found, expected = _both(lambda: layer(x), x, *layer.parameters())
+    torch.testing.assert_close(found, expected, **CLOSE)
     _, state = layer(x)  # a state to begin with
     start = torch.utils._pytree.tree_map(lambda t: t.detach() + 0.1, state)
-    _both(lambda: layer(x, start), x, *layer.parameters())
+    found, expected = _both(lambda: layer(x, start), x, *layer.parameters())
+    torch.testing.assert_close(found, expected, **CLOSE)
 
 
 def test_all_but_the_last_layer_drop() -> None:
     layer, x = nn.LSTM(3, 4, 3, dropout=1.0), _numbers(5, 6, 3)
-    _both(lambda: layer(x), *layer.parameters())
+    found, expected = _both(lambda: layer(x), *layer.parameters())
+    torch.testing.assert_close(found, expected, **CLOSE)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_recurrent_cells_are_pytorchs(kind: type) -> None:
     cell, x = kind(3, 4), _numbers(5, 3)
-    _both(lambda: cell(x, cell(x)), *cell.parameters())
+    found, expected = _both(lambda: cell(x, cell(x)), *cell.parameters())
+    torch.testing.assert_close(found, expected, **CLOSE)
 
 
 def test_sequences_of_several_lengths_are_left_to_pytorch() -> None:
     layer = nn.GRU(3, 4)
     packed = nn.utils.rnn.pack_sequence([_numbers(5, 3), _numbers(2, 3)])
-    _both(lambda: layer(packed)[1], *layer.parameters())
+    found, expected = _both(lambda: layer(packed)[1], *layer.parameters())
+    torch.testing.assert_close(found, expected, **CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -103,15 +108,19 @@ def test_sequences_of_several_lengths_are_left_to_pytorch() -> None:
 )
 def test_attention_is_pytorchs(options: dict[str, Any]) -> None:
     query, key, value = (_numbers(2, 4, n, 6).requires_grad_() for n in (5, 7, 7))
-    _both(lambda: F.scaled_dot_product_attention(query, key, value, **options), query, key, value)
+    found, expected = _both(
+        lambda: F.scaled_dot_product_attention(query, key, value, **options), query, key, value
+    )
+    torch.testing.assert_close(found, expected, **CLOSE)
 
 
 def test_attention_of_fewer_keys_than_heads_is_pytorchs() -> None:
     query, key, value = (_numbers(2, n, 5, 6).requires_grad_() for n in (4, 2, 2))
-    _both(
+    found, expected = _both(
         lambda: F.scaled_dot_product_attention(query, key, value, enable_gqa=True),
         query, key, value,
     )  # fmt: skip
+    torch.testing.assert_close(found, expected, **CLOSE)
 
 
 @torch.no_grad()
