@@ -37,9 +37,8 @@ from resources import estimates, training, votes
 from scipy import stats
 
 from urna.privacy import Budget
-from urna.vote import simulate
-from urna.vote.baselines import opt, rand_guess
-from urna.vote.simulate import FIGURE_2_GOOD, FIGURE_2_SPREADS
+from urna.evaluation.baselines import opt, rand_guess
+from urna.evaluation.simulate import FIGURE_2_GOOD, FIGURE_2_SPREADS, simulate
 
 HERE = Path(__file__).parent
 MOST = 0.75

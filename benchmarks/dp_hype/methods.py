@@ -14,7 +14,7 @@ from urna.local.models import authors_space
 from urna.privacy import Budget
 from urna.space import Space
 from urna.vote import ArgmaxDecoder, BallotKind, Decoder
-from urna.vote.baselines import CentralSelection, Feathers, MeanSetting, RawLosses, Subsets
+from urna.evaluation.baselines import CentralSelection, Feathers, MeanSetting, RawLosses, Subsets
 from urna.vote.replay import FEDERATED, Recording, replay
 
 __all__ = ["METHODS", "SPACE", "Method", "noise_of"]

@@ -9,10 +9,10 @@ UrnaError
 ├── OutputError           a result could not be written; nothing half-written is left
 ├── Refused               a node does not take part in a vote; nothing of it was released
 └── ProtocolError         a message or request breaks the protocol; nothing was answered
-    ├── RoundAborted      too few clients are left; nothing was revealed
-    │   └── PollAborted   the same over a network, with who was missing and why
-    └── RoundUnfinished   a sum could not be unmasked; it counts as released all the same
-        └── PollUnfinished  the same over a network, with who was missing and why
+    └── RoundFailed       a private sum came to nothing; says who was lost and who is to blame
+        ├── RoundAborted    nothing was revealed, nothing counts
+        ├── RoundUnfinished   opening it had begun: it counts as released all the same
+        └── RoundSpoiled    what was opened cannot be a sum of valid contributions; it counts
 
 A message says what should hold, what was found, and what to do next. Numbers are also
 attributes. Secrets and data never enter a message: messages may travel to a server.
@@ -28,11 +28,11 @@ __all__ = [
     "LedgerError",
     "OutputError",
     "ParameterError",
-    "PollAborted",
-    "PollUnfinished",
     "ProtocolError",
     "Refused",
     "RoundAborted",
+    "RoundFailed",
+    "RoundSpoiled",
     "RoundUnfinished",
     "UnknownName",
     "UrnaError",
@@ -69,17 +69,18 @@ class DataMissing(ParameterError):
 class BudgetExceeded(UrnaError):
     """The next release would pass the ledger's cap. Nothing was released."""
 
-    def __init__(self, *, spent: float, after: float, cap: float, delta: float) -> None:
+    def __init__(
+        self, *, spent: float, after: float, cap: float, delta: float, hint: str = ""
+    ) -> None:
         """Keep the numbers as attributes, for the command line and the report."""
         self.spent, self.after, self.cap, self.delta = spent, after, cap, delta
+        if not hint:
+            hint = "Ask for a smaller epsilon, or start a ledger for other data."
+            if after == math.inf:
+                hint = "A release without a guarantee at this delta never fits."
         super().__init__(
             f"this release would bring epsilon from {spent:.4g} to {after:.4g} at delta {delta:g}; "
-            f"the ledger's cap is {cap:g}. Nothing was released. "
-            + (
-                "Ask for a smaller epsilon, or start a ledger for other data."
-                if after < math.inf
-                else "A release without a guarantee at this delta never fits."
-            )
+            f"the ledger's cap is {cap:g}. Nothing was released. {hint}"
         )
 
 
@@ -99,37 +100,42 @@ class ProtocolError(UrnaError):
     """A message or a request breaks the protocol. Nothing was answered."""
 
 
-class RoundAborted(ProtocolError):
-    """Too few clients are left to finish the round. Nothing was revealed."""
+class RoundFailed(ProtocolError):
+    """A private sum came to nothing."""
+
+    def __init__(
+        self,
+        reason: str,
+        lost: Mapping[int, str] | None = None,
+        faults: Mapping[int, str] | None = None,
+        receipts: Mapping[int, bytes] | None = None,
+    ) -> None:
+        """Keep as attributes who was lost and why, and who broke the protocol and how.
+
+        `receipts` are those of clients that have revealed nothing and forgot the round.
+        """
+        self.reason, self.lost, self.faults = reason, dict(lost or {}), dict(faults or {})
+        self.receipts = dict(receipts or {})
+        super().__init__(reason + _named(" Missing", self.lost) + _named(" Fault", self.faults))
 
 
-class RoundUnfinished(ProtocolError):
+class RoundAborted(RoundFailed):
+    """The round ended before anybody was asked to reveal anything. Nothing counts."""
+
+
+class RoundUnfinished(RoundFailed):
     """Clients began to reveal, and the sum was not unmasked. Count it as released.
 
     Answers that come late could still unmask it: what was spent stays spent.
     """
 
 
-class PollAborted(RoundAborted):
-    """A vote over a network could not be held. Nothing was revealed."""
-
-    def __init__(self, reason: str, missing: Mapping[int, str]) -> None:
-        """Keep who was missing, by node, as an attribute."""
-        self.missing = dict(missing)
-        super().__init__(reason + _named(missing))
+class RoundSpoiled(RoundFailed):
+    """What was opened is no sum of valid contributions and noise. It counts, and is not read."""
 
 
-class PollUnfinished(RoundUnfinished):
-    """A vote over a network was not unmasked after nodes began to reveal. It stays counted."""
-
-    def __init__(self, reason: str, missing: Mapping[int, str]) -> None:
-        """Keep who was missing, by node, as an attribute."""
-        self.missing = dict(missing)
-        super().__init__(reason + _named(missing))
-
-
-def _named(missing: Mapping[int, str]) -> str:
-    """Name a few of those who are missing."""
-    named = "; ".join(f"node {node}: {why}" for node, why in sorted(missing.items())[:10])
-    more = f"; and {len(missing) - 10} more" if len(missing) > 10 else ""
-    return f" Missing: {named}{more}." if missing else ""
+def _named(heading: str, clients: Mapping[int, str]) -> str:
+    """Name a few of some clients."""
+    named = "; ".join(f"{client}: {why}" for client, why in sorted(clients.items())[:10])
+    more = f"; and {len(clients) - 10} more" if len(clients) > 10 else ""
+    return f"{heading}: {named}{more}." if clients else ""

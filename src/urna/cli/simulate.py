@@ -8,10 +8,14 @@ import typer
 from urna.cli.output import Format, FormatOption, print_json, results, table
 from urna.cli.progress import live_progress
 from urna.privacy import Adjacency, Budget
-from urna.privacy.accountant import PLD
-from urna.vote import SimulatedVote
-from urna.vote import simulate as simulate_votes
-from urna.vote.simulate import FIGURE_2_GOOD, FIGURE_2_SPREADS, FIGURE_2_VOTES
+from urna.privacy.accountant import GAUSSIAN
+from urna.evaluation.simulate import (
+    FIGURE_2_GOOD,
+    FIGURE_2_SPREADS,
+    FIGURE_2_VOTES,
+    SimulatedVote,
+)
+from urna.evaluation.simulate import simulate as simulate_votes
 
 __all__ = ["simulate"]
 
@@ -63,7 +67,7 @@ def simulate(
                 "clients": clients,
                 "candidates": candidates,
                 "adjacency": str(Adjacency.REPLACE_ONE_CLIENT),
-                "accountant": PLD,
+                "accountant": GAUSSIAN,
                 "outcomes": [_plain(outcome) for outcome in outcomes],
             }
         )

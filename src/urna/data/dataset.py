@@ -11,12 +11,13 @@ from urna.errors import ParameterError
 __all__ = ["Dataset", "Samples"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Samples:
     """Features and targets, row by row: one client's data, or a whole training set.
 
     Features of the sets that `load` returns are a matrix of float32, images included;
-    `Dataset.shape` says what picture a row is.
+    `Dataset.shape` says what picture a row is. A pandas frame stays one, for estimators that
+    tell columns apart by name. Printing shows sizes and never a row.
     """
 
     features: npt.NDArray[np.floating]
@@ -26,6 +27,13 @@ class Samples:
     rows of one id are one record. Never a function of the row's content."""
 
     def __post_init__(self) -> None:
+        for name in ("features", "targets", "ids"):
+            given = getattr(self, name)
+            frame = name == "features" and hasattr(given, "iloc")
+            if given is not None and not frame and not isinstance(given, np.ndarray):
+                object.__setattr__(self, name, np.asarray(given))
+        if np.ndim(self.features) < 1 or np.ndim(self.targets) < 1:
+            raise ParameterError("features and targets hold one entry for each row")
         if len(self.features) != len(self.targets):
             raise ParameterError(
                 f"features and targets must have equally many rows, got {len(self.features)} "
@@ -43,7 +51,14 @@ class Samples:
     def take(self, rows: npt.NDArray[np.integer]) -> "Samples":
         """Return the given rows, in the given order."""
         ids = None if self.ids is None else self.ids[rows]
-        return Samples(self.features[rows], self.targets[rows], ids)
+        table: Any = self.features
+        features = table.iloc[rows] if hasattr(table, "iloc") else table[rows]
+        return Samples(features, self.targets[rows], ids)
+
+    def __repr__(self) -> str:
+        columns = "×".join(map(str, np.shape(self.features)[1:])) or "1"
+        named = "" if self.ids is None else ", with ids"
+        return f"Samples({len(self):,} rows of {columns}{named})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

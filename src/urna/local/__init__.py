@@ -4,6 +4,7 @@ Nothing computed here leaves the client, so nothing here costs privacy. Importin
 package does not import torch.
 """
 
+from urna.local.apart import losses_apart
 from urna.local.batched import BatchedObjective, Precision
 from urna.local.cache import CachedObjective
 from urna.local.callable import CallableObjective
@@ -52,6 +53,7 @@ __all__ = [
     "cifar10_cnn",
     "federated_averaging",
     "hold_out",
+    "losses_apart",
     "losses_of_each",
     "mnist_cnn",
 ]

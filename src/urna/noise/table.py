@@ -6,7 +6,7 @@ seed of a noise component removes exactly what the client added.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.privacy.distributions import DRAW_BITS
-from urna.randomness import KeyStream, derive_seed, expand_words, little_endian
+from urna.randomness import KeyStream, derive_seed, little_endian
 
 __all__ = ["IntVector", "Table"]
 
@@ -79,40 +79,48 @@ class Table:
         Fewer draws from the same seed are the first of more.
         """
         drawn = np.empty(count, dtype=np.int64)
-        stream = KeyStream(seed)
-        room = np.empty(4 * min(_BATCH, count), dtype=np.uint8)
-        cells = np.empty(min(_BATCH, count), dtype=np.int64)
-        shift = np.uint32(32 - (len(self._guide) - 1).bit_length())
-        mark = np.iinfo(self._guide.dtype).max
-        where, words = [], []
-        for start in range(0, count, _BATCH):
-            size = min(_BATCH, count - start)
-            stream.fill(room[: 4 * size])
-            batch = little_endian(room[: 4 * size], 32)
-            np.right_shift(batch, shift, out=cells[:size], casting="unsafe")
-            found = self._guide.take(cells[:size])
-            drawn[start : start + size] = found
-            cut = np.flatnonzero(found == mark)
-            where.append(cut + start)
-            words.append(batch[cut])
-        if any(map(len, words)):  # short draws often need no more bits
-            cut_words = np.concatenate(words).astype(np.uint64)
-            drawn[np.concatenate(where)] = self._search(cut_words, derive_seed(seed, b"more bits"))
+        for start, piece in self.pieces(seed, count):
+            drawn[start : start + len(piece)] = piece
         return drawn
 
-    def draw_sum(self, seeds: Sequence[bytes], count: int) -> IntVector:
-        """Return the sum of `draw(seed, count)` over the seeds.
+    def pieces(self, seed: bytes, count: int) -> Iterator[tuple[int, IntVector]]:
+        """Yield the draws of a seed in pieces, each with its place; a piece is used up at once."""
+        stream, more = KeyStream(seed), _MoreBits(seed)
+        size = min(_BATCH, count)
+        room = np.empty(4 * size, dtype=np.uint8)
+        drawn, cells = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+        shift, mark = self._cell_shift(), np.iinfo(self._guide.dtype).max
+        for start in range(0, count, size):
+            some = min(size, count - start)
+            stream.fill(room[: 4 * some])
+            batch = little_endian(room[: 4 * some], 32)
+            np.right_shift(batch, shift, out=cells[:some], casting="unsafe")
+            found = self._guide.take(cells[:some])
+            drawn[:some] = found
+            cut = np.flatnonzero(found == mark)
+            if len(cut):
+                drawn[cut] = self._look_up(batch[cut].astype(np.uint64), more.take(len(cut)))
+            yield start, drawn[:some]
+
+    def draw_sums(self, seeds: Sequence[bytes], count: int) -> Iterator[tuple[int, IntVector]]:
+        """Yield the sum of `draw(seed, count)` over the seeds, in pieces, each with its place.
 
         Short draws of many seeds are looked up together: that is most of their time.
         """
-        total = np.zeros(count, dtype=np.int64)
         together = _BATCH // max(1, count)
-        if together < 2:
-            for seed in seeds:
-                total += self.draw(seed, count)
-            return total
-        shift = np.uint32(32 - (len(self._guide) - 1).bit_length())
-        mark = np.iinfo(self._guide.dtype).max
+        if together >= 2:
+            yield 0, self._short_sum(seeds, count, together)
+            return
+        drawing = [self.pieces(seed, count) for seed in seeds]
+        for parts in zip(*drawing, strict=True):
+            total = parts[0][1].copy()
+            for _, piece in parts[1:]:
+                total += piece
+            yield parts[0][0], total
+
+    def _short_sum(self, seeds: Sequence[bytes], count: int, together: int) -> IntVector:
+        total = np.zeros(count, dtype=np.int64)
+        shift, mark = self._cell_shift(), np.iinfo(self._guide.dtype).max
         for start in range(0, len(seeds), together):
             some = seeds[start : start + together]
             room = np.empty((len(some), 4 * count), dtype=np.uint8)
@@ -123,7 +131,7 @@ class Table:
             cut = np.flatnonzero(drawn == mark)
             rows, needed = np.unique(cut // max(1, count), return_counts=True)
             more = [
-                _more_bits(derive_seed(some[row], b"more bits"), many)
+                _MoreBits(some[row]).take(many)
                 for row, many in zip(rows.tolist(), needed.tolist(), strict=True)
             ]
             if more:
@@ -131,9 +139,8 @@ class Table:
             total += drawn.reshape(len(some), count).sum(axis=0)
         return total
 
-    def _search(self, words: npt.NDArray[np.uint64], seed: bytes) -> IntVector:
-        """Look 32-bit words up in the full table, each continued by 96 more bits."""
-        return self._look_up(words, _more_bits(seed, len(words)))
+    def _cell_shift(self) -> np.uint32:
+        return np.uint32(32 - (len(self._guide) - 1).bit_length())
 
     def _look_up(self, words: npt.NDArray[np.uint64], more: npt.NDArray[np.uint64]) -> IntVector:
         high = words << np.uint64(32) | more[:, 0]
@@ -151,6 +158,17 @@ class Table:
         return np.asarray(index - self.reach, dtype=np.int64)
 
 
-def _more_bits(seed: bytes, count: int) -> npt.NDArray[np.uint64]:
-    """Return three more 32-bit words for each of `count` draws."""
-    return expand_words(seed, 3 * count, 32).astype(np.uint64).reshape(-1, 3)
+class _MoreBits:
+    """The 96 more bits of those draws of a seed that need them, in order."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+        self._stream: KeyStream | None = None
+
+    def take(self, count: int) -> npt.NDArray[np.uint64]:
+        """Return three more 32-bit words for each of `count` draws."""
+        if self._stream is None:  # short draws often need none
+            self._stream = KeyStream(derive_seed(self._seed, b"more bits"))
+        room = np.empty(12 * count, dtype=np.uint8)
+        self._stream.fill(room)
+        return little_endian(room, 32).astype(np.uint64).reshape(-1, 3)

@@ -1,65 +1,54 @@
 """What a release costs, what may still be spent, and the file that remembers."""
 
 from urna.privacy.accountant import Spent, compose
-from urna.privacy.ballots import (
-    VOTES,
-    Ballot,
-    BallotShape,
-    NormBound,
-    ScoreShape,
-    Shifts,
-    read_ballot,
-)
 from urna.privacy.budget import Adjacency, Budget, PrivacyStatement, Unit
-from urna.privacy.calibration import Calibration, calibrate_ballots, honest_survivors
+from urna.privacy.calibration import Calibration, calibrate
+from urna.privacy.cost import Cost, Cover, together
 from urna.privacy.distributions import DISCRETE_GAUSSIAN, DISTRIBUTIONS, SKELLAM, Distribution
 from urna.privacy.events import (
     DeclaredRelease,
     GaussianRelease,
     NonPrivateRelease,
     Release,
-    SkellamVectorRelease,
-    TallyRelease,
+    Repeated,
+    Sampled,
+    SumRelease,
 )
-from urna.privacy.gaussian import gaussian_delta, gaussian_std
+from urna.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, gaussian_std
 from urna.privacy.ledger import Entry, Ledger
-from urna.privacy.rdp import epsilon_from_rdp, gaussian_rdp, skellam_rdp
-from urna.privacy.records import check_shards, whole_client_epsilon
+from urna.privacy.moves import Move
+from urna.privacy.rdp import epsilon_from_rdp, gaussian_rdp
 
 __all__ = [
     "DISCRETE_GAUSSIAN",
     "DISTRIBUTIONS",
     "SKELLAM",
-    "VOTES",
     "Adjacency",
-    "Ballot",
-    "BallotShape",
     "Budget",
     "Calibration",
+    "Cost",
+    "Cover",
     "DeclaredRelease",
     "Distribution",
     "Entry",
     "GaussianRelease",
     "Ledger",
+    "Move",
     "NonPrivateRelease",
-    "NormBound",
     "PrivacyStatement",
     "Release",
-    "ScoreShape",
-    "Shifts",
-    "SkellamVectorRelease",
+    "Repeated",
+    "Sampled",
     "Spent",
-    "TallyRelease",
+    "SumRelease",
     "Unit",
-    "calibrate_ballots",
-    "check_shards",
+    "calibrate",
     "compose",
     "epsilon_from_rdp",
     "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
     "gaussian_rdp",
     "gaussian_std",
-    "honest_survivors",
-    "read_ballot",
-    "skellam_rdp",
-    "whole_client_epsilon",
+    "together",
 ]

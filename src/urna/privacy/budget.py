@@ -1,9 +1,11 @@
 """What is promised: epsilon and delta, between which neighbours, and computed how."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from enum import StrEnum
+from typing import Any
 
 from urna.errors import ParameterError
 
@@ -127,3 +129,15 @@ class PrivacyStatement:
             "accountant": self.accountant,
             "caveats": list(self.caveats),
         }
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "PrivacyStatement":
+        """Read what `as_mapping` wrote."""
+        epsilon = mapping["epsilon"]
+        return cls(
+            math.inf if epsilon is None else float(epsilon),
+            float(mapping["delta"]),
+            Adjacency(mapping["adjacency"]),
+            str(mapping["accountant"]),
+            tuple(map(str, mapping["caveats"])),
+        )

@@ -50,6 +50,10 @@ class Distribution(Hashable, Protocol):
         """
         ...
 
+    def draw_error(self, variance: Fraction) -> float:
+        """Return the bound on the error of one draw alone; weights take a while."""
+        ...
+
 
 class _Skellam:
     """The difference of two Poisson variables of mean variance/2.
@@ -82,8 +86,13 @@ class _Skellam:
             above, here = here, above + k * two_q * here // p
             column.append(here)
         column.reverse()
+        return tuple(column[: reach + 1]), self.draw_error(variance)
+
+    def draw_error(self, variance: Fraction) -> float:
+        """Return the bound on the error of one draw."""
+        start = _skellam_reach(variance, 2 * _TAIL_BITS) + 8
         rounding = 2 * start * 2.0**-_BITS + 2.0 ** -(2 * _TAIL_BITS - 20)
-        return tuple(column[: reach + 1]), _draw_error(reach, rounding)
+        return _draw_error(_skellam_reach(variance, _TAIL_BITS), rounding)
 
 
 class _DiscreteGaussian:
@@ -98,8 +107,7 @@ class _DiscreteGaussian:
         With r = exp(−1/(2σ²)), weight k is r^(k²): each is the one before times r^(2k−1).
         """
         _check_variance(variance)
-        sigma2 = float(variance)
-        reach = math.ceil(math.sqrt(2 * sigma2 * (_TAIL_BITS + 8) * math.log(2))) + 2
+        reach = self._reach(variance)
         with mp.workprec(2 * _BITS):
             ratio = mp.exp(-mpf(variance.denominator) / (2 * variance.numerator))
             square = ratio * ratio
@@ -108,8 +116,16 @@ class _DiscreteGaussian:
             for _ in range(reach + 1):
                 column.append(int(mp.ldexp(weight, _BITS)))
                 weight, step = weight * step, step * square
-        kept = tuple(w for w in column if w)
-        return kept, _draw_error(reach, 2 * (reach + 1) * 2.0**-_BITS)
+        return tuple(w for w in column if w), self.draw_error(variance)
+
+    def draw_error(self, variance: Fraction) -> float:
+        """Return the bound on the error of one draw."""
+        reach = self._reach(variance)
+        return _draw_error(reach, 2 * (reach + 1) * 2.0**-_BITS)
+
+    @staticmethod
+    def _reach(variance: Fraction) -> int:
+        return math.ceil(math.sqrt(2 * float(variance) * (_TAIL_BITS + 8) * math.log(2))) + 2
 
 
 SKELLAM: Distribution = _Skellam()

@@ -1,25 +1,23 @@
-"""What was released, as data: the events a ledger composes.
+"""What was released, as data: the events a ledger adds up.
 
-Every event can be priced by a privacy loss distribution (`loss`), by Rényi divergences
-(`rdp`), or by both; None says that no bound of that kind is known. An event that neither
-can price makes everything it is composed with infinite; it is never priced at zero.
+Every event has a `Cost`: most are Gaussian, of some only an (epsilon, delta) is known, and one
+that has no guarantee costs everything. Events compose like data: `Repeated` is many of one kind,
+`Sampled` is one in which every client took part by lot alone.
 """
 
+import functools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from urna.errors import LedgerError, ParameterError, UnknownName
-from urna.privacy.ballots import NormBound, Shifts, norms
+from urna.privacy.cost import Cost
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
-from urna.privacy.loss import declared_loss, gaussian_loss, shifted_noise_loss, sum_error
-from urna.privacy.rdp import gaussian_rdp, skellam_rdp
+from urna.privacy.moves import Move
+from urna.privacy.sampling import sampled_epsilon
 from urna.privacy.tradeoff import BEYOND, gaussian_parameter
-
-if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 __all__ = [
     "MOST_PARTS",
@@ -27,8 +25,9 @@ __all__ = [
     "GaussianRelease",
     "NonPrivateRelease",
     "Release",
-    "SkellamVectorRelease",
-    "TallyRelease",
+    "Repeated",
+    "Sampled",
+    "SumRelease",
     "read_release",
 ]
 
@@ -36,40 +35,23 @@ MOST_PARTS = 1025
 """A client may draw its share of the noise in up to this many parts, each with its error."""
 
 
-_MOST_EXACT = 4  # different shifts
-
-
 class Release(Protocol):
-    """One thing that became public."""
+    """Something that became public."""
 
-    @property
-    def mu(self) -> float:
-        """Sensitivity over standard deviation of the Gaussian that comes nearest."""
-        ...
-
-    @property
-    def draw_error(self) -> float:
-        """Total variation between the mechanism that ran and the one that is priced."""
-        ...
-
-    def loss(self, interval: float) -> "PrivacyLossDistribution | None":
-        """Return the privacy loss, in pessimistic multiples of `interval`."""
-        ...
-
-    def rdp(self, order: int) -> float | None:
-        """Return the Rényi divergence bound of this integer order."""
+    def cost(self) -> Cost:
+        """Return what it costs."""
         ...
 
     def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the ledger."""
+        """Return plain values for the ledger, from which `read_release` makes the same event."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class TallyRelease:
-    """A noisy sum of integer ballots, one client's ballot moving it by at most `shifts`."""
+class SumRelease:
+    """A noisy sum of integer vectors, one protected unit moving it by at most `move`."""
 
-    shifts: Shifts | NormBound
+    move: Move
     """In grid steps."""
     share: Fraction
     """Variance of one client's noise, in grid steps squared."""
@@ -78,10 +60,6 @@ class TallyRelease:
     family: str = SKELLAM.name
 
     def __post_init__(self) -> None:
-        if not isinstance(self.shifts, NormBound):
-            whole = all(type(part) is int and part >= 1 for pair in self.shifts for part in pair)
-            if not self.shifts or not whole:
-                raise ParameterError(f"shifts are pairs of positive integers, got {self.shifts}")
         if not isinstance(self.share, Fraction) or self.share <= 0:
             raise ParameterError(f"a share is a positive Fraction, got {self.share!r}")
         if type(self.shares) is not int or self.shares < 1:
@@ -94,65 +72,24 @@ class TallyRelease:
         """Variance that the fewest honest survivors leave in the sum."""
         return self.share * self.shares
 
-    @property
-    def l2_squared(self) -> int:
-        """Squared L2 sensitivity in grid steps."""
-        return norms(self.shifts).l2_squared
+    def cost(self) -> Cost:
+        """Return the Gaussian of the noise's trade-off; only moved coordinates slip.
 
-    @property
-    def l1(self) -> int:
-        """L1 sensitivity in grid steps."""
-        return norms(self.shifts).l1
-
-    @property
-    def moved(self) -> int:
-        """Most coordinates that one client can move."""
-        return norms(self.shifts).coordinates
-
-    @property
-    def mu(self) -> float:
-        """Sensitivity over standard deviation."""
-        return math.sqrt(self.l2_squared / self.variance)
-
-    @property
-    def draw_error(self) -> float:
-        """Only moved coordinates count: the others are drawn alike on both sides."""
-        family = DISTRIBUTIONS[self.family]
-        _, error = family.half_weights(self.share)
-        summed = 0.0 if family.closed_under_addition else sum_error(self.share, self.shares)
-        return self.moved * (self.shares * MOST_PARTS * error + summed + 2 * BEYOND)
-
-    def loss(self, interval: float) -> "PrivacyLossDistribution | None":
-        """Return the loss of the integer noise, pessimistically rounded.
-
-        Where votes are equal it is the exact one. Else it is that of the Gaussian that the
-        noise's trade-off is bounded by: there, rounding the exact losses of many different
-        shifts would cost more than the Gaussian does.
+        The others are drawn alike on both sides.
         """
         family = DISTRIBUTIONS[self.family]
-        if isinstance(self.shifts, NormBound) or len(self.shifts) > _MOST_EXACT:
-            eta = gaussian_parameter(family, self.variance)
-            if math.isinf(eta):
-                return None
-            return gaussian_loss(eta * math.sqrt(self.l2_squared), interval)
-        return shifted_noise_loss(family, self.variance, self.shifts, interval)
-
-    def rdp(self, order: int) -> float:
-        """Return the bound of the family."""
-        l2_squared, variance = float(self.l2_squared), float(self.variance)
-        if self.family == SKELLAM.name:
-            return skellam_rdp(order, l2_squared=l2_squared, l1=float(self.l1), variance=variance)
-        return gaussian_rdp(order, l2_squared=l2_squared, variance=variance)
+        eta = gaussian_parameter(family, self.variance)
+        error = family.draw_error(self.share)
+        summed = 0.0 if family.closed_under_addition else sum_error(self.share, self.shares)
+        slip = self.move.coordinates * (self.shares * MOST_PARTS * error + summed + BEYOND)
+        return Cost(mu=eta * self.move.l2, slip=slip)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the ledger."""
         return {
-            "kind": "tally",
-            "shifts": (
-                asdict(self.shifts)
-                if isinstance(self.shifts, NormBound)
-                else [list(pair) for pair in self.shifts]
-            ),
+            "kind": "sum",
+            "l2_squared": self.move.l2_squared,
+            "coordinates": self.move.coordinates,
             "share": str(self.share),
             "shares": self.shares,
             "family": self.family,
@@ -160,86 +97,25 @@ class TallyRelease:
 
 
 @dataclass(frozen=True, slots=True)
-class SkellamVectorRelease:
-    """Noisy sums of integer vectors of bounded norm: rounds of training."""
-
-    l2_squared: float
-    l1: float
-    variance: float
-    rounds: int = 1
-
-    def __post_init__(self) -> None:
-        _check_positive("l2_squared", self.l2_squared)
-        _check_positive("l1", self.l1)
-        _check_positive("variance", self.variance)
-        _check_rounds(self.rounds)
-
-    @property
-    def mu(self) -> float:
-        """Sensitivity over standard deviation of all rounds together."""
-        return math.sqrt(self.rounds * self.l2_squared / self.variance)
-
-    @property
-    def draw_error(self) -> float:
-        """Below 2^-60 for a million rounds of a million coordinates of a million clients."""
-        return 2.0**-60
-
-    def loss(self, interval: float) -> None:
-        """Return None: the worst pair of integer vectors of bounded norm is not known."""
-        return
-
-    def rdp(self, order: int) -> float:
-        """Return the Skellam bound, over all rounds."""
-        once = skellam_rdp(order, l2_squared=self.l2_squared, l1=self.l1, variance=self.variance)
-        return self.rounds * once
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the ledger."""
-        return {
-            "kind": "skellam-vector",
-            "l2_squared": self.l2_squared,
-            "l1": self.l1,
-            "variance": self.variance,
-            "rounds": self.rounds,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class GaussianRelease:
-    """Rounds of the Gaussian mechanism, for training done elsewhere on the same data."""
+    """A Gaussian mechanism that another program runs on the same data."""
 
     noise_multiplier: float
-    rounds: int = 1
+    """Standard deviation over sensitivity. It is taken at its word."""
 
     def __post_init__(self) -> None:
-        _check_positive("noise_multiplier", self.noise_multiplier)
-        _check_rounds(self.rounds)
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0):
+            raise ParameterError(
+                f"noise_multiplier must be finite and positive, got {self.noise_multiplier}"
+            )
 
-    @property
-    def mu(self) -> float:
-        """Sensitivity over standard deviation of all rounds together."""
-        return math.sqrt(self.rounds) / self.noise_multiplier
-
-    @property
-    def draw_error(self) -> float:
-        """Nothing is known of how another program draws; it is taken at its word."""
-        return 0.0
-
-    def loss(self, interval: float) -> "PrivacyLossDistribution":
-        """Return the loss of all rounds; many Gaussians are one of summed strength."""
-        return gaussian_loss(self.mu, interval)
-
-    def rdp(self, order: int) -> float:
-        """Return the Gaussian bound, over all rounds."""
-        return gaussian_rdp(order, l2_squared=self.rounds, variance=self.noise_multiplier**2)
+    def cost(self) -> Cost:
+        """Return the Gaussian."""
+        return Cost(mu=1 / self.noise_multiplier)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the ledger."""
-        return {
-            "kind": "gaussian",
-            "noise_multiplier": self.noise_multiplier,
-            "rounds": self.rounds,
-        }
+        return {"kind": "gaussian", "noise_multiplier": self.noise_multiplier}
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,23 +132,9 @@ class DeclaredRelease:
                 f"{self.epsilon} and {self.delta}"
             )
 
-    @property
-    def mu(self) -> float:
-        """Some Gaussian of about this epsilon; it sets the grain of losses, no more."""
-        return self.epsilon / 4
-
-    @property
-    def draw_error(self) -> float:
-        """Part of the declared delta."""
-        return 0.0
-
-    def loss(self, interval: float) -> "PrivacyLossDistribution":
-        """Return the worst loss these parameters allow."""
-        return declared_loss(self.epsilon, self.delta, interval)
-
-    def rdp(self, order: int) -> float | None:
-        """Return min(ε, αε²/2) where delta is zero (Bun & Steinke 2016); else nothing holds."""
-        return min(self.epsilon, order * self.epsilon**2 / 2) if self.delta == 0 else None
+    def cost(self) -> Cost:
+        """Return what was declared."""
+        return Cost(epsilon=self.epsilon, delta=self.delta)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the ledger."""
@@ -285,37 +147,101 @@ class NonPrivateRelease:
 
     reason: str
 
-    @property
-    def mu(self) -> float:
-        """Unbounded."""
-        return math.inf
-
-    @property
-    def draw_error(self) -> float:
-        """Nothing is claimed."""
-        return 0.0
-
-    def loss(self, interval: float) -> None:
-        """Return None: there is no bound."""
-        return
-
-    def rdp(self, order: int) -> None:
-        """Return None: there is no bound."""
-        return
+    def cost(self) -> Cost:
+        """Return a cost that no budget covers."""
+        return Cost(mu=math.inf)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the ledger."""
         return {"kind": "non-private", "reason": self.reason}
 
 
-def _check_positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise ParameterError(f"{name} must be finite and positive, got {value}")
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A sum in which each client took part with probability `rate`, by its own secret lot.
+
+    Guarantee:
+        That of `sampling.sampled_epsilon`, at the `delta` set apart for it.
+
+    Assumes:
+        Nobody who reads the result, the server included, knows who took part.
+    """
+
+    release: SumRelease | GaussianRelease
+    """The sum as it would be if one who takes part were left out: moves are zero-out."""
+    rate: Fraction
+    delta: float
+    """The part of delta that all rounds of it together may use."""
+    replaced: bool = True
+    """Whether a client's data may be replaced, which is leaving out and putting in."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rate, Fraction) or not 0 < self.rate < 1:
+            raise ParameterError(f"a sampling rate is a Fraction in (0, 1), got {self.rate!r}")
+        if not 0 < self.delta < 1:
+            raise ParameterError(f"delta must lie strictly between 0 and 1, got {self.delta}")
+
+    def cost(self) -> Cost:
+        """Return the cost of one round."""
+        return self.rounds(1)
+
+    def rounds(self, count: int) -> Cost:
+        """Return the cost of so many rounds, composed as sampled Gaussians are."""
+        once = self.release.cost()
+        epsilon = sampled_epsilon(
+            once.mu, self.rate, count, self.delta, replaced=self.replaced
+        )
+        return Cost(epsilon=epsilon, delta=self.delta, slip=count * once.slip)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the ledger."""
+        return {
+            "kind": "sampled",
+            "release": self.release.as_mapping(),
+            "rate": str(self.rate),
+            "delta": self.delta,
+            "replaced": self.replaced,
+        }
 
 
-def _check_rounds(rounds: int) -> None:
-    if type(rounds) is not int or rounds < 1:
-        raise ParameterError(f"rounds must be a whole number of at least 1, got {rounds}")
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """So many releases of one kind: the rounds of a series."""
+
+    release: Release
+    rounds: int
+
+    def __post_init__(self) -> None:
+        if type(self.rounds) is not int or self.rounds < 1:
+            raise ParameterError(f"rounds must be a whole number of at least 1, got {self.rounds}")
+
+    def cost(self) -> Cost:
+        """Return the cost of all rounds."""
+        if isinstance(self.release, Sampled):
+            return self.release.rounds(self.rounds)
+        once, n = self.release.cost(), self.rounds
+        return Cost(once.mu * math.sqrt(n), n * once.epsilon, n * once.delta, n * once.slip)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the ledger."""
+        return {"kind": "repeated", "release": self.release.as_mapping(), "rounds": self.rounds}
+
+
+@functools.lru_cache(maxsize=64)
+def sum_error(share: Fraction, shares: int) -> float:
+    """Bound how far a sum of discrete Gaussians is from one of the summed variance.
+
+    The sum of n discrete Gaussians of variance parameter σ² and the discrete Gaussian of nσ²
+    differ in log-probability by at most τ = 10·Σ_{k<n} exp(−2π²σ²·k/(k+1)) everywhere
+    (Kairouz, Liu & Steinke 2021, Theorem 9, for σ² ≥ 1/4), so by at most τ in total
+    variation.
+    """
+    if share < Fraction(1, 4):
+        return math.inf
+    rate = 2 * math.pi**2 * float(share)
+    tau = 10 * sum(math.exp(-rate * k / (k + 1)) for k in range(1, min(shares, 64)))
+    # k/(k+1) only grows: what is left is at most the last term again and again.
+    return tau + 10 * max(0, shares - 64) * math.exp(-rate * 64 / 65)
 
 
 def read_release(mapping: Mapping[str, Any]) -> Release:
@@ -328,24 +254,23 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
     fields = {key: value for key, value in mapping.items() if key != "kind"}
     try:
         match mapping.get("kind"):
-            case "tally":
-                moves = fields["shifts"]
-                shifts: Shifts | NormBound = (
-                    NormBound(**moves)
-                    if isinstance(moves, Mapping)
-                    else tuple((int(shift), int(count)) for shift, count in moves)
-                )
-                share = Fraction(fields["share"])
-                return TallyRelease(shifts, share, int(fields["shares"]), fields["family"])
-            case "skellam-vector":
-                return SkellamVectorRelease(**fields)
+            case "sum":
+                move = Move(fields.pop("l2_squared"), fields.pop("coordinates"))
+                return SumRelease(move, Fraction(fields.pop("share")), **fields)
             case "gaussian":
                 return GaussianRelease(**fields)
             case "declared":
                 return DeclaredRelease(**fields)
             case "non-private":
                 return NonPrivateRelease(**fields)
-    except (KeyError, TypeError, ValueError) as error:
+            case "sampled":
+                inner = read_release(fields.pop("release"))
+                if not isinstance(inner, SumRelease | GaussianRelease):
+                    raise ValueError("only sums are sampled")
+                return Sampled(inner, Fraction(fields.pop("rate")), **fields)
+            case "repeated":
+                return Repeated(read_release(fields.pop("release")), **fields)
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise LedgerError(f"an event in the ledger cannot be read: {error!r}") from error
     raise LedgerError(
         f"the ledger holds an event of unknown kind {mapping.get('kind')!r}; it was written by a "

@@ -1,5 +1,6 @@
-"""Closed forms of the Gaussian mechanism: the reference the integer noise is held against."""
+"""Closed forms of the Gaussian mechanism: what every sum of Urna's is priced by."""
 
+import functools
 import math
 
 from scipy.special import log_ndtr
@@ -7,7 +8,9 @@ from scipy.special import log_ndtr
 from urna.errors import ParameterError
 from urna.privacy.budget import Budget
 
-__all__ = ["gaussian_delta", "gaussian_std"]
+__all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_mu", "gaussian_std"]
+
+_DIGITS = 1e-12  # relative; searches end this close to the truth, on the side of more noise
 
 
 def gaussian_delta(std: float, *, sensitivity: float, epsilon: float) -> float:
@@ -22,6 +25,59 @@ def gaussian_delta(std: float, *, sensitivity: float, epsilon: float) -> float:
     return math.exp(first) * -math.expm1(min(second - first, 0.0))
 
 
+@functools.lru_cache(maxsize=256)
+def gaussian_mu(budget: Budget) -> float:
+    """Return the largest μ, rounded down, for which μ-GDP implies `budget`.
+
+    μ is sensitivity over standard deviation. Telling N(0, 1) from N(μ, 1) is exactly as easy
+    as a Gaussian mechanism of that ratio makes it (Dong, Roth & Su 2022).
+
+    Example:
+        >>> round(gaussian_mu(Budget(1.0, 1e-5)), 3)
+        0.268
+    """
+    low, high = 0.0, 1.0
+
+    def enough(mu: float) -> bool:
+        return gaussian_delta(1.0, sensitivity=mu, epsilon=budget.epsilon) <= budget.delta
+
+    while enough(high):
+        low, high = high, 2 * high
+    while high - low > _DIGITS * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if enough(middle) else (low, middle)
+    return low
+
+
+@functools.lru_cache(maxsize=1024)
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return the least epsilon, rounded up, that μ-GDP implies at this delta.
+
+    Infinite where μ is, zero where μ is.
+
+    Example:
+        >>> round(gaussian_epsilon(0.268, 1e-5), 2)
+        1.0
+    """
+    if mu == 0 or mu == math.inf:
+        return mu
+
+    def enough(epsilon: float) -> bool:
+        return gaussian_delta(1.0, sensitivity=mu, epsilon=epsilon) <= delta
+
+    if enough(0.0):
+        return 0.0
+    low, high = 0.0, mu
+    while not enough(high):
+        low, high = high, 2 * high
+        if high > 1e6:
+            return math.inf
+    while high - low > _DIGITS * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
 def gaussian_std(budget: Budget, *, sensitivity: float) -> float:
     """Return the least standard deviation that meets `budget`, rounded up.
 
@@ -31,16 +87,4 @@ def gaussian_std(budget: Budget, *, sensitivity: float) -> float:
     """
     if not (math.isfinite(sensitivity) and sensitivity > 0):
         raise ParameterError(f"sensitivity must be finite and positive, got {sensitivity}")
-    low = high = sensitivity
-
-    def enough(std: float) -> bool:
-        return gaussian_delta(std, sensitivity=sensitivity, epsilon=budget.epsilon) <= budget.delta
-
-    while not enough(high):
-        high *= 2
-    while enough(low):
-        low /= 2
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return sensitivity / gaussian_mu(budget) * (1 + _DIGITS)

@@ -1,139 +1,158 @@
 """A ledger of releases in one file: what was spent, what is left, and no more than its cap.
 
 One SQLite file with a rollback journal and full synchronisation: a kill at any moment leaves
-either the state before an entry or the state after it. Entries are only ever added; triggers
-in the file refuse changes and deletions. An entry is written before its release happens, so
-a crash in between counts a release that did not happen, never the other way round.
+either the state before a line or the state after it. Lines are only ever added, each with a
+digest of itself and the line before; how many there are and the last digest stand in the head.
+So a file that was damaged, or changed by somebody who did not mean to deceive, is refused. A
+release is written down before it happens: a crash in between counts a release that did not
+happen, never the other way round.
 """
 
+import hashlib
 import json
 import math
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from urna.errors import BudgetExceeded, LedgerError, ParameterError
-from urna.privacy.accountant import Spent, compose
+from urna.privacy.accountant import Spent, spent_at
 from urna.privacy.budget import Adjacency, Budget
-from urna.privacy.events import GaussianRelease, Release, read_release
-from urna.privacy.gaussian import gaussian_std
+from urna.privacy.cost import FREE, SLIP_PART, Cost, Cover, together
+from urna.privacy.events import Release, Repeated, Sampled, read_release
+from urna.privacy.gaussian import gaussian_epsilon
 
-__all__ = ["Entry", "Ledger"]
+__all__ = ["Entry", "KeptResult", "Ledger"]
 
 _APPLICATION = 0x55726E61  # "Urna"
-_VERSION = 1
+_VERSION = 2
 _WAIT_SECONDS = 60.0
-_LOUDEST = 1000.0  # a release this many times as noisy as the whole cap's is the least offered
-_SLACK = 1e-9  # rounding of floats when a sum meets its cap exactly
+_LEFT = 1 - 1e-8  # what is offered must fit when it is calibrated and entered
 
 _SCHEMA = """
-CREATE TABLE ledger (epsilon REAL NOT NULL, delta REAL NOT NULL, adjacency TEXT NOT NULL,
-    subject TEXT NOT NULL, created REAL NOT NULL);
-CREATE TABLE entry (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
-    withdraws TEXT UNIQUE REFERENCES entry (id), label TEXT NOT NULL, release TEXT NOT NULL,
-    written REAL NOT NULL);
-CREATE TRIGGER ledger_keeps BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'append-only'); END;
-CREATE TRIGGER ledger_stays BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'append-only'); END;
-CREATE TRIGGER entry_keeps BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'append-only'); END;
-CREATE TRIGGER entry_stays BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TABLE head (cap TEXT NOT NULL, lines INTEGER NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE line (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, id TEXT NOT NULL,
+    body TEXT NOT NULL, written REAL NOT NULL, digest TEXT NOT NULL);
+CREATE TRIGGER cap_keeps BEFORE UPDATE OF cap ON head BEGIN SELECT RAISE(ABORT, 'for life'); END;
+CREATE TRIGGER head_stays BEFORE DELETE ON head BEGIN SELECT RAISE(ABORT, 'for life'); END;
+CREATE TRIGGER line_keeps BEFORE UPDATE ON line BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER line_stays BEFORE DELETE ON line BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 """
+
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResult:
+    """Where a release's result was written."""
+
+    path: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One release in a ledger."""
+    """One release in a ledger, or a series of them."""
 
     id: str
     label: str
     release: Release
     written: float
     """Seconds since the epoch."""
-    withdrawn: bool
+    withdrawn: bool = False
     """Whether the release was certified not to have happened."""
+    rounds: int | None = None
+    """How many rounds of a series are counted; None where it is no series."""
+    result: KeptResult | None = None
+    _price: Cost = field(default=FREE, repr=False)
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs as it stands.
+
+        A series of plain sums costs what its rounds so far do. One with sampling was priced
+        for all its rounds, which is what its number was fixed beforehand for.
+        """
+        if self.withdrawn:
+            return FREE
+        if self.rounds is None or _sampled(self.release):
+            return self._price
+        once, n = self._price, self.rounds
+        return Cost(once.mu * math.sqrt(n), n * once.epsilon, n * once.delta, n * once.slip)
 
 
 class Ledger:
-    """Composes everything ever released about one set of data, and refuses to pass its cap.
+    """Adds up everything ever released about one set of data, and refuses to pass its cap.
 
     Guarantee:
         The releases that were entered and not withdrawn are together (cap.epsilon,
-        cap.delta)-DP under `adjacency`. Two processes that enter at the same time are
+        cap.delta)-DP under `adjacency`, even if each of them, its noise included, was chosen
+        by looking at the results of all before it: the ledger is a privacy filter
+        (`cost.Cover` has the proof). Two processes that enter at the same time are
         serialised; the same id is never counted twice.
 
     Assumes:
-        Everything released about the data is entered, before it is released, and how much
-        noise later releases have is not decided by looking at earlier ones (see `compose`).
+        Everything released about the data is entered, before it is released.
 
     Args:
         path: The ledger's file; see `Ledger.open` for one that may not exist yet.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_file():
-            raise LedgerError(f"there is no ledger at {path}. Create one with a cap first.")
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._seen: _State | None = None
+        if not self.path.is_file():
+            raise LedgerError(
+                f"there is no ledger at {self.path}. Create one with a cap first: `urna ledger "
+                "create`, or Ledger.open(path, cap)."
+            )
         with self._connection() as connection:
-            rows = connection.execute("SELECT epsilon, delta, adjacency, subject FROM ledger")
-            found = rows.fetchone()
-        try:
-            epsilon, delta, adjacency, self.subject = found
-            self.cap = Budget(epsilon, delta)
-            self.adjacency = Adjacency(adjacency)
-        except (TypeError, ValueError) as error:
-            raise LedgerError(f"the cap of the ledger {path} cannot be read: {error}") from error
+            state = self._state(connection)
+        self.cap, self.declared = state.cover.cap, state.cover.declared
+        self.adjacency, self.subject = state.adjacency, state.subject
 
     @classmethod
     def open(
         cls,
-        path: Path,
+        path: Path | str,
         cap: Budget,
         *,
         adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
         subject: str = "",
+        declared: Budget | None = None,
     ) -> "Ledger":
         """Open the ledger at `path`, creating it with this cap where there is none.
+
+        Args:
+            path: The ledger's file.
+            cap: What all releases together may cost, for life.
+            adjacency: The neighbouring relation, for life.
+            subject: Which data this is about, for people.
+            declared: The part of the cap for releases of which only an (epsilon, delta) is
+                known, sampled ones included; none by default, and for life. What is set apart
+                is not there for Urna's own sums.
 
         Raises:
             LedgerError: The file is no ledger, or it has another cap or relation: neither
                 ever changes.
         """
+        path = Path(path)
         if not path.exists():
-            cls._create(path, cap, adjacency, subject)
+            cls._create(path, Cover(cap, declared), adjacency, subject)
         ledger = cls(path)
-        if ledger.cap != cap or ledger.adjacency is not adjacency:
+        asked = (cap, adjacency) if declared is None else (cap, adjacency, declared)
+        if asked != (ledger.cap, ledger.adjacency, ledger.declared)[: len(asked)]:
             raise LedgerError(
                 f"the ledger {path} has the cap ({ledger.cap.epsilon:g}, {ledger.cap.delta:g}), "
                 f"{ledger.adjacency}; asked for was ({cap.epsilon:g}, {cap.delta:g}), {adjacency}. "
                 "A cap is for life: ask for the ledger's own."
             )
         return ledger
-
-    @staticmethod
-    def _create(path: Path, cap: Budget, adjacency: Adjacency, subject: str) -> None:
-        # Built beside its place and linked into it: nobody ever sees half a ledger, and of
-        # two processes that create one at the same time, one wins and the other opens it.
-        beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            with closing(sqlite3.connect(beside, isolation_level=None)) as connection:
-                connection.execute("PRAGMA synchronous = EXTRA")
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
-                connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-                connection.execute(
-                    "INSERT INTO ledger VALUES (?, ?, ?, ?, ?)",
-                    (cap.epsilon, cap.delta, str(adjacency), subject, time.time()),
-                )
-            with suppress(FileExistsError):
-                path.hardlink_to(beside)
-        except (sqlite3.Error, OSError) as error:
-            raise LedgerError(f"cannot create a ledger at {path}: {error}") from error
-        finally:
-            with suppress(OSError):  # what went wrong above is what the user needs to hear
-                beside.unlink(missing_ok=True)
 
     def enter(self, release: Release, *, label: str, id: str | None = None) -> str:  # noqa: A002
         """Count a release, before it happens; return its id.
@@ -148,20 +167,45 @@ class Ledger:
             BudgetExceeded: The cap would be passed. Nothing was entered; release nothing.
             LedgerError: The file cannot be read or written, or the id names another release.
         """
-        name = id or uuid.uuid4().hex
-        while True:
-            seen = self._last()
-            if same := [entry for entry in self.entries() if entry.id == name]:
-                if same[0].withdrawn:
-                    raise LedgerError(f"the release {name!r} was withdrawn; enter it anew")
-                if same[0].release == release:
-                    return name
-                raise LedgerError(f"the id {name!r} already names another release")
-            self.check(release)
-            text = json.dumps(release.as_mapping())
-            # Pricing takes a while, so it runs unlocked; if somebody entered meanwhile, again.
-            if self._append(seen, (name, None, label, text)):
-                return name
+        return self._enter(release, release.cost(), label, id, rounds=None)
+
+    def begin(self, series: Repeated, *, label: str, id: str | None = None) -> str:  # noqa: A002
+        """Write down a series whose rounds will be counted one by one; return its id.
+
+        Each round is counted by `advance` before it happens. A sampled series is counted as a
+        whole, here: what sampling saves is known only for a number of rounds fixed beforehand.
+
+        Raises:
+            BudgetExceeded: Not even the first round fits. Nothing was entered.
+        """
+        price = series.cost() if _sampled(series) else series.release.cost()
+        return self._enter(series, price, label, id, rounds=0)
+
+    def advance(self, id: str, rounds: int) -> None:  # noqa: A002
+        """Count a series up to so many rounds, before the last of them happens.
+
+        Counting the same round again changes nothing, so a run that was killed may ask again.
+
+        Raises:
+            BudgetExceeded: The cap would be passed. Nothing was counted.
+            LedgerError: There is no such series, or it was planned for fewer rounds.
+        """
+
+        def body(state: _State) -> dict[str, Any] | None:
+            entry = state.entry(id)
+            if entry.rounds is None or not isinstance(entry.release, Repeated):
+                raise LedgerError(f"the release {id!r} is no series")
+            if entry.withdrawn or rounds > entry.release.rounds:
+                raise LedgerError(
+                    f"the series {id!r} has {entry.release.rounds} rounds"
+                    + (" and was withdrawn" if entry.withdrawn else f"; round {rounds} is not one")
+                )
+            if rounds <= entry.rounds:
+                return None
+            self._check(state, replace(entry, rounds=rounds), besides=id)
+            return {"rounds": rounds}
+
+        self._append("advance", id, body)
 
     def check_relation(self, adjacency: Adjacency) -> None:
         """Refuse releases under another neighbouring relation.
@@ -183,111 +227,199 @@ class Ledger:
         Raises:
             BudgetExceeded: The cap would be passed.
         """
-        counted = [entry.release for entry in self.entries() if not entry.withdrawn]
-        after = compose([*counted, *releases], self.cap.delta).epsilon
-        if not after <= self.cap.epsilon * (1 + _SLACK):
-            spent = compose(counted, self.cap.delta).epsilon
-            raise BudgetExceeded(
-                spent=spent, after=after, cap=self.cap.epsilon, delta=self.cap.delta
-            )
+        cost = together(release.cost() for release in releases)
+        with self._connection() as connection:
+            self._check(self._state(connection), cost)
 
-    def withdraw(self, id: str, *, reason: str) -> None:  # noqa: A002
+    def withdraw(self, id: str, *, reason: str, rounds: int | None = None) -> None:  # noqa: A002
         """Certify that an entered release did not happen, so that it no longer counts.
 
         Guarantee:
             None by itself: call it only when it is certain that nothing became public, such
             as after a protocol that aborts before anything is unmasked.
+
+        Args:
+            id: The release.
+            reason: Why it did not happen, for people.
+            rounds: Of a series: how many rounds did happen. None withdraws all of it.
         """
-        while True:
-            seen = self._last()
-            entries = {entry.id: entry for entry in self.entries()}
-            if id not in entries:
-                raise LedgerError(f"the ledger holds no release {id!r}")
-            if entries[id].withdrawn or self._append(seen, (uuid.uuid4().hex, id, reason, "{}")):
-                return
+
+        def body(state: _State) -> dict[str, Any] | None:
+            entry = state.entry(id)
+            if entry.withdrawn or (rounds is not None and rounds >= (entry.rounds or 0)):
+                return None
+            return {"reason": reason, "rounds": rounds}
+
+        self._append("withdraw", id, body)
+
+    def note_result(self, id: str, path: Path, sha256: str) -> None:  # noqa: A002
+        """Note where the result of a release was written, so that it is found again."""
+        self._append("result", id, lambda _: {"path": str(path), "sha256": sha256})
 
     def entries(self) -> list[Entry]:
         """Return all releases, oldest first."""
         with self._connection() as connection:
-            rows = connection.execute(
-                "SELECT id, label, release, written, EXISTS (SELECT 1 FROM entry w WHERE "
-                "w.withdraws = e.id) FROM entry e WHERE withdraws IS NULL ORDER BY number"
-            ).fetchall()
-        return [
-            Entry(name, label, _read(text), written, bool(withdrawn))
-            for name, label, text, written, withdrawn in rows
-        ]
+            return list(self._state(connection).entries.values())
 
     def spent(self) -> Spent:
-        """Return what all releases together have cost at the cap's delta."""
-        counted = [entry.release for entry in self.entries() if not entry.withdrawn]
-        return compose(counted, self.cap.delta)
+        """Return what all releases together have cost at the cap's delta.
+
+        This is what they cost if their noise was fixed beforehand, which is less than what the
+        cap promises in every case.
+        """
+        return spent_at(self._total(), self.cap.delta)
 
     def left(self) -> float:
-        """Return the epsilon of the largest further release that would be admitted.
+        """Return the epsilon of the largest further sum that would be admitted, rounded down."""
+        most, mu = Cover(self.cap, self.declared).mu, self._total().mu
+        rest = math.sqrt(max(most**2 - mu**2, 0.0)) * _LEFT
+        return gaussian_epsilon(rest, self.cap.delta * (1 - SLIP_PART))
 
-        The release meant is one Gaussian mechanism at the cap's delta; a vote is very nearly
-        one. Found to 1 % and rounded down; zero if nothing fits.
-        """
-        counted = [entry.release for entry in self.entries() if not entry.withdrawn]
-        if not counted:
-            return self.cap.epsilon
-        limit = self.cap.epsilon * (1 + _SLACK)
-
-        def fits(std: float) -> bool:
-            return compose([*counted, GaussianRelease(std)], self.cap.delta).epsilon <= limit
-
-        quiet = gaussian_std(self.cap, sensitivity=1.0)
-        loud = quiet * _LOUDEST
-        if not fits(loud):
-            return 0.0
-        while loud > 1.005 * quiet:
-            middle = math.sqrt(quiet * loud)
-            quiet, loud = (quiet, middle) if fits(middle) else (middle, loud)
-        return compose([GaussianRelease(loud)], self.cap.delta).epsilon
-
-    def as_mapping(self) -> dict[str, object]:
+    def as_mapping(self) -> dict[str, Any]:
         """Return the whole ledger as plain values for JSON."""
         spent = self.spent()
+        declared = self.declared
         return {
             "path": str(self.path),
             "subject": self.subject,
             "cap": {"epsilon": self.cap.epsilon, "delta": self.cap.delta},
+            "declared": None if declared is None else asdict(declared),
             "adjacency": str(self.adjacency),
             "spent": spent.epsilon if math.isfinite(spent.epsilon) else None,
             "left": self.left(),
             "accountant": spent.accountant,
-            "entries": [
-                {
-                    "id": entry.id,
-                    "label": entry.label,
-                    "written": entry.written,
-                    "withdrawn": entry.withdrawn,
-                    "release": entry.release.as_mapping(),
-                }
-                for entry in self.entries()
-            ],
+            "entries": [self._plain(entry) for entry in self.entries()],
         }
 
-    def _last(self) -> int:
-        with self._connection() as connection:
-            (last,) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM entry").fetchone()
-        return int(last)
+    def _plain(self, entry: Entry) -> dict[str, Any]:
+        epsilon = entry.cost.at(self.cap.delta)
+        return {
+            "id": entry.id,
+            "label": entry.label,
+            "written": entry.written,
+            "withdrawn": entry.withdrawn,
+            "rounds": entry.rounds,
+            "epsilon": epsilon if math.isfinite(epsilon) else None,
+            "result": None if entry.result is None else asdict(entry.result),
+            "release": entry.release.as_mapping(),
+        }
 
-    def _append(self, seen: int, row: tuple[str, str | None, str, str]) -> bool:
-        """Add a row if the newest entry is still the one that was seen."""
+    def _total(self) -> Cost:
+        return together(entry.cost for entry in self.entries())
+
+    def _enter(
+        self, release: Release, price: Cost, label: str, name: str | None, rounds: int | None
+    ) -> str:
+        name = name or uuid.uuid4().hex
+
+        def body(state: _State) -> dict[str, Any] | None:
+            if (same := state.entries.get(name)) is not None:
+                if same.withdrawn:
+                    raise LedgerError(f"the release {name!r} was withdrawn; enter it anew")
+                if same.release != release or (same.rounds is None) != (rounds is None):
+                    raise LedgerError(f"the id {name!r} already names another release")
+                return None
+            self._check(state, price)
+            written = {"label": label, "release": release.as_mapping(), "price": asdict(price)}
+            return written | {"rounds": rounds}
+
+        self._append("release", name, body)
+        return name
+
+    def _check(self, state: "_State", more: Cost | Entry, besides: str | None = None) -> None:
+        """Refuse what would pass the cap beside what is entered already."""
+        entered = [entry.cost for entry in state.entries.values() if entry.id != besides]
+        after = together([*entered, more.cost if isinstance(more, Entry) else more])
+        if not state.cover.holds(after):
+            spent = together(entry.cost for entry in state.entries.values())
+            needs_part = state.cover.declared is None and (after.epsilon > 0 or after.delta > 0)
+            raise BudgetExceeded(
+                spent=spent.at(self.cap.delta),
+                after=after.at(self.cap.delta),
+                cap=self.cap.epsilon,
+                delta=self.cap.delta,
+                hint=_NO_PART if needs_part and math.isfinite(after.mu) else "",
+            )
+
+    def _append(
+        self, kind: str, name: str, body: Callable[["_State"], Mapping[str, Any] | None]
+    ) -> None:
+        """Add a line that is decided by looking at the others, which nobody changes meanwhile."""
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            (last,) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM entry").fetchone()
-            if last != seen:
-                connection.execute("ROLLBACK")
-                return False
-            connection.execute(
-                "INSERT INTO entry (id, withdraws, label, release, written) VALUES (?, ?, ?, ?, ?)",
-                (*row, time.time()),
-            )
+            state = self._state(connection)
+            found = body(state)
+            if found is None:
+                return
+            text = json.dumps(found, allow_nan=False)
+            line = (state.lines + 1, kind, name, text, time.time())
+            digest = _digest(state.digest, line)
+            connection.execute("INSERT INTO line VALUES (?, ?, ?, ?, ?, ?)", (*line, digest))
+            connection.execute("UPDATE head SET lines = ?, digest = ?", (line[0], digest))
             connection.execute("COMMIT")
-        return True
+
+    def _state(self, connection: sqlite3.Connection) -> "_State":
+        """Return what the file says; lines that were read before are not read again."""
+        try:
+            return self._read(connection)
+        except _UNREADABLE as error:
+            raise LedgerError(
+                f"the ledger {self.path} is damaged: {type(error).__name__}. Restore the newest "
+                "copy you have, and count what was released since"
+            ) from error
+
+    def _read(self, connection: sqlite3.Connection) -> "_State":
+        cap, lines, digest = connection.execute("SELECT cap, lines, digest FROM head").fetchone()
+        (there,) = connection.execute("SELECT COUNT(*) FROM line").fetchone()
+        state = self._seen or _State.of(cap)
+        if state.cap != cap or state.lines > lines:
+            state = _State.of(cap)
+        rows = connection.execute(
+            "SELECT number, kind, id, body, written, digest FROM line WHERE number > ? "
+            "ORDER BY number",
+            (state.lines,),
+        )
+        state = state.copy()
+        for *line, stored in rows.fetchall():
+            state.add(tuple(line), stored)
+        if (state.lines, state.digest, there) != (lines, digest, lines):
+            raise ValueError("the head does not belong to the lines")
+        self._seen = state
+        return state
+
+    @staticmethod
+    def _create(path: Path, cover: Cover, adjacency: Adjacency, subject: str) -> None:
+        declared = cover.declared
+        if declared is not None and not (
+            declared.epsilon <= cover.cap.epsilon and declared.delta <= cover.cap.delta
+        ):
+            raise LedgerError("what is set apart for declared releases is within the cap")
+        cap = json.dumps(
+            {
+                "cap": asdict(cover.cap),
+                "declared": None if declared is None else asdict(declared),
+                "adjacency": str(adjacency),
+                "subject": subject,
+                "created": time.time(),
+            }
+        )
+        # Built beside its place and linked into it: nobody ever sees half a ledger, and of
+        # two processes that create one at the same time, one wins and the other opens it.
+        beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            with closing(sqlite3.connect(beside, isolation_level=None)) as connection:
+                connection.execute("PRAGMA synchronous = EXTRA")
+                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
+                connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+                connection.execute("INSERT INTO head VALUES (?, 0, ?)", (cap, _first_digest(cap)))
+            with suppress(FileExistsError):
+                path.hardlink_to(beside)
+        except (sqlite3.Error, OSError) as error:
+            raise LedgerError(f"cannot create a ledger at {path}: {error}") from error
+        finally:
+            with suppress(OSError):  # what went wrong above is what the user needs to hear
+                beside.unlink(missing_ok=True)
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -311,12 +443,85 @@ class Ledger:
             raise LedgerError(f"the ledger {self.path} cannot be used: {error}") from error
 
 
-def _read(text: str) -> Release:
-    """Read an entry's release; what cannot be read is refused, never skipped."""
-    try:
-        mapping = json.loads(text)
-    except ValueError as error:
-        raise LedgerError(f"an event in the ledger cannot be read: {error}") from error
-    if not isinstance(mapping, dict):
-        raise LedgerError("an event in the ledger cannot be read: it is no JSON object")
-    return read_release(mapping)
+_NO_PART = (
+    "This ledger sets no part of its cap apart for releases of which only an (epsilon, delta) is "
+    "known; that is decided when a ledger is created (`--declared-epsilon`)."
+)
+
+_Line = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class _State:
+    """What the lines read so far add up to."""
+
+    cap: str
+    cover: Cover
+    adjacency: Adjacency
+    subject: str
+    digest: str
+    lines: int = 0
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cap: str) -> "_State":
+        """Return the state of a ledger without lines."""
+        said = json.loads(cap)
+        declared = said["declared"]
+        cover = Cover(Budget(**said["cap"]), None if declared is None else Budget(**declared))
+        adjacency = Adjacency(said["adjacency"])
+        return cls(cap, cover, adjacency, str(said["subject"]), _first_digest(cap))
+
+    def copy(self) -> "_State":
+        """Return a state that can be added to."""
+        return replace(self, entries=dict(self.entries))
+
+    def entry(self, name: str) -> Entry:
+        """Return an entry, or say that there is none."""
+        if name not in self.entries:
+            raise LedgerError(f"the ledger holds no release {name!r}")
+        return self.entries[name]
+
+    def add(self, line: _Line, stored: str) -> None:
+        """Take the next line, if it is the next."""
+        number, kind, name, text, written = line
+        digest = _digest(self.digest, line)
+        if number != self.lines + 1 or digest != stored:
+            raise ValueError("a line does not follow the one before")
+        self.lines, self.digest = number, digest
+        body = json.loads(text)
+        if kind == "release":
+            price, release = Cost(**body["price"]), read_release(body["release"])
+            made = Entry(name, str(body["label"]), release, written, rounds=body["rounds"])
+            self.entries[name] = replace(made, _price=price)
+            return
+        entry = self.entries[name]
+        match kind:
+            case "advance":
+                entry = replace(entry, rounds=int(body["rounds"]))
+            case "withdraw" if body["rounds"] is None:
+                entry = replace(entry, withdrawn=True)
+            case "withdraw":
+                entry = replace(entry, rounds=int(body["rounds"]))
+            case "result":
+                entry = replace(entry, result=KeptResult(body["path"], body["sha256"]))
+            case _:
+                raise LedgerError(
+                    f"the ledger holds a line of unknown kind {kind!r}; it was written by a newer "
+                    "Urna. Upgrade to read it."
+                )
+        self.entries[name] = entry
+
+
+def _sampled(release: Release) -> bool:
+    return isinstance(release, Sampled) or (
+        isinstance(release, Repeated) and _sampled(release.release)
+    )
+
+
+def _first_digest(cap: str) -> str:
+    return hashlib.sha256(b"urna ledger 2\0" + cap.encode()).hexdigest()
+
+
+def _digest(before: str, line: _Line) -> str:
+    return hashlib.sha256(f"{before}\0{json.dumps(line)}".encode()).hexdigest()

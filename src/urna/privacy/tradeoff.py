@@ -24,18 +24,30 @@ def gaussian_parameter(family: Distribution, variance: Fraction) -> float:
     Guarantee:
         With this noise in every coordinate, telling two integer vectors apart that differ by
         s is at least as hard as telling N(0, 1) from N(η·‖s‖₂, 1) (Dong, Roth & Su 2022), up
-        to a total variation of 2·`BEYOND` for each coordinate that differs.
+        to moving τ = `BEYOND` of mass on either side for each coordinate that differs.
 
-        Proof. Let F be the noise's distribution function and h(x) = Φ⁻¹(F(x)). The noise is
-        log-concave, so the best tests of N against N + s are thresholds; with the threshold t
-        their errors are α = 1 − F(t − 1) and β = F(t − 1 − s). Between thresholds the
-        trade-off is linear and the Gaussian's is convex, so β ≥ Φ(Φ⁻¹(1 − α) − μ) everywhere
-        if h(x) − h(x − s) ≤ μ for all integers x. That difference is the sum of s single
-        steps, so μ = s·η will do, where η is the longest step of h. By symmetry the same
-        holds for −s, and Gaussian trade-offs of independent coordinates compose to the root
-        of the sum of squares. Steps are looked at from the last x with F(x) ≤ `BEYOND` to its
-        mirror image. Beyond them both errors are within `BEYOND` of those of a Gaussian that
-        goes on in steps of η, which is the total variation allowed for.
+        Proof, one coordinate, s > 0. Let F be the noise's distribution function, h = Φ⁻¹∘F,
+        G the trade-off of N(0, 1) and N(μ, 1) with μ = η·s: G(α) = Φ(Φ⁻¹(1 − α) − μ). The
+        noise is log-concave, so the best tests of N against N + s are thresholds; with the
+        threshold x + 1 their errors are α = 1 − F(x) and β = F(x − s). Let a be the last
+        integer with F(a) ≤ τ and b the first with 1 − F(b) ≤ τ; η is the longest step
+        h(x) − h(x − 1) of a < x ≤ b. We show β ≥ G(α + τ) − τ for every threshold.
+        (1) a ≤ x − s and x ≤ b: the s steps between are at most η, so
+        β = Φ(h(x − s)) ≥ Φ(h(x) − μ) = G(α) ≥ G(α + τ).
+        (2) x − s < a, x ≤ b: with y = min(a + s, b) ≥ x, α ≥ 1 − F(y), and h(y) − h(a) ≤ μ, so
+        G(α + τ) ≤ G(1 − F(y)) = Φ(h(y) − μ) ≤ F(a) ≤ τ, and β ≥ 0 is enough.
+        (3) x > b: with α₀ = 1 − F(b) ≤ τ ≤ α + τ, G(α + τ) ≤ G(α₀) = Φ(h(b) − μ). If
+        b − s ≥ a that is at most F(b − s) ≤ β; else h(b) − h(a) ≤ μ and it is at most F(a) ≤ τ.
+        Between thresholds the trade-off is linear and G(α + τ) − τ is convex, so it holds for
+        every α. By symmetry it holds for −s.
+
+        Moving τ of mass realises that bound: take N(0, 1) and put the mass τ of its upper
+        tail on a point of its own, take N(μ, 1) and put the mass τ of its lower tail on
+        another. Of this pair, a test of level α rejects the second point and all above the
+        (α + τ)-quantile and misses G(α + τ) − τ. So by Blackwell's theorem the true pair is a
+        post-processing of it, and within τ, on either side, of the same post-processing of
+        N(0, 1) and N(μ, 1), which is μ-GDP. For several coordinates the μ-GDP pairs compose to
+        the root of the sum of their squares, η·‖s‖₂, and the moved masses add up.
 
     Args:
         family: The noise's family, symmetric and log-concave.

@@ -32,8 +32,18 @@ from dataclasses import dataclass, field
 from urna.errors import ParameterError, ProtocolError
 from urna.noise import IntVector
 from urna.randomness import SEED_BYTES, SecretSource
+from urna.secagg.bundles import (
+    DIGEST_BYTES,
+    KEY,
+    SEED,
+    bundle_digest,
+    good_bundle,
+    partly_shown,
+)
+from urna.secagg.evidence import prove
 from urna.secagg.graph import ServerModel, ring
 from urna.secagg.keys import (
+    SIGNATURE_BYTES,
     Directory,
     Identity,
     KeyPair,
@@ -42,22 +52,27 @@ from urna.secagg.keys import (
     mask_seed,
     seal,
     sign_advertisement,
+    sign_bundle,
     sign_lists,
+    sign_receipt,
     unseal,
 )
-from urna.secagg.masks import add_mask, residues, subtract_mask, wrapped
+from urna.secagg.masks import add_mask, residues, subtract_mask
 from urna.secagg.messages import (
     Advertisement,
     Agreement,
     AgreeRequest,
     ClientId,
+    Complaint,
     Invitation,
     KeyBook,
     MaskedVector,
+    Receipt,
     SealedShares,
     ShareBox,
     UnmaskReply,
     UnmaskRequest,
+    Void,
     lists_digest,
     peers_digest,
 )
@@ -68,6 +83,7 @@ from urna.secagg.shamir import draw_secret, share
 __all__ = [
     "Advertised",
     "Agreed",
+    "BadShares",
     "Finished",
     "Masked",
     "Member",
@@ -75,12 +91,21 @@ __all__ = [
     "advertise",
     "agree",
     "check_vector",
+    "complain",
+    "complaint_context",
+    "give_up",
     "mask_vector",
     "reveal_shares",
     "share_keys",
 ]
 
-_KEY, _SEED = 0, 1  # places in a bundle; noise component k stands at _SEED + k
+class BadShares(ProtocolError):
+    """A neighbour's bundle cannot be decrypted, or is not what its digest says."""
+
+    def __init__(self, peer: ClientId) -> None:
+        """Keep whose bundle it is."""
+        self.peer = peer
+        super().__init__(f"the bundle of client {peer} is not what it says")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +157,9 @@ class Shared:
     member: Member
     round_id: bytes
     neighbours: frozenset[ClientId]
+    channel_pair: KeyPair
     mask_pair: KeyPair
+    channel_keys: Mapping[ClientId, bytes]
     mask_keys: Mapping[ClientId, bytes]
     receiving_keys: Mapping[ClientId, bytes] = field(repr=False)
     self_mask_seed: bytes = field(repr=False)
@@ -217,13 +244,17 @@ def share_keys(
     committed = (self_mask_seed, *noise_seeds[1:])
     points = {neighbour: place for place, neighbour in enumerate(state.neighbours)}
     shares = share([state.mask_pair.private, *committed], plan.threshold, len(points), source)
-    sealed, receiving_keys, mask_keys = {}, {}, {}
+    sealed, receiving_keys = dict[ClientId, bytes](), dict[ClientId, bytes]()
     for entry in book.advertisements:
         peer = entry.client
         sending, receiving = channel_keys(state.channel_pair, entry.channel_key, round_id)
-        sealed[peer] = seal(sending, shares[points[peer]], round_id, client, peer)
+        bundle = shares[points[peer]]
+        sealed[peer] = seal(sending, bundle, round_id, client, peer) + bundle_digest(
+            bundle, round_id, client, peer
+        )
+        if plan.server is ServerModel.DISHONEST and state.member.identity is not None:
+            sealed[peer] += sign_bundle(state.member.identity, peer, round_id, sealed[peer])
         receiving_keys[peer] = receiving
-        mask_keys[peer] = entry.mask_key
     commitments = tuple(
         commitment(secret, round_id, client, place) for place, secret in enumerate(committed)
     )
@@ -231,8 +262,10 @@ def share_keys(
         state.member,
         round_id,
         frozenset(state.neighbours),
+        state.channel_pair,
         state.mask_pair,
-        mask_keys,
+        {entry.client: entry.channel_key for entry in book.advertisements},
+        {entry.client: entry.mask_key for entry in book.advertisements},
         receiving_keys,
         self_mask_seed,
         noise_seeds,
@@ -248,8 +281,9 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
 
     Raises:
         ParameterError: The vector has another length than planned or does not fit the ring.
+        BadShares: A neighbour's bundle is not what it says; see `complain`.
         ProtocolError: The box is of another round, holds bundles from others than neighbours,
-            too few, or one that its sender did not encrypt.
+            or too few.
     """
     plan, client, round_id = state.member.plan, state.member.client, state.round_id
     _check_round(box.round_id, round_id, "the share box")
@@ -263,13 +297,11 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
         raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
     check_vector(vector, plan)
     bundles = {
-        peer: unseal(state.receiving_keys[peer], sealed, round_id, peer, client)
-        for peer, sealed in box.bundles.pairs()
+        peer: _checked_bundle(state, peer, row) for peer, row in box.bundles.pairs()
     }
     words = residues(vector, plan.ring_bits)
     if plan.noise:
-        noise = plan.noise.draw(dict(enumerate(state.noise_seeds)), plan.dimension)
-        words += wrapped(noise, plan.ring_bits)
+        plan.noise.add_to(words, [dict(enumerate(state.noise_seeds))])
     add_mask(words, state.self_mask_seed)
     for peer in bundles:
         seed = mask_seed(state.mask_pair, state.mask_keys[peer], round_id)
@@ -279,6 +311,42 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
     after = Masked(state.member, round_id, state.neighbours, held)
     digest = peers_digest(round_id, held.clients)
     return after, MaskedVector(round_id, client, digest, sent)
+
+
+def complain(
+    state: Shared, box: ShareBox, against: ClientId, source: SecretSource
+) -> tuple[Finished, Complaint]:
+    """Stage 3, client, in place of a vector: show the server what a neighbour has sent.
+
+    Guarantee:
+        Nothing is shown of a bundle that the neighbour may not have sent: against a dishonest
+        server only with the neighbour's signature. What is shown, that neighbour knows
+        (`evidence`). The client takes no further part; its vector has not left it.
+    """
+    member, plan, round_id = state.member, state.member.plan, state.round_id
+    proof = b""
+    if plan.server is not ServerModel.DISHONEST or _signed(state, against, box.bundles[against]):
+        context = complaint_context(round_id, member.client, against)
+        proof = prove(
+            state.channel_pair.private, state.channel_keys[against], context, source
+        )
+    return Finished(round_id), Complaint(round_id, member.client, against, proof)
+
+
+def give_up(
+    state: Advertised | Shared | Masked | Agreed, request: Void
+) -> tuple[Finished, Receipt]:
+    """Client, after a round that came to nothing: forget everything, and sign that it did.
+
+    Guarantee:
+        A client that signs has revealed nothing in this round and never will: it holds no
+        state any more from which it could.
+    """
+    member = state.held.member if isinstance(state, Agreed) else state.member
+    round_id = state.held.round_id if isinstance(state, Agreed) else state.round_id
+    _check_round(request.round_id, round_id, "the notice")
+    signature = sign_receipt(member.identity, round_id) if member.identity is not None else b""
+    return Finished(round_id), Receipt(round_id, member.client, signature)
 
 
 def agree(state: Masked, request: AgreeRequest) -> tuple[Agreed, Agreement]:
@@ -320,9 +388,9 @@ def reveal_shares(state: Masked | Agreed, request: UnmaskRequest) -> tuple[Finis
         _check_agreements(state, request)
     lost = plan.clients - len(request.survivors)
     opened = plan.noise.opened(lost) if plan.noise else ()
-    places = [_SEED, *(_SEED + k for k in opened)]
+    places = [SEED, *(SEED + k for k in opened)]
     survivors = _shares_of(held.bundles, request.survivors, places)
-    dropped = _shares_of(held.bundles, request.dropped, [_KEY])
+    dropped = _shares_of(held.bundles, request.dropped, [KEY])
     reply = UnmaskReply(held.round_id, held.member.client, survivors, dropped)
     return Finished(held.round_id), reply
 
@@ -415,11 +483,37 @@ def _check_round(found: bytes, held: bytes, what: str) -> None:
         raise ProtocolError(f"{what} belongs to another round")
 
 
+def complaint_context(round_id: bytes, client: ClientId, against: ClientId) -> bytes:
+    """Return what a complaint's proof is bound to."""
+    return round_id + client.to_bytes(4, "big") + against.to_bytes(4, "big")
+
+
+def _checked_bundle(state: Shared, peer: ClientId, row: bytes) -> bytes:
+    """Decrypt a neighbour's bundle and hold it against its digest."""
+    plan, client, round_id = state.member.plan, state.member.client, state.round_id
+    size = plan.sealed_bytes
+    bundle = unseal(state.receiving_keys[peer], row[:size], round_id, peer, client)
+    digest = row[size : size + DIGEST_BYTES]
+    if bundle is None or not good_bundle(bundle, digest, round_id, peer, client):
+        raise BadShares(peer)
+    return bundle
+
+
+def _signed(state: Shared, peer: ClientId, row: bytes) -> bool:
+    member, cut = state.member, -SIGNATURE_BYTES
+    if member.directory is None:
+        return False
+    try:
+        member.directory.verify_bundle(peer, member.client, state.round_id, row[:cut], row[cut:])
+    except ProtocolError:
+        return False
+    return True
+
+
 def _shares_of(bundles: Parts, listed: frozenset[ClientId], places: Sequence[int]) -> Parts:
     """Return the shares at some places of the bundles, of those listed and of nobody else."""
     chosen = [row for row, peer in enumerate(bundles) if peer in listed]
-    shares = bundles.rows.reshape(len(bundles), -1, SEED_BYTES)[chosen][:, places]
-    return Parts(bundles.clients[chosen], shares.reshape(len(chosen), len(places) * SEED_BYTES))
+    return Parts(bundles.clients[chosen], partly_shown(bundles.rows[chosen], places))
 
 
 def _few(clients: set[ClientId] | frozenset[ClientId]) -> str:

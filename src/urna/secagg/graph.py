@@ -14,8 +14,10 @@ smallest k it finds, and a t, for which
 (c) the honest clients that do not drop out are connected, so that nothing but their whole sum
     can be unmasked.
 
-(a) and (c) together fail with probability at most 2^-40, and so does (b). All three are union
-bounds over exact tails, compared as integers: nothing is rounded.
+(a) and (c) together fail with probability at most 2^-40 against an honest-but-curious server,
+whose coin is what it is, and 2^-80 against a dishonest one, which may try as many coins as it
+can compute before it shows one: 2^40 of them leave it 2^-40. (b) fails with probability at most
+2^-40. All three are union bounds over exact tails, compared as integers: nothing is rounded.
 
 Against an honest-but-curious server (c) is a bound on k/2 lost or colluding clients in a row:
 without such a gap the ring of the others closes. A dishonest server may choose whom it calls
@@ -36,10 +38,13 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.randomness import derive_seed, expand_words
 
-__all__ = ["SECURITY_BITS", "Graph", "ServerModel", "choose", "largest_likely", "ring"]
+__all__ = ["GRINDING_BITS", "SECURITY_BITS", "Graph", "ServerModel", "choose", "largest_likely", "ring"]
 
 SECURITY_BITS = 40
-"""The graph fails to protect, or to survive, with probability at most 2^-40."""
+"""The graph fails to survive with probability at most 2^-40; an honest coin, to protect."""
+
+GRINDING_BITS = 40
+"""A dishonest server may try 2^40 coins: the graph is sized for so much less luck."""
 
 
 class ServerModel(StrEnum):
@@ -84,9 +89,9 @@ def ring(round_id: bytes, clients: int, neighbours: int) -> Graph:
     """Return the graph of a round, a function of public values that every party computes.
 
     Assumes:
-        The round id is independent of who colludes. A server that tries many ids until the
-        graph suits its colluders multiplies the 2^-40 by the number of ids tried; a client
-        that holds the round's coin (`Member.coin`) leaves it no choice.
+        The round id is independent of who colludes. A dishonest server may try up to
+        2^`GRINDING_BITS` ids until the graph suits its colluders: `choose` allows for it. A
+        client that holds the round's coin (`Member.coin`) leaves it no choice.
     """
     if not 1 <= neighbours < clients or (neighbours % 2 and neighbours != clients - 1):
         raise ParameterError(
@@ -114,12 +119,18 @@ def largest_likely(others: int, marked: int, drawn: int, *, draws: int, failure:
     """
     whole = math.comb(others, drawn) * failure.numerator
     scale = draws * failure.denominator
+    least = max(0, drawn + marked - others)
+    x = min(marked, drawn)
+    term = math.comb(marked, x) * math.comb(others - marked, drawn - x)
     tail = 0
-    for x in range(min(marked, drawn), max(0, drawn + marked - others), -1):
-        tail += math.comb(marked, x) * math.comb(others - marked, drawn - x)
+    while x > least:
+        tail += term
         if scale * tail > whole:
             return x
-    return max(0, drawn + marked - others)
+        # C(m, x)·C(N − m, d − x) for x − 1 in place of x: one small product and quotient.
+        term = term * (x * (others - marked - drawn + x)) // ((marked - x + 1) * (drawn - x + 1))
+        x -= 1
+    return least
 
 
 def choose(
@@ -167,6 +178,8 @@ def threshold_range(
     """
     others, honest, half = clients - 1, clients - colluders, neighbours // 2
     insecure = unfinished = Fraction(1, 2**SECURITY_BITS)
+    if server is ServerModel.DISHONEST:
+        insecure /= 2**GRINDING_BITS
     majority = 0
     if server is ServerModel.DISHONEST and neighbours == others:
         majority = (neighbours + colluders) // 2 + 1

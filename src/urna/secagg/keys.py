@@ -30,14 +30,18 @@ __all__ = [
     "commitment",
     "mask_seed",
     "seal",
+    "shown_channel_keys",
     "sign_advertisement",
+    "sign_bundle",
     "sign_lists",
+    "sign_receipt",
     "unseal",
 ]
 
 SIGNATURE_BYTES = 64
 """Length of an Ed25519 signature."""
 
+_CHANNEL = b"urna secagg channel\0"
 _NONCE = bytes(12)  # each channel key encrypts one bundle only
 
 
@@ -61,16 +65,20 @@ class KeyPair:
         return cls.of(draw_secret(source))
 
     def agree(self, peer: bytes, round_id: bytes, purpose: bytes, length: int) -> bytes:
-        """Return secret bytes that only the holder of the other private key also computes.
-
-        Both public keys enter the derivation, so the bytes are bound to the pair.
-        """
+        """Return secret bytes that only the holder of the other private key also computes."""
         try:
             shared = self._key.exchange(X25519PublicKey.from_public_bytes(peer))
         except ValueError as error:  # a point of small order: the result would be public
             raise ProtocolError("a public key is not a valid X25519 key") from error
-        both = b"".join(sorted((self.public, peer)))
-        return HKDF(SHA256(), length, salt=round_id, info=purpose + both).derive(shared)
+        return derived(shared, self.public, peer, round_id, purpose, length)
+
+
+def derived(
+    shared: bytes, own: bytes, peer: bytes, round_id: bytes, purpose: bytes, length: int
+) -> bytes:
+    """Return secret bytes of a common value; both public keys enter, so they are bound to both."""
+    both = b"".join(sorted((own, peer)))
+    return HKDF(SHA256(), length, salt=round_id, info=purpose + both).derive(shared)
 
 
 def mask_seed(pair: KeyPair, peer: bytes, round_id: bytes) -> bytes:
@@ -80,9 +88,21 @@ def mask_seed(pair: KeyPair, peer: bytes, round_id: bytes) -> bytes:
 
 def channel_keys(pair: KeyPair, peer: bytes, round_id: bytes) -> tuple[bytes, bytes]:
     """Return the keys for sending to a peer and for receiving from it."""
-    both = pair.agree(peer, round_id, b"urna secagg channel\0", 2 * SEED_BYTES)
+    both = pair.agree(peer, round_id, _CHANNEL, 2 * SEED_BYTES)
+    return _directed(both, pair.public < peer)
+
+
+def shown_channel_keys(
+    shared: bytes, own: bytes, peer: bytes, round_id: bytes
+) -> tuple[bytes, bytes]:
+    """Return the same keys from the common value that a proof shows (`evidence`)."""
+    both = derived(shared, own, peer, round_id, _CHANNEL, 2 * SEED_BYTES)
+    return _directed(both, own < peer)
+
+
+def _directed(both: bytes, first: bool) -> tuple[bytes, bytes]:
     low, high = both[:SEED_BYTES], both[SEED_BYTES:]
-    return (low, high) if pair.public < peer else (high, low)
+    return (low, high) if first else (high, low)
 
 
 def seal(key: bytes, plain: bytes, round_id: bytes, sender: ClientId, recipient: ClientId) -> bytes:
@@ -92,19 +112,12 @@ def seal(key: bytes, plain: bytes, round_id: bytes, sender: ClientId, recipient:
 
 def unseal(
     key: bytes, sealed: bytes, round_id: bytes, sender: ClientId, recipient: ClientId
-) -> bytes:
-    """Decrypt one bundle of shares.
-
-    Raises:
-        ProtocolError: It was not encrypted by this sender to this recipient in this round.
-    """
+) -> bytes | None:
+    """Decrypt one bundle of shares; None if it is not this sender's to this recipient."""
     try:
         return AESGCM(key).decrypt(_NONCE, sealed, _context(round_id, sender, recipient))
-    except InvalidTag as error:
-        raise ProtocolError(
-            f"the shares of client {sender} were not encrypted to client {recipient} "
-            "in this round, or were altered on the way"
-        ) from error
+    except InvalidTag:
+        return None
 
 
 def _context(round_id: bytes, sender: ClientId, recipient: ClientId) -> bytes:
@@ -184,6 +197,16 @@ class Directory:
         )
         self.verify(advertisement.client, advertisement.signature, signed, "the key advertisement")
 
+    def verify_bundle(
+        self, sender: ClientId, recipient: ClientId, round_id: bytes, bundle: bytes, signed: bytes
+    ) -> None:
+        """Refuse a bundle that its sender did not send to this recipient in this round."""
+        self.verify(sender, signed, _bundled(round_id, sender, recipient, bundle), "a bundle")
+
+    def verify_receipt(self, client: ClientId, signature: bytes, round_id: bytes) -> None:
+        """Refuse a receipt that is not that client's, or not of this round."""
+        self.verify(client, signature, _received(round_id), "the receipt")
+
     def verify_lists(self, client: ClientId, signature: bytes, digest: bytes) -> None:
         """Refuse an agreement that is not that client's, or not on these lists."""
         self.verify(client, signature, _agreed(digest), "the agreement on the lists")
@@ -199,6 +222,26 @@ def sign_advertisement(
 def sign_lists(identity: Identity, digest: bytes) -> bytes:
     """Sign the digest of a round's lists."""
     return identity.sign(_agreed(digest))
+
+
+def sign_bundle(
+    identity: Identity, recipient: ClientId, round_id: bytes, bundle: bytes
+) -> bytes:
+    """Sign one encrypted bundle and its digest."""
+    return identity.sign(_bundled(round_id, identity.client, recipient, bundle))
+
+
+def sign_receipt(identity: Identity, round_id: bytes) -> bytes:
+    """Sign that nothing of a round was revealed and nothing is held any more."""
+    return identity.sign(_received(round_id))
+
+
+def _bundled(round_id: bytes, sender: ClientId, recipient: ClientId, bundle: bytes) -> bytes:
+    return b"urna secagg bundle\0" + _context(round_id, sender, recipient) + bundle
+
+
+def _received(round_id: bytes) -> bytes:
+    return b"urna secagg receipt\0" + round_id
 
 
 def _advertised(round_id: bytes, client: ClientId, channel_key: bytes, mask_key: bytes) -> bytes:

@@ -5,11 +5,13 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.noise import IntVector
-from urna.randomness import expand_words
+from urna.randomness import KeyStream, little_endian
 
 __all__ = ["Words", "add_mask", "centred", "residues", "subtract_mask", "wrapped", "zeros"]
 
 Words = npt.NDArray[np.unsignedinteger]
+
+_PIECE = 1 << 18  # bytes of mask made at a time: they stay in the cache
 
 
 def zeros(count: int, bits: int) -> Words:
@@ -18,18 +20,28 @@ def zeros(count: int, bits: int) -> Words:
 
 
 def add_mask(total: Words, seed: bytes) -> None:
-    """Add the mask of a seed to `total`, in place.
+    """Add the mask of a seed to `total`, in place and in pieces.
 
     Guarantee:
         Every residue of the ring is equally likely in every entry: a ring of 16, 32 or 64
         bits is covered by whole words of the stream (AES-256 as a pseudo-random function).
     """
-    np.add(total, expand_words(seed, total.size, 8 * total.itemsize), out=total)
+    _pass_over(total, seed, np.add)
 
 
 def subtract_mask(total: Words, seed: bytes) -> None:
     """Subtract the mask of a seed from `total`, in place."""
-    np.subtract(total, expand_words(seed, total.size, 8 * total.itemsize), out=total)
+    _pass_over(total, seed, np.subtract)
+
+
+def _pass_over(total: Words, seed: bytes, operation: np.ufunc) -> None:
+    stream, bits = KeyStream(seed), 8 * total.itemsize
+    room = np.empty(min(_PIECE, total.nbytes), dtype=np.uint8)
+    step = len(room) // total.itemsize
+    for start in range(0, total.size, max(step, 1)):
+        piece = total[start : start + step]
+        stream.fill(room[: piece.nbytes])
+        operation(piece, little_endian(room[: piece.nbytes], bits), out=piece)
 
 
 def residues(vector: IntVector, bits: int) -> Words:

@@ -19,16 +19,19 @@ __all__ = [
     "AgreeRequest",
     "Agreement",
     "ClientId",
+    "Complaint",
     "Invitation",
     "KeyBook",
     "MaskedVector",
     "Message",
+    "Receipt",
     "Refusal",
     "SealedShares",
     "ShareBox",
     "Stage",
     "UnmaskReply",
     "UnmaskRequest",
+    "Void",
     "lists_digest",
     "peers_digest",
 ]
@@ -38,13 +41,17 @@ ClientId = int
 
 
 class Stage(IntEnum):
-    """The exchanges of a round, in order. AGREE takes place only with a dishonest server."""
+    """The exchanges of a round, in order.
+
+    AGREE takes place only with a dishonest server, VOID only after a round that came to nothing.
+    """
 
     ADVERTISE = 1
     SHARE = 2
     MASK = 3
     AGREE = 4
     UNMASK = 5
+    VOID = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,8 @@ class SealedShares:
     commitments: tuple[bytes, ...]
     """Digests of the self-mask seed and the noise seeds: wrong shares are noticed."""
     bundles: Parts
+    """For each neighbour: the encrypted bundle, its digest, and a signature over both where the
+    server may be dishonest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,18 @@ class MaskedVector:
     """Digest of the neighbours it masked with: a mask that only one of two adds would stay."""
     words: bytes = field(repr=False)
     """Little-endian words of the ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Client to server, stage 3, in place of a vector: a neighbour's bundle is not what it says."""
+
+    round_id: bytes
+    client: ClientId
+    against: ClientId
+    proof: bytes
+    """What lets the server read that one bundle (`evidence`). Empty where the bundle does not
+    bear its sender's signature: the server can see that for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +177,31 @@ class UnmaskReply:
     """Client to server, last stage: what it holds of its neighbours' secrets.
 
     For a survivor: shares of its self-mask seed and of the noise seeds that are opened. For a
-    dropped client: the share of its mask key. Never both.
+    dropped client: the share of its mask key. Never both. Of the shares that are not shown there
+    are digests, so that those shown can be held against what was shared.
     """
 
     round_id: bytes
     client: ClientId
     survivors: Parts
     dropped: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """Server to client, after a round that came to nothing: forget it, and say that you did."""
+
+    round_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Client to server: it has revealed nothing in this round, and holds nothing of it now."""
+
+    round_id: bytes
+    client: ClientId
+    signature: bytes
+    """Empty where there is no directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +224,9 @@ Message = (
     | UnmaskRequest
     | UnmaskReply
     | Refusal
+    | Complaint
+    | Void
+    | Receipt
 )
 
 

@@ -2,21 +2,21 @@
 
 import functools
 import hashlib
-import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from urna.errors import ParameterError
 from urna.noise import SKELLAM, Noise
 from urna.randomness import SEED_BYTES
+from urna.secagg.bundles import DIGEST_BYTES, TAG_BYTES
 from urna.secagg.graph import ServerModel, choose, threshold_range
+from urna.secagg.keys import SIGNATURE_BYTES
 from urna.secagg.xnoise import NoisePlan, Removal
 
 __all__ = ["Plan", "plan"]
 
 _RINGS = (16, 32, 64)
 _LARGEST = 2**31 - 1
-_TAG = 16
 _EXCHANGE = 52e-6  # seconds for one X25519 exchange with HKDF on a core of 2026
 _STREAM = 0.7e-9  # seconds to expand and add one byte of mask
 _DRAW = 8e-9  # seconds to draw one number of noise
@@ -35,8 +35,10 @@ class Plan:
     clients: int
     dimension: int
     ring_bits: int
-    colluding: Fraction
-    dropout: Fraction
+    colluders: int
+    """How many clients may collude with the server."""
+    dropouts: int
+    """How many clients may be lost before the round is aborted."""
     neighbours: int
     threshold: int
     server: ServerModel
@@ -44,10 +46,10 @@ class Plan:
     secrets: int = field(init=False, repr=False)
     """How many secrets a client shares: mask key, self-mask seed, noise seeds."""
     bundle_bytes: int = field(init=False, repr=False)
-    """Length of one encrypted bundle of shares."""
+    """Length of one encrypted bundle of shares with its digest, and its signature if any."""
 
     def __post_init__(self) -> None:
-        _check_numbers(self.clients, self.dimension, self.ring_bits, self.colluding, self.dropout)
+        _check_numbers(self.clients, self.dimension, self.ring_bits, self.colluders, self.dropouts)
         complete = self.neighbours == self.clients - 1
         if not 1 <= self.neighbours < self.clients or (self.neighbours % 2 and not complete):
             raise ParameterError(
@@ -73,17 +75,15 @@ class Plan:
         # Kept rather than computed: every message read or written asks for them.
         secrets = 2 + (noise.shared if noise else 0)
         object.__setattr__(self, "secrets", secrets)
-        object.__setattr__(self, "bundle_bytes", SEED_BYTES * secrets + _TAG)
+        size = SEED_BYTES * secrets + TAG_BYTES + DIGEST_BYTES
+        if self.server is ServerModel.DISHONEST:
+            size += SIGNATURE_BYTES
+        object.__setattr__(self, "bundle_bytes", size)
 
     @property
-    def colluders(self) -> int:
-        """How many clients may collude with the server."""
-        return math.floor(self.clients * self.colluding)
-
-    @property
-    def dropouts(self) -> int:
-        """How many clients may be lost before the round is aborted."""
-        return math.floor(self.clients * self.dropout)
+    def sealed_bytes(self) -> int:
+        """Length of one encrypted bundle alone."""
+        return SEED_BYTES * self.secrets + TAG_BYTES
 
     @property
     def least_survivors(self) -> int:
@@ -117,7 +117,7 @@ class Plan:
         shares = 2 * (k * (self.bundle_bytes + 4) + 60) + SEED_BYTES * (self.secrets - 1)
         lists = 2 * ((self.clients + 7) // 8)
         agreement = 120 + lists + 68 * self.clients if self.server is ServerModel.DISHONEST else 0
-        reply = k * (survivors + 4) + 60
+        reply = k * (survivors + DIGEST_BYTES + 4) + 60
         return keys + shares + self.vector_bytes + 92 + agreement + lists + 60 + reply
 
     @property
@@ -165,8 +165,8 @@ def plan(
     clients: int,
     dimension: int,
     ring_bits: int = 32,
-    colluding: Fraction = Fraction(0),
-    dropout: Fraction = Fraction(0),
+    colluders: int = 0,
+    dropouts: int = 0,
     noise_variance: Fraction | None = None,
     xnoise: Removal | str = Removal.PRECISE,
     server: ServerModel | str = ServerModel.HONEST_BUT_CURIOUS,
@@ -178,8 +178,8 @@ def plan(
         clients: How many take part.
         dimension: Entries of each vector.
         ring_bits: Sums are taken modulo 2^16, 2^32 or 2^64.
-        colluding: Fraction of clients that may tell the server all they know.
-        dropout: Fraction of clients that may be lost, at any stage.
+        colluders: How many clients may tell the server all they know.
+        dropouts: How many clients may be lost, at any stage.
         noise_variance: Variance the honest survivors alone must leave in every entry of the
             sum, in grid steps squared; None for no noise.
         xnoise: How noise that is not needed is removed.
@@ -190,14 +190,12 @@ def plan(
         ParameterError: No graph can do this; the message says what would be possible.
 
     Example:
-        >>> small = plan(clients=250, dimension=200, colluding=Fraction(1, 10),
-        ...              dropout=Fraction(1, 5))
-        >>> small.neighbours, small.threshold, small.dropouts
-        (56, 23, 50)
+        >>> small = plan(clients=250, dimension=200, colluders=25, dropouts=50)
+        >>> small.neighbours, small.threshold
+        (56, 23)
     """
-    _check_numbers(clients, dimension, ring_bits, colluding, dropout)
+    _check_numbers(clients, dimension, ring_bits, colluders, dropouts)
     removal, server = Removal(xnoise), ServerModel(server)
-    colluders, dropouts = math.floor(clients * colluding), math.floor(clients * dropout)
     chosen = choose(clients, colluders, dropouts, server)
     quorum = (clients + colluders) // 2 + 1
     if server is ServerModel.DISHONEST and clients - dropouts < quorum:
@@ -211,8 +209,8 @@ def plan(
         clients,
         dimension,
         ring_bits,
-        Fraction(colluding),
-        Fraction(dropout),
+        colluders,
+        dropouts,
         *chosen,
         server,
         noise,
@@ -220,7 +218,7 @@ def plan(
 
 
 def _check_numbers(
-    clients: int, dimension: int, ring_bits: int, colluding: Fraction, dropout: Fraction
+    clients: int, dimension: int, ring_bits: int, colluders: int, dropouts: int
 ) -> None:
     if not 2 <= clients <= _LARGEST:
         raise ParameterError(
@@ -230,11 +228,10 @@ def _check_numbers(
         raise ParameterError(f"a vector has 1 to {_LARGEST} entries, got {dimension}")
     if ring_bits not in _RINGS:
         raise ParameterError(f"the ring has 16, 32 or 64 bits, got {ring_bits}")
-    for name, fraction in (("colluding", colluding), ("dropout", dropout)):
-        if not isinstance(fraction, Fraction | int) or not 0 <= fraction < 1:
+    for name, number in (("colluders", colluders), ("dropouts", dropouts)):
+        if type(number) is not int or not 0 <= number < clients:
             raise ParameterError(
-                f"`{name}` is an exact fraction in [0, 1), such as Fraction(1, 10); "
-                f"got {fraction!r}"
+                f"`{name}` is a whole number of the {clients} clients, got {number!r}"
             )
 
 
@@ -268,11 +265,11 @@ def _digest(held: Plan) -> bytes:
         held.clients,
         held.dimension,
         held.ring_bits,
-        held.colluding,
-        held.dropout,
+        held.colluders,
+        held.dropouts,
         held.neighbours,
         held.threshold,
         held.server.value,
         noise and (noise.removal.value, str(noise.target), noise.family.name),
     ]
-    return hashlib.sha256(b"urna secagg plan 1\0" + repr([str(p) for p in parts]).encode()).digest()
+    return hashlib.sha256(b"urna secagg plan 2\0" + repr([str(p) for p in parts]).encode()).digest()

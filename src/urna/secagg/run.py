@@ -14,7 +14,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from urna.errors import ParameterError, ProtocolError
+from urna.errors import (
+    ParameterError,
+    ProtocolError,
+    RoundAborted,
+    RoundFailed,
+    RoundUnfinished,
+)
 from urna.noise import IntVector
 from urna.randomness import SEED_BYTES, KeyStream, SecretSource
 from urna.secagg import server
@@ -25,16 +31,20 @@ from urna.secagg.messages import (
     Advertisement,
     Agreement,
     ClientId,
+    Complaint,
     MaskedVector,
     Message,
+    Receipt,
     Refusal,
     SealedShares,
     Stage,
     UnmaskReply,
+    Void,
 )
 from urna.secagg.plan import Plan
-from urna.secagg.session import ClientSession
+from urna.secagg.session import ClientSession, Vector
 from urna.secagg.transport import Faults, MemoryTransport, Party, Transport
+from urna.secagg.void import closed_for_all
 from urna.secagg.wire import decode, encode_each
 from urna.secagg.workers import WorkerTransport
 
@@ -42,7 +52,9 @@ __all__ = ["Loss", "Outcome", "conduct", "run"]
 
 _LARGE = 100_000  # pairs of neighbours above which starting processes pays
 
-Reply = TypeVar("Reply", Advertisement, SealedShares, MaskedVector, Agreement, UnmaskReply)
+Reply = TypeVar(
+    "Reply", Advertisement, SealedShares, MaskedVector, Agreement, UnmaskReply, Receipt
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,9 @@ class Loss:
 
     stage: Stage
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.stage.name.lower()})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +86,8 @@ class Outcome:
     """CPU time of all clients together."""
     server_seconds: float
     """CPU time of the server."""
+    faults: Mapping[ClientId, str] = field(default_factory=dict)
+    """Who broke the protocol and how, whether its vector is in the sum or not."""
 
     @property
     def bytes_per_client(self) -> int:
@@ -79,7 +96,7 @@ class Outcome:
 
 
 def run(
-    vectors: Mapping[ClientId, IntVector],
+    vectors: Mapping[ClientId, Vector],
     plan: Plan,
     secrets: SecretSource,
     *,
@@ -92,8 +109,8 @@ def run(
     """Play a whole round in memory: every client, the server, and what goes wrong between.
 
     Args:
-        vectors: Each client's vector of integers, by its number below `plan.clients`. Clients
-            that are left out never answer.
+        vectors: Each client's vector of integers, or what produces it once it is asked for,
+            by its number below `plan.clients`. Clients that are left out never answer.
         plan: The plan of the round.
         secrets: Where all parties' randomness comes from.
         dropouts: Clients that are silent from a stage on.
@@ -113,7 +130,7 @@ def run(
     Example:
         >>> from urna.randomness import ScriptedSecrets
         >>> from urna.secagg.plan import plan
-        >>> small = plan(clients=5, dimension=2, dropout=Fraction(1, 5))
+        >>> small = plan(clients=5, dimension=2, dropouts=1)
         >>> votes = {client: np.array([1, client]) for client in range(5)}
         >>> outcome = run(votes, small, ScriptedSecrets(b"a"), dropouts={3: Stage.MASK})
         >>> outcome.total.tolist(), sorted(outcome.survivors)
@@ -122,7 +139,8 @@ def run(
     for client, vector in vectors.items():
         if not 0 <= client < plan.clients:
             raise ParameterError(f"clients are numbered below {plan.clients}, got {client}")
-        check_vector(vector, plan)
+        if not callable(vector):
+            check_vector(vector, plan)
     if faults is not None and dropouts is not None:
         raise ParameterError("give `dropouts` or `faults.vanish`, not both")
     faults = faults or Faults(vanish=dropouts or {})
@@ -136,7 +154,8 @@ def run(
         directory = Directory({c: Identity.of(c, k).public for c, k in signing_keys.items()})
     if workers is None:
         large = plan.clients * plan.neighbours >= _LARGE
-        workers = _cores() if large else 1
+        produced = any(map(callable, vectors.values()))  # what produces stays in this process
+        workers = _cores() if large and not produced else 1
     if workers == 1:
         transport = MemoryTransport(electorate.parties(), faults)
         return conduct(plan, transport, number=number, coin=coin, directory=directory)
@@ -168,19 +187,60 @@ def conduct(
         RoundUnfinished: They were lost after others had begun to reveal.
     """
     desk = _Desk(plan, transport)
+    try:
+        return _conduct(desk, number=number, coin=coin, directory=directory)
+    except RoundFailed as failed:
+        receipts = desk.void(directory)
+        kind: type[RoundFailed] = type(failed)
+        reason = failed.reason
+        if kind is RoundUnfinished and desk.closed(receipts):
+            kind = RoundAborted
+            reason += (
+                ". But enough clients have deleted what it would take to open it: nothing was "
+                "revealed, and nothing ever will be"
+            )
+        lost = {client: str(loss) for client, loss in desk.lost.items()}
+        raise kind(reason, lost, desk.faults | failed.faults, receipts) from failed
+
+
+def _conduct(
+    desk: "_Desk", *, number: int, coin: bytes, directory: Directory | None
+) -> Outcome:
+    plan = desk.plan
     invited, invitation = server.invite(plan, number, coin)
     everyone = dict.fromkeys(range(plan.clients), invitation)
-    check_keys = directory.verify_advertisement if directory else None
+    check_keys = server.KeyCheck(directory)
     keys = desk.ask(Stage.ADVERTISE, everyone, invited.round_id, Advertisement, check_keys)
     keyed, books = server.pass_on_keys(invited, keys)
     check_shares = functools.partial(server.check_shares, keyed)
     shares = desk.ask(Stage.SHARE, books, keyed.round_id, SealedShares, check_shares)
     routed, boxes = server.pass_on_shares(keyed, shares)
+    desk.routed = routed
     del shares  # many megabytes in a large round, and the boxes hold them now
     check_masks = functools.partial(server.check_vector, routed)
-    vectors = desk.ask(Stage.MASK, boxes, routed.round_id, MaskedVector, check_masks)
-    del boxes
-    summed = server.add_vectors(routed, vectors)
+    folding = server.begin_sum(routed)
+
+    def hear(complaint: Complaint) -> str:
+        blamed, deed = server.judge(routed, complaint, boxes[complaint.client], directory)
+        if blamed == complaint.client:
+            return deed
+        desk.faults[blamed] = deed
+        raise RoundAborted(
+            f"client {blamed} {deed}. Nothing was revealed: hold the round again without it"
+        )
+
+    desk.ask(
+        Stage.MASK,
+        boxes,
+        routed.round_id,
+        MaskedVector,
+        check_masks,
+        take=functools.partial(server.fold, folding),
+        hear=hear,
+    )
+    boxes.clear()
+    summed = server.end_sum(folding)
+    desk.survivors = summed.survivors
     last: server.Summed | server.Certified = summed
     if plan.server is ServerModel.DISHONEST:
         lists = dict.fromkeys(sorted(summed.survivors), server.ask_to_agree(summed))
@@ -198,8 +258,9 @@ def conduct(
         desk.lost,
         unmasked.noise_variance,
         desk.traffic,
-        transport.client_seconds,
+        desk.client_seconds(),
         desk.seconds(),
+        desk.faults | unmasked.faults,
     )
 
 
@@ -207,9 +268,12 @@ class _Desk:
     """Where the server's letters leave and arrive: encodes, decodes, counts, notes losses."""
 
     def __init__(self, plan: Plan, transport: Transport) -> None:
-        self._plan, self._transport = plan, transport
+        self.plan, self._transport = plan, transport
         self._start = time.process_time()
         self.lost: dict[ClientId, Loss] = {}
+        self.faults: dict[ClientId, str] = {}
+        self.routed: server.Routed | None = None
+        self.survivors: frozenset[ClientId] = frozenset()
         self.traffic: dict[ClientId, int] = {}
 
     def ask(
@@ -219,39 +283,103 @@ class _Desk:
         round_id: bytes,
         kind: type[Reply],
         check: Callable[[Reply], None] | None = None,
+        *,
+        take: Callable[[Reply], None] | None = None,
+        hear: Callable[[Complaint], str] | None = None,
     ) -> dict[ClientId, Reply]:
-        """Send one stage's messages; return the first right reply of each client."""
+        """Send one stage's messages; return the first right reply of each client.
+
+        Args:
+            stage: The stage.
+            messages: What each client is sent.
+            round_id: What replies must belong to.
+            kind: What replies must be.
+            check: Refuses a reply that breaks the protocol.
+            take: Uses a reply up as it comes, so that it is not kept.
+            hear: Hears a complaint; returns what the complaining client did wrong, if anything.
+        """
         replies: dict[ClientId, Reply] = {}
+        answered: set[ClientId] = set()
         reasons: dict[ClientId, str] = {}
         letters = self._letters(messages)
         for sender, data in self._transport.exchange(stage, letters):
             self._count(sender, len(data))
-            if sender not in messages or sender in replies:
+            if sender not in messages or sender in answered:
                 continue
             try:
-                reply = decode(data, self._plan)
+                reply = decode(data, self.plan)
                 if isinstance(reply, Refusal):
                     reasons[sender] = f"refused: {reply.reason}"
-                elif not isinstance(reply, kind):
-                    reasons[sender] = f"sent {type(reply).__name__} instead of {kind.__name__}"
-                elif reply.client != sender or reply.round_id != round_id:
-                    reasons[sender] = "sent a message of another client or another round"
-                else:
-                    if check is not None:
-                        check(reply)
-                    replies[sender] = reply
+                    continue
+                if isinstance(reply, Complaint) and hear is not None:
+                    self._check_sender(reply, sender, round_id)
+                    raise ProtocolError(hear(reply))
+                if not isinstance(reply, kind):
+                    wanted, found = kind.__name__, type(reply).__name__
+                    raise ProtocolError(f"sent {found} instead of {wanted}")
+                self._check_sender(reply, sender, round_id)
+                if check is not None:
+                    check(reply)
+            except RoundFailed:
+                raise
             except ProtocolError as error:
-                reasons[sender] = f"sent a wrong message: {error}"
-        for client in messages.keys() - replies.keys():
+                reasons[sender] = self.faults[sender] = str(error)
+                continue
+            answered.add(sender)
+            if take is None:
+                replies[sender] = reply
+            else:
+                take(reply)
+        for client in messages.keys() - answered:
             self.lost[client] = Loss(stage, reasons.get(client, "did not answer in time"))
         return dict(sorted(replies.items()))
+
+    def void(self, directory: Directory | None) -> dict[ClientId, bytes]:
+        """Ask all who shared to forget the round; return the receipts of those who could.
+
+        Who has revealed anything refuses, and who is gone is silent.
+        """
+        if self.routed is None:
+            return {}
+        round_id, lost = self.routed.round_id, dict(self.lost)
+
+        def check(receipt: Receipt) -> None:
+            if directory is not None:
+                directory.verify_receipt(receipt.client, receipt.signature, round_id)
+
+        everyone = dict.fromkeys(sorted(self.routed.commitments), Void(round_id))
+        receipts = self.ask(Stage.VOID, everyone, round_id, Receipt, check)
+        self.lost = lost  # who keeps silent now was not lost by it
+        return {client: receipt.signature for client, receipt in receipts.items()}
+
+    def closed(self, receipts: Mapping[ClientId, bytes]) -> bool:
+        """Say whether the sum can never be opened any more."""
+        if self.routed is None:
+            return True
+        holders = (
+            (client, self.routed.neighbours[client].tolist()) for client in sorted(self.survivors)
+        )
+        return closed_for_all(self.plan, holders, receipts)
+
+    @staticmethod
+    def _check_sender(
+        reply: "Complaint | Reply",
+        sender: ClientId,
+        round_id: bytes,
+    ) -> None:
+        if reply.client != sender or reply.round_id != round_id:
+            raise ProtocolError("sent a message of another client or another round")
 
     def seconds(self) -> float:
         """Return the server's CPU time: this process without what the transport spent in it."""
         return time.process_time() - self._start - self._transport.own_seconds
 
+    def client_seconds(self) -> float:
+        """Return the CPU time of all clients that the transport runs."""
+        return self._transport.client_seconds
+
     def _letters(self, messages: Mapping[ClientId, Message]) -> Iterator[tuple[ClientId, bytes]]:
-        for client, data in encode_each(messages, self._plan):
+        for client, data in encode_each(messages, self.plan):
             self._count(client, len(data))
             yield client, data
 
@@ -285,7 +413,7 @@ class _Electorate:
     """Some of the clients of a round, before they exist: what a worker needs to build them."""
 
     plan: Plan
-    vectors: Mapping[ClientId, IntVector] = field(repr=False)
+    vectors: Mapping[ClientId, Vector] = field(repr=False)
     seeds: Mapping[ClientId, bytes] = field(repr=False)
     signing_keys: Mapping[ClientId, bytes] | None = field(repr=False)
     latest_round: int

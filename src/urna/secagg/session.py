@@ -4,12 +4,15 @@ Whatever carries the bytes (memory, a Flower grid) hands each message to `Client
 and sends back what it returns.
 """
 
+from collections.abc import Callable
+
 from urna.errors import ProtocolError, UrnaError
 from urna.noise import IntVector
 from urna.randomness import SecretSource
 from urna.secagg.client import (
     Advertised,
     Agreed,
+    BadShares,
     Finished,
     Masked,
     Member,
@@ -17,6 +20,8 @@ from urna.secagg.client import (
     advertise,
     agree,
     check_vector,
+    complain,
+    give_up,
     mask_vector,
     reveal_shares,
     share_keys,
@@ -29,10 +34,14 @@ from urna.secagg.messages import (
     Refusal,
     ShareBox,
     UnmaskRequest,
+    Void,
 )
 from urna.secagg.wire import decode, encode
 
-__all__ = ["ClientSession", "ClientState"]
+__all__ = ["ClientSession", "ClientState", "Vector"]
+
+Vector = IntVector | Callable[[], IntVector]
+"""A client's vector, or what produces it."""
 
 ClientState = Member | Advertised | Shared | Masked | Agreed | Finished
 """What a client knows between two stages."""
@@ -49,7 +58,7 @@ class ClientSession:
 
     Args:
         member: What the client knows before the round.
-        vector: What it puts in.
+        vector: What it puts in, or what produces it once it is asked for.
         source: Where its keys, seeds and polynomials come from.
         state: Where an interrupted session stood (`state`); a fresh one begins with `member`.
 
@@ -60,11 +69,12 @@ class ClientSession:
     def __init__(
         self,
         member: Member,
-        vector: IntVector,
+        vector: Vector,
         source: SecretSource,
         state: ClientState | None = None,
     ) -> None:
-        check_vector(vector, member.plan)
+        if not callable(vector):
+            check_vector(vector, member.plan)
         self._member, self._vector, self._source = member, vector, source
         self._state: ClientState = member if state is None else state
         self._last: tuple[bytes, bytes] | None = None
@@ -114,14 +124,23 @@ class ClientSession:
             case Advertised() as state, KeyBook() as book:
                 self._state, reply = share_keys(state, book, self._source)
             case Shared() as state, ShareBox() as box:
-                self._state, reply = mask_vector(state, box, self._vector)
+                self._state, reply = self._mask(state, box)
             case Masked() as state, AgreeRequest() as request:
                 self._state, reply = agree(state, request)
             case (Masked() | Agreed()) as state, UnmaskRequest() as request:
                 self._state, reply = reveal_shares(state, request)
+            case (Advertised() | Shared() | Masked() | Agreed()) as state, Void() as request:
+                self._state, reply = give_up(state, request)
             case _:
                 return None
         return reply
+
+    def _mask(self, state: Shared, box: ShareBox) -> tuple[ClientState, Message]:
+        vector = self._vector() if callable(self._vector) else self._vector
+        try:
+            return mask_vector(state, box, vector)
+        except BadShares as bad:
+            return complain(state, box, bad.peer, self._source)
 
     def _refusal(self, reason: str) -> bytes:
         return encode(Refusal(self._member.client, reason), self._member.plan)

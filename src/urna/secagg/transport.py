@@ -93,7 +93,7 @@ class MemoryTransport:
     def _answers(self, stage: Stage, letters: Iterable[Letter]) -> Iterator[Letter]:
         faults = self._faults
         for client, data in letters:
-            if client not in self._parties or faults.vanish.get(client, Stage.UNMASK + 1) <= stage:
+            if client not in self._parties or faults.vanish.get(client, Stage.VOID + 1) <= stage:
                 continue
             for _ in range(2 if client in faults.twice else 1):
                 answer = self._parties[client].handle(data)

@@ -16,28 +16,33 @@ import numpy.typing as npt
 
 from urna.errors import ProtocolError
 from urna.randomness import SEED_BYTES
+from urna.secagg.bundles import partial_size
+from urna.secagg.evidence import PROOF_BYTES
 from urna.secagg.keys import SIGNATURE_BYTES
 from urna.secagg.messages import (
     Advertisement,
     Agreement,
     AgreeRequest,
     ClientId,
+    Complaint,
     Invitation,
     KeyBook,
     MaskedVector,
     Message,
+    Receipt,
     Refusal,
     SealedShares,
     ShareBox,
     UnmaskReply,
     UnmaskRequest,
+    Void,
 )
 from urna.secagg.parts import Parts
 from urna.secagg.plan import Plan
 
 __all__ = ["VERSION", "decode", "encode", "encode_each", "largest_message"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _MAGIC = b"URNA"
 _HEAD = len(_MAGIC) + 2 + 4
@@ -47,7 +52,7 @@ _LONGEST_REASON = 1000
 
 def largest_message(plan: Plan) -> int:
     """Return the length no message of a round exceeds."""
-    per_peer = 4 + max(SEED_BYTES * (plan.secrets + 1) + 16, 5 + _DIGEST * 3 + SIGNATURE_BYTES)
+    per_peer = 4 + max(plan.bundle_bytes, 5 + _DIGEST * 3 + SIGNATURE_BYTES)
     lists = 2 * ((plan.clients + 7) // 8) + (4 + SIGNATURE_BYTES) * plan.clients
     body = 256 + per_peer * plan.neighbours + plan.vector_bytes + lists + _LONGEST_REASON
     return _HEAD + body + _DIGEST * plan.secrets
@@ -215,11 +220,8 @@ def _read_advertisement(body: _Body) -> Advertisement:
     client = int.from_bytes(fixed[_DIGEST : _DIGEST + 4], "big")
     if client >= body.plan.clients:
         raise ProtocolError(f"clients are numbered below {body.plan.clients}, got {client}")
-    length = body.number(1)
-    if length not in (0, SIGNATURE_BYTES):
-        raise ProtocolError(f"a signature has {SIGNATURE_BYTES} bytes or is left out, got {length}")
     keys = fixed[_DIGEST + 4 :]
-    signature = body.take(length)
+    signature = body.take(_signature_length(body))
     return Advertisement(fixed[:_DIGEST], client, keys[:SEED_BYTES], keys[SEED_BYTES:], signature)
 
 
@@ -315,27 +317,66 @@ def _read_unmask_request(body: _Body) -> UnmaskRequest:
     )
 
 
-def _write_unmask_reply(message: UnmaskReply, _: Plan) -> bytes:
-    size = message.survivors.size if message.survivors else SEED_BYTES
+def _write_unmask_reply(message: UnmaskReply, plan: Plan) -> bytes:
+    least = partial_size(1, plan.secrets)
+    sizes = [parts.size if parts else least for parts in (message.survivors, message.dropped)]
     return b"".join(
         [
             message.round_id,
             message.client.to_bytes(4, "big"),
-            _write_parts(message.survivors, size),
-            _write_parts(message.dropped, SEED_BYTES),
+            _write_parts(message.survivors, sizes[0]),
+            _write_parts(message.dropped, sizes[1]),
         ]
     )
 
 
 def _read_unmask_reply(body: _Body) -> UnmaskReply:
     plan = body.plan
-    sizes = tuple(SEED_BYTES * count for count in range(1, plan.secrets))
+    sizes = tuple(partial_size(count, plan.secrets) for count in range(1, plan.secrets))
     return UnmaskReply(
         body.take(_DIGEST),
         body.client(),
         body.parts(sizes, plan.neighbours),
-        body.parts((SEED_BYTES,), plan.neighbours),
+        body.parts(sizes[:1], plan.neighbours),
     )
+
+
+def _write_complaint(message: Complaint, _: Plan) -> bytes:
+    ends = message.client.to_bytes(4, "big") + message.against.to_bytes(4, "big")
+    return message.round_id + ends + bytes([len(message.proof)]) + message.proof
+
+
+def _read_complaint(body: _Body) -> Complaint:
+    round_id, client, against = body.take(_DIGEST), body.client(), body.client()
+    length = body.number(1)
+    if length not in (0, PROOF_BYTES):
+        raise ProtocolError(f"a proof has {PROOF_BYTES} bytes or is left out, got {length}")
+    return Complaint(round_id, client, against, body.take(length))
+
+
+def _write_void(message: Void, _: Plan) -> bytes:
+    return message.round_id
+
+
+def _read_void(body: _Body) -> Void:
+    return Void(body.take(_DIGEST))
+
+
+def _write_receipt(message: Receipt, _: Plan) -> bytes:
+    head = message.round_id + message.client.to_bytes(4, "big")
+    return head + bytes([len(message.signature)]) + message.signature
+
+
+def _read_receipt(body: _Body) -> Receipt:
+    round_id, client = body.take(_DIGEST), body.client()
+    return Receipt(round_id, client, body.take(_signature_length(body)))
+
+
+def _signature_length(body: _Body) -> int:
+    length = body.number(1)
+    if length not in (0, SIGNATURE_BYTES):
+        raise ProtocolError(f"a signature has {SIGNATURE_BYTES} bytes or is left out, got {length}")
+    return length
 
 
 def _write_refusal(message: Refusal, _: Plan) -> bytes:
@@ -366,6 +407,9 @@ _KINDS: dict[type, int] = {
     UnmaskRequest: 9,
     UnmaskReply: 10,
     Refusal: 11,
+    Complaint: 12,
+    Void: 13,
+    Receipt: 14,
 }
 _WRITERS: dict[int, Callable[..., bytes]] = {
     1: _write_invitation,
@@ -379,6 +423,9 @@ _WRITERS: dict[int, Callable[..., bytes]] = {
     9: _write_unmask_request,
     10: _write_unmask_reply,
     11: _write_refusal,
+    12: _write_complaint,
+    13: _write_void,
+    14: _write_receipt,
 }
 _READERS: dict[int, Callable[[_Body], Message]] = {
     1: _read_invitation,
@@ -392,4 +439,7 @@ _READERS: dict[int, Callable[[_Body], Message]] = {
     9: _read_unmask_request,
     10: _read_unmask_reply,
     11: _read_refusal,
+    12: _read_complaint,
+    13: _read_void,
+    14: _read_receipt,
 }

@@ -32,8 +32,9 @@ from fractions import Fraction
 import numpy as np
 
 from urna.errors import ParameterError
-from urna.noise import SKELLAM, IntVector, Noise, Table
+from urna.noise import SKELLAM, Noise, Table
 from urna.randomness import SecretSource, derive_seed
+from urna.secagg.masks import Words, wrapped
 from urna.secagg.shamir import draw_secret, shareable
 
 __all__ = ["MOST_COMPONENTS", "NoisePlan", "Removal"]
@@ -148,21 +149,27 @@ class NoisePlan:
             return dict(revealed)
         return self._ladder(lost + 1, revealed[lost + 1])
 
-    def draw(self, seeds: Mapping[int, bytes], count: int) -> IntVector:
-        """Return the sum of the components with these seeds, bit for bit on every machine."""
-        tables = _tables(self)
-        total = np.zeros(count, dtype=np.int64)
-        for k, seed in seeds.items():
-            total += tables[k].draw(derive_seed(seed, b"noise"), count)
-        return total
+    def add_to(self, words: Words, clients: Sequence[Mapping[int, bytes]]) -> None:
+        """Add clients' components with these seeds to a vector of the ring, in place.
 
-    def draw_sum(self, clients: Sequence[Mapping[int, bytes]], count: int) -> IntVector:
-        """Return the sum of `draw` over many clients, component by component."""
-        total = np.zeros(count, dtype=np.int64)
+        Bit for bit the same on every machine, and in pieces, so that no vector of the whole
+        length is made.
+        """
+        self._pass_over(words, clients, np.add)
+
+    def remove_from(self, words: Words, clients: Sequence[Mapping[int, bytes]]) -> None:
+        """Subtract what `add_to` adds."""
+        self._pass_over(words, clients, np.subtract)
+
+    def _pass_over(
+        self, words: Words, clients: Sequence[Mapping[int, bytes]], operation: np.ufunc
+    ) -> None:
+        bits = 8 * words.itemsize
         for k, table in enumerate(_tables(self)):
             seeds = [derive_seed(seeds[k], b"noise") for seeds in clients if k in seeds]
-            total += table.draw_sum(seeds, count)
-        return total
+            for start, drawn in table.draw_sums(seeds, len(words)):
+                piece = words[start : start + len(drawn)]
+                operation(piece, wrapped(drawn, bits), out=piece)
 
     def _ladder(self, start: int, seed: bytes) -> dict[int, bytes]:
         rungs = {start: seed}

@@ -1,21 +1,37 @@
-"""One private sum: a mechanism (encode, noise, decode) and a way to add up."""
+"""One private sum, or a series: what is put in, under which noise, and how it becomes public."""
 
-from urna.tally.mechanism import add_noise, decode, encode, encode_ballots
-from urna.tally.plan import TallyPlan, plan_tally
+from urna.tally.contribution import BoundedVector, Contribution, SumRange
+from urna.tally.encoding import Encoding
+from urna.tally.mechanism import add_noise, check_sum, in_units, to_grid
+from urna.tally.plan import TallyPlan, plan_exact, plan_tally
+from urna.tally.release import Released, Releases
 from urna.tally.secure import SecureSummation, tallied
-from urna.tally.summation import ClearSummation, ClientId, Summation, Tallied
+from urna.tally.summation import ClearSummation, ClientId, Contributions, Summation, Tallied
+from urna.tally.terms import Options, Part, Terms, exact_part
 
 __all__ = [
+    "BoundedVector",
     "ClearSummation",
     "ClientId",
+    "Contribution",
+    "Contributions",
+    "Encoding",
+    "Options",
+    "Part",
+    "Released",
+    "Releases",
     "SecureSummation",
+    "SumRange",
     "Summation",
     "Tallied",
     "TallyPlan",
+    "Terms",
     "add_noise",
-    "decode",
-    "encode",
-    "encode_ballots",
+    "check_sum",
+    "exact_part",
+    "in_units",
+    "plan_exact",
     "plan_tally",
     "tallied",
+    "to_grid",
 ]

@@ -3,30 +3,21 @@
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
-from urna.errors import ParameterError, UnknownName
-from urna.noise import FAMILIES, Noise
-from urna.privacy import (
-    Adjacency,
-    Ballot,
-    Budget,
-    Calibration,
-    Unit,
-    calibrate_ballots,
-    check_shards,
-    honest_survivors,
-    whole_client_epsilon,
-)
+from urna.errors import ParameterError
+from urna.noise import Noise
+from urna.privacy import Budget, Calibration, SumRelease, Unit, calibrate
 from urna.privacy.budget import rounded_up
-from urna.privacy.distributions import SKELLAM
+from urna.secagg import Plan
+from urna.secagg import plan as plan_round
+from urna.tally.contribution import Contribution
+from urna.tally.terms import Terms
 
-__all__ = ["MOST_PRECISE", "RING_BITS", "TallyPlan", "plan_tally"]
+__all__ = ["RING_BITS", "TallyPlan", "plan_exact", "plan_tally"]
 
 RING_BITS = (16, 32, 64)
 """Sums run modulo 2^16, 2^32 or 2^64."""
-
-MOST_PRECISE = 8
-"""Tolerated dropouts up to which excess noise is removed precisely, one component for each."""
 
 _HEADROOM = 12  # standard deviations of noise that must fit beside the true sum
 
@@ -36,101 +27,61 @@ class TallyPlan:
     """Everything public about one sum: what is valid, how much noise, which ring.
 
     Raises:
-        ParameterError: A true sum and 12 standard deviations of noise could wrap around, or
-            clients would add up several ballots under noise that protects whole clients.
+        ParameterError: A true sum and 12 standard deviations of noise could wrap around.
     """
 
-    clients: int
-    shape: Ballot
-    calibration: Calibration
-    adjacency: Adjacency
-    budget: Budget
-    dropout: Fraction
-    colluding: Fraction
+    terms: Terms
+    contribution: Contribution
+    calibration: Calibration | None
+    """The noise; None for a sum that is meant to be exact, and promises nothing."""
     ring_bits: int
     removes_excess: bool = True
     """Whether noise for dropouts that did not happen will be removed from the sum."""
-    shards: int = 1
-    """Ballots that each client adds up before it takes part, one for each shard of its records."""
 
     def __post_init__(self) -> None:
-        check_shards(self.adjacency, self.shards)
         if self.ring_bits not in RING_BITS:
             raise ParameterError(f"a ring has 16, 32 or 64 bits, got {self.ring_bits}")
         if self.needed > 1 << (self.ring_bits - 1):
             raise ParameterError(
                 f"the sum and 12 standard deviations of its noise reach {self.needed:,} grid "
                 f"steps; a ring of {self.ring_bits} bits holds {1 << (self.ring_bits - 1):,}. "
-                "Use a wider ring."
+                "Use a wider ring, or coarser contributions."
             )
 
     @property
+    def clients(self) -> int:
+        """How many clients are invited."""
+        return self.terms.clients
+
+    @property
+    def dimension(self) -> int:
+        """Entries of the summed vector."""
+        return self.contribution.dimension
+
+    @property
     def scale(self) -> int:
-        """Grid steps per unit of a ballot's weights."""
-        return self.calibration.scale
+        """Grid steps per unit of the contributions."""
+        return 1 if self.calibration is None else self.calibration.scale
 
     @property
-    def vote(self) -> float:
-        """Grid steps per vote."""
-        return self.shape.vote * self.scale
-
-    @property
-    def noise_std(self) -> float:
-        """Standard deviation, in votes, that the fewest honest survivors leave in the sum."""
-        return math.sqrt(self.calibration.release.variance) / self.vote
+    def release(self) -> SumRelease | None:
+        """What opening the sum is, at the least noise that may be left; None if exact."""
+        return None if self.calibration is None else self.calibration.release
 
     @property
     def share(self) -> Fraction:
         """Variance of the noise one client adds, in grid steps squared."""
-        return self.calibration.release.share
+        return Fraction(0) if self.release is None else self.release.share
 
     @property
     def noise(self) -> Noise:
         """The family the noise comes from."""
-        return FAMILIES[self.calibration.release.family]
+        return self.terms.noise
 
     @property
-    def dimension(self) -> int:
-        """Entries of the summed vector: one for each candidate."""
-        return self.shape.candidates
-
-    @property
-    def fewest(self) -> int:
-        """Fewest clients with which a sum may be opened; with fewer the round aborts."""
-        return self.clients - math.floor(self.clients * self.dropout)
-
-    @property
-    def fewest_ballots(self) -> int:
-        """Fewest ballots in a sum that is opened."""
-        return self.fewest * self.shards
-
-    @property
-    def whole_client_epsilon(self) -> float:
-        """What is proven for all data of one client, at the budget's delta.
-
-        Of a record-level plan; where the unit is the client it is the plan's own epsilon.
-        """
-        if self.shards == 1:  # one ballot is all a client can move, whatever changes in its data
-            return self.calibration.epsilon
-        release = self.calibration.release
-        return whole_client_epsilon(
-            release, self.shards, self.budget.delta, candidates=self.dimension
-        )
-
-    @property
-    def unit_caveats(self) -> tuple[str, ...]:
-        """What a reader must know of the protected unit, in whole sentences."""
-        if self.adjacency.unit is not Unit.RECORD:
-            return ()
-        if self.shards == 1:
-            return ("Each client had one ballot, so the same epsilon holds for a whole client",)
-        proven = self.whole_client_epsilon
-        client = f"only epsilon {rounded_up(proven)}" if math.isfinite(proven) else "nothing"
-        return (
-            "A whole client is NOT protected at this epsilon: each client added up "
-            f"{self.shards} ballots of disjoint shards of its records, one record moves one of "
-            f"them, and for all data of one client {client} is proven at the same delta",
-        )
+    def noise_std(self) -> float:
+        """Standard deviation, in units, that the fewest honest survivors leave in the sum."""
+        return 0.0 if self.calibration is None else self.calibration.noise_std
 
     @property
     def most_noise(self) -> Fraction:
@@ -140,78 +91,165 @@ class TallyPlan:
         it; the most when all tolerated dropouts happen. Approximate removal leaves up to one
         share too much. Without removal everybody's whole share stays.
         """
-        release = self.calibration.release
+        release, terms = self.release, self.terms
+        if release is None:
+            return Fraction(0)
         if not (self.removes_excess and self.noise.distribution.closed_under_addition):
             return self.share * self.clients
-        precise = self.clients - self.fewest <= MOST_PRECISE
-        rest = Fraction(0) if precise else Fraction(1, release.shares)
-        return release.variance * Fraction(self.fewest, release.shares) * (1 + rest)
+        rest = Fraction(1, release.shares) if terms.removal == "approximate" else Fraction(0)
+        return release.variance * Fraction(terms.fewest, release.shares) * (1 + rest)
 
     @property
     def most_noise_std(self) -> float:
-        """Largest standard deviation the opened sum can have, in votes."""
-        return math.sqrt(self.most_noise) / self.vote
+        """Largest standard deviation the opened sum can have, in units."""
+        return math.sqrt(self.most_noise) / self.scale
 
     @property
     def needed(self) -> int:
         """Largest magnitude, in grid steps, that the ring must hold."""
         # Before any removal, every client's whole share is in the ring.
-        votes = self.clients * self.shards * self.shape.most * self.scale
-        return votes + math.ceil(_HEADROOM * math.sqrt(self.share * self.clients))
+        exact = self.clients * self.contribution.reach * self.scale
+        return exact + math.ceil(_HEADROOM * math.sqrt(self.share * self.clients))
+
+    @property
+    def whole_client_epsilon(self) -> float:
+        """What is proven for all data of one client, at the budget's delta."""
+        moved, release = self.contribution.whole_client(), self.release
+        if release is None or moved is None:
+            return math.inf
+        grouped = replace(release, move=moved.scaled(self.scale))
+        return grouped.cost().at(self.terms.budget.delta)
+
+    @property
+    def unit_caveats(self) -> tuple[str, ...]:
+        """What a reader must know of the protected unit, in whole sentences."""
+        adjacency, moved = self.terms.adjacency, self.contribution.whole_client()
+        if self.release is None or adjacency.unit is not Unit.RECORD:
+            return ()
+        if moved is not None and moved.l2_squared <= self.contribution.move(adjacency).l2_squared:
+            return (
+                "One record can move the sum as far as a whole client can, so the same epsilon "
+                "holds for a whole client",
+            )
+        proven = self.whole_client_epsilon
+        client = f"only epsilon {rounded_up(proven)}" if math.isfinite(proven) else "nothing"
+        shards = (
+            f"each client added up {self.terms.shards} contributions of disjoint shards of its "
+            "records, one record moves one of them, and "
+            if self.terms.shards > 1
+            else ""
+        )
+        return (
+            f"A whole client is NOT protected at this epsilon: {shards}for all data of one client "
+            f"{client} is proven at the same delta",
+        )
+
+    @property
+    def round_plan(self) -> Plan:
+        """The protocol's plan for this sum: graph, threshold, noise components."""
+        terms = self.terms
+        return plan_round(
+            clients=terms.clients,
+            dimension=self.dimension,
+            ring_bits=self.ring_bits,
+            colluders=terms.colluders,
+            dropouts=terms.dropouts,
+            noise_variance=self._target,
+            xnoise=terms.removal,
+            server=terms.server,
+            family=self.noise,
+        )
+
+    @property
+    def _target(self) -> Fraction | None:
+        """The variance the protocol aims at.
+
+        It counts c colluders out; the terms count out r ≥ c readers, one even if nobody
+        colludes. With f the fewest survivors, aiming at v·(f − c)/(f − r) makes each of s ≥ f
+        survivors leave v·(f − c)/((f − r)(s − c)), so s − r of them leave at least v, the
+        calibrated variance, because (s − r)/(s − c) grows with s.
+        """
+        if self.release is None:
+            return None
+        rest = self.terms.fewest - self.terms.colluders
+        return self.release.variance * Fraction(rest, self.release.shares)
+
+    def costing(self, budget: Budget) -> "TallyPlan":
+        """Return the plan of the same sum under another budget."""
+        return self.under(self.terms.costing(budget))
+
+    def under(self, terms: Terms) -> "TallyPlan":
+        """Return the plan of the same sum under other terms."""
+        return plan_tally(terms, self.contribution, removes_excess=self.removes_excess)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the plan as plain values for JSON."""
+        terms, release = self.terms, self.release
+        record = {}
+        if terms.adjacency.unit is Unit.RECORD:
+            whole = self.whole_client_epsilon
+            record = {"whole_client_epsilon": whole if math.isfinite(whole) else None}
+        return {
+            **terms.as_mapping(),
+            **record,
+            "budget": terms.budget.epsilon,
+            "epsilon": None if self.calibration is None else self.calibration.epsilon,
+            "accountant": None if self.calibration is None else self.calibration.accountant,
+            "unit": str(terms.adjacency.unit),
+            "dropouts": terms.dropouts,
+            "colluders": terms.colluders,
+            "honest_survivors": terms.honest,
+            "contribution": self.contribution.as_mapping(),
+            "dimension": self.dimension,
+            "noise_variance_per_client": None if release is None else str(release.share),
+            "scale": self.scale,
+            "ring_bits": self.ring_bits,
+        }
 
 
 def plan_tally(
+    terms: Terms,
+    contribution: Contribution,
     *,
-    clients: int,
-    shape: Ballot,
-    budget: Budget,
-    dropout: Fraction = Fraction(0),
-    colluding: Fraction = Fraction(0),
-    adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
-    family: str = SKELLAM.name,
+    budget: Budget | None = None,
     ring_bits: int | None = None,
     removes_excess: bool = True,
-    shards: int = 1,
+    finest: int | None = None,
 ) -> TallyPlan:
-    """Size the noise and the ring of one sum of ballots.
+    """Size the noise and the ring of one sum.
 
     Args:
-        clients: How many clients are invited.
-        shape: What a valid ballot is.
-        budget: What the sum may cost.
-        dropout: Largest fraction of clients that may drop out.
-        colluding: Largest fraction of clients that may tell the server their noise.
-        adjacency: Between which electorates the guarantee holds.
-        family: Name of the noise's family.
+        terms: Who takes part, what it may cost, and what may go wrong.
+        contribution: What a valid vector is.
+        budget: What this sum may cost, where it is one of several under the terms' budget.
         ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
-        shards: Ballots that each client adds up; more than one protects records, not clients.
-            The noise is the same, because one record moves one ballot.
+        finest: Largest scale; see `calibrate`.
     """
-    check_shards(adjacency, shards)
-    if clients < 2:
-        raise ParameterError(f"a sum hides its parts among at least two clients, got {clients}")
-    if family not in FAMILIES:
-        raise UnknownName("noise family", family, FAMILIES)
-    calibration = calibrate_ballots(
-        budget,
-        shape,
-        shares=honest_survivors(clients, dropout=dropout, colluding=colluding),
-        adjacency=adjacency,
-        family=FAMILIES[family].distribution,
+    calibration = calibrate(
+        budget or terms.budget,
+        contribution.move(terms.adjacency),
+        shares=terms.honest,
+        family=terms.noise.distribution,
+        finest=finest,
     )
-    widest = TallyPlan(
-        clients,
-        shape,
-        calibration,
-        adjacency,
-        budget,
-        dropout,
-        colluding,
-        RING_BITS[-1] if ring_bits is None else ring_bits,
-        removes_excess,
-        shards,
-    )
+    return _narrowest(terms, contribution, calibration, ring_bits, removes_excess)
+
+
+def plan_exact(terms: Terms, contribution: Contribution) -> TallyPlan:
+    """Plan a sum without noise: whoever reads it learns it exactly, and nothing is promised."""
+    return _narrowest(terms, contribution, None, None, removes_excess=True)
+
+
+def _narrowest(
+    terms: Terms,
+    contribution: Contribution,
+    calibration: Calibration | None,
+    ring_bits: int | None,
+    removes_excess: bool,
+) -> TallyPlan:
+    bits = RING_BITS[-1] if ring_bits is None else ring_bits
+    widest = TallyPlan(terms, contribution, calibration, bits, removes_excess)
     if ring_bits is not None:
         return widest
     narrowest = next(bits for bits in RING_BITS if widest.needed <= 1 << (bits - 1))

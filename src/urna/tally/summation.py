@@ -1,22 +1,25 @@
 """The seam between what is summed and how: contributions in, one noisy total out."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Protocol
 
 from urna.errors import ParameterError, RoundAborted
 from urna.noise import IntVector
-from urna.privacy import TallyRelease
-from urna.privacy.calibration import readers
+from urna.privacy import NonPrivateRelease, Release
 from urna.randomness import SecretSource
 from urna.secagg.masks import centred, wrapped, zeros
 from urna.tally.mechanism import add_noise
 from urna.tally.plan import TallyPlan
+from urna.tally.terms import Terms
 
-__all__ = ["ClearSummation", "ClientId", "Summation", "Tallied"]
+__all__ = ["ClearSummation", "ClientId", "Contributions", "Summation", "Tallied", "produced"]
 
 ClientId = int
+
+Contributions = Mapping[ClientId, IntVector | Callable[[], IntVector]]
+"""Every client's vector in grid steps, or what produces it once it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,10 @@ class Tallied:
     """Who is not in it, and why."""
     noise_variance: Fraction
     """Variance of the noise that is really in the sum, in grid steps squared."""
-    release: TallyRelease
+    release: Release
     """What became public: the sum under the noise that honest clients really left in it."""
+    faults: Mapping[ClientId, str] = field(default_factory=dict)
+    """Who broke the protocol, in the sum or not, and how."""
 
 
 class Summation(Protocol):
@@ -48,18 +53,17 @@ class Summation(Protocol):
         """Whether noise for dropouts that did not happen is removed from the sum."""
         ...
 
-    @property
-    def described(self) -> str:
-        """One sentence about who saw what, for every output."""
+    def describe(self, terms: Terms) -> str:
+        """Say in one sentence who saw what, for every output."""
         ...
 
     def tally(
-        self, contributions: Mapping[ClientId, IntVector], plan: TallyPlan, secrets: SecretSource
+        self, contributions: Contributions, plan: TallyPlan, secrets: SecretSource
     ) -> Tallied:
         """Return the sum of the contributions plus every client's share of the noise.
 
         Args:
-            contributions: Encoded ballots in grid steps, without noise; clients add theirs.
+            contributions: Vectors in grid steps, without noise; clients add theirs.
             plan: What is valid, how much noise, which ring.
             secrets: Where the clients' keys and noise come from.
 
@@ -93,9 +97,9 @@ class ClearSummation:
         """False: every client's whole share stays in the sum."""
         return False
 
-    @property
-    def described(self) -> str:
-        """One sentence about who saw what."""
+    def describe(self, terms: Terms) -> str:
+        """Say in one sentence who saw what."""
+        del terms
         return (
             "The sum was made in the clear: whoever added it up saw every client's own vector "
             "under that client's share of the noise alone, so the guarantee holds only towards "
@@ -103,45 +107,57 @@ class ClearSummation:
         )
 
     def tally(
-        self, contributions: Mapping[ClientId, IntVector], plan: TallyPlan, secrets: SecretSource
+        self, contributions: Contributions, plan: TallyPlan, secrets: SecretSource
     ) -> Tallied:
         """Return the sum of the contributions plus every client's share of the noise."""
-        check_contributions(contributions, plan)
+        check_clients(contributions, plan)
         present = contributions.keys() - self.absent
-        if len(present) < plan.fewest:
+        lost = dict.fromkeys(sorted(contributions.keys() & self.absent), "dropped out")
+        if len(present) < plan.terms.fewest:
             raise RoundAborted(
-                f"{len(present)} of {plan.clients} clients are left; the plan needs {plan.fewest}. "
-                "Nothing was summed. Plan for a larger dropout."
+                f"{len(present)} of {plan.clients} clients are left; the plan needs "
+                f"{plan.terms.fewest}. Nothing was summed. Plan for a larger dropout.",
+                lost,
             )
         ring = zeros(plan.dimension, plan.ring_bits)
         for client in sorted(present):
-            ring += wrapped(add_noise(contributions[client], plan, secrets), plan.ring_bits)
-        total = centred(ring)
+            vector = produced(contributions[client], plan)
+            ring += wrapped(add_noise(vector, plan, secrets), plan.ring_bits)
         return Tallied(
-            total=total,
+            total=centred(ring),
             accepted=frozenset(present),
-            lost=dict.fromkeys(sorted(contributions.keys() & self.absent), "dropped out"),
+            lost=lost,
             noise_variance=plan.share * len(present),
-            release=really_released(plan, len(present)),
+            release=really_released(plan, len(present), plan.share),
         )
 
 
-def check_contributions(contributions: Mapping[ClientId, IntVector], plan: TallyPlan) -> None:
-    """Refuse contributions that do not fit the plan."""
+def produced(vector: IntVector | Callable[[], IntVector], plan: TallyPlan) -> IntVector:
+    """Return a client's vector, produced now where it was not yet."""
+    made = vector() if callable(vector) else vector
+    if made.shape != (plan.dimension,):
+        raise ParameterError(
+            f"a contribution has shape {made.shape}, the plan has ({plan.dimension},)"
+        )
+    return made
+
+
+def check_clients(contributions: Contributions, plan: TallyPlan) -> None:
+    """Refuse contributions of more or fewer clients than planned."""
     if len(contributions) != plan.clients:
         raise ParameterError(
             f"the plan is for {plan.clients} clients, got {len(contributions)} contributions"
         )
-    for client, vector in contributions.items():
-        if vector.shape != (plan.dimension,):
-            raise ParameterError(
-                f"client {client} contributes shape {vector.shape}, the plan has "
-                f"({plan.dimension},)"
-            )
 
 
-def really_released(plan: TallyPlan, survivors: int) -> TallyRelease:
-    """Return the release under the noise that this many survivors' honest part left."""
-    planned = plan.calibration.release
-    honest = survivors - readers(plan.clients, plan.colluding)
-    return TallyRelease(planned.shifts, planned.share, honest, planned.family)
+def really_released(plan: TallyPlan, survivors: int, left: Fraction) -> Release:
+    """Return the release under the noise that the honest ones of so many survivors left.
+
+    Args:
+        plan: What was planned.
+        survivors: How many clients' noise is in the sum.
+        left: Variance that each of them left in it, in grid steps squared.
+    """
+    if plan.release is None:
+        return NonPrivateRelease("the sum is exact")
+    return replace(plan.release, share=left, shares=survivors - plan.terms.readers)

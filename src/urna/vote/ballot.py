@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError, UnknownName
 from urna.noise import IntVector
-from urna.privacy import VOTES, Ballot, BallotShape, ScoreShape
 from urna.randomness import expand_words
+from urna.vote.shapes import VOTES, Ballot, BallotShape, ScoreShape
 
 __all__ = ["STRONG", "WEAK", "BallotKind", "choose_ballot", "describe_ballot", "fill_ballot"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
 
-from urna.privacy import VOTES
 from urna.space import Space
+from urna.vote.shapes import VOTES
 
 __all__ = [
     "DRAWS",

@@ -4,21 +4,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_ndtr
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, Ballot, Budget, Unit, check_shards, gaussian_std
+from urna.privacy import Budget, gaussian_std
 from urna.privacy.calibration import LARGEST_EPSILON
-from urna.privacy.distributions import SKELLAM
-from urna.tally import TallyPlan, plan_tally
+from urna.tally import Options, TallyPlan, Terms, plan_tally
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot
+from urna.vote.shapes import Ballot, Ballots
 
-__all__ = ["VotePlan", "plan", "relative_noise"]
+__all__ = ["VotePlan", "plan", "plan_vote", "relative_noise"]
 
 _MOST_CLIENTS = 10_000_000
+_EVEN = 0.5  # a vote in which the unanimous choice of all wins less often than this is hopeless
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +31,105 @@ class VotePlan:
     """
 
     tally: TallyPlan
+    shape: Ballot
+
+    @property
+    def terms(self) -> Terms:
+        """Who takes part, what it may cost, and what may go wrong."""
+        return self.tally.terms
+
+    @property
+    def candidates(self) -> int:
+        """How many candidates there are."""
+        return self.shape.candidates
+
+    @property
+    def vote(self) -> float:
+        """Grid steps per vote."""
+        return self.shape.vote * self.tally.scale
+
+    @property
+    def fewest_ballots(self) -> int:
+        """Fewest ballots in a sum that is opened."""
+        return self.terms.fewest * self.terms.shards
 
     @property
     def noise_std(self) -> float:
         """Standard deviation, in votes, that the fewest honest survivors leave."""
-        return self.tally.noise_std
+        return self.tally.noise_std / self.shape.vote
+
+    @property
+    def most_noise_std(self) -> float:
+        """Largest standard deviation the opened sum can have, in votes."""
+        return self.tally.most_noise_std / self.shape.vote
 
     @property
     def ballot_norm(self) -> float:
         """L2 norm of one ballot, in votes."""
-        return self.tally.shape.norm / self.tally.shape.vote
+        return self.shape.norm / self.shape.vote
+
+    def in_votes(self, total: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return a sum in votes."""
+        return np.asarray(total / self.vote)
+
+    @property
+    def largest_gap(self) -> float:
+        """The lead, in votes, of a candidate that every ballot left puts first, and no other."""
+        return self.fewest_ballots * self.shape.most / self.shape.vote
+
+    @property
+    def best_case(self) -> float:
+        """How probably that candidate has the most noisy votes: no vote can do better.
+
+        E_z Φ(gap/σ + z)^(m − 1) over a standard normal z, for noise of deviation σ.
+        """
+        z = np.linspace(-8.0, 8.0, 321)
+        density = np.exp(-(z**2) / 2)
+        ahead = (self.candidates - 1) * log_ndtr(self.largest_gap / self.most_noise_std + z)
+        return float(density @ np.exp(ahead) / density.sum())
+
+    def check_hopeful(self) -> None:
+        """Refuse a vote that could not name even the unanimous choice of all.
+
+        Raises:
+            ParameterError: It says what would make it work.
+        """
+        if self.candidates < 2:
+            raise ParameterError("there is one candidate only: nothing is left to vote on")
+        if self.best_case >= _EVEN:
+            return
+        raise ParameterError(
+            f"this vote cannot succeed: {self.fewest_ballots} ballots that all agree make a lead "
+            f"of {self.largest_gap:.1f} votes, the noise is ± {self.most_noise_std:.1f}, and even "
+            f"then their choice wins with probability {self.best_case:.2f} only. {self._remedy()} "
+            "To hold it all the same, say so (`anyway=True`, --anyway)."
+        )
+
+    def _remedy(self) -> str:
+        """Say what would make the unanimous choice win."""
+
+        def enough(vote: VotePlan) -> bool:
+            return vote.best_case >= _EVEN
+
+        said = []
+        clients = next(
+            (n for k in range(1, 40) if enough(self.under(self.terms.among(n := _up(self, k))))),
+            None,
+        )
+        if clients is not None:
+            said.append(f"{clients} clients would do")
+        epsilons = (self.terms.budget.epsilon * 1.25**k for k in range(1, 30))
+        for epsilon in epsilons:
+            budget = Budget(epsilon, self.terms.budget.delta)
+            if epsilon <= LARGEST_EPSILON and enough(self.under(self.terms.costing(budget))):
+                said.append(f"epsilon {epsilon:.2g} would")
+                break
+        if self.terms.shards == 1:
+            said.append(
+                "or, where clients may be seen and only their records may not, shards that vote "
+                "(--unit record --shards B)"
+            )
+        return "; ".join(said).capitalize() + "."
 
     def success_probability(self, gap: float, bad: int | None = None) -> float:
         """Return a lower bound on the probability that a good candidate wins.
@@ -54,7 +145,7 @@ class VotePlan:
         if not math.isfinite(gap):
             raise ParameterError(f"the gap must be a finite number of votes, got {gap}")
         tail = self._difference_tail()
-        steps = math.ceil(gap * self.tally.vote)
+        steps = math.ceil(gap * self.vote)
         # D is symmetric: P[D ≥ −s] = 1 − P[D ≥ s + 1].
         place = min(steps if steps >= 0 else 1 - steps, len(tail) - 1)
         miss = float(tail[place]) if steps >= 0 else 1.0 - float(tail[place])
@@ -64,7 +155,7 @@ class VotePlan:
         """Return the least gap in votes at which a good candidate wins this probably."""
         _check_probability(probability)
         enough = self._bad(bad) * self._difference_tail() <= 1 - probability
-        return int(np.argmax(enough)) / self.tally.vote
+        return int(np.argmax(enough)) / self.vote
 
     def clients_for(
         self, agreement: float, probability: float = 0.95, bad: int | None = None
@@ -84,10 +175,10 @@ class VotePlan:
             raise ParameterError(f"agreement must lie in (0, 1], got {agreement}")
 
         def enough(clients: int) -> bool:
-            vote = self._with(clients=clients)
-            return vote.gap_for(probability, bad) <= agreement * vote.tally.fewest_ballots
+            vote = self.under(self.terms.among(clients))
+            return vote.gap_for(probability, bad) <= agreement * vote.fewest_ballots
 
-        low, high = 1, max(2, self.tally.clients)
+        low, high = 1, self.terms.clients
         while not enough(high):
             low, high = high, 2 * high
             if high > _MOST_CLIENTS:
@@ -114,7 +205,7 @@ class VotePlan:
         if not 0 < agreement <= 1:
             raise ParameterError(f"agreement must lie in (0, 1], got {agreement}")
         gap = Fraction(self.gap_for(probability, bad))
-        return max(1, math.ceil(gap / (Fraction(agreement) * self.tally.fewest)))
+        return max(1, math.ceil(gap / (Fraction(agreement) * self.terms.fewest)))
 
     def epsilon_for(self, gap: float, probability: float = 0.95, bad: int | None = None) -> float:
         """Return the least epsilon, to 1 %, at which this gap suffices."""
@@ -122,61 +213,34 @@ class VotePlan:
             raise ParameterError(f"the gap must be finite and positive, got {gap}")
 
         def enough(epsilon: float) -> bool:
-            budget = Budget(epsilon, self.tally.budget.delta)
-            return self._with(budget=budget).gap_for(probability, bad) <= gap
+            budget = Budget(epsilon, self.terms.budget.delta)
+            return self.under(self.terms.costing(budget)).gap_for(probability, bad) <= gap
 
-        return _least(enough, start=self.tally.budget.epsilon)
+        return _least(enough, start=self.terms.budget.epsilon)
+
+    def under(self, terms: Terms) -> "VotePlan":
+        """Return the plan of the same ballots under other terms."""
+        return replace(self, tally=self.tally.under(terms))
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values for JSON."""
-        tally, record = self.tally, {}
-        if tally.adjacency.unit is Unit.RECORD:
-            whole = tally.whole_client_epsilon
-            record = {"whole_client_epsilon": whole if math.isfinite(whole) else None}
-        return record | {
-            "clients": tally.clients,
-            "candidates": tally.dimension,
-            "ballot": describe_ballot(tally.shape),
-            "epsilon": tally.calibration.epsilon,
-            "delta": tally.budget.delta,
-            "adjacency": str(tally.adjacency),
-            "unit": str(tally.adjacency.unit),
-            "shards": tally.shards,
-            "accountant": tally.calibration.accountant,
-            "dropout": float(tally.dropout),
-            "colluding": float(tally.colluding),
-            "honest_survivors": tally.calibration.release.shares,
-            "noise_family": tally.noise.name,
+        return {
+            **self.tally.as_mapping(),
+            "candidates": self.candidates,
+            "ballot": describe_ballot(self.shape),
             "noise_std": self.noise_std,
-            "most_noise_std": tally.most_noise_std,
-            "noise_std_per_client": math.sqrt(tally.share) / tally.vote,
-            "scale": tally.scale,
-            "ring_bits": tally.ring_bits,
+            "most_noise_std": self.most_noise_std,
+            "noise_std_per_client": math.sqrt(self.tally.share) / self.vote,
             "gap_for_95_percent": self.gap_for(0.95),
+            "largest_gap": self.largest_gap,
+            "best_case": self.best_case,
         }
 
-    def _with(self, *, clients: int | None = None, budget: Budget | None = None) -> "VotePlan":
-        tally = self.tally
-        return replace(
-            self,
-            tally=plan_tally(
-                clients=clients or tally.clients,
-                shape=tally.shape,
-                budget=budget or tally.budget,
-                dropout=tally.dropout,
-                colluding=tally.colluding,
-                adjacency=tally.adjacency,
-                family=tally.noise.name,
-                removes_excess=tally.removes_excess,
-                shards=tally.shards,
-            ),
-        )
-
     def _bad(self, bad: int | None) -> int:
-        number = self.tally.dimension - 1 if bad is None else bad
-        if not 0 <= number < self.tally.dimension:
+        number = self.candidates - 1 if bad is None else bad
+        if not 0 <= number < self.candidates:
             raise ParameterError(
-                f"of {self.tally.dimension} candidates 0 to {self.tally.dimension - 1} can be bad, "
+                f"of {self.candidates} candidates 0 to {self.candidates - 1} can be bad, "
                 f"got {number}"
             )
         return number
@@ -200,13 +264,8 @@ def plan(
     budget: Budget,
     ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
-    dropout: float = 0.0,
-    colluding: float = 0.0,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
-    family: str = SKELLAM.name,
-    ring_bits: int | None = None,
     removes_excess: bool = True,
-    shards: int = 1,
+    **options: Unpack[Options],
 ) -> VotePlan:
     """Plan a vote; nothing is spent.
 
@@ -216,36 +275,39 @@ def plan(
         budget: What the vote may cost.
         ballot: How a client spreads its vote; by scores unless `votes` are given.
         votes: How many candidates each client names in a top-k ballot.
-        dropout: Largest fraction of clients that may drop out.
-        colluding: Largest fraction of clients that may tell the server their noise.
-        adjacency: Between which electorates the guarantee holds.
-        family: Name of the noise's family.
-        ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
-        shards: Ballots that each client adds up, one for each shard of its records; more than
-            one needs `Adjacency.REPLACE_ONE_RECORD`.
+        options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `shards`, `family`,
+            `server`; see `urna.tally.Terms`.
 
     Example:
         >>> vote = plan(clients=100, candidates=100, budget=Budget(1.0, 1e-5))
         >>> f"noise {vote.noise_std:.1f} votes, gap {vote.gap_for(0.95):.0f} votes"
         'noise 11.8 votes, gap 55 votes'
     """
-    check_shards(adjacency, shards)
-    noise = relative_noise(budget, clients * shards)
-    return VotePlan(
-        plan_tally(
-            clients=clients,
-            shape=choose_ballot(ballot, candidates=candidates, noise=noise, votes=votes),
-            budget=budget,
-            dropout=_fraction("dropout", dropout),
-            colluding=_fraction("colluding", colluding),
-            adjacency=adjacency,
-            family=family,
-            ring_bits=ring_bits,
-            removes_excess=removes_excess,
-            shards=shards,
-        )
+    return plan_vote(
+        Terms.of(clients, budget, **options),
+        candidates,
+        ballot=ballot,
+        votes=votes,
+        removes_excess=removes_excess,
     )
+
+
+def plan_vote(
+    terms: Terms,
+    candidates: int,
+    *,
+    ballot: Ballot | BallotKind | str | None = None,
+    votes: int | None = None,
+    removes_excess: bool = True,
+) -> VotePlan:
+    """Plan a vote under terms that are there already; see `plan`."""
+    if type(candidates) is not int or candidates < 1:
+        raise ParameterError(f"a vote needs at least one candidate, got {candidates}")
+    noise = relative_noise(terms.budget, terms.clients * terms.shards)
+    shape = choose_ballot(ballot, candidates=candidates, noise=noise, votes=votes)
+    tally = plan_tally(terms, Ballots(shape, terms.shards), removes_excess=removes_excess)
+    return VotePlan(tally, shape)
 
 
 def relative_noise(budget: Budget, ballots: int) -> float:
@@ -257,11 +319,9 @@ def relative_noise(budget: Budget, ballots: int) -> float:
     return gaussian_std(capped, sensitivity=math.sqrt(2)) / max(ballots, 1)
 
 
-def _fraction(name: str, value: float) -> Fraction:
-    """Return the decimal number a user typed, exactly: 0.29 of 100 clients are 29."""
-    if not 0 <= value < 1:
-        raise ParameterError(f"{name} must be at least 0 and below 1, got {value}")
-    return Fraction(repr(float(value)))
+def _up(vote: VotePlan, step: int) -> int:
+    """Return a number of clients some steps of a quarter above a plan's."""
+    return math.ceil(vote.terms.clients * 1.25**step)
 
 
 def _check_probability(probability: float) -> None:

@@ -19,13 +19,15 @@ from numpy.lib.npyio import NpzFile
 from urna.errors import ParameterError
 from urna.local import Progress
 from urna.noise import IntVector, Table
-from urna.privacy import Ballot, BallotShape, Budget
+from urna.privacy import Budget
+from urna.privacy.accountant import GAUSSIAN
 from urna.randomness import SEED_BYTES
 from urna.space import Axis, Space
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.decode import Decoder, NoisyVotes
 from urna.vote.plan import plan
 from urna.vote.posterior import PosteriorDecoder
+from urna.vote.shapes import Ballot, BallotShape
 
 __all__ = ["Recording", "Replayed", "read_recording", "replay", "unnamed_space"]
 
@@ -218,24 +220,25 @@ class _Vote:
             if noise_std is not None:
                 raise ParameterError("a vote at infinite epsilon has no noise: leave noise_std out")
             return cls(shape, 1, None, 0.0, "none: no noise", "none", None)
-        tally = plan(
+        vote = plan(
             clients=clients,
             candidates=candidates,
             budget=Budget(epsilon, delta),
             ballot=ballot,
             votes=votes,
-        ).tally
+        )
+        tally = vote.tally
         # Skellam is closed under addition: all clients' noise is one draw.
         variance = tally.most_noise
         if noise_std is not None:
-            variance = Fraction(noise_std * tally.vote) ** 2
+            variance = Fraction(noise_std * vote.vote) ** 2
         return cls(
-            tally.shape,
+            vote.shape,
             tally.scale,
             tally.noise.table(variance),
-            math.sqrt(variance) / tally.vote,
-            tally.calibration.accountant if noise_std is None else "none: noise as given",
-            str(tally.adjacency) if noise_std is None else "none",
+            math.sqrt(variance) / vote.vote,
+            GAUSSIAN if noise_std is None else "none: noise as given",
+            str(vote.terms.adjacency) if noise_std is None else "none",
             delta if noise_std is None else None,
         )
 

@@ -1,19 +1,25 @@
-"""What a private search returns."""
+"""What a private search returns, and how it is kept."""
 
 import json
 import math
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
 from urna.space import Candidate, Space
-from urna.vote.plan import VotePlan
+from urna.tally import Terms
+from urna.vote.shapes import Ballot, read_ballot
 
-__all__ = ["Result"]
+__all__ = ["KIND", "VERSION", "Result"]
+
+KIND, VERSION = "vote", 1
+"""What a file that holds a result says it is."""
 
 _NAMED = 3  # near ties that are written out
 
@@ -37,12 +43,21 @@ class Result:
     near_ties: tuple[int, ...]
     """Places of candidates that may well lead instead, most probable first."""
     privacy: PrivacyStatement
-    plan: VotePlan
+    terms: Terms
+    ballot: Ballot
     decoder: str
     took_part: int
     """How many clients' ballots are in the sum."""
     lost: Mapping[int, str]
     """Who is not in the sum, and why."""
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """Who broke the protocol, in the sum or not, and how."""
+    plan: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The vote's plan as plain values."""
+    entry: str | None = None
+    """Its id in the ledger, where there is one."""
+    when: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
 
     @property
     def best(self) -> Candidate:
@@ -50,14 +65,27 @@ class Result:
         candidate: Candidate = self.space[self.winner]
         return candidate
 
+    @property
+    def ballot_norm(self) -> float:
+        """L2 norm of one ballot, in votes."""
+        return self.ballot.norm / self.ballot.vote
+
     def ranking(self, count: int = 5) -> list[tuple[Candidate, float]]:
         """Return the candidates with the most noisy votes, and those votes."""
-        order = np.argsort(-self.votes, kind="stable")[:count]
-        return [(self.space[int(i)], float(self.votes[i])) for i in order]
+        return [(self.space[i], float(self.votes[i])) for i in self.places(count)]
+
+    def places(self, count: int) -> list[int]:
+        """Return the places of those with the most noisy votes, the winner always among them."""
+        order: list[int] = np.argsort(-self.votes, kind="stable")[:count].tolist()
+        if self.winner not in order:
+            order[-1] = self.winner
+        return order
 
     def as_mapping(self) -> dict[str, Any]:
-        """Return the result as plain values for JSON."""
+        """Return the result as plain values for JSON, from which `read` makes it again."""
         return {
+            "kind": KIND,
+            "version": VERSION,
             "best": self.best,
             "winner": self.winner,
             "confidence": self.confidence,
@@ -67,11 +95,51 @@ class Result:
             "decoder": self.decoder,
             "took_part": self.took_part,
             "lost": {str(client): reason for client, reason in self.lost.items()},
+            "faults": {str(client): deed for client, deed in self.faults.items()},
             "privacy": self.privacy.as_mapping(),
-            "plan": self.plan.as_mapping(),
+            "terms": self.terms.as_mapping(),
+            "ballot": self.ballot.as_mapping(),
+            "plan": dict(self.plan),
             "space": self.space.as_mapping(),
             "space_fingerprint": self.space.fingerprint,
+            "entry": self.entry,
+            "when": self.when,
         }
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "Result":
+        """Read what `as_mapping` wrote.
+
+        Raises:
+            ParameterError: It is no result of a vote, or of a newer version.
+        """
+        if (mapping.get("kind"), mapping.get("version")) != (KIND, VERSION):
+            raise ParameterError(
+                f"this is no result of a vote of version {VERSION}: kind "
+                f"{mapping.get('kind')!r}, version {mapping.get('version')!r}"
+            )
+        try:
+            space = Space.from_mapping(mapping["space"])
+            return cls(
+                space=space,
+                winner=int(mapping["winner"]),
+                votes=np.array(mapping["votes"], dtype=np.float64),
+                standard_error=float(mapping["standard_error"]),
+                confidence=float(mapping["confidence"]),
+                near_ties=tuple(map(int, mapping["near_ties"])),
+                privacy=PrivacyStatement.read(mapping["privacy"]),
+                terms=Terms.read(mapping["terms"]),
+                ballot=read_ballot(mapping["ballot"], len(space)),
+                decoder=str(mapping["decoder"]),
+                took_part=int(mapping["took_part"]),
+                lost={int(client): str(why) for client, why in mapping["lost"].items()},
+                faults={int(client): str(why) for client, why in mapping["faults"].items()},
+                plan=dict(mapping["plan"]),
+                entry=mapping["entry"],
+                when=float(mapping["when"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise ParameterError(f"the result of a vote cannot be read: {error!r}") from error
 
     def as_json(self) -> str:
         """Return the result as JSON text."""
@@ -92,7 +160,10 @@ class Result:
             return ""
         named = "; ".join(_written(self.space[place]) for place in self.near_ties[:_NAMED])
         more = f"; and {len(self.near_ties) - _NAMED} more" * (len(self.near_ties) > _NAMED)
-        return f"near ties, to choose from at no cost: {named}{more}\n"
+        return (
+            "near ties, to choose from at no cost if the choice uses no private data: "
+            f"{named}{more}\n"
+        )
 
 
 def _written(candidate: Candidate) -> str:

@@ -1,33 +1,25 @@
 """Two rounds, coarse to fine: a part of the budget finds the region, the rest chooses in it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.local import Losses, Objective, Progress, losses_of_each
-from urna.privacy import (
-    Adjacency,
-    Budget,
-    GaussianRelease,
-    Ledger,
-    NonPrivateRelease,
-    Unit,
-    compose,
-    gaussian_std,
-)
+from urna.local import Objective, losses_of_each
+from urna.privacy import Budget, Cover, Ledger, NonPrivateRelease, Unit, compose, gaussian_epsilon
+from urna.privacy.cost import SLIP_PART
 from urna.randomness import OsSecrets, SecretSource
 from urna.space import Space
-from urna.tally import SecureSummation, Summation
+from urna.tally import Options, Releases, SecureSummation, Summation, Terms
 from urna.vote.decode import NoisyVotes
-from urna.vote.plan import VotePlan, plan
+from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
+from urna.vote.plan import VotePlan, plan_vote
 from urna.vote.posterior import PosteriorDecoder
 from urna.vote.result import Result
-from urna.vote.search import SearchProgress, search
+from urna.vote.search import SearchProgress, check_objective, fill_all, label_of, read_result
 
 __all__ = ["FIRST_SHARE", "KEPT", "TwoRounds", "search_twice"]
 
@@ -51,22 +43,22 @@ class TwoRounds:
 
 
 def search_twice(
-    space: Space,
-    objective: Objective[DataT],
+    space: Space | Mapping[str, Any],
+    objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
     clients: Sequence[DataT],
     *,
     budget: Budget,
     first_share: float = FIRST_SHARE,
     kept: float = KEPT,
-    dropout: float = 0.0,
-    colluding: float = 0.0,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
     summation: Summation | None = None,
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
     seed: int = 0,
+    anyway: bool = False,
     progress: SearchProgress | None = None,
     between: Callable[[Result], None] | None = None,
+    keep: Callable[[Result], None] | None = None,
+    **options: Unpack[Options],
 ) -> TwoRounds:
     """Vote on all candidates, then again on the most promising of them.
 
@@ -86,38 +78,35 @@ def search_twice(
         budget: What both rounds together may cost.
         first_share: Part of the budget for the first round, as a share of μ².
         kept: Part of the candidates that the second round votes on.
-        dropout: Largest fraction of clients that may drop out.
-        colluding: Largest fraction of clients that may tell the server their noise.
-        adjacency: Between which electorates the guarantee holds; about clients only.
         summation: How ballots are added up; securely by default.
         ledger: Where both releases are counted. It is asked for both before the first.
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
+        anyway: Whether to hold votes that cannot succeed.
         progress: Called while the search runs.
         between: Called with the first round's result before the second begins. Its part of the
             budget is spent by then; who keeps it has it even if the second round fails.
+        keep: Called with the second round's result before its winner is weighed.
+        options: The rest of the terms; see `urna.tally.Terms`. The relation is about clients.
     """
+    space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
     if not (0 < first_share < 1 and 0 < kept < 1):
         raise ParameterError(
             f"the first round's share and the part kept lie in (0, 1), got {first_share} and {kept}"
         )
-    if adjacency.unit is not Unit.CLIENT:
+    terms = Terms.of(len(clients), as_budget(budget), **options)
+    if terms.adjacency.unit is not Unit.CLIENT:
         raise ParameterError("two rounds protect clients; for records hold one round with shards")
     count = min(len(space), max(_FEWEST, math.ceil(kept * len(space))))
     summation, secrets = summation or SecureSummation(), secrets or OsSecrets()
-    terms: dict[str, Any] = {"dropout": dropout, "colluding": colluding, "adjacency": adjacency}
-    plans = _plans(
-        budget,
-        first_share,
-        clients=len(clients),
-        sizes=(len(space), count),
-        removes_excess=summation.removes_excess,
-        **terms,
-    )
-    releases = [vote.tally.calibration.release for vote in plans]
+    votes = _plans(terms, first_share, (len(space), count), summation.removes_excess)
+    if not anyway:
+        votes[0].check_hopeful()
+    events = [vote.tally.release or NonPrivateRelease("no noise") for vote in votes]
     if ledger is not None:
-        ledger.check_relation(adjacency)
-        ledger.check(*(releases if secrets.private else [NonPrivateRelease("scripted secrets")]))
+        ledger.check_relation(terms.adjacency)
+        ledger.check(*(events if secrets.private else [NonPrivateRelease("scripted secrets")]))
+    check_objective(objective, space, clients, seed)
     report = progress or (lambda what, done, total: None)
     evaluated = losses_of_each(
         objective,
@@ -127,63 +116,58 @@ def search_twice(
         progress=lambda done, total: report("evaluating candidates", done, total),
     )
     known = np.array(list(evaluated), dtype=np.float64)
-    terms |= {"summation": summation, "ledger": ledger, "secrets": secrets, "seed": seed}
-    numbers = range(len(clients))
-    first = search(space, _Known(known), numbers, budget=plans[0].tally.budget, **terms)
-    if between is not None:
-        between(first)
+
+    def hold(vote: VotePlan, some: Space, places: Sequence[int], kept: Keep) -> Result:
+        releases = Releases(
+            vote.tally,
+            label_of(some, vote.terms),
+            summation.describe(vote.terms),
+            ledger=ledger,
+            private=secrets.private,
+        )
+        ballots = fill_all(known[:, places], vote, secrets)
+        report("summing ballots", 0, 1)
+        released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
+        report("summing ballots", 1, 1)
+        return read_result(some, vote, released, PosteriorDecoder(), kept)
+
+    first = hold(votes[0], space, range(len(space)), between)
     places = PosteriorDecoder().promising(_tally(first), count)
-    inside = _Known(known[:, places])
-    second = search(space.only(places), inside, numbers, budget=plans[1].tally.budget, **terms)
-    spent = compose(releases, budget.delta)
+    second = hold(votes[1], space.only(places), places, keep)
+    spent = compose(events, terms.budget.delta)
     statement = replace(
         second.privacy,
         epsilon=spent.epsilon if second.privacy.private else math.inf,
-        accountant=spent.accountant,
+        accountant=spent.accountant if second.privacy.private else "none",
         caveats=(*second.privacy.caveats, "Epsilon is that of both rounds together"),
     )
     return TwoRounds(first, replace(second, privacy=statement))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    """Losses that clients have computed already; a client's data is its number."""
-
-    table: npt.NDArray[np.float64]
-
-    def losses(
-        self, data: int, space: Space, *, seed: int, progress: Progress | None = None
-    ) -> Losses:
-        del space, seed, progress
-        return np.asarray(self.table[data])
+Keep = Callable[[Result], None] | None
 
 
 def _tally(result: Result) -> NoisyVotes:
-    norm = result.plan.ballot_norm
-    return NoisyVotes(result.space, result.votes, result.standard_error, result.took_part, norm)
+    return NoisyVotes(
+        result.space,
+        result.votes,
+        result.standard_error,
+        result.took_part,
+        result.ballot_norm,
+    )
 
 
 def _plans(
-    budget: Budget,
-    share: float,
-    *,
-    sizes: tuple[int, int],
-    **terms: Any,  # noqa: ANN401 - those of `plan`
+    terms: Terms, share: float, sizes: tuple[int, int], removes_excess: bool
 ) -> tuple[VotePlan, VotePlan]:
-    """Plan both rounds so that together they keep within the budget."""
-    mu = 1 / gaussian_std(budget, sensitivity=1.0)
-    tight = 1.0
-    while True:
-        first, second = (
-            plan(candidates=size, budget=_part(mu * tight * math.sqrt(part), budget.delta), **terms)
-            for size, part in zip(sizes, (share, 1 - share), strict=True)
+    """Plan both rounds so that together they keep within the budget: squares of μ add up."""
+    delta = terms.budget.delta
+    whole = Cover(terms.budget).mu * (1 - 1e-8)
+
+    def planned(size: int, part: float) -> VotePlan:
+        epsilon = gaussian_epsilon(whole * math.sqrt(part), delta * (1 - SLIP_PART))
+        return plan_vote(
+            terms.costing(Budget(epsilon, delta)), size, removes_excess=removes_excess
         )
-        both = [vote.tally.calibration.release for vote in (first, second)]
-        if compose(both, budget.delta).epsilon <= budget.epsilon:
-            return first, second
-        tight *= 0.999
 
-
-def _part(mu: float, delta: float) -> Budget:
-    """Return the budget of one round of this strength."""
-    return Budget(compose([GaussianRelease(1 / mu)], delta).epsilon, delta)
+    return planned(sizes[0], share), planned(sizes[1], 1 - share)

@@ -1,67 +1,72 @@
 """A private search, end to end: losses, ballots, noise, sum, winner, account."""
 
+import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, Unpack
+
+import numpy as np
 
 from urna.data import MIN_SAMPLES
-from urna.errors import ProtocolError, RoundAborted
-from urna.local import Objective, losses_of_each
+from urna.errors import ParameterError
+from urna.local import Losses, Objective, losses_of_each
 from urna.noise import IntVector
-from urna.privacy import (
-    Adjacency,
-    Budget,
-    Ledger,
-    NonPrivateRelease,
-    PrivacyStatement,
-    Release,
-    Unit,
-)
-from urna.privacy.distributions import SKELLAM
+from urna.privacy import Budget, Ledger, Unit
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.space import Space
-from urna.tally import SecureSummation, Summation, Tallied, decode, encode, encode_ballots
+from urna.tally import (
+    Options,
+    Released,
+    Releases,
+    SecureSummation,
+    Summation,
+    Terms,
+    to_grid,
+)
 from urna.vote.ballot import BallotKind, fill_ballot
 from urna.vote.decode import Decoder, NoisyVotes
-from urna.vote.plan import VotePlan, plan
+from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
+from urna.vote.plan import VotePlan, plan_vote
 from urna.vote.posterior import PosteriorDecoder
 from urna.vote.result import Result
-from urna.vote.shards import check_clients, shard_ballots
+from urna.vote.shapes import Ballot
+from urna.vote.shards import SHARD_SECONDS, check_clients, shard_ballots
 
-__all__ = ["SearchProgress", "read_result", "search"]
+__all__ = ["SearchProgress", "check_objective", "fill_all", "label_of", "read_result", "search"]
 
 SearchProgress = Callable[[str, int, int], None]
 """Called with (what is being done, steps finished, steps in all)."""
+
+_TRIED = 3  # clients on which a broken objective is looked for
 
 DataT = TypeVar("DataT")
 
 
 def search(
-    space: Space,
-    objective: Objective[DataT],
+    space: Space | Mapping[str, Any],
+    objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
     clients: Sequence[DataT],
     *,
     budget: Budget,
-    ballot: BallotKind | str | None = None,
+    ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
-    dropout: float = 0.0,
-    colluding: float = 0.0,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
-    shards: int = 1,
     smallest_shard: int = MIN_SAMPLES,
-    family: str = SKELLAM.name,
+    shard_seconds: float = SHARD_SECONDS,
     summation: Summation | None = None,
     decoder: Decoder | None = None,
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
     seed: int = 0,
+    anyway: bool = False,
     progress: SearchProgress | None = None,
+    keep: Callable[[Result], None] | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Let clients agree on hyperparameters by secret ballot.
 
     All clients are simulated in this process: each evaluates the candidates on its own data,
     votes for its best, adds its share of integer noise, and the sum of all ballots names the
-    winner.
+    winner. A client whose data make its evaluation fail abstains, with its full share of noise.
 
     Guarantee:
         The tally, and so the result, is (epsilon, delta)-DP under `adjacency` towards
@@ -69,76 +74,108 @@ def search(
         words. With scripted secrets nothing is guaranteed and epsilon is infinite.
 
     Args:
-        space: The candidates, in order.
-        objective: How a client evaluates them on its data.
+        space: The candidates, in order; a dict of names and values will do.
+        objective: How a client evaluates them on its data; a function of (candidate, data) or
+            a scikit-learn estimator will do.
         clients: Each client's data.
         budget: What the search may cost.
         ballot: How a client spreads its vote; by scores unless `votes` are given.
         votes: How many candidates each client names in a top-k ballot.
-        dropout: Largest fraction of clients that may drop out.
-        colluding: Largest fraction of clients that may tell the server their noise.
-        adjacency: Between which electorates the guarantee holds.
-        shards: With `Adjacency.REPLACE_ONE_RECORD`, into how many shards each client splits
-            its records; each votes, and one record is protected, not a whole client.
         smallest_shard: A shard with fewer records abstains; a client with too few is refused.
-        family: Name of the noise's family.
+        shard_seconds: A shard whose evaluation takes longer abstains.
         summation: How ballots are added up; securely by default.
         decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
         ledger: Where the release is counted before it happens.
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
+        anyway: Whether to hold a vote that cannot succeed.
         progress: Called while the search runs.
+        keep: Called with the result as soon as there is one, before the winner is weighed: what
+            was paid for can be written down first. The winner in it is the most voted one.
+        options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `shards`, `family`,
+            `server`; see `urna.tally.Terms`.
 
     Raises:
-        ParameterError: The parameters cannot be.
+        ParameterError: The parameters cannot be, the vote cannot succeed, or the objective
+            fails on all of the first clients. Nothing was released.
         BudgetExceeded: The ledger's cap would be passed. Nothing was released.
         RoundAborted: Too many clients dropped out. Nothing was released.
         RoundUnfinished: They did so while the sum was opened. It stays counted.
+        RoundSpoiled: What was opened is no tally. It stays counted.
     """
+    space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
     secrets = secrets or OsSecrets()
     summation = summation or SecureSummation()
-    decoder = decoder or PosteriorDecoder()
     report = progress or (lambda what, done, total: None)
-    vote = plan(
-        clients=len(clients),
-        candidates=len(space),
-        budget=budget,
+    terms = Terms.of(len(clients), as_budget(budget), **options)
+    vote = plan_vote(
+        terms,
+        len(space),
         ballot=ballot,
         votes=votes,
-        dropout=dropout,
-        colluding=colluding,
-        adjacency=adjacency,
-        family=family,
         removes_excess=summation.removes_excess,
-        shards=shards,
     )
-    by_record = adjacency.unit is Unit.RECORD
+    if not anyway:
+        vote.check_hopeful()
+    by_record = terms.adjacency.unit is Unit.RECORD
     if by_record:
-        check_clients(clients, shards, smallest_shard)
-    release: Release = vote.tally.calibration.release
-    if not secrets.private:
-        release = NonPrivateRelease("scripted secrets")
-    if ledger is not None:
-        ledger.check_relation(adjacency)
-        ledger.check(release)
+        check_clients(clients, terms.shards, smallest_shard)
+    releases = Releases(
+        vote.tally,
+        label_of(space, terms),
+        summation.describe(terms),
+        ledger=ledger,
+        private=secrets.private,
+    )
+    check_objective(objective, space, clients, seed)
     if by_record:
-        ballots = _record_ballots(
-            space, objective, clients, vote, secrets, seed, smallest_shard, report
+        evaluate = functools.partial(
+            _record_ballots, smallest=smallest_shard, seconds=shard_seconds
         )
+        ballots = evaluate(space, objective, clients, vote, secrets, seed, report)
     else:
         ballots = _ballots(space, objective, clients, vote, secrets, seed, report)
     report("summing ballots", 0, 1)
-    label = f"vote on {len(space)} candidates" + (f", {shards} shards" if by_record else "")
-    entered = ledger and ledger.enter(release, label=label)
-    try:
-        tallied = summation.tally(ballots, vote.tally, secrets)
-    except RoundAborted as aborted:
-        if ledger is not None and entered:
-            ledger.withdraw(entered, reason=str(aborted))
-        raise
+    released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
     report("summing ballots", 1, 1)
-    statement = _statement(vote, summation, secrets)
-    return read_result(space, vote, tallied, decoder, statement)
+    return read_result(space, vote, released, decoder or PosteriorDecoder(), keep)
+
+
+def label_of(space: Space, terms: Terms) -> str:
+    """Return what a ledger calls a vote."""
+    shards = f", {terms.shards} shards" if terms.adjacency.unit is Unit.RECORD else ""
+    return f"vote on {len(space)} candidates{shards}"
+
+
+def check_objective(
+    objective: Objective[DataT], space: Space, clients: Sequence[DataT], seed: int
+) -> None:
+    """Find out that an objective is broken before anything is spent on it.
+
+    What no data cause is told at once. For the rest one candidate is evaluated on one client;
+    only if it fails on several of the first ones is the objective to blame, and is that told.
+    Who simulates owns all clients' data; one client's data alone never decide it.
+
+    Raises:
+        ParameterError: The objective cannot judge this space, or fails on the first clients.
+    """
+    check = getattr(objective, "check", None)
+    if check is not None:
+        check(space)
+    errors: list[Exception] = []
+    first = space.only([0])
+    for data in clients[:_TRIED]:
+        try:
+            objective.losses(data, first, seed=seed)
+        except Exception as error:
+            # Whatever a stranger's function raises: what it means is decided below.
+            errors.append(error)
+        else:
+            return
+    raise ParameterError(
+        f"the objective fails on each of the first {len(errors)} clients: "
+        f"{type(errors[0]).__name__}: {errors[0]}. Nothing was spent"
+    ) from errors[0]
 
 
 def _ballots(
@@ -151,7 +188,6 @@ def _ballots(
     report: SearchProgress,
 ) -> dict[int, IntVector]:
     """Let every client evaluate the candidates and fill its ballot."""
-    shape, ballots = vote.tally.shape, {}
     evaluated = losses_of_each(
         objective,
         clients,
@@ -159,10 +195,17 @@ def _ballots(
         seeds=[seed] * len(clients),
         progress=lambda done, total: report("evaluating candidates", done, total),
     )
-    for client, losses in enumerate(evaluated):
-        ballot = fill_ballot(losses, shape, secrets.take(SEED_BYTES))
-        ballots[client] = encode(ballot, vote.tally)
-    return ballots
+    return fill_all(evaluated, vote, secrets)
+
+
+def fill_all(
+    evaluated: Iterable[Losses], vote: VotePlan, secrets: SecretSource
+) -> dict[int, IntVector]:
+    """Return every client's ballot, in grid steps, from its losses."""
+    return {
+        client: to_grid(fill_ballot(losses, vote.shape, secrets.take(SEED_BYTES)), vote.tally)
+        for client, losses in enumerate(evaluated)
+    }
 
 
 def _record_ballots(
@@ -172,79 +215,76 @@ def _record_ballots(
     vote: VotePlan,
     secrets: SecretSource,
     seed: int,
-    smallest: int,
     report: SearchProgress,
+    *,
+    smallest: int,
+    seconds: float,
 ) -> dict[int, IntVector]:
-    """Let every shard of every client's records fill a ballot; each client adds up its own.
-
-    Shards are evaluated one by one, never in one stack: rounding in a stack may depend on
-    what else is in it, and a shard's ballot must depend on its own records alone.
-    """
-    ballots, shards = {}, vote.tally.shards
-    steps = len(clients) * len(space)
+    """Let every shard of every client's records fill a ballot; each client adds up its own."""
+    ballots, shards = {}, vote.terms.shards
+    steps = len(clients) * shards
     for client, data in enumerate(clients):
 
-        def advance(done: int, _: int, before: int = client * len(space)) -> None:
-            report("evaluating candidates", before + done // shards, steps)
+        def advance(done: int, _: int, before: int = client * shards) -> None:
+            report("evaluating candidates", before + done, steps)
 
         filled = shard_ballots(
             objective,
             data,
             space,
-            vote.tally,
+            vote,
             key=secrets.take(SEED_BYTES),
             seed=seed,
             smallest=smallest,
+            seconds=seconds,
             progress=advance,
         )
-        ballots[client] = encode_ballots(filled, vote.tally)
+        ballots[client] = to_grid(np.sum(filled, axis=0), vote.tally)
     return ballots
-
-
-def _statement(vote: VotePlan, summation: Summation, secrets: SecretSource) -> PrivacyStatement:
-    scripted = () if secrets.private else ("The randomness was scripted, so nothing is private",)
-    return PrivacyStatement(
-        epsilon=vote.tally.calibration.epsilon if secrets.private else math.inf,
-        delta=vote.tally.budget.delta,
-        adjacency=vote.tally.adjacency,
-        accountant=vote.tally.calibration.accountant,
-        caveats=(*scripted, *vote.tally.unit_caveats, summation.described),
-    )
 
 
 def read_result(
     space: Space,
     vote: VotePlan,
-    tallied: Tallied,
+    released: Released,
     decoder: Decoder,
-    statement: PrivacyStatement,
+    keep: Callable[[Result], None] | None = None,
 ) -> Result:
-    """Read the winner out of a finished tally.
+    """Read the winner out of a released tally.
 
-    Raises:
-        ProtocolError: The summation left less noise than planned: its result is not used.
+    Args:
+        space: The candidates.
+        vote: The plan.
+        released: The tally, and what it cost.
+        decoder: How the winner is read.
+        keep: Called with a result whose winner is the most voted candidate, before decoding,
+            which takes a while.
     """
-    left, planned = tallied.release, vote.tally.calibration.release
-    if left.variance < planned.variance or left.shifts != planned.shifts:
-        raise ProtocolError(
-            f"the summation left a noise variance of {float(left.variance):g} where "
-            f"{float(planned.variance):g} is needed: its result is not used. The ledger keeps "
-            "counting it, but its guarantee does not hold."
+    tallied = released.tallied
+    votes = vote.in_votes(tallied.total)
+    std = math.sqrt(tallied.noise_variance) / vote.vote
+    ballots = len(tallied.accepted) * vote.terms.shards
+
+    def result(winner: int, confidence: float, near: tuple[int, ...], name: str) -> Result:
+        return Result(
+            space=space,
+            winner=winner,
+            votes=votes,
+            standard_error=std,
+            confidence=confidence,
+            near_ties=near,
+            privacy=released.privacy,
+            terms=vote.terms,
+            ballot=vote.shape,
+            decoder=name,
+            took_part=len(tallied.accepted),
+            lost=tallied.lost,
+            faults=tallied.faults,
+            plan=vote.as_mapping(),
+            entry=released.entry,
         )
-    votes = decode(tallied.total, vote.tally)
-    std = math.sqrt(tallied.noise_variance) / vote.tally.vote
-    ballots = len(tallied.accepted) * vote.tally.shards
+
+    if keep is not None:
+        keep(result(int(np.argmax(votes)), 0.0, (), "none yet"))
     decoded = decoder.decode(NoisyVotes(space, votes, std, ballots, vote.ballot_norm))
-    return Result(
-        space=space,
-        winner=decoded.winner,
-        votes=votes,
-        standard_error=std,
-        confidence=decoded.confidence,
-        near_ties=decoded.near_ties,
-        privacy=statement,
-        plan=vote,
-        decoder=decoder.name,
-        took_part=len(tallied.accepted),
-        lost=tallied.lost,
-    )
+    return result(decoded.winner, decoded.confidence, decoded.near_ties, decoder.name)

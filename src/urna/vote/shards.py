@@ -7,18 +7,21 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from urna.data import MIN_SAMPLES, PUBLIC_SHARD_KEY, Records, count_records, split_records
-from urna.errors import ParameterError, UrnaError
-from urna.local import Objective, Progress
+from urna.errors import ParameterError
+from urna.local import Objective, Progress, losses_apart
 from urna.noise import IntVector
 from urna.randomness import derive_seed
 from urna.space import Space
-from urna.tally import TallyPlan
 from urna.vote.ballot import fill_ballot
+from urna.vote.plan import VotePlan
 
-__all__ = ["LEAST_RECORDS", "check_clients", "check_records", "shard_ballots"]
+__all__ = ["LEAST_RECORDS", "SHARD_SECONDS", "check_clients", "check_records", "shard_ballots"]
 
 LEAST_RECORDS = 2
 """One record to train on, one to judge by."""
+
+SHARD_SECONDS = 600.0
+"""How long the evaluation of one shard may take."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,67 +32,67 @@ def shard_ballots(
     objective: Objective[DataT],
     data: DataT,
     space: Space,
-    plan: TallyPlan,
+    vote: VotePlan,
     *,
     key: bytes,
     seed: int,
     shard_key: bytes = PUBLIC_SHARD_KEY,
     smallest: int = MIN_SAMPLES,
+    seconds: float = SHARD_SECONDS,
     progress: Progress | None = None,
 ) -> list[IntVector]:
     """Split a client's records into the plan's shards and let each fill a ballot.
 
     A shard with fewer than `smallest` records abstains, and so does one whose evaluation
-    fails: an error that left this function would tell of one record by the silence of the
-    whole client. Shards are evaluated one after the other and apart from each other. All of
-    them together hold each record once, so the training is about as much as without shards.
+    raises anything, crashes, or takes too long: what one record does to its shard must not be
+    seen, neither by an error nor by what becomes of the other shards. Each is evaluated in a
+    process of its own.
 
     Guarantee:
         Replacing one record (its id staying) changes at most one of the returned ballots.
 
         Proof. The record is in one shard, decided by its id (`split_records`). Every other
-        shard holds the same rows as before, and its ballot is computed from these rows,
-        the space, the seed and a tie-breaking key that no data enters.
+        shard holds the same rows as before, and its ballot is computed in its own process
+        from these rows, the space, the seed and a tie-breaking key that no data enters.
 
     Assumes:
-        The objective's losses depend on the rows it is given, the space and the seed alone.
-        Scaling by all of the client's rows beforehand, or a time limit that other shards'
-        work runs into, would break this.
+        The objective's losses depend on the rows it is given, the space and the seed alone:
+        scaling by all of the client's rows beforehand would break this. A process has the
+        machine it needs: a record that slows down others' processes could push them over
+        their time.
 
     Args:
         objective: How a shard's rows are evaluated.
         data: All records of the client.
         space: The candidates.
-        plan: How many shards, and what a ballot is.
+        vote: How many shards, and what a ballot is.
         key: 32 secret bytes that break ties; each shard derives its own.
         seed: Public seed of local training.
         shard_key: 32 bytes that decide the split, the same in every round.
         smallest: Fewest records of a shard that votes.
-        progress: Called with candidates finished over all shards.
+        seconds: How long one shard's evaluation may take.
+        progress: Called with shards finished and shards in all.
     """
-    check_records(data, plan.shards, smallest)
-    total = plan.shards * len(space)
-    ballots = []
-    parts = split_records(cast(Any, data), shards=plan.shards, key=shard_key)
-    for number, shard in enumerate(parts):
-
-        def advance(done: int, _: int, before: int = number * len(space)) -> None:
-            if progress is not None:
-                progress(before + done, total)
-
-        ballot = np.zeros(plan.dimension, dtype=np.int64)
-        if shard.records >= smallest:
-            try:
-                losses = objective.losses(shard.data, space, seed=seed, progress=advance)
-            except UrnaError:
-                raise  # wrong settings, the same for every content
-            except Exception as error:
-                _log.warning("a shard abstains: its evaluation failed (%s)", type(error).__name__)
-            else:
-                tie_key = derive_seed(key, b"shard %d" % number)
-                ballot = fill_ballot(np.asarray(losses), plan.shape, tie_key)
-        ballots.append(ballot)
-        advance(len(space), len(space))
+    shards = vote.terms.shards
+    check_records(data, shards, smallest)
+    parts = split_records(cast(Any, data), shards=shards, key=shard_key)
+    large = [number for number, part in enumerate(parts) if part.records >= smallest]
+    pieces = [parts[number].data for number in large]
+    evaluated = losses_apart(
+        objective, pieces, space, seed=seed, seconds=seconds, progress=progress
+    )
+    ballots = [np.zeros(vote.candidates, dtype=np.int64) for _ in parts]
+    for number, losses in zip(large, evaluated, strict=True):
+        if losses is None:
+            continue
+        try:
+            filled = fill_ballot(losses, vote.shape, derive_seed(key, b"shard %d" % number))
+            vote.shape.check(filled)
+        except Exception as error:
+            # Losses of a wrong shape, say: this shard's alone, and nobody's business.
+            _log.warning("a shard abstains: no ballot was filled (%s)", type(error).__name__)
+        else:
+            ballots[number] = filled
     return ballots
 
 

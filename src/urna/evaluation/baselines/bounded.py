@@ -2,14 +2,14 @@
 
 import functools
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.noise import FAMILIES, Table
-from urna.privacy import BallotShape, Budget, Calibration, calibrate_ballots, honest_survivors
+from urna.privacy import Budget, Calibration, Move, calibrate
+from urna.tally import Terms
 
 __all__ = ["BoundedSum", "check_scores", "in_steps", "noise_of_all"]
 
@@ -22,10 +22,8 @@ class BoundedSum:
 
     Guarantee:
         The sum is as private as `budget` says when one client is replaced. Each moved entry
-        changes by at most one unit, whichever way its rounding falls, and for log-concave
-        noise the longest shift of every moved entry dominates all others
-        (`BallotShape.shifts`), so the price is the exact loss of `moved` coordinates
-        shifted by one unit.
+        changes by at most one unit, whichever way its rounding falls, so the sum moves by at
+        most √`moved` in L2.
 
     Args:
         clients: How many clients contribute.
@@ -41,10 +39,8 @@ class BoundedSum:
         """Return the noise that meets the budget, or None without one."""
         if self.budget is None:
             return None
-        # All entries moved by one unit is a ballot that names each of `moved` candidates.
-        shape = BallotShape.top_k(self.moved, self.moved)
-        shares = honest_survivors(self.clients, dropout=Fraction(0), colluding=Fraction(0))
-        return calibrate_ballots(self.budget, shape, shares=shares)
+        shares = Terms(self.clients, self.budget).honest
+        return calibrate(self.budget, Move(self.moved, self.moved), shares=shares)
 
     def noisy(
         self, values: Floats, rng: np.random.Generator, weights: Floats | None = None

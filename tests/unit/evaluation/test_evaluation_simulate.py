@@ -4,7 +4,7 @@ from scipy import stats
 
 from urna.errors import ParameterError
 from urna.privacy import Budget
-from urna.vote import SimulatedVote, simulate
+from urna.evaluation.simulate import SimulatedVote, simulate
 
 FALSE_ALARM = 1e-6  # how often a right simulation would fail on a fresh seed
 STRONG, WEAK = Budget(0.25, 1e-5), Budget(1.0, 1e-5)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from urna.noise import IntVector
 from urna.privacy import Budget
-from urna.vote.baselines.bounded import BoundedSum, check_scores
+from urna.evaluation.baselines.bounded import BoundedSum, check_scores
 
 __all__ = ["Subsets"]
 

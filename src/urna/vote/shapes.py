@@ -1,4 +1,4 @@
-"""How far one client can move the sum of ballots: exactly."""
+"""What a ballot is: ranks or scores, and how far one of them can move the sum."""
 
 import math
 from collections import Counter
@@ -10,59 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.privacy.budget import Adjacency
+from urna.noise import IntVector
+from urna.privacy import Adjacency, Move
+from urna.tally import SumRange
 
-__all__ = [
-    "VOTES",
-    "Ballot",
-    "BallotShape",
-    "NormBound",
-    "ScoreShape",
-    "Shifts",
-    "norms",
-    "read_ballot",
-    "scaled",
-]
-
-Shifts = tuple[tuple[int, int], ...]
-"""Pairs (distance, coordinates that move by this distance), largest distance first."""
+__all__ = ["VOTES", "Ballot", "BallotShape", "Ballots", "ScoreShape", "read_ballot"]
 
 VOTES = 5
 """How many candidates the paper's ballots name."""
 
 _FIRST_WEIGHT = 16  # fine enough that rounding does not show, coarse enough for a narrow ring
-
-
-@dataclass(frozen=True, slots=True)
-class NormBound:
-    """How far one client can move a sum where only norms are known."""
-
-    l2_squared: int
-    l1: int
-    coordinates: int
-    """Most coordinates that move."""
-
-    def __post_init__(self) -> None:
-        if any(type(n) is not int or n < 1 for n in (self.l2_squared, self.l1, self.coordinates)):
-            raise ParameterError(f"norms and coordinates are positive integers, got {self}")
-
-
-def norms(moves: Shifts | NormBound) -> NormBound:
-    """Return the norms of moves."""
-    if isinstance(moves, NormBound):
-        return moves
-    return NormBound(
-        l2_squared=sum(count * shift**2 for shift, count in moves),
-        l1=sum(count * shift for shift, count in moves),
-        coordinates=sum(count for _, count in moves),
-    )
-
-
-def scaled(moves: Shifts | NormBound, scale: int) -> Shifts | NormBound:
-    """Return moves on a grid of `scale` steps to the unit."""
-    if isinstance(moves, NormBound):
-        return NormBound(moves.l2_squared * scale**2, moves.l1 * scale, moves.coordinates)
-    return tuple((shift * scale, count) for shift, count in moves)
 
 
 class Ballot(Protocol):
@@ -76,6 +33,11 @@ class Ballot(Protocol):
     @property
     def most(self) -> int:
         """The most a ballot gives one candidate."""
+        ...
+
+    @property
+    def most_in_all(self) -> int:
+        """The most a ballot gives all candidates together."""
         ...
 
     @property
@@ -98,8 +60,8 @@ class Ballot(Protocol):
         """Raise ParameterError unless this is a valid ballot."""
         ...
 
-    def shifts(self, adjacency: Adjacency) -> Shifts | NormBound:
-        """Return a bound on the difference of two neighbouring sums."""
+    def move(self, adjacency: Adjacency) -> Move:
+        """Return a bound on the difference of two neighbouring sums: of one ballot and another."""
         ...
 
 
@@ -157,6 +119,11 @@ class BallotShape:
         return self.weights[0]
 
     @property
+    def most_in_all(self) -> int:
+        """All weights together."""
+        return sum(self.weights)
+
+    @property
     def vote(self) -> float:
         """One vote where votes are equal; else a ballot weighs as much as five, in L2."""
         if len(set(self.weights)) == 1:
@@ -182,39 +149,24 @@ class BallotShape:
                 f"{max(given)}"
             )
 
-    def shifts(self, adjacency: Adjacency) -> Shifts:
-        """Return the worst difference between two neighbouring sums, coordinate by coordinate.
+    def move(self, adjacency: Adjacency) -> Move:
+        """Return how far another ballot, or none, moves the sum.
 
         Guarantee:
-            For independent, symmetric, log-concave noise per coordinate (Skellam, discrete
-            Gaussian) the pair of sums that differ by these shifts dominates every pair of
-            neighbouring sums, for every epsilon at once.
-
-            Proof. For log-concave noise N the likelihood ratio of N and N + s is monotone, so
-            the hockey-stick divergence is a maximum over half-lines,
-            max_t F(t) − e^ε·F(t − s), which grows with s: a longer shift dominates a shorter
-            one, and by symmetry its sign does not matter. Dominating pairs compose over
-            independent coordinates (Zhu, Dong & Wang 2022, Theorem 10). Replacing a ballot
-            moves a coordinate by w_a, by −w_b, or, where both ballots name the candidate, by
-            w_a − w_b, which is no longer than the longer of the two; so moving one coordinate
-            by w_a and another by w_b dominates it. Hence the case of no common candidate, all
-            weights twice, dominates all others, an abstention included.
-
-            It is attained, so the accounting is exact, for k-hot ballots of any size and
-            for ranked ballots when there are at least twice as many candidates as ranks;
-            for ranked ballots over fewer candidates it is a proven upper bound.
+            Replacing a ballot moves a coordinate by w_a, by −w_b, or, where both name the
+            candidate, by w_a − w_b, whose square is at most w_a² + w_b². So no pair of ballots
+            is farther apart than one without a common candidate, and none than all weights
+            twice. Two k-hot ballots over m candidates share at least 2k − m of them, and an
+            abstention differs from a ballot in k places. It is attained for k-hot ballots of
+            any size, and for ranked ballots over at least twice as many candidates as ranks.
         """
-        votes = len(self.weights)
+        votes, squares = len(self.weights), sum(weight**2 for weight in self.weights)
         if adjacency is Adjacency.ZERO_OUT_CLIENT:
-            moved = Counter(self.weights)
-        elif len(set(self.weights)) == 1:
-            # Two k-hot ballots over m candidates share at least 2k − m of them; an abstention
-            # differs from a ballot in k places.
+            return Move(squares, votes)
+        if len(set(self.weights)) == 1:
             apart = max(2 * min(votes, self.candidates - votes), votes)
-            moved = Counter({self.weights[0]: apart})
-        else:
-            moved = Counter(self.weights * 2)
-        return tuple(sorted(moved.items(), reverse=True))
+            return Move(apart * self.weights[0] ** 2, apart)
+        return Move(2 * squares, min(2 * votes, self.candidates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +203,11 @@ class ScoreShape:
         return self.norm
 
     @property
+    def most_in_all(self) -> int:
+        """The most that scores within the norm add up to: √m times the norm."""
+        return math.isqrt(self.candidates * self.norm**2)
+
+    @property
     def vote(self) -> float:
         """A ballot weighs as much as five votes, in L2."""
         return self.norm / math.sqrt(VOTES)
@@ -267,19 +224,66 @@ class ScoreShape:
                 f"scores are non-negative and their squares sum to at most {self.norm}²"
             )
 
-    def shifts(self, adjacency: Adjacency) -> NormBound:
-        """Return the norms by which one client moves the sum.
+    def move(self, adjacency: Adjacency) -> Move:
+        """Return how far another ballot, or none, moves the sum.
 
         Guarantee:
-            For non-negative u and v, ‖u − v‖₂² = ‖u‖₂² + ‖v‖₂² − 2u·v ≤ 2·norm². Over m
-            coordinates ‖x‖₁ ≤ √m·‖x‖₂, and for integers ‖x‖₁ ≤ ‖x‖₂². It is attained in L2
-            by two clients with one favourite each. The noise's Gaussian trade-off needs no
-            more than this (`tradeoff.gaussian_parameter`).
+            For non-negative u and v, ‖u − v‖₂² = ‖u‖₂² + ‖v‖₂² − 2u·v ≤ 2·norm². It is
+            attained by two clients with one favourite each.
         """
         ballots = 1 if adjacency is Adjacency.ZERO_OUT_CLIENT else 2
-        l2_squared = ballots * self.norm**2
-        l1 = min(l2_squared, math.isqrt(self.candidates * l2_squared) + 1)
-        return NormBound(l2_squared, l1, self.candidates)
+        return Move(ballots * self.norm**2, self.candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class Ballots:
+    """What a client puts into the sum: a ballot for each shard of its records, added up."""
+
+    shape: Ballot
+    shards: int = 1
+
+    @property
+    def dimension(self) -> int:
+        """One entry for each candidate."""
+        return self.shape.candidates
+
+    @property
+    def reach(self) -> int:
+        """Where all shards have one favourite."""
+        return self.shards * self.shape.most
+
+    def move(self, adjacency: Adjacency) -> Move:
+        """Return how far one unit moves the sum: one ballot, since a record is in one shard."""
+        return self.shape.move(adjacency)
+
+    def whole_client(self) -> Move:
+        """Return how far all ballots of one client move the sum."""
+        one = self.shape.move(Adjacency.REPLACE_ONE_CLIENT)
+        return one.times(self.shards, dimension=self.dimension)
+
+    def range_of(self, clients: int) -> SumRange:
+        """Return where sums of ballots lie: no candidate gets less than nothing."""
+        ballots = clients * self.shards
+        return SumRange(0, ballots * self.shape.most, 0, ballots * self.shape.most_in_all)
+
+    def check(self, vector: IntVector) -> None:
+        """Raise ParameterError unless this is a ballot, or can be a sum of so many."""
+        if self.shards == 1:
+            self.shape.check(vector)
+            return
+        if int(vector.min()) < 0 or int(vector.max()) > self.reach:
+            raise ParameterError(f"{self.shards} ballots give a candidate 0 to {self.reach}")
+        if int(vector.sum()) > self.shards * self.shape.most_in_all:
+            raise ParameterError(f"this is more than {self.shards} ballots can give together")
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values that say the same."""
+        return {
+            "kind": "ballots",
+            "ballot": self.shape.as_mapping(),
+            "candidates": self.dimension,
+            "shards": self.shards,
+        }
 
 
 def read_ballot(mapping: Mapping[str, Any], candidates: int) -> Ballot:

@@ -9,7 +9,7 @@ from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import Budget
 from urna.space import Space
-from urna.vote.baselines.bounded import BoundedSum, Floats, check_scores
+from urna.evaluation.baselines.bounded import BoundedSum, Floats, check_scores
 
 __all__ = ["MeanSetting"]
 

@@ -5,13 +5,13 @@ return the winners of many independent draws. None of them is a way to run a pri
 the randomness is a public generator's.
 """
 
-from urna.vote.baselines.bounded import BoundedSum
-from urna.vote.baselines.central import CentralSelection
-from urna.vote.baselines.feathers import Feathers
-from urna.vote.baselines.mean_setting import MeanSetting
-from urna.vote.baselines.raw_losses import RawLosses
-from urna.vote.baselines.references import opt, rand_guess
-from urna.vote.baselines.subsets import Subsets
+from urna.evaluation.baselines.bounded import BoundedSum
+from urna.evaluation.baselines.central import CentralSelection
+from urna.evaluation.baselines.feathers import Feathers
+from urna.evaluation.baselines.mean_setting import MeanSetting
+from urna.evaluation.baselines.raw_losses import RawLosses
+from urna.evaluation.baselines.references import opt, rand_guess
+from urna.evaluation.baselines.subsets import Subsets
 
 __all__ = [
     "BoundedSum",

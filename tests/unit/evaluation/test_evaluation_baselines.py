@@ -11,7 +11,7 @@ from urna.errors import ParameterError
 from urna.privacy import Budget, gaussian_delta
 from urna.privacy.distributions import DISTRIBUTIONS
 from urna.space import Space
-from urna.vote.baselines import (
+from urna.evaluation.baselines import (
     BoundedSum,
     CentralSelection,
     Feathers,
@@ -21,10 +21,10 @@ from urna.vote.baselines import (
     opt,
     rand_guess,
 )
-from urna.vote.baselines.bounded import in_steps
-from urna.vote.baselines.central import price
-from urna.vote.baselines.mean_setting import scaled
-from urna.vote.baselines.subsets import assignment
+from urna.evaluation.baselines.bounded import in_steps
+from urna.evaluation.baselines.central import price
+from urna.evaluation.baselines.mean_setting import scaled
+from urna.evaluation.baselines.subsets import assignment
 
 BUDGET = Budget(1.0, 1e-5)
 FALSE_ALARM = 1e-6  # how often a correct sampler would fail here on a fresh seed

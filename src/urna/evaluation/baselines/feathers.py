@@ -18,7 +18,7 @@ from scipy.special import softmax
 from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import Budget, gaussian_std
-from urna.vote.baselines.bounded import check_scores
+from urna.evaluation.baselines.bounded import check_scores
 
 __all__ = ["Feathers"]
 

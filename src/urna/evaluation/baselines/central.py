@@ -10,7 +10,7 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import Budget
-from urna.vote.baselines.bounded import check_scores
+from urna.evaluation.baselines.bounded import check_scores
 
 __all__ = ["CentralSelection"]
 

@@ -83,15 +83,16 @@ def simulate(
     if repetitions < 1:
         raise ParameterError(f"repetitions must be at least 1, got {repetitions}")
     settings = [
-        (budget, k, plan(clients=clients, candidates=candidates, budget=budget, votes=k).tally)
+        (budget, k, plan(clients=clients, candidates=candidates, budget=budget, votes=k))
         for budget in budgets
         for k in votes
     ]
     wins = [0] * len(settings)
     for _ in range(repetitions):
         counts = _vote_counts(rng, clients, candidates, good, spread, votes)
-        for i, (_, k, tally) in enumerate(settings):
+        for i, (_, k, vote) in enumerate(settings):
             # Skellam is closed under addition: all clients' noise is one draw.
+            tally = vote.tally
             table = tally.noise.table(tally.share * clients)
             noisy = counts[k] * tally.scale + table.draw(rng.bytes(32), candidates)
             best = np.flatnonzero(noisy == noisy.max())
@@ -103,11 +104,11 @@ def simulate(
             votes=k,
             good=good,
             spread=spread,
-            noise_std=tally.calibration.noise_std,
+            noise_std=vote.noise_std,
             successes=won,
             repetitions=repetitions,
         )
-        for (budget, k, tally), won in zip(settings, wins, strict=True)
+        for (budget, k, vote), won in zip(settings, wins, strict=True)
     ]
 
 

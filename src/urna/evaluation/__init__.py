@@ -1,0 +1,1 @@
+"""What studies of Urna need and no search imports: baselines, simulations, figures."""

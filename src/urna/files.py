@@ -1,0 +1,109 @@
+"""Files that are written whole, or not at all, and are on the disk before anybody is told."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from urna.errors import OutputError, ParameterError
+
+__all__ = ["check_folder", "digest_of", "read_json", "reserved", "write_json", "write_whole"]
+
+
+def write_whole(path: Path, content: str | bytes) -> str:
+    """Write a file whole or not at all, and synced; return the digest of what it holds.
+
+    Raises:
+        OutputError: It could not be written; what was there before is still there.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+            _sync_folder(path.parent)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    return hashlib.sha256(data).hexdigest()
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> str:
+    """Write plain values as JSON, whole and synced; return the file's digest."""
+    return write_whole(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file of one JSON object.
+
+    Raises:
+        ParameterError: It is not there, or is none.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ParameterError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ParameterError(f"{path} is no JSON file: {error}") from error
+    if not isinstance(values, dict):
+        raise ParameterError(f"{path} holds no JSON object")
+    return values
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def check_folder(folder: Path) -> None:
+    """Make a folder and see that files can be written into it, before work is done for it.
+
+    Raises:
+        OutputError: They cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
+@contextmanager
+def reserved(folder: Path, size: int) -> Iterator[None]:
+    """Hold room on the disk while something is paid for that will be written there.
+
+    The room is given back when the block ends: write at its very end.
+
+    Raises:
+        OutputError: There is not enough. Nothing was paid yet.
+    """
+    check_folder(folder)
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".room.") as file:
+            file.write(bytes(size))
+            file.flush()
+            os.fsync(file.fileno())
+            yield
+    except OSError as error:
+        raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):  # not every file system can; the file itself is synced
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,38 @@
+"""How far one protected unit can move a sum of integer vectors."""
+
+import math
+from dataclasses import dataclass
+
+from urna.errors import ParameterError
+
+__all__ = ["Move"]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A bound on the difference of two neighbouring sums.
+
+    Only the L2 norm is priced (`tradeoff.gaussian_parameter`); the number of coordinates
+    counts for the precision of draws.
+    """
+
+    l2_squared: int
+    coordinates: int
+    """Most coordinates that differ."""
+
+    def __post_init__(self) -> None:
+        if any(type(n) is not int or n < 1 for n in (self.l2_squared, self.coordinates)):
+            raise ParameterError(f"norms and coordinates are positive integers, got {self}")
+
+    @property
+    def l2(self) -> float:
+        """The L2 norm."""
+        return math.sqrt(self.l2_squared)
+
+    def scaled(self, scale: int) -> "Move":
+        """Return the same move on a grid of `scale` steps to the unit."""
+        return Move(self.l2_squared * scale**2, self.coordinates)
+
+    def times(self, count: int, *, dimension: int) -> "Move":
+        """Return a bound on the sum of so many moves, by the triangle inequality."""
+        return Move(self.l2_squared * count**2, min(count * self.coordinates, dimension))

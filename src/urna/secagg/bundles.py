@@ -1,0 +1,106 @@
+"""Bundles of shares and their digests: what one client gives one neighbour to keep.
+
+A bundle holds a neighbour's share of each of the sender's secrets, in order: its mask key, its
+self-mask seed, its noise seeds. The server sees a bundle encrypted, with a digest beside it. The
+digest is that of the shares' own digests, so that some of the shares can be held against it
+later without the others being shown.
+
+Guarantee:
+    Whoever finds two different shares under one digest has found a collision or a second
+    preimage of SHA-256 cut to 128 bits; a digest of a share, which has 255 bits of entropy,
+    tells nothing of it (SHA-256 as a random oracle).
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.randomness import SEED_BYTES
+from urna.secagg.messages import ClientId
+from urna.secagg.shamir import PRIME
+
+__all__ = [
+    "DIGEST_BYTES",
+    "KEY",
+    "SEED",
+    "TAG_BYTES",
+    "bundle_digest",
+    "good_bundle",
+    "partial_size",
+    "partly_shown",
+    "shown_digest",
+]
+
+TAG_BYTES = 16
+"""What encryption adds to a bundle."""
+DIGEST_BYTES = 16
+KEY, SEED = 0, 1
+"""Places in a bundle; noise component k stands at SEED + k."""
+
+
+def bundle_digest(
+    bundle: bytes, round_id: bytes, sender: ClientId, recipient: ClientId
+) -> bytes:
+    """Return the digest by which a bundle, or parts of it, are recognised."""
+    leaves = [
+        _leaf(bundle[at : at + SEED_BYTES]) for at in range(0, len(bundle), SEED_BYTES)
+    ]
+    return _root(leaves, round_id, sender, recipient)
+
+
+def partial_size(shown: int, secrets: int) -> int:
+    """Return how long a bundle is of which so many shares are shown, the others as digests."""
+    return SEED_BYTES * shown + DIGEST_BYTES * (secrets - shown)
+
+
+def partly_shown(
+    bundles: npt.NDArray[np.uint8], places: Sequence[int]
+) -> npt.NDArray[np.uint8]:
+    """Return the shares at some places of each bundle, and digests of the others."""
+    count, secrets = len(bundles), bundles.shape[1] // SEED_BYTES
+    rows = bundles.reshape(count, secrets, SEED_BYTES)
+    hidden = [place for place in range(secrets) if place not in places]
+    packed = b"".join(
+        [_leaf(rows[row, place].tobytes()) for row in range(count) for place in hidden]
+    )
+    shown = rows[:, places].reshape(count, SEED_BYTES * len(places))
+    digests = np.frombuffer(packed, dtype=np.uint8).reshape(count, DIGEST_BYTES * len(hidden))
+    return np.concatenate([shown, digests], axis=1)
+
+
+def shown_digest(
+    row: bytes,
+    places: Sequence[int],
+    secrets: int,
+    round_id: bytes,
+    sender: ClientId,
+    recipient: ClientId,
+) -> bytes:
+    """Return the digest of the bundle that a partly shown one belongs to."""
+    at, leaves = SEED_BYTES * len(places), dict[int, bytes]()
+    for number, place in enumerate(places):
+        leaves[place] = _leaf(row[SEED_BYTES * number : SEED_BYTES * (number + 1)])
+    for place in range(secrets):
+        if place not in leaves:
+            leaves[place], at = row[at : at + DIGEST_BYTES], at + DIGEST_BYTES
+    return _root([leaves[place] for place in range(secrets)], round_id, sender, recipient)
+
+
+def good_bundle(
+    bundle: bytes, digest: bytes, round_id: bytes, sender: ClientId, recipient: ClientId
+) -> bool:
+    """Say whether a bundle is the one its digest names, with every limb in the field."""
+    inside = (np.frombuffer(bundle, dtype="<u2") < PRIME).all()
+    return bool(inside) and bundle_digest(bundle, round_id, sender, recipient) == digest
+
+
+def _leaf(share: bytes) -> bytes:
+    return hashlib.sha256(share).digest()[:DIGEST_BYTES]
+
+
+def _root(leaves: Sequence[bytes], round_id: bytes, sender: ClientId, recipient: ClientId) -> bytes:
+    ends = sender.to_bytes(4, "big") + recipient.to_bytes(4, "big")
+    packed = b"".join([b"urna secagg bundle\0", round_id, ends, *leaves])
+    return hashlib.sha256(packed).digest()[:DIGEST_BYTES]

@@ -1,0 +1,154 @@
+"""The one place where a private sum becomes public: counted before, stated after."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from urna.errors import ParameterError, ProtocolError, RoundAborted
+from urna.privacy import Ledger, NonPrivateRelease, PrivacyStatement, Release, Repeated, SumRelease
+from urna.privacy.accountant import accountant_of
+from urna.tally.mechanism import check_sum
+from urna.tally.plan import TallyPlan
+from urna.tally.summation import Tallied
+
+__all__ = ["Released", "Releases"]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A sum that became public, and what that costs."""
+
+    tallied: Tallied
+    privacy: PrivacyStatement
+    """Of this and all earlier rounds of the series."""
+    entry: str | None
+    """Its id in the ledger, where there is one."""
+
+
+@dataclass(slots=True)
+class Releases:
+    """A private sum, or a series of them, counted in a ledger round by round.
+
+    Guarantee:
+        Every round is in the ledger before it happens. A round that is aborted before
+        anything is revealed no longer counts; one that ends in any other way does. A sum
+        that cannot be one of valid contributions, or that holds less noise than planned, is
+        not handed out.
+
+    Args:
+        plan: What each sum is.
+        label: A few words for the ledger.
+        described: Who adds up, and who sees what, in one sentence.
+        rounds: How many sums there will be at most.
+        ledger: Where they are counted.
+        private: Whether all parties' randomness is secret: not so where it is scripted.
+        id: The entry's id in the ledger; a fresh one by default.
+        done: Rounds that were released before, by a run that is taken up again.
+
+    Raises:
+        ParameterError: The ledger counts under another relation.
+        BudgetExceeded: There is no room for the first round. Nothing was entered.
+    """
+
+    plan: TallyPlan
+    label: str
+    described: str
+    rounds: int = 1
+    ledger: Ledger | None = None
+    private: bool = True
+    id: str | None = None
+    done: int = 0
+    event: Release = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.event = _event(self.plan, self.private)
+        if self.ledger is not None:
+            self.ledger.check_relation(self.plan.terms.adjacency)
+            if not self.done:
+                self.ledger.check(self.event)
+
+    def release(self, add_up: Callable[[], Tallied]) -> Released:
+        """Count the next round, add up, and say what it cost.
+
+        Args:
+            add_up: Does what was planned; called once.
+
+        Raises:
+            BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+            RoundAborted: Nothing was revealed, and nothing counts.
+            RoundUnfinished: It stays counted.
+            RoundSpoiled: What was opened is no sum of valid contributions. It stays counted.
+            ProtocolError: It was opened with less noise than planned. It stays counted.
+        """
+        if self.done >= self.rounds:
+            raise ParameterError(f"all {self.rounds} rounds of this series were held")
+        self._count(self.done + 1)
+        try:
+            tallied = add_up()
+        except RoundAborted as aborted:
+            self._take_back(aborted.reason)
+            raise
+        self.done += 1
+        check_noise(tallied, self.plan)
+        check_sum(tallied.total, self.plan, len(tallied.accepted), tallied.noise_variance)
+        return Released(tallied, self.statement(), self.id)
+
+    def statement(self) -> PrivacyStatement:
+        """Return what all rounds so far promise, and on what it rests."""
+        cost = Repeated(self.event, max(self.done, 1)).cost()
+        plan, terms = self.plan, self.plan.terms
+        exact = plan.release is None
+        why = ("The sum is exact: nobody added noise, so nothing is private",) if exact else ()
+        if not self.private:
+            why = ("The randomness was scripted, so nothing is private",)
+        several = (f"Epsilon is that of {self.done} rounds together",) if self.done > 1 else ()
+        return PrivacyStatement(
+            epsilon=cost.at(terms.budget.delta),
+            delta=terms.budget.delta,
+            adjacency=terms.adjacency,
+            accountant=accountant_of(cost) if math.isfinite(cost.mu) else "none",
+            caveats=(*why, *several, *plan.unit_caveats, self.described),
+        )
+
+    def _count(self, rounds: int) -> None:
+        if self.ledger is None:
+            return
+        if self.rounds == 1:
+            self.id = self.ledger.enter(self.event, label=self.label, id=self.id)
+            return
+        if rounds == 1:
+            series = Repeated(self.event, self.rounds)
+            self.id = self.ledger.begin(series, label=self.label, id=self.id)
+        self.ledger.advance(str(self.id), rounds)
+
+    def _take_back(self, reason: str) -> None:
+        if self.ledger is None or self.id is None:
+            return
+        kept = None if self.rounds == 1 else self.done
+        self.ledger.withdraw(self.id, reason=reason, rounds=kept)
+        if self.rounds == 1:
+            self.id = None  # a withdrawn id names nothing again
+
+
+def check_noise(tallied: Tallied, plan: TallyPlan) -> None:
+    """Refuse a sum that holds less noise than planned.
+
+    Raises:
+        ProtocolError: Its guarantee does not hold, so it is not used.
+    """
+    planned, left = plan.release, tallied.release
+    if planned is None:
+        return
+    if not isinstance(left, SumRelease) or (
+        left.variance < planned.variance or left.move != planned.move
+    ):
+        raise ProtocolError(
+            "the summation left less noise than planned: its result is not used. The ledger "
+            "keeps counting it, but its guarantee does not hold."
+        )
+
+
+def _event(plan: TallyPlan, private: bool) -> Release:
+    if not private:
+        return NonPrivateRelease("scripted secrets")
+    return plan.release or NonPrivateRelease("the sum is exact")
