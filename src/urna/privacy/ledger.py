@@ -111,8 +111,7 @@ class Ledger:
                 f"there is no ledger at {self.path}. Create one with a cap first: `urna ledger "
                 "create`, or Ledger.open(path, cap)."
             )
-        with self._connection() as connection:
-            state = self._state(connection)
+        state = self._snapshot()
         self.cap, self.declared = state.cover.cap, state.cover.declared
         self.adjacency, self.subject = state.adjacency, state.subject
 
@@ -228,8 +227,7 @@ class Ledger:
             BudgetExceeded: The cap would be passed.
         """
         cost = together(release.cost() for release in releases)
-        with self._connection() as connection:
-            self._check(self._state(connection), cost)
+        self._check(self._snapshot(), cost)
 
     def withdraw(self, id: str, *, reason: str, rounds: int | None = None) -> None:  # noqa: A002
         """Certify that an entered release did not happen, so that it no longer counts.
@@ -258,8 +256,7 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """Return all releases, oldest first."""
-        with self._connection() as connection:
-            return list(self._state(connection).entries.values())
+        return list(self._snapshot().entries.values())
 
     def spent(self) -> Spent:
         """Return what all releases together have cost at the cap's delta.
@@ -357,6 +354,12 @@ class Ledger:
             connection.execute("INSERT INTO line VALUES (?, ?, ?, ?, ?, ?)", (*line, digest))
             connection.execute("UPDATE head SET lines = ?, digest = ?", (line[0], digest))
             connection.execute("COMMIT")
+
+    def _snapshot(self) -> "_State":
+        """Return what the file says at one moment, whoever writes meanwhile."""
+        with self._connection() as connection:
+            connection.execute("BEGIN")
+            return self._state(connection)
 
     def _state(self, connection: sqlite3.Connection) -> "_State":
         """Return what the file says; lines that were read before are not read again."""

@@ -4,18 +4,18 @@ import os
 from pathlib import Path
 
 from urna.errors import BudgetExceeded
-from urna.privacy import Budget, DeclaredRelease, Ledger
+from urna.privacy import Budget, GaussianRelease, Ledger
 
 __all__ = ["enter_forever", "enter_many", "open_new"]
 
 
-def enter_many(path: str, prefix: str, count: int, epsilon: float) -> None:
+def enter_many(path: str, prefix: str, count: int, multiplier: float) -> None:
     """Enter `count` releases; print the ids of those the ledger took."""
     ledger = Ledger(Path(path))
     for number in range(count):
         name = f"{prefix}-{number}"
         try:
-            ledger.enter(DeclaredRelease(epsilon, 0.0), label="one of many", id=name)
+            ledger.enter(GaussianRelease(multiplier), label="one of many", id=name)
         except BudgetExceeded:
             continue
         print(name, flush=True)
@@ -27,7 +27,7 @@ def enter_forever(path: str, prefix: str) -> None:
     number, parent = 0, os.getppid()
     while os.getppid() == parent:  # a test that fails must leave no process behind
         name = f"{prefix}-{number}"
-        ledger.enter(DeclaredRelease(1e-4, 0.0), label="until killed", id=name)
+        ledger.enter(GaussianRelease(1e3), label="until killed", id=name)
         print(name, flush=True)
         number += 1
 

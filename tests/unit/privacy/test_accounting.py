@@ -13,30 +13,30 @@ from urna.errors import LedgerError, ParameterError
 from urna.privacy import (
     DISCRETE_GAUSSIAN,
     SKELLAM,
-    Adjacency,
-    BallotShape,
     Budget,
+    Cost,
     DeclaredRelease,
     GaussianRelease,
+    Move,
     NonPrivateRelease,
     Release,
-    SkellamVectorRelease,
-    TallyRelease,
-    calibrate_ballots,
+    Repeated,
+    Sampled,
+    SumRelease,
+    calibrate,
     compose,
     epsilon_from_rdp,
     gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
     gaussian_rdp,
     gaussian_std,
-    honest_survivors,
-    skellam_rdp,
+    together,
 )
-from urna.privacy.events import read_release
-from urna.privacy.loss import shifted_noise_loss, sum_error
+from urna.privacy.events import read_release, sum_error
 from urna.privacy.rdp import ORDERS
 
-REPLACE = Adjacency.REPLACE_ONE_CLIENT
-TOP_5 = BallotShape.top_k(5, 100)
+TOP_5 = Move(10, 10)
 DELTA = 1e-5
 
 # DP-Hype with k = 5 and delta = 1e-5: the authors' noise (RDP) and the exact Gaussian's,
@@ -54,17 +54,6 @@ def mass_of(variance: Fraction, family: object = SKELLAM) -> dict[int, float]:
     half, _ = family.half_weights(variance)  # type: ignore[attr-defined]
     total = 2 * sum(half) - half[0]
     return {k: half[abs(k)] / total for k in range(-len(half) + 1, len(half))}
-
-
-def brute_force_delta(shifts: list[int], variance: Fraction, epsilon: float) -> float:
-    """Sum max(0, P − e^ε·Q) over all outcomes of all coordinates."""
-    mass = mass_of(variance)
-    window = [k for k, p in mass.items() if p > 1e-22]
-    p, q = np.ones(1), np.ones(1)
-    for shift in shifts:
-        p = np.multiply.outer(p, [mass[k] for k in window])
-        q = np.multiply.outer(q, [mass.get(k - shift, 0.0) for k in window])
-    return float(np.maximum(0.0, p - math.exp(epsilon) * q).sum())
 
 
 @pytest.mark.parametrize("epsilon", PUBLISHED)
@@ -85,13 +74,14 @@ def test_the_authors_noise_is_that_of_rdp_within_five_per_cent(epsilon: float) -
 
 
 @pytest.mark.parametrize("epsilon", PUBLISHED)
-@pytest.mark.parametrize("clients", [10, 100, 10_000])
-def test_calibrated_ballots_need_no_more_than_the_gaussian(epsilon: float, clients: int) -> None:
-    found = calibrate_ballots(Budget(epsilon, DELTA), TOP_5, shares=clients)
+@pytest.mark.parametrize("clients", [1, 2, 20, 100, 10_000])
+def test_integer_noise_costs_a_thousandth_more_than_the_gaussian(
+    epsilon: float, clients: int
+) -> None:
+    found = calibrate(Budget(epsilon, DELTA), TOP_5, shares=clients)
+    exact = gaussian_std(Budget(epsilon, DELTA), sensitivity=math.sqrt(10))
     assert found.epsilon <= epsilon
-    assert found.noise_std == pytest.approx(
-        gaussian_std(Budget(epsilon, DELTA), sensitivity=math.sqrt(10)), rel=2e-3
-    )
+    assert exact <= found.noise_std <= 1.001 * exact
     assert math.sqrt(found.release.share) >= 4
 
 
@@ -112,119 +102,58 @@ def test_gaussian_delta_keeps_its_digits_far_out() -> None:
     assert found == pytest.approx(float(exact), rel=1e-9, abs=0.0)
 
 
-@pytest.mark.parametrize("shifts", [[3], [2, 2], [3, 1], [2, -2]], ids=str)
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
-def test_the_loss_distribution_equals_brute_force_and_never_less(
-    shifts: list[int], epsilon: float
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 8.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-9])
+def test_mu_and_epsilon_are_inverse_and_rounded_to_the_safe_side(
+    epsilon: float, delta: float
 ) -> None:
-    variance = Fraction(9)
-    lengths = sorted({abs(s) for s in shifts}, reverse=True)
-    merged = tuple((length, sum(abs(s) == length for s in shifts)) for length in lengths)
-    loss = shifted_noise_loss(SKELLAM, variance, merged, 1e-5)
-    exact = brute_force_delta(shifts, variance, epsilon)
-    found = loss.get_delta_for_epsilon(epsilon)
-    assert exact <= found * (1 + 1e-9)
-    assert found <= exact * 1.001 + 1e-13
+    mu = gaussian_mu(Budget(epsilon, delta))
+    assert gaussian_delta(1.0, sensitivity=mu, epsilon=epsilon) <= delta
+    assert gaussian_delta(1.0, sensitivity=mu * (1 + 1e-9), epsilon=epsilon) > delta
+    back = gaussian_epsilon(mu, delta)
+    assert back == pytest.approx(epsilon, rel=1e-9)
+    assert gaussian_delta(1.0, sensitivity=mu, epsilon=back) <= delta
 
 
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.5])
-def test_ballots_without_a_common_candidate_are_the_worst(epsilon: float) -> None:
-    # Ranked weights 2, 1 over four candidates, against every other ballot and abstention.
-    variance, weights = Fraction(6), (2, 1)
-    ballot = np.array([2, 1, 0, 0])
-    others = [np.zeros(4, dtype=int)]
-    for places in itertools.permutations(range(4), 2):
-        other = np.zeros(4, dtype=int)
-        other[list(places)] = weights
-        others.append(other)
-    shifts = BallotShape(weights, 4).shifts(REPLACE)
-    assert shifts == ((2, 2), (1, 2))
-    bound = shifted_noise_loss(SKELLAM, variance, shifts, 1e-4).get_delta_for_epsilon(epsilon)
-    for other in others:
-        moved = [int(d) for d in ballot - other if d]
-        if moved and len(moved) <= 3:
-            assert brute_force_delta(moved, variance, epsilon) <= bound * (1 + 1e-9)
-
-
-def test_a_longer_shift_of_one_coordinate_costs_more() -> None:
-    costs = [brute_force_delta([s], Fraction(9), 0.5) for s in range(1, 6)]
-    assert costs == sorted(costs)
-    assert costs[0] < costs[-1]
-
-
-@pytest.mark.parametrize(
-    ("votes", "candidates", "moved"),
-    [(5, 100, 10), (1, 2, 2), (3, 5, 4), (4, 5, 4), (5, 5, 5)],
-)
-def test_k_hot_shifts_are_what_brute_force_finds(votes: int, candidates: int, moved: int) -> None:
-    assert BallotShape.top_k(votes, candidates).shifts(REPLACE) == ((1, moved),)
-    if candidates <= 5:
-        ballots = [set(c) for c in itertools.combinations(range(candidates), votes)] + [set()]
-        worst = max(len(a ^ b) for a in ballots for b in ballots)
-        assert worst == moved
-
-
-def test_zeroing_out_a_client_moves_each_weight_once() -> None:
-    zero_out = BallotShape((4, 2, 2, 1), 20).shifts(Adjacency.ZERO_OUT_CLIENT)
-    assert zero_out == ((4, 1), (2, 2), (1, 1))
-    quiet = calibrate_ballots(
-        Budget(1.0, DELTA), TOP_5, shares=50, adjacency=Adjacency.ZERO_OUT_CLIENT
-    )
-    loud = calibrate_ballots(Budget(1.0, DELTA), TOP_5, shares=50)
-    assert loud.noise_std == pytest.approx(quiet.noise_std * math.sqrt(2), rel=2e-3)
+def test_what_is_certain_costs_nothing_and_what_is_unbounded_everything() -> None:
+    assert gaussian_epsilon(0.0, DELTA) == 0.0
+    assert gaussian_epsilon(math.inf, DELTA) == math.inf
+    assert gaussian_epsilon(1e-7, DELTA) == 0.0  # delta alone covers it
 
 
 def test_calibration_is_tight_and_rounds_towards_more_noise() -> None:
-    found = calibrate_ballots(Budget(1.0, DELTA), TOP_5, shares=100)
+    found = calibrate(Budget(1.0, DELTA), TOP_5, shares=100)
     release = found.release
     unit = Fraction(2) ** (math.floor(math.log2(release.share)) - 12)
-    quieter = TallyRelease(release.shifts, release.share - 2 * unit, 100)
+    quieter = SumRelease(release.move, release.share - 3 * unit, 100)
     assert compose([release], DELTA).epsilon <= 1.0 < compose([quieter], DELTA).epsilon
 
 
-def test_ranked_ballots_of_equal_norm_cost_the_same() -> None:
-    # Σw² = 36 for six twos' worth: (2,)*9 and (4, 4, 2) have equal L2 norm.
-    flat = calibrate_ballots(Budget(1.0, DELTA), BallotShape((2,) * 9, 60), shares=40)
-    ranked = calibrate_ballots(Budget(1.0, DELTA), BallotShape((4, 4, 2), 60), shares=40)
-    assert ranked.noise_std == pytest.approx(flat.noise_std, rel=2e-3)
+def test_noise_falls_with_epsilon_and_grows_with_the_move() -> None:
+    def noise(epsilon: float, squares: int) -> float:
+        return calibrate(Budget(epsilon, DELTA), Move(squares, 9), shares=100).noise_std
+
+    assert noise(0.5, 10) > noise(1.0, 10) > noise(2.0, 10)
+    assert noise(1.0, 40) == pytest.approx(2 * noise(1.0, 10), rel=2e-3)
 
 
-def test_noise_falls_with_epsilon_and_grows_with_votes() -> None:
-    def noise(epsilon: float, votes: int) -> float:
-        shape = BallotShape.top_k(votes, 100)
-        return calibrate_ballots(Budget(epsilon, DELTA), shape, shares=100).noise_std
-
-    assert noise(0.5, 5) > noise(1.0, 5) > noise(2.0, 5)
-    assert noise(1.0, 1) < noise(1.0, 5) < noise(1.0, 25)
+def test_vectors_on_a_fine_grid_are_not_scaled() -> None:
+    fine = calibrate(Budget(1.0, DELTA), Move(4 * 7000**2, 1000), shares=80, finest=1)
+    assert fine.scale == 1
+    assert fine.noise_std == pytest.approx(
+        gaussian_std(Budget(1.0, DELTA), sensitivity=14000.0), rel=1e-3
+    )
 
 
 def test_an_enormous_budget_still_gets_noise() -> None:
-    found = calibrate_ballots(Budget(1000.0, DELTA), TOP_5, shares=10)
+    found = calibrate(Budget(1000.0, DELTA), TOP_5, shares=10)
     assert 0 < found.epsilon <= 20
     assert found.noise_std > 0.5
 
 
-@pytest.mark.parametrize("order", [2, 3, 8, 32])
-@pytest.mark.parametrize(("shift", "variance"), [(1, 4), (3, 30), (16, 900)])
-def test_the_skellam_rdp_bound_is_above_the_true_divergence(
-    order: int, shift: int, variance: int
-) -> None:
-    half, _ = SKELLAM.half_weights(Fraction(variance))
-    with mp.workprec(300):
-        total = 2 * sum(half) - half[0]
-        mass = {k: mp.mpf(half[abs(k)]) / total for k in range(-len(half) + 1, len(half))}
-        moment = mp.fsum(
-            p * (p / mass[k - shift]) ** (order - 1) for k, p in mass.items() if k - shift in mass
-        )
-        true = float(mp.log(moment) / (order - 1))
-    bound = skellam_rdp(order, l2_squared=shift**2, l1=shift, variance=variance)
-    assert true <= bound <= 3 * true
-
-
-def test_rdp_never_undercuts_the_exact_loss() -> None:
-    release = calibrate_ballots(Budget(1.0, DELTA), TOP_5, shares=100).release
-    curve = {a: release.rdp(a) for a in ORDERS}
-    assert epsilon_from_rdp(curve, DELTA) > compose([release], DELTA).epsilon
+def test_a_delta_below_the_precision_of_draws_is_refused() -> None:
+    with pytest.raises(ParameterError, match="Raise delta"):
+        calibrate(Budget(1.0, 1e-25), TOP_5, shares=100)
 
 
 def test_sums_of_discrete_gaussians_stay_within_their_slack() -> None:
@@ -244,63 +173,62 @@ def test_sums_of_discrete_gaussians_stay_within_their_slack() -> None:
     assert worst > tau / 100  # the bound is of the right size
 
 
-def test_discrete_gaussian_ballots_cost_what_skellam_ballots_cost() -> None:
+def test_both_families_need_the_same_noise() -> None:
     budget = Budget(1.0, DELTA)
-    gaussian = calibrate_ballots(budget, TOP_5, shares=100, family=DISCRETE_GAUSSIAN)
-    skellam = calibrate_ballots(budget, TOP_5, shares=100)
+    gaussian = calibrate(budget, TOP_5, shares=100, family=DISCRETE_GAUSSIAN)
+    skellam = calibrate(budget, TOP_5, shares=100)
     assert gaussian.noise_std == pytest.approx(skellam.noise_std, rel=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("clients", "dropout", "colluding", "left"),
-    [(100, "0", "0", 99), (100, "0.29", "0", 70), (100, "0.2", "0.1", 70), (7, "0.3", "0.3", 3)],
-)
-def test_honest_survivors_counts_dropouts_as_honest(
-    clients: int, dropout: str, colluding: str, left: int
-) -> None:
-    found = honest_survivors(clients, dropout=Fraction(dropout), colluding=Fraction(colluding))
-    assert found == left
-    worst = min(
-        clients - gone - max(told, 1)  # whoever reads the result knows its own noise
-        for gone in range(clients + 1)
-        for told in range(clients + 1)
-        if gone <= clients * Fraction(dropout) and told <= clients * Fraction(colluding)
-    )
-    assert found == worst
-
-
-def test_nobody_honest_left_is_refused() -> None:
-    with pytest.raises(ParameterError, match="no honest client"):
-        honest_survivors(10, dropout=Fraction(1, 2), colluding=Fraction(1, 2))
-
-
+SUM = SumRelease(Move(160, 10), Fraction(237173, 4096), 100)
 EVENTS: list[Release] = [
-    TallyRelease(((4, 10),), Fraction(237173, 4096), 100),
-    TallyRelease(((3, 2), (1, 2)), Fraction(20), 9, DISCRETE_GAUSSIAN.name),
-    SkellamVectorRelease(l2_squared=100.0, l1=500.0, variance=1e5, rounds=3),
-    GaussianRelease(8.0, rounds=4),
+    SUM,
+    SumRelease(Move(20, 4), Fraction(20), 9, DISCRETE_GAUSSIAN.name),
+    GaussianRelease(8.0),
+    Repeated(GaussianRelease(30.0), 4),
+    Repeated(SUM, 2),
     DeclaredRelease(0.3, 1e-7),
+    Sampled(SUM, Fraction(1, 10), 1e-7),
+    Repeated(Sampled(GaussianRelease(2.0), Fraction(1, 5), 1e-7, replaced=False), 3),
 ]
 
 
 def test_composition_is_subadditive_and_does_not_depend_on_order() -> None:
     alone = sum(compose([event], DELTA / len(EVENTS)).epsilon for event in EVENTS)
-    together = compose(EVENTS, DELTA)
-    assert max(compose([event], DELTA).epsilon for event in EVENTS) <= together.epsilon <= alone
-    assert compose(EVENTS[::-1], DELTA).epsilon == pytest.approx(together.epsilon, rel=1e-6)
+    spent = compose(EVENTS, DELTA)
+    assert max(compose([event], DELTA).epsilon for event in EVENTS) <= spent.epsilon <= alone
+    assert compose(EVENTS[::-1], DELTA).epsilon == pytest.approx(spent.epsilon, rel=1e-9)
+    assert spent.accountant.startswith("GDP")
+    assert spent.accountant.endswith("basic composition")
 
 
 def test_many_gaussians_compose_to_the_closed_form() -> None:
-    spent = compose([GaussianRelease(10.0, rounds=3), GaussianRelease(10.0)], DELTA).epsilon
-    assert gaussian_delta(10.0, sensitivity=2.0, epsilon=spent) == pytest.approx(DELTA, rel=0.01)
+    spent = compose([Repeated(GaussianRelease(10.0), 3), GaussianRelease(10.0)], DELTA).epsilon
+    assert gaussian_delta(10.0, sensitivity=2.0, epsilon=spent) == pytest.approx(DELTA, rel=1e-6)
 
 
 def test_two_votes_compose_better_than_their_sum() -> None:
-    release = calibrate_ballots(Budget(1.0, DELTA), TOP_5, shares=100).release
+    release = calibrate(Budget(1.0, DELTA), TOP_5, shares=100).release
     both = compose([release, release], DELTA).epsilon
     exact = gaussian_std(Budget(both, DELTA), sensitivity=math.sqrt(20))
     assert exact == pytest.approx(math.sqrt(release.variance) / 4, rel=5e-3)
     assert both < 1.6
+
+
+def test_a_gaussian_beside_a_declared_release_is_covered() -> None:
+    """By brute force: N(0, 1) against N(μ, 1), times randomised response of a declared epsilon."""
+    mu, declared = 0.5, 0.3
+    cost = together([Cost(mu=mu), Cost(epsilon=declared)])
+    x = np.linspace(-12, 12, 200_001)
+    p, q = stats.norm.pdf(x, mu), stats.norm.pdf(x)
+    heads = math.exp(declared) / (1 + math.exp(declared))
+    for epsilon in (0.5, 1.0, 2.0):
+        joint = [
+            np.maximum(p * a - math.exp(epsilon) * q * b, 0.0)
+            for a, b in ((heads, 1 - heads), (1 - heads, heads))
+        ]
+        exact = float(np.trapezoid(joint[0] + joint[1], x))
+        assert cost.at(exact) >= epsilon
 
 
 def test_a_release_without_a_guarantee_makes_everything_infinite() -> None:
@@ -309,9 +237,36 @@ def test_a_release_without_a_guarantee_makes_everything_infinite() -> None:
 
 
 def test_a_delta_below_the_precision_of_draws_is_not_claimed() -> None:
-    release = TallyRelease(((4, 10),), Fraction(64), 100)
-    assert compose([release], 1e-25).epsilon == math.inf
-    assert compose([release], 1e-9).epsilon < math.inf
+    assert compose([SUM], 1e-25).epsilon == math.inf
+    assert compose([SUM], 1e-9).epsilon < math.inf
+    assert compose([DeclaredRelease(1.0, 1e-3)], 1e-4).epsilon == math.inf
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "rate", "rounds", "delta"),
+    [(0.7525, Fraction(1, 10), 50, 1e-3), (1.17, Fraction(16, 100), 150, 1e-2)],
+    ids=["FEMNIST", "CIFAR-10"],
+)
+def test_sampled_rounds_cost_the_published_epsilon(
+    multiplier: float, rate: Fraction, rounds: int, delta: float
+) -> None:
+    """ε = 6 needs these noise multipliers by loss distributions, one client left out."""
+    once = GaussianRelease(multiplier)
+    cost = Repeated(Sampled(once, rate, delta, replaced=False), rounds).cost()
+    assert cost.epsilon == pytest.approx(6.0, rel=0.01)
+    assert cost.delta == delta
+    whole = Repeated(once, rounds).cost().at(delta)
+    assert cost.epsilon < whole / 2  # what sampling saves
+
+
+def test_replacing_a_client_costs_more_than_leaving_one_out() -> None:
+    costs = [
+        Sampled(GaussianRelease(3.0), Fraction(1, 10), 1e-5, replaced=replaced).rounds(20).epsilon
+        for replaced in (False, True)
+    ]
+    assert 1.5 * costs[0] < costs[1] < 4 * costs[0]
+    # Without sampling the same step from leaving out to replacing doubles μ.
+    assert costs[1] < gaussian_epsilon(2 * math.sqrt(20) / 3.0, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -326,10 +281,15 @@ def test_events_survive_the_ledger(event: Release) -> None:
     [
         {"kind": "from the future"},
         {},
-        {"kind": "tally", "shifts": [[1, 2]], "share": "x", "shares": 3, "family": "skellam"},
-        {"kind": "tally", "shifts": [[1, 2]], "share": "1", "shares": 3, "family": "laplace"},
+        {"kind": "sum", "l2_squared": 4, "coordinates": 2, "share": "x", "shares": 3},
+        {"kind": "sum", "l2_squared": 4, "coordinates": 2, "share": "1/0", "shares": 3},
+        {"kind": "sum", "l2_squared": 4, "coordinates": 0, "share": "1", "shares": 3},
+        {"kind": "sum", "l2_squared": 4, "coordinates": 2, "share": "1", "shares": 3, "family": "x"},
         {"kind": "gaussian", "rounds": 1},
         {"kind": "declared", "epsilon": -1.0, "delta": 0.0},
+        {"kind": "repeated", "release": {"kind": "declared"}, "rounds": 2},
+        {"kind": "repeated", "release": 7, "rounds": 2},
+        {"kind": "sampled", "release": {"kind": "non-private", "reason": ""}, "rate": "1/2"},
     ],
     ids=str,
 )
@@ -350,9 +310,12 @@ def test_budgets_refuse_impossible_deltas(delta: float) -> None:
         Budget(1.0, delta)
 
 
-@pytest.mark.parametrize(
-    ("weights", "candidates"), [((), 3), ((0,), 3), ((1, 2), 3), ((1, 1, 1, 1), 3), ((-1,), 2)]
-)
-def test_shapes_refuse_impossible_weights(weights: tuple[int, ...], candidates: int) -> None:
-    with pytest.raises(ParameterError):
-        BallotShape(weights, candidates)
+@pytest.mark.parametrize("wrong", [(0, 1), (1, 0), (1.5, 1), (-4, 2)])
+def test_a_move_has_positive_whole_norms(wrong: tuple[int, int]) -> None:
+    with pytest.raises(ParameterError, match="positive integers"):
+        Move(*wrong)
+
+
+def test_moves_scale_and_add_up_by_the_triangle_inequality() -> None:
+    assert Move(10, 4).scaled(3) == Move(90, 4)
+    assert Move(10, 4).times(5, dimension=12) == Move(250, 12)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from forks import Child, ForkServer
 
-from urna.privacy import Budget, DeclaredRelease, Ledger
+from urna.privacy import Budget, Cover, GaussianRelease, Ledger
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +40,12 @@ def integrity(path: Path) -> str:
 
 def test_two_processes_never_pass_the_cap_together(tmp_path: Path, processes: ForkServer) -> None:
     path = tmp_path / "ledger"
-    # Seven of 0.1 fit below 0.75; pure releases this large do not gain by composition.
-    Ledger.open(path, Budget(0.75, 1e-9))
-    both = [processes.start("ledger_workers:enter_many", str(path), name, 6, 0.1) for name in "ab"]
+    cap = Budget(0.75, 1e-9)
+    Ledger.open(path, cap)
+    seventh = 7**0.5 / Cover(cap).mu * (1 + 1e-9)
+    both = [
+        processes.start("ledger_workers:enter_many", str(path), name, 6, seventh) for name in "ab"
+    ]
     assert [child.wait() for child in both] == [0, 0]
     told = [name for child in both for name in printed(child)]
     assert len(told) == 7
@@ -56,7 +59,7 @@ def test_two_processes_lose_nothing_where_there_is_room(
 ) -> None:
     path = tmp_path / "ledger"
     Ledger.open(path, Budget(10.0, 1e-9))
-    both = [processes.start("ledger_workers:enter_many", str(path), name, 20, 0.1) for name in "ab"]
+    both = [processes.start("ledger_workers:enter_many", str(path), name, 20, 9.0) for name in "ab"]
     assert [child.wait() for child in both] == [0, 0]
     assert sorted(entered(path)) == sorted(
         f"{name}-{number}" for name in "ab" for number in range(20)
@@ -69,7 +72,7 @@ def test_two_processes_with_the_same_ids_count_each_once(
     path = tmp_path / "ledger"
     Ledger.open(path, Budget(10.0, 1e-9))
     both = [
-        processes.start("ledger_workers:enter_many", str(path), "same", 15, 0.1) for _ in range(2)
+        processes.start("ledger_workers:enter_many", str(path), "same", 15, 9.0) for _ in range(2)
     ]
     assert [child.wait() for child in both] == [0, 0]
     assert [printed(child) for child in both] == [[f"same-{number}" for number in range(15)]] * 2
@@ -114,7 +117,7 @@ def kill_over_and_over(path: Path, processes: ForkServer, *, kills: int, seed: i
         told.update(untold)
         assert integrity(path) == "ok"
     assert sorted(entered(path)) == sorted(told)
-    Ledger(path).enter(DeclaredRelease(1e-4, 0.0), label="after all kills", id="after")
+    Ledger(path).enter(GaussianRelease(1e3), label="after all kills", id="after")
     assert entered(path)[-1] == "after"
     return len(told)
 
