@@ -211,9 +211,7 @@ def pass_on_keys(
         client: KeyBook(state.round_id, tuple(replies[peer] for peer in peers.tolist()))
         for client, peers in listed.items()
     }
-    keyed = Keyed(
-        state.plan, state.round_id, state.neighbours, channel_keys, mask_keys, listed
-    )
+    keyed = Keyed(state.plan, state.round_id, state.neighbours, channel_keys, mask_keys, listed)
     return keyed, books
 
 
@@ -295,12 +293,12 @@ def judge(
     _, receiving = shown_channel_keys(shared, own, peer, state.round_id)
     size = plan.sealed_bytes
     bundle_shown = unseal(receiving, row[:size], state.round_id, against, client)
+    digest, deed = row[size : size + DIGEST_BYTES], "are not those it committed to"
     if bundle_shown is None:
-        return against, f"sent client {client} shares that cannot be decrypted"
-    digest = row[size : size + DIGEST_BYTES]
-    if not good_bundle(bundle_shown, digest, state.round_id, against, client):
-        return against, f"sent client {client} shares that are not those it committed to"
-    return false
+        deed = "cannot be decrypted"
+    elif good_bundle(bundle_shown, digest, state.round_id, against, client):
+        return false
+    return against, f"sent client {client} shares that {deed}"
 
 
 def check_vector(state: Routed, sent: MaskedVector) -> None:
@@ -437,7 +435,7 @@ def _remove_own_masks_and_noise(
         )
 
     rebuilding = _Rebuilding(state, shares, shown, right, faults)
-    for client, secrets in rebuilding.all_of(sorted(state.survivors)):
+    for _, secrets in rebuilding.all_of(sorted(state.survivors)):
         subtract_mask(total, secrets[0])
         if plan.noise and opened:
             revealed = dict(zip(opened, secrets[1:], strict=True))
