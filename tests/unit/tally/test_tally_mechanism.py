@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from urna.errors import ParameterError
 from urna.noise import IntVector
-from urna.secagg.masks import centred, wrapped, zeros
 from urna.privacy import Budget
+from urna.secagg.masks import centred, wrapped, zeros
 from urna.tally import BoundedVector, Terms, add_noise, in_units, plan_exact, to_grid
 from urna.testing import ScriptedSecrets, unpriced_plan
 from urna.vote import Ballots, BallotShape

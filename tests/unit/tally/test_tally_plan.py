@@ -63,9 +63,7 @@ def test_whoever_survives_the_honest_ones_leave_what_was_calibrated(
 ) -> None:
     """The protocol counts colluders out, the terms everybody who reads: at least one."""
     try:
-        plan = plan_tally(
-            Terms.of(clients, BUDGET, dropout=dropout, colluding=colluding), TOP_5
-        )
+        plan = plan_tally(Terms.of(clients, BUDGET, dropout=dropout, colluding=colluding), TOP_5)
         noise = plan.round_plan.noise
     except ParameterError:
         return  # nobody honest would remain, or no graph is safe

@@ -129,10 +129,15 @@ def test_an_unknown_family_is_answered_with_the_nearest() -> None:
         Terms.of(100, BUDGET, family="skelam")
 
 
-@pytest.mark.parametrize("name", ["adjacency", "server"])
-def test_an_unknown_relation_or_server_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="nonsense"):
-        Terms.of(100, BUDGET, **{name: "nonsense"})  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("name", "wrong", "nearest"),
+    [("adjacency", "replace-client", "replace-one-client"), ("server", "dishnest", "dishonest")],
+)
+def test_an_unknown_relation_or_server_is_answered_with_the_nearest(
+    name: str, wrong: str, nearest: str
+) -> None:
+    with pytest.raises(UnknownName, match=f"did you mean '{nearest}'"):
+        Terms.of(100, BUDGET, **{name: wrong})  # type: ignore[arg-type]
 
 
 def test_excess_is_removed_precisely_only_for_few_dropouts() -> None:
