@@ -271,6 +271,7 @@ class _Desk:
         self.routed: server.Routed | None = None
         self.survivors: frozenset[ClientId] = frozenset()
         self.traffic: dict[ClientId, int] = {}
+        self._past: set[type] = set()
 
     def ask(
         self,
@@ -285,6 +286,8 @@ class _Desk:
     ) -> dict[ClientId, Reply]:
         """Send one stage's messages; return the first right reply of each client.
 
+        A reply to an earlier stage is nobody's fault: a network may be late or repeat itself.
+
         Args:
             stage: The stage.
             messages: What each client is sent.
@@ -297,6 +300,8 @@ class _Desk:
         replies: dict[ClientId, Reply] = {}
         answered: set[ClientId] = set()
         reasons: dict[ClientId, str] = {}
+        past = frozenset(self._past)
+        self._past |= {kind, Complaint} if hear is not None else {kind}
         letters = self._letters(messages)
         for sender, data in self._transport.exchange(stage, letters):
             self._count(sender, len(data))
@@ -310,6 +315,8 @@ class _Desk:
                 if isinstance(reply, Complaint) and hear is not None:
                     self._check_sender(reply, sender, round_id)
                     raise ProtocolError(hear(reply))
+                if type(reply) in past:
+                    continue
                 if not isinstance(reply, kind):
                     wanted, found = kind.__name__, type(reply).__name__
                     raise ProtocolError(f"sent {found} instead of {wanted}")
