@@ -300,6 +300,7 @@ class _Desk:
         replies: dict[ClientId, Reply] = {}
         answered: set[ClientId] = set()
         reasons: dict[ClientId, str] = {}
+        failed: RoundFailed | None = None
         past = frozenset(self._past)
         self._past |= {kind, Complaint} if hear is not None else {kind}
         letters = self._letters(messages)
@@ -323,8 +324,9 @@ class _Desk:
                 self._check_sender(reply, sender, round_id)
                 if check is not None:
                     check(reply)
-            except RoundFailed:
-                raise
+            except RoundFailed as error:
+                failed = failed or error
+                continue
             except ProtocolError as error:
                 reasons[sender] = self.faults[sender] = str(error)
                 continue
@@ -333,6 +335,9 @@ class _Desk:
                 replies[sender] = reply
             else:
                 take(reply)
+        # Only now: a transport that is left half-way would bring the rest with the next stage.
+        if failed is not None:
+            raise failed
         for client in messages.keys() - answered:
             self.lost[client] = Loss(stage, reasons.get(client, "did not answer in time"))
         return dict(sorted(replies.items()))
