@@ -284,9 +284,7 @@ def share_deeds() -> Iterator[Deed]:
             stays=True,
         )
     yield Deed("shares of its seed off any polynomial", dealt_wrongly("all", 1), RoundUnfinished)
-    yield Deed(
-        "shares of its noise off any polynomial", dealt_wrongly("all", 2), RoundUnfinished
-    )
+    yield Deed("shares of its noise off any polynomial", dealt_wrongly("all", 2), RoundUnfinished)
     yield Deed(
         "shares of its key off any polynomial, then silence",
         dealt_wrongly("all", 0),
@@ -317,9 +315,7 @@ def any_words(liar: Liar, reply: Message) -> Message:
     return replace(reply, words=liar.source.take(len(reply.words)))
 
 
-def complaint(
-    against: Callable[[Liar], int], proof: Callable[[Liar, int], bytes]
-) -> Trick:
+def complaint(against: Callable[[Liar], int], proof: Callable[[Liar, int], bytes]) -> Trick:
     """Complain about a neighbour whose bundle is good, in place of a vector."""
 
     def change(liar: Liar, reply: Message) -> Message:
@@ -471,7 +467,9 @@ def end_deeds() -> Iterator[Deed]:
     yield Deed(
         "an agreement signed wrongly", at(Agreement, bad_signature), servers=signed, stays=True
     )
-    yield Deed("an agreement on other lists", at(Agreement, other_lists), servers=signed, stays=True)
+    yield Deed(
+        "an agreement on other lists", at(Agreement, other_lists), servers=signed, stays=True
+    )
     for part in ("first", "last", "all"):
         yield Deed(
             f"a wrong share of a seed of {part}",

@@ -200,6 +200,13 @@ def test_a_wrong_signature_costs_the_server_one_client() -> None:
     assert outcome.total.tolist() == total_of(plan, range(12))
 
 
+def test_against_a_dishonest_server_a_round_needs_a_directory() -> None:
+    """Without it nobody could tell whose fault a bundle without a signature is."""
+    plan = small_plan(server="dishonest")
+    with pytest.raises(ParameterError, match="needs a directory"):
+        conduct(plan, Hostile([]), number=1, coin=bytes(32))
+
+
 def test_a_wrong_invitation_costs_a_client_nothing() -> None:
     plan = small_plan()
     session = secagg.ClientSession(secagg.Member(1, plan), ballots(plan)[1], ScriptedSecrets(b"1"))

@@ -178,12 +178,16 @@ def conduct(
         number: The number of the round; clients refuse one they have seen.
         coin: 32 public bytes that decide the graph.
         directory: The clients' identity keys, if the server has them too: then one client
-            with a wrong signature is lost, and not all who would refuse it.
+            with a wrong signature is lost, and not all who would refuse it. A plan against a
+            dishonest server needs it, to decide who is to blame for an unsigned bundle.
 
     Raises:
+        ParameterError: The plan needs a directory, and there is none.
         RoundAborted: More clients were lost than planned. Nothing was revealed.
         RoundUnfinished: They were lost after others had begun to reveal.
     """
+    if plan.server is ServerModel.DISHONEST and directory is None:
+        raise ParameterError("a plan against a dishonest server needs a directory of identity keys")
     desk = _Desk(plan, transport)
     try:
         return _conduct(desk, number=number, coin=coin, directory=directory)
