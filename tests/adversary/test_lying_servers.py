@@ -10,7 +10,8 @@ from adversary_server import Game, Lists, splits
 
 from urna import secagg
 from urna.randomness import ScriptedSecrets
-from urna.secagg import server
+from urna.secagg import client as stages
+from urna.secagg import server, session
 from urna.secagg.keys import KeyPair, sign_bundle
 from urna.secagg.messages import (
     Advertisement,
@@ -480,6 +481,25 @@ def test_a_server_that_does_anything_learns_one_sum_or_none() -> None:
     assert 10 < sum(learnt) < 55, "and both happen"
 
 
+def test_the_same_servers_win_against_clients_that_answer_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control: these clients keep what they held, and do not ask who else signed."""
+    answer = stages.reveal_shares
+    monkeypatch.setattr(stages, "_check_agreements", lambda *_: None)
+    monkeypatch.setattr(
+        session, "reveal_shares", lambda state, request: (state, answer(state, request)[1])
+    )
+    caught = 0
+    for seed in range(30):
+        try:
+            play_at_random(seed)
+        except AssertionError as error:
+            assert "can be computed" in str(error)  # noqa: PT017 - by the oracle
+            caught += 1
+    assert caught > 5
+
+
 @pytest.mark.audit
 def test_many_servers_that_do_anything_learn_one_sum_or_none() -> None:
     """Five thousand games."""
@@ -511,16 +531,19 @@ def play_at_random(seed: int) -> bool:
     gone = [int(c) for c in rng.choice(np.arange(1, clients), size=2, replace=False)]
     views = [without(game, *silent), without(game, gone[0]), without(game, gone[1])]
     signed: list[dict[int, bytes]] = [{}, {}, {}]
-    weights = [1 - lies, lies / 2, lies / 2]
-    for _ in range(3):  # some are asked again, with other lists
+
+    def one_of(leading: int) -> int:
+        return int(rng.integers(3)) if rng.random() < lies else leading
+
+    for turn in range(3):  # all are asked again, with other lists
         for client in sorted(game.honest):
-            which = int(rng.choice(3, p=weights))
+            which = one_of(turn)
             if rng.random() < lies / 10:
                 game.void([client])
             signed[which] |= game.agree({client: views[which]})
-    for _ in range(3):
+    for turn in range(3):
         for client in sorted(game.honest):
-            which = int(rng.choice(3, p=weights))
+            which = one_of(turn)
             signatures = game.signatures(signed[which], views[which])
             chosen = {c: s for c, s in signatures.items() if c in views[which][0]}
             game.unmask([client], views[which], chosen)
