@@ -73,9 +73,13 @@ class Axis:
                 raise ParameterError(f"axis values must be finite, got {value}")
             if isinstance(value, str):
                 _check_text(value)
-        if len(set(self.values)) < len(self.values):
-            double = next(v for i, v in enumerate(self.values) if v in self.values[:i])
-            raise ParameterError(f"axis values must differ, got {double!r} twice")
+        seen: set[str] = set()
+        for value in self.values:
+            # Texts hash by a secret of the process; numbers hash alike for whoever wants them to.
+            exact = f"text {value}" if isinstance(value, str) else str(value.as_integer_ratio())
+            if exact in seen:
+                raise ParameterError(f"axis values must differ, got {value!r} twice")
+            seen.add(exact)
         if self.kind in (AxisKind.LOG, AxisKind.LINEAR):
             for value in self.values:
                 if isinstance(value, bool | str):

@@ -188,9 +188,7 @@ class Sampled:
     def rounds(self, count: int) -> Cost:
         """Return the cost of so many rounds, composed as sampled Gaussians are."""
         once = self.release.cost()
-        epsilon = sampled_epsilon(
-            once.mu, self.rate, count, self.delta, replaced=self.replaced
-        )
+        epsilon = sampled_epsilon(once.mu, self.rate, count, self.delta, replaced=self.replaced)
         return Cost(epsilon=epsilon, delta=self.delta, slip=count * once.slip)
 
     def as_mapping(self) -> dict[str, Any]:

@@ -40,13 +40,9 @@ KEY, SEED = 0, 1
 """Places in a bundle; noise component k stands at SEED + k."""
 
 
-def bundle_digest(
-    bundle: bytes, round_id: bytes, sender: ClientId, recipient: ClientId
-) -> bytes:
+def bundle_digest(bundle: bytes, round_id: bytes, sender: ClientId, recipient: ClientId) -> bytes:
     """Return the digest by which a bundle, or parts of it, are recognised."""
-    leaves = [
-        _leaf(bundle[at : at + SEED_BYTES]) for at in range(0, len(bundle), SEED_BYTES)
-    ]
+    leaves = [_leaf(bundle[at : at + SEED_BYTES]) for at in range(0, len(bundle), SEED_BYTES)]
     return _root(leaves, round_id, sender, recipient)
 
 
@@ -55,9 +51,7 @@ def partial_size(shown: int, secrets: int) -> int:
     return SEED_BYTES * shown + DIGEST_BYTES * (secrets - shown)
 
 
-def partly_shown(
-    bundles: npt.NDArray[np.uint8], places: Sequence[int]
-) -> npt.NDArray[np.uint8]:
+def partly_shown(bundles: npt.NDArray[np.uint8], places: Sequence[int]) -> npt.NDArray[np.uint8]:
     """Return the shares at some places of each bundle, and digests of the others."""
     count, secrets = len(bundles), bundles.shape[1] // SEED_BYTES
     rows = bundles.reshape(count, secrets, SEED_BYTES)

@@ -99,6 +99,7 @@ __all__ = [
     "share_keys",
 ]
 
+
 class BadShares(ProtocolError):
     """A neighbour's bundle cannot be decrypted, or is not what its digest says."""
 
@@ -296,9 +297,7 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
     if box.bundles.size != plan.bundle_bytes:
         raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
     check_vector(vector, plan)
-    bundles = {
-        peer: _checked_bundle(state, peer, row) for peer, row in box.bundles.pairs()
-    }
+    bundles = {peer: _checked_bundle(state, peer, row) for peer, row in box.bundles.pairs()}
     words = residues(vector, plan.ring_bits)
     if plan.noise:
         plan.noise.add_to(words, [dict(enumerate(state.noise_seeds))])
@@ -327,9 +326,7 @@ def complain(
     proof = b""
     if plan.server is not ServerModel.DISHONEST or _signed(state, against, box.bundles[against]):
         context = complaint_context(round_id, member.client, against)
-        proof = prove(
-            state.channel_pair.private, state.channel_keys[against], context, source
-        )
+        proof = prove(state.channel_pair.private, state.channel_keys[against], context, source)
     return Finished(round_id), Complaint(round_id, member.client, against, proof)
 
 

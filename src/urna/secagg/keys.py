@@ -224,9 +224,7 @@ def sign_lists(identity: Identity, digest: bytes) -> bytes:
     return identity.sign(_agreed(digest))
 
 
-def sign_bundle(
-    identity: Identity, recipient: ClientId, round_id: bytes, bundle: bytes
-) -> bytes:
+def sign_bundle(identity: Identity, recipient: ClientId, round_id: bytes, bundle: bytes) -> bytes:
     """Sign one encrypted bundle and its digest."""
     return identity.sign(_bundled(round_id, identity.client, recipient, bundle))
 

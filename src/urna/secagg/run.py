@@ -52,9 +52,7 @@ __all__ = ["Loss", "Outcome", "conduct", "run"]
 
 _LARGE = 100_000  # pairs of neighbours above which starting processes pays
 
-Reply = TypeVar(
-    "Reply", Advertisement, SealedShares, MaskedVector, Agreement, UnmaskReply, Receipt
-)
+Reply = TypeVar("Reply", Advertisement, SealedShares, MaskedVector, Agreement, UnmaskReply, Receipt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +201,7 @@ def conduct(
         raise kind(reason, lost, desk.faults | failed.faults, receipts) from failed
 
 
-def _conduct(
-    desk: "_Desk", *, number: int, coin: bytes, directory: Directory | None
-) -> Outcome:
+def _conduct(desk: "_Desk", *, number: int, coin: bytes, directory: Directory | None) -> Outcome:
     plan = desk.plan
     invited, invitation = server.invite(plan, number, coin)
     everyone = dict.fromkeys(range(plan.clients), invitation)
@@ -260,7 +256,7 @@ def _conduct(
         desk.traffic,
         desk.client_seconds(),
         desk.seconds(),
-        desk.faults | unmasked.faults,
+        {**desk.faults, **unmasked.faults},
     )
 
 

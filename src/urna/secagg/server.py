@@ -211,9 +211,7 @@ def pass_on_keys(
         client: KeyBook(state.round_id, tuple(replies[peer] for peer in peers.tolist()))
         for client, peers in listed.items()
     }
-    keyed = Keyed(
-        state.plan, state.round_id, state.neighbours, channel_keys, mask_keys, listed
-    )
+    keyed = Keyed(state.plan, state.round_id, state.neighbours, channel_keys, mask_keys, listed)
     return keyed, books
 
 
@@ -275,9 +273,8 @@ def judge(
         directory: The clients' identity keys, where the server may be dishonest.
     """
     plan, client, against = state.plan, complaint.client, complaint.against
-    false = client, f"complained about client {against} without reason"
     if against not in box.bundles:
-        return false
+        return client, f"complained about client {against}, whose shares it did not get"
     row, own, peer = box.bundles[against], state.channel_keys[client], state.channel_keys[against]
     if not on_curve(peer):
         return against, "advertised a key that is on no point of the curve"
@@ -287,20 +284,18 @@ def judge(
             directory.verify_bundle(against, client, state.round_id, bundle, signature)
         except ProtocolError:
             return against, f"did not sign its shares for client {client}"
-    shared = verified(
-        complaint.proof, own, peer, complaint_context(state.round_id, client, against)
-    )
+    context = complaint_context(state.round_id, client, against)
+    shared = verified(complaint.proof, own, peer, context)
     if shared is None:
         return client, f"complained about client {against} without a proof"
     _, receiving = shown_channel_keys(shared, own, peer, state.round_id)
     size = plan.sealed_bytes
-    bundle_shown = unseal(receiving, row[:size], state.round_id, against, client)
-    if bundle_shown is None:
-        return against, f"sent client {client} shares that cannot be decrypted"
+    shown = unseal(receiving, row[:size], state.round_id, against, client)
     digest = row[size : size + DIGEST_BYTES]
-    if not good_bundle(bundle_shown, digest, state.round_id, against, client):
-        return against, f"sent client {client} shares that are not those it committed to"
-    return false
+    if shown is not None and good_bundle(shown, digest, state.round_id, against, client):
+        return client, f"complained about client {against} without reason"
+    what = "cannot be decrypted" if shown is None else "are not those it committed to"
+    return against, f"sent client {client} shares that {what}"
 
 
 def check_vector(state: Routed, sent: MaskedVector) -> None:
@@ -437,7 +432,7 @@ def _remove_own_masks_and_noise(
         )
 
     rebuilding = _Rebuilding(state, shares, shown, right, faults)
-    for client, secrets in rebuilding.all_of(sorted(state.survivors)):
+    for _, secrets in rebuilding.all_of(sorted(state.survivors)):
         subtract_mask(total, secrets[0])
         if plan.noise and opened:
             revealed = dict(zip(opened, secrets[1:], strict=True))

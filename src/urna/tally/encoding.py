@@ -209,9 +209,7 @@ class Encoding:
             piece[: len(given)] = given
             yield piece
 
-    def _rotated(
-        self, piece: npt.NDArray[np.float64], number: int
-    ) -> npt.NDArray[np.float64]:
+    def _rotated(self, piece: npt.NDArray[np.float64], number: int) -> npt.NDArray[np.float64]:
         if self.seed is None:
             return piece
         return _hadamard(piece * _signs(self.seed, number, len(piece)), self.block)
@@ -228,7 +226,7 @@ def _round(values: npt.NDArray[np.float64], stream: KeyStream) -> npt.NDArray[np
     stream.fill(room)
     low = np.floor(values)
     coins = little_endian(room, _COIN_BITS)
-    return np.asarray(low + (coins < (values - low) * 2.0**_COIN_BITS))
+    return np.asarray(low + (coins < (values - low) * 2.0**_COIN_BITS), dtype=np.float64)
 
 
 def _signs(seed: bytes, number: int, count: int) -> npt.NDArray[np.float64]:

@@ -78,8 +78,5 @@ def as_budget(budget: Any) -> Budget:  # noqa: ANN401 - whatever people hand in
     if isinstance(budget, Budget):
         return budget
     raise ParameterError(
-        "a budget names epsilon and delta, as in Budget(epsilon=1, delta=1e-5); got "
-        f"{budget!r:.60}"
+        f"a budget names epsilon and delta, as in Budget(epsilon=1, delta=1e-5); got {budget!r:.60}"
     )
-
-

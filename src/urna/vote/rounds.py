@@ -166,8 +166,6 @@ def _plans(
 
     def planned(size: int, part: float) -> VotePlan:
         epsilon = gaussian_epsilon(whole * math.sqrt(part), delta * (1 - SLIP_PART))
-        return plan_vote(
-            terms.costing(Budget(epsilon, delta)), size, removes_excess=removes_excess
-        )
+        return plan_vote(terms.costing(Budget(epsilon, delta)), size, removes_excess=removes_excess)
 
     return planned(sizes[0], share), planned(sizes[1], 1 - share)

@@ -1,7 +1,6 @@
 """What a ballot is: ranks or scores, and how far one of them can move the sum."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
