@@ -145,7 +145,7 @@ class Sums:
             nonce=OsSecrets().take(SEED_BYTES),
             issued=int(time.time()),
             rounds=self._rounds,
-            seconds=self._waits.evaluate,
+            seconds=float(self._waits.evaluate),
             signed=self._keys is not None,
         )
         announced.round_plan  # noqa: B018 - what cannot be planned is wrong use: say so first

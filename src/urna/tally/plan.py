@@ -69,6 +69,16 @@ class TallyPlan:
         return None if self.calibration is None else self.calibration.release
 
     @property
+    def whole_epsilon(self) -> float:
+        """What the sum costs, or all sums of a series; infinite where it is exact."""
+        return math.inf if self.calibration is None else self.calibration.epsilon
+
+    @property
+    def accountant(self) -> str:
+        """What computed that epsilon."""
+        return "none" if self.calibration is None else self.calibration.accountant
+
+    @property
     def share(self) -> Fraction:
         """Variance of the noise one client adds, in grid steps squared."""
         return Fraction(0) if self.release is None else self.release.share
@@ -193,8 +203,8 @@ class TallyPlan:
             **terms.as_mapping(),
             **record,
             "budget": terms.budget.epsilon,
-            "epsilon": None if self.calibration is None else self.calibration.epsilon,
-            "accountant": None if self.calibration is None else self.calibration.accountant,
+            "epsilon": None if self.calibration is None else self.whole_epsilon,
+            "accountant": self.accountant,
             "unit": str(terms.adjacency.unit),
             "dropouts": terms.dropouts,
             "colluders": terms.colluders,

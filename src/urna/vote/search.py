@@ -2,6 +2,7 @@
 
 import functools
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
@@ -282,6 +283,7 @@ def read_result(
             faults=tallied.faults,
             plan=vote.as_mapping(),
             entry=released.entry,
+            when=time.time() if released.privacy.private else None,
         )
 
     if keep is not None:
