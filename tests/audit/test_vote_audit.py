@@ -2,11 +2,12 @@
 
 Lower bounds on epsilon come from the votes themselves, on the worst neighbours: one client's
 favourite is one of two candidates or the other. A vote over two million candidates is a million
-independent trials of such a pair, because noise is independent from entry to entry; eight are held. A threshold is
+independent trials of such a pair, because noise is independent from entry to entry; eight are held.
+A threshold is
 chosen on half of the trials and judged on the other half, with exact binomial bounds. A right
 mechanism passes all its checks but once in 10^6 seeds; passing is no proof. Each mechanism that is
-broken on purpose is caught with a power of at least 0.99: its expected lower bound lies four standard
-errors above the claim.
+broken on purpose is caught with a power of at least 0.99: its expected lower bound lies four
+standard errors above the claim.
 """
 
 import math
@@ -125,7 +126,7 @@ def test_too_little_noise_is_caught(name: str, broken: Round) -> None:
 
 
 def test_float_noise_is_caught() -> None:
-    """Floats are finer below a power of two than above: what was moved across it gives itself away."""
+    """Floats are finer below a power of two than above: what was moved across it shows."""
     above, step = 32.0, 4 * 2.0**-7  # of a quarter of 32: 11 bits
 
     def told(total: np.ndarray) -> np.ndarray:
