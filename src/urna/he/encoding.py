@@ -22,19 +22,26 @@ __all__ = ["Entries", "Plain", "centred", "decode", "encode"]
 
 Entries = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
-_MANTISSA_BITS = 45
+_MANTISSA_BITS = 52
+_LIMB_BITS = 40
+_LIMB = 1 << _LIMB_BITS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plain:
-    """A polynomial with integer coefficients, as integers times one weight of any size."""
+    """A polynomial with integer coefficients of any size: Σ limb_i·2^(40i)."""
 
-    integers: npt.NDArray[np.int64] = field(repr=False)
-    weight: int
+    limbs: tuple[npt.NDArray[np.int64], ...] = field(repr=False)
+
+    @property
+    def weights(self) -> list[int]:
+        """What the limbs count for."""
+        return [1 << (_LIMB_BITS * place) for place in range(len(self.limbs))]
 
     def values(self, parameters: Parameters, level: int) -> Residues:
         """Return it transformed, for the primes of a level."""
-        return parameters.basis(level).forward_small(self.integers, self.weight)
+        ring = parameters.basis(level)
+        return ring.forward(ring.combine(self.limbs, self.weights))
 
 
 def encode(
@@ -45,8 +52,8 @@ def encode(
     Args:
         parameters: Say how entries are packed.
         entries: At most `width` of them; missing ones are zero. Integers of any sign for BGV,
-            taken modulo the plaintext modulus; finite real numbers for CKKS, which keep a
-            relative precision of 2^-44 of the largest.
+            taken modulo the plaintext modulus; finite real numbers for CKKS, which are kept
+            as exactly as float64 transforms allow, about 2^-50 of the largest.
         scale: CKKS: what an entry of 1 is held as. BGV: anything, not used.
 
     Raises:
@@ -115,7 +122,7 @@ def _encode_integers(parameters: Parameters, vector: npt.NDArray[np.generic]) ->
         block = ntt.transform(parameters.width, modulus).inverse(block)
     polynomial = np.zeros(parameters.degree, dtype=np.int64)
     polynomial[parameters.opened] = centred(block, modulus)
-    return Plain(polynomial, 1)
+    return Plain((polynomial,))
 
 
 def _encode_reals(
@@ -127,11 +134,20 @@ def _encode_reals(
         raise ParameterError("entries must be finite")
     coefficients = _coefficients_of(reals)
     largest = float(np.abs(coefficients).max())
-    # The largest coefficient becomes 2^44 to 2^45: exact in float64, and small for the ring.
+    # As integers below 2^53 over a power of two, which is exact, and from there in Python's own.
     shift = _MANTISSA_BITS - math.frexp(largest)[1] if largest else 0
-    polynomial = np.zeros(parameters.degree, dtype=np.int64)
-    polynomial[parameters.opened] = np.rint(np.ldexp(coefficients, shift))
-    return Plain(polynomial, round(scale / Fraction(2) ** shift))
+    numbers = np.rint(np.ldexp(coefficients, shift)).astype(np.int64).astype(object)
+    factor = scale / Fraction(2) ** shift
+    doubled = 2 * numbers * factor.numerator + factor.denominator
+    rest = doubled // (2 * factor.denominator)  # rounded to the nearest
+    limbs = []
+    while not limbs or rest.any():
+        limb = np.zeros(parameters.degree, dtype=np.int64)
+        digits = (rest + _LIMB // 2) % _LIMB - _LIMB // 2
+        limb[parameters.opened] = digits.astype(np.int64)
+        rest = (rest - digits) // _LIMB
+        limbs.append(limb)
+    return Plain(tuple(limbs))
 
 
 def _coefficients_of(reals: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

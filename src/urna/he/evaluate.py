@@ -59,16 +59,17 @@ def encrypt(
     blind = ring.forward_small(sampler.ternary(parameters.degree))
     errors = sampler.errors(2, parameters.degree)
     modulus = parameters.plaintext_modulus
-    first = ring.forward(ring.combine([errors[0], plain.integers], [modulus, plain.weight]))
+    parts = [errors[0], *plain.limbs]
+    first = ring.forward(ring.combine(parts, [modulus, *plain.weights]))
     second = ring.forward_small(errors[1], modulus)
     rows = len(ring)
-    parts = np.stack(
+    halves = np.stack(
         [
             ring.add(ring.multiply(public_key.values[:rows], blind), first),
             ring.add(ring.multiply(public_reference(public_key.session)[:rows], blind), second),
         ]
     )
-    return Ciphertext(public_key.digest, noise, parts)
+    return Ciphertext(public_key.digest, noise, halves)
 
 
 class Evaluator:

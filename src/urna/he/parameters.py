@@ -179,9 +179,9 @@ class Parameters:
                 f"2 to {self.parties} parties must help to decrypt, got {self.threshold}"
             )
         if self.width < 1 or self.block > self.degree:
+            most = self.degree if self.exact else self.degree // 2
             raise ParameterError(
-                f"vectors have 1 to {self.degree * self.width // self.block} entries at degree "
-                f"{self.degree}, got {self.width}"
+                f"vectors have 1 to {most} entries at degree {self.degree}, got {self.width}"
             )
         if self.packing is not Packing.COEFFICIENTS and self.width & (self.width - 1):
             raise ParameterError(f"the number of slots is a power of two, got {self.width}")

@@ -66,7 +66,8 @@ def additive(
         error = parties * (bounds.fresh_error(degree, parties) + 1)
         exponent = _exponent(error, width, smudging_bits)
         needed = (2 * plaintext_modulus * ((helpers + 1) << exponent)).bit_length()
-        for count in range(-(-needed // LARGEST_PRIME_BITS), largest // 16 + 1):
+        fewest = -(-needed // LARGEST_PRIME_BITS)
+        for count in (fewest, fewest + 1):
             bits = -(-needed // count)
             if count * bits > largest:
                 continue
