@@ -140,7 +140,7 @@ def _encode_reals(
     factor = scale / Fraction(2) ** shift
     doubled = 2 * numbers * factor.numerator + factor.denominator
     rest = doubled // (2 * factor.denominator)  # rounded to the nearest
-    limbs = []
+    limbs: list[npt.NDArray[np.int64]] = []
     while not limbs or rest.any():
         limb = np.zeros(parameters.degree, dtype=np.int64)
         digits = (rest + _LIMB // 2) % _LIMB - _LIMB // 2

@@ -159,8 +159,8 @@ def test_entries_that_outgrow_the_modulus_are_refused() -> None:
     play = approximate()
     with pytest.raises(ParameterError, match="do not fit"):
         play.evaluator.repeat(play.encrypt([1.0], level=0), 1 << 60)
+    large = play.evaluator.repeat(play.encrypt([1.0]), 1 << 40)
     with pytest.raises(ParameterError, match="does not fit"):
-        large = play.evaluator.repeat(play.encrypt([1.0]), 1 << 40)
         play.evaluator.multiply(large, large)
 
 

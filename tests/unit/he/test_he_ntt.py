@@ -78,8 +78,11 @@ def test_products_of_residues_are_exact(data: st.DataObject) -> None:
 def test_reduction_is_exact_up_to_its_limits(data: st.DataObject) -> None:
     prime = data.draw(st.sampled_from([*PRIMES, LARGE]))
     limit = min(2**52, prime << 40)
-    multiples = st.builds(lambda k, d: max(-limit, min(limit, k * prime + d)),
-                          st.integers(-limit // prime, limit // prime), st.integers(-1, 1))
+    multiples = st.builds(
+        lambda k, d: max(-limit, min(limit, k * prime + d)),
+        st.integers(-limit // prime, limit // prime),
+        st.integers(-1, 1),
+    )
     values = data.draw(st.lists(multiples | st.integers(-limit, limit), min_size=1))
     assert ntt.reduce(np.array(values), prime).tolist() == [v % prime for v in values]
 
@@ -92,7 +95,9 @@ def test_transformed_products_are_the_naive_ones(degree: int, prime: int) -> Non
     left, right = rng.integers(0, prime, (2, 3, degree))
     left[0], right[0] = prime - 1, prime - 1  # the largest of everything
     values = ntt.multiply(table.forward(left), table.forward(right), prime)
-    expected = [naive_product(a, b, prime) for a, b in zip(left.tolist(), right.tolist())]
+    expected = [
+        naive_product(a, b, prime) for a, b in zip(left.tolist(), right.tolist(), strict=True)
+    ]
     assert table.inverse(values).tolist() == expected
 
 
@@ -112,11 +117,13 @@ def test_the_largest_residues_survive_all_stages(degree: int) -> None:
     prime = primes_below(1 << 47, step=2 * degree, count=1)[0]
     table = ntt.transform(degree, prime)
     rng = np.random.default_rng(1)
-    rows = np.stack([
-        np.full(degree, prime - 1),
-        np.where(rng.random(degree) < 0.5, prime - 1, 0),
-        rng.integers(0, prime, degree),
-    ])
+    rows = np.stack(
+        [
+            np.full(degree, prime - 1),
+            np.where(rng.random(degree) < 0.5, prime - 1, 0),
+            rng.integers(0, prime, degree),
+        ]
+    )
     assert (table.inverse(table.forward(rows)) == rows).all()
     assert (table.forward(table.inverse(rows)) == rows).all()
     # A constant polynomial is the same everywhere; signed inputs are taken as they are.

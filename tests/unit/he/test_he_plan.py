@@ -31,7 +31,9 @@ def test_sums_of_32_bits_fit_a_small_ring(parties: int, width: int) -> None:
 
 def test_sums_modulo_any_number_can_be_planned() -> None:
     for modulus in (2, 3, 1000, 65537, 1 << 40, (1 << 47) - 1):
-        assert he.additive(parties=5, width=8, plaintext_modulus=modulus).plaintext_modulus == modulus
+        assert (
+            he.additive(parties=5, width=8, plaintext_modulus=modulus).plaintext_modulus == modulus
+        )
 
 
 @pytest.mark.parametrize(("parties", "primes"), [(10, 8), (20, 8), (50, 8)])

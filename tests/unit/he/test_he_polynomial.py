@@ -131,9 +131,7 @@ def test_a_mean_is_computed_without_opening_the_count() -> None:
         middle = inverse.argument(0)
         scaled = arithmetic.within(arithmetic.add_plain(count, [middle]), 1.0)
         weights = [12 * c for c in inverse.coefficients]
-        return he.quotient(
-            arithmetic, arithmetic.within(total, 1.0), scaled, weights, largest=1.1
-        )
+        return he.quotient(arithmetic, arithmetic.within(total, 1.0), scaled, weights, largest=1.1)
 
     plan = he.approximate(
         mean, parties=3, width=2, depth=he.depth_of(5), inputs=2, precision=1e-3, smudging_bits=8

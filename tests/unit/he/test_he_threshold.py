@@ -89,8 +89,8 @@ def test_a_share_that_was_sealed_for_another_is_refused() -> None:
         (altered, "party 0 was not sealed"),
         (missing, "one share of every party"),
     ):
+        wrong = dataclasses.replace(box, bundles=bundles)
         with pytest.raises(ProtocolError, match=reason):
-            wrong = dataclasses.replace(box, bundles=bundles)
             threshold.take_shares(holder, channel, book, wrong)
     for wrong in (dataclasses.replace(box, party=2), dataclasses.replace(box, session=b"x" * 32)):
         with pytest.raises(ProtocolError, match="another's or another session's"):
