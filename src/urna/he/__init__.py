@@ -9,9 +9,9 @@ Our own, unaudited code, for parties and a server that are honest but curious. U
 parties but one may collude.
 """
 
-from urna.he.decrypt import ask_to_decrypt, combine, help_to_decrypt, precision
+from urna.he.decryption import ask_to_decrypt, combine, help_to_decrypt, precision
 from urna.he.encoding import centred
-from urna.he.evaluate import Evaluator, encrypt
+from urna.he.evaluator import Evaluator, encrypt
 from urna.he.keys import (
     Drawn,
     KeyHolder,
@@ -28,17 +28,16 @@ from urna.he.messages import (
     DecryptionShare,
     KeyShare,
     KeySum,
-    PartyId,
     PublicKey,
     RelinearisationKey,
     RelinearisationShare,
-    Session,
 )
 from urna.he.noise import Arithmetic, Noise, noise_model
 from urna.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters
 from urna.he.plan import Circuit, additive, approximate, levelled
 from urna.he.polynomial import Reciprocal, depth_of, evaluate, quotient, reciprocal
 from urna.he.run import Cost, Desk, Keys, decrypt, make_keys, run
+from urna.he.session import PartyId, Session
 
 __all__ = [
     "LARGEST_MODULUS_BITS",

@@ -88,7 +88,7 @@ def noise_limit(exponent: int, opened: int, bits: int) -> int:
     −2^exponent … 2^exponent − 1. Moving η by e_k changes its distribution by |e_k|/2^(exponent+1)
     in statistical distance, so m + t·(e + η) and m + t·η, which a simulator makes from the result m
     alone, differ by at most opened·|e|/2^(exponent+1) ≤ 2^-bits. One helper's η is enough: all
-    others may collude and subtract theirs (`decrypt` has the whole argument).
+    others may collude and subtract theirs (`decryption` has the whole argument).
     """
     return (1 << (exponent + 1)) // (opened << bits)
 

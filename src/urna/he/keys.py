@@ -30,18 +30,15 @@ from urna.errors import ProtocolError
 from urna.he.messages import (
     KeyShare,
     KeySum,
-    PartyId,
     PublicKey,
     RelinearisationKey,
     RelinearisationShare,
-    Session,
-    public_reference,
-    relinearisation_reference,
 )
 from urna.he.ntt import Residues
 from urna.he.parameters import Parameters
 from urna.he.rns import Basis
 from urna.he.sampling import Sampler
+from urna.he.session import PartyId, Session, public_reference, relinearisation_reference
 from urna.randomness import SecretSource
 
 __all__ = [

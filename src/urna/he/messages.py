@@ -4,17 +4,12 @@ Every message is bound to its session, which stands for the parameters and an id
 depend on the joint key also to that key.
 """
 
-import functools
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from urna.errors import ParameterError
 from urna.he.noise import Noise
 from urna.he.ntt import Residues
-from urna.he.parameters import Parameters
-from urna.he.rns import basis
-from urna.he.sampling import Sampler
+from urna.he.session import PartyId, Session
 
 __all__ = [
     "ChannelBook",
@@ -25,70 +20,12 @@ __all__ = [
     "KeyShare",
     "KeySum",
     "Message",
-    "PartyId",
     "PublicKey",
     "RelinearisationKey",
     "RelinearisationShare",
     "SealedShares",
-    "Session",
     "ShareBox",
 ]
-
-PartyId = int
-"""A party's number, 0 … parties − 1."""
-
-_ID_BYTES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One joint key: its parameters and an id nobody used before.
-
-    Assumes:
-        The id is fresh and not chosen by whoever wants to break the key: the common reference
-        is a digest of it. 32 random bytes from any honest party are right.
-    """
-
-    parameters: Parameters
-    identifier: bytes
-
-    def __post_init__(self) -> None:
-        if len(self.identifier) != _ID_BYTES:
-            raise ParameterError(
-                f"a session's id has {_ID_BYTES} bytes, got {len(self.identifier)}"
-            )
-
-    @property
-    def binding(self) -> bytes:
-        """32 bytes that stand for the id and the parameters."""
-        parts = self.identifier + self.parameters.digest
-        return hashlib.sha256(b"urna he session\0" + parts).digest()
-
-    def check_party(self, party: PartyId) -> None:
-        """Refuse a number there is not."""
-        if not 0 <= party < self.parameters.parties:
-            raise ParameterError(
-                f"parties are numbered below {self.parameters.parties}, got {party}"
-            )
-
-
-@functools.lru_cache(maxsize=4)
-def public_reference(session: Session) -> Residues:
-    """Return the uniform polynomial a of the joint public key; every party derives the same."""
-    parameters = session.parameters
-    return _reference(session, b"public key").uniform(parameters.basis(parameters.depth))
-
-
-@functools.lru_cache(maxsize=4)
-def relinearisation_reference(session: Session) -> Residues:
-    """Return the uniform polynomials of the relinearisation key, one per digit."""
-    parameters = session.parameters
-    wide = basis(parameters.degree, parameters.chain + parameters.special)
-    return _reference(session, b"relinearisation").uniform(wide, len(parameters.digits))
-
-
-def _reference(session: Session, label: bytes) -> Sampler:
-    return Sampler(hashlib.sha256(b"urna he reference\0" + session.binding + label).digest())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

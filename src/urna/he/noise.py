@@ -2,7 +2,7 @@
 
 A circuit is written once, against `Arithmetic`. Played on `Noise` by a model of this module it
 tells before any key exists whether parameters leave room for it; played on ciphertexts by
-`evaluate.Evaluator` it computes, and every ciphertext carries the same bound.
+`evaluator.Evaluator` it computes, and every ciphertext carries the same bound.
 
 BGV (`ExactNoise`). A ciphertext decrypts to v = m + t·e, m in ±t/2. The bound is on |v|, its
 largest coefficient. Products: |v·w| ≤ N·|v|·|w|.

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from urna.errors import ParameterError
 from urna.he import bounds
-from urna.he.decrypt import precision as precision_of
+from urna.he.decryption import precision as precision_of
 from urna.he.noise import ApproximateNoise, Arithmetic, ExactNoise, Noise
 from urna.he.packing import packed_bytes
 from urna.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters

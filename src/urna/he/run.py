@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from urna.errors import ParameterError
-from urna.he.decrypt import ask_to_decrypt, combine, help_to_decrypt
+from urna.he.decryption import ask_to_decrypt, combine, help_to_decrypt
 from urna.he.encoding import Entries
-from urna.he.evaluate import Evaluator, encrypt
+from urna.he.evaluator import Evaluator, encrypt
 from urna.he.keys import (
     Drawn,
     KeyHolder,
@@ -34,16 +34,15 @@ from urna.he.messages import (
     KeyShare,
     KeySum,
     Message,
-    PartyId,
     PublicKey,
     RelinearisationKey,
     RelinearisationShare,
     SealedShares,
-    Session,
     ShareBox,
 )
 from urna.he.noise import Number
 from urna.he.plan import Circuit
+from urna.he.session import PartyId, Session
 from urna.he.threshold import (
     open_channel,
     pass_on_channel_keys,

@@ -32,15 +32,14 @@ from urna.he.keys import Drawn, KeyHolder
 from urna.he.messages import (
     ChannelBook,
     ChannelKey,
-    PartyId,
     SealedShares,
-    Session,
     ShareBox,
 )
 from urna.he.ntt import Residues
 from urna.he.packing import pack, packed_bytes, unpack
 from urna.he.rns import Basis
 from urna.he.sampling import Sampler
+from urna.he.session import PartyId, Session
 from urna.randomness import SEED_BYTES, SecretSource
 
 __all__ = [

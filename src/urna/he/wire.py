@@ -23,16 +23,15 @@ from urna.he.messages import (
     KeyShare,
     KeySum,
     Message,
-    PartyId,
     RelinearisationKey,
     RelinearisationShare,
     SealedShares,
-    Session,
     ShareBox,
 )
 from urna.he.noise import Noise
 from urna.he.ntt import Residues
 from urna.he.packing import pack, packed_bytes, unpack
+from urna.he.session import PartyId, Session
 from urna.he.threshold import TAG_BYTES
 
 __all__ = ["VERSION", "decode", "encode", "largest_message"]

@@ -16,8 +16,8 @@ from he_play import Play
 from urna import he
 from urna.he import ntt
 from urna.he.encoding import encode
-from urna.he.messages import public_reference
 from urna.he.primes import primes_below
+from urna.he.session import public_reference
 
 tenseal = pytest.importorskip("tenseal")
 from seal_bridge import BGV, CKKS, Seal  # noqa: E402

@@ -13,12 +13,13 @@ import numpy as np
 
 from urna.errors import ParameterError, ProtocolError
 from urna.he.encoding import Entries, encode
-from urna.he.messages import Ciphertext, PublicKey, RelinearisationKey, public_reference
+from urna.he.messages import Ciphertext, PublicKey, RelinearisationKey
 from urna.he.noise import Noise, Number, noise_model
 from urna.he.ntt import Residues
 from urna.he.parameters import Packing
 from urna.he.rns import basis
 from urna.he.sampling import Sampler
+from urna.he.session import public_reference
 from urna.randomness import SecretSource
 
 __all__ = ["Evaluator", "encrypt"]

@@ -33,12 +33,12 @@ from urna.he.messages import (
     Ciphertext,
     DecryptionRequest,
     DecryptionShare,
-    PartyId,
     PublicKey,
 )
 from urna.he.noise import noise_model
 from urna.he.parameters import Parameters
 from urna.he.sampling import Sampler
+from urna.he.session import PartyId
 from urna.he.threshold import lagrange
 from urna.randomness import SecretSource
 
