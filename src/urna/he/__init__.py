@@ -10,7 +10,7 @@ parties but one may collude.
 """
 
 from urna.he.decryption import ask_to_decrypt, combine, help_to_decrypt, precision
-from urna.he.encoding import centred
+from urna.he.encoding import centred, uniform_entries
 from urna.he.evaluator import Evaluator, encrypt
 from urna.he.keys import (
     Drawn,
@@ -86,4 +86,5 @@ __all__ = [
     "quotient",
     "reciprocal",
     "run",
+    "uniform_entries",
 ]

@@ -17,8 +17,10 @@ from urna.errors import ParameterError
 from urna.he import ntt
 from urna.he.ntt import Residues
 from urna.he.parameters import Packing, Parameters
+from urna.he.sampling import Sampler
+from urna.randomness import SecretSource
 
-__all__ = ["Entries", "Plain", "centred", "decode", "encode"]
+__all__ = ["Entries", "Plain", "centred", "decode", "encode", "uniform_entries"]
 
 Entries = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
@@ -100,6 +102,18 @@ def decode(parameters: Parameters, residues: Residues, level: int) -> Entries:
     if parameters.packing is Packing.SLOTS:
         return ntt.transform(parameters.width, modulus).forward(total)
     return total
+
+
+def uniform_entries(parameters: Parameters, source: SecretSource) -> npt.NDArray[np.int64]:
+    """Draw a vector of uniform residues modulo the plaintext modulus.
+
+    Guarantee:
+        If one party's vector is drawn so and stays secret, a sum of all parties' is uniform,
+        whatever the others gave: what it multiplies stays zero or becomes uniform.
+    """
+    if not parameters.exact:
+        raise ParameterError("real numbers have no uniform distribution to draw from")
+    return Sampler.of(source).below(parameters.plaintext_modulus, parameters.width)
 
 
 def centred(entries: npt.NDArray[np.int64], modulus: int) -> npt.NDArray[np.int64]:

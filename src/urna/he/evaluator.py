@@ -5,6 +5,7 @@ needs no secret; it is the server's work. Every result carries a proven bound of
 (`noise`), and what would not decrypt rightly is refused before it is computed.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -108,14 +109,9 @@ class Evaluator:
 
     def total(self, terms: Sequence[Ciphertext]) -> Ciphertext:
         """Add up any number of ciphertexts."""
-        if not terms:
-            raise ParameterError("a total needs at least one ciphertext")
-        noise = terms[0].noise
-        for term in terms[1:]:
-            noise = self._noise.add(noise, term.noise)
-        level = min(term.level for term in terms)
-        terms = self._meet(terms, level)
-        parts = self.parameters.basis(level).total([term.parts for term in terms])
+        terms = self.align(terms)
+        noise = functools.reduce(self._noise.add, [term.noise for term in terms])
+        parts = self.parameters.basis(noise.level).total([term.parts for term in terms])
         return Ciphertext(self._key, noise, parts)
 
     def add_plain(self, value: Ciphertext, plain: Sequence[Number]) -> Ciphertext:
@@ -150,8 +146,8 @@ class Evaluator:
 
     def weighted_sum(self, values: Sequence[Ciphertext], weights: Sequence[Number]) -> Ciphertext:
         """Add up ciphertexts times public numbers. CKKS: they go down one level together."""
-        noise = self._noise.weighted_sum([value.noise for value in values], weights)
         values = self.align(values)
+        noise = self._noise.weighted_sum([value.noise for value in values], weights)
         level = values[0].level
         ring = self.parameters.basis(level)
         terms = [
@@ -162,6 +158,8 @@ class Evaluator:
 
     def align(self, values: Sequence[Ciphertext]) -> list[Ciphertext]:
         """Bring ciphertexts to their lowest common level."""
+        if not values:
+            raise ParameterError("at least one ciphertext is needed")
         return self._meet(values, min(value.level for value in values))
 
     def repeat(self, value: Ciphertext, times: int) -> Ciphertext:
@@ -189,27 +187,21 @@ class Evaluator:
             [value.noise for value in left], [value.noise for value in right]
         )
         level = noise.level + 1
-        left, right = self._meet(left, level), self._meet(right, level)
-        ring = self.parameters.basis(level)
-        sums = [
-            [ring.multiply(a.parts[0], b.parts[0]) for a, b in zip(left, right, strict=True)],
-            [
-                ring.multiply(a.parts[i], b.parts[1 - i])
-                for a, b in zip(left, right, strict=True)
-                for i in (0, 1)
-            ],
-            [ring.multiply(a.parts[1], b.parts[1]) for a, b in zip(left, right, strict=True)],
-        ]
-        first, second, third = (ring.total(terms) for terms in sums)
-        parts = self._switch(third, level)
-        special = math.prod(self.parameters.special)
-        kept = len(ring)
-        for part, product in enumerate((first, second)):
+        pairs = list(zip(self._meet(left, level), self._meet(right, level), strict=True))
+        ring, wide = self.parameters.basis(level), self.parameters.extended(level)
+        # (a₀ + a₁S)(b₀ + b₁S): what stands beside 1, S and S².
+        constant = ring.total([ring.multiply(a.parts[0], b.parts[0]) for a, b in pairs])
+        linear = ring.total(
+            [ring.multiply(a.parts[i], b.parts[1 - i]) for a, b in pairs for i in (0, 1)]
+        )
+        square = ring.total([ring.multiply(a.parts[1], b.parts[1]) for a, b in pairs])
+        parts = self._switch(square, level, self._relinearisation)
+        special, rows = math.prod(self.parameters.special), len(ring)
+        for part, product in enumerate((constant, linear)):
             scaled = ring.multiply_by(product, special)
-            parts[part, :kept] = ring.add(parts[part, :kept], scaled)
-        below = len(self.parameters.primes(noise.level))
-        wide = self.parameters.extended(level)
+            parts[part, :rows] = ring.add(parts[part, :rows], scaled)
         # One exact division by the special primes and the level's own: less noise than two.
+        below = len(self.parameters.primes(noise.level))
         parts = wide.divide(parts, below, self.parameters.plaintext_modulus)
         return Ciphertext(self._key, noise, parts)
 
@@ -268,31 +260,29 @@ class Evaluator:
         """Repeat one number for all entries."""
         return list(plain) * self.parameters.width if len(plain) == 1 else plain
 
-    def _switch(self, third: Residues, level: int) -> Residues:
-        """Return two polynomials that decrypt to P·third·S² and noise, over all primes.
+    def _switch(self, square: Residues, level: int, key: RelinearisationKey) -> Residues:
+        """Return two polynomials that decrypt to P·square·S² and noise, over all primes.
 
-        `third` is split into digits, one per group of primes; each, extended to all primes,
+        `square` is split into digits, one per group of primes; each, extended to all primes,
         multiplies its part of the key.
         """
         parameters = self.parameters
-        if self._relinearisation is None:
-            raise ParameterError("multiplying needs a relinearisation key")
         ring, wide = parameters.basis(level), parameters.extended(level)
         rows, count = len(ring), len(parameters.chain)
         chosen = [*range(rows), *range(count, count + len(parameters.special))]
-        coefficients = ring.inverse(third)
+        coefficients = ring.inverse(square)
         terms: list[list[Residues]] = [[], []]
-        for digit, (first, last) in enumerate(parameters.digits):
-            if first >= rows:
+        for digit, (first, end) in enumerate(parameters.digits):
+            last = min(end, rows)
+            if first >= last:
                 break
-            own = ring.part(first, min(last, rows))
-            extended = np.empty((len(wide), parameters.degree), dtype=np.int64)
-            digits = own.digits(coefficients[first : min(last, rows)])
-            others = [row for row in range(len(wide)) if not first <= row < min(last, rows)]
+            own = ring.part(first, last)
+            others = [row for row in range(len(wide)) if not first <= row < last]
             rest = basis(parameters.degree, tuple(wide.primes[row] for row in others))
+            digits = own.digits(coefficients[first:last])
+            extended = np.empty((len(wide), parameters.degree), dtype=np.int64)
             extended[others] = rest.forward(rest.residues_of(digits, own))
-            extended[first : min(last, rows)] = third[first : min(last, rows)]
+            extended[first:last] = square[first:last]  # there it is its own residue
             for part in (0, 1):
-                key = self._relinearisation.parts[part, digit][chosen]
-                terms[part].append(wide.multiply(extended, key))
+                terms[part].append(wide.multiply(extended, key.parts[part, digit][chosen]))
         return np.stack([wide.total(terms[0]), wide.total(terms[1])])

@@ -136,8 +136,6 @@ def finish_key(
     """
     session = state.member.session
     parameters = session.parameters
-    if sums.session != session.binding:
-        raise ProtocolError("the key sums belong to another session or other parameters")
     public_key = join_public_key(session, sums)
     holder = KeyHolder(state.member, public_key, state.secret[: len(parameters.chain)])
     if state.mask is None:

@@ -178,5 +178,10 @@ def test_a_result_with_more_noise_than_smudging_hides_is_not_opened() -> None:
         play.decrypt(noisy)
 
 
+def test_real_numbers_are_not_drawn_uniformly() -> None:
+    with pytest.raises(ParameterError, match="real numbers"):
+        he.uniform_entries(approximate().parameters, approximate().secrets)
+
+
 def test_exact_parameters_lose_no_precision() -> None:
     assert he.precision(he.additive(parties=2, width=1)) == 0.0

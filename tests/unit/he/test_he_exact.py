@@ -65,6 +65,27 @@ def test_weighted_sums_use_no_level() -> None:
     assert play.decrypt(total)[:3] == [MODULUS - 25, MODULUS - 30, 0]
 
 
+def test_a_total_of_several_levels_counts_the_rounding_of_each() -> None:
+    play = exact()
+    terms = [play.encrypt([k], level=level) for k, level in ((1, 2), (2, 2), (3, 0))]
+    total = play.evaluator.total(terms)
+    assert play.decrypt(total)[0] == 6
+    low = [play.evaluator.lower(term, 0).noise.error for term in terms]
+    assert total.noise.error == sum(low)
+    with pytest.raises(ParameterError, match="at least one ciphertext"):
+        play.evaluator.total([])
+
+
+def test_a_random_factor_of_one_party_makes_a_product_uniform_or_leaves_it_zero() -> None:
+    play = exact()
+    factor = he.uniform_entries(play.parameters, play.secrets)
+    assert factor.shape == (16,)
+    assert factor.min() >= 0
+    assert factor.max() < MODULUS
+    product = play.evaluator.multiply(play.encrypt([0, 1, 5]), play.encrypt(factor))
+    assert play.decrypt(product)[:3] == [0, factor[1], 5 * factor[2] % MODULUS]
+
+
 def test_a_ciphertext_can_be_made_for_any_level() -> None:
     play = exact()
     sizes = []
