@@ -155,6 +155,8 @@ def test_smudging_drowns_the_noise_of_the_ciphertext(wide: Play) -> None:
     distance /= 2.0 ** (parameters.smudging_exponent + 1)
     assert distance <= 2.0**-parameters.smudging_bits
     assert largest <= parameters.noise_limit
+    # Smudging that is ten bits narrower would be caught: the bound is not that wide.
+    assert distance * 2**10 > 2.0**-parameters.smudging_bits
 
 
 def test_keys_and_ciphertexts_look_uniform(wide: Play) -> None:

@@ -75,10 +75,12 @@ def help_to_decrypt(
     _check_request(holder.public_key, request)
     if party not in request.helpers:
         raise ProtocolError(f"party {party} is not among those asked to help")
+    if holder.shared != (parameters.threshold < parameters.parties):
+        raise ProtocolError(f"party {party} has not taken the others' shares yet")
     ring = parameters.basis(request.noise.level)
     product = ring.multiply(request.second, holder.secret[: len(ring)])
     opened = ring.inverse(product)[:, parameters.opened]
-    if parameters.threshold < parameters.parties:
+    if holder.shared:
         weights = lagrange(ring.primes, request.helpers, party)
         opened = ring.multiply_each(opened, weights)
     smudging = Sampler.of(source).wide(ring, parameters.smudging_exponent, parameters.block)

@@ -83,6 +83,8 @@ class KeyHolder:
     public_key: PublicKey
     secret: Residues = field(repr=False)
     """Its share of the joint secret, transformed, shape (chain, degree)."""
+    shared: bool = False
+    """t of n: whether the share is one that any `threshold` of them rebuild the secret from."""
 
 
 def draw_key(member: Member, source: SecretSource) -> tuple[Drawn, KeyShare]:

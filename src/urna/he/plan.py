@@ -139,7 +139,7 @@ def levelled(
                     plaintext_modulus=plaintext_modulus,
                     parties=parties,
                     threshold=helpers,
-                    smudging_exponent=max(0, min(255, room.bit_length() - 2)),
+                    smudging_exponent=max(0, min(255, room.bit_length() - 1)),
                     smudging_bits=smudging_bits,
                 )
                 model = ExactNoise(candidate)

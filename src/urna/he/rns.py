@@ -34,10 +34,6 @@ class Basis:
         """Return the basis of some consecutive primes."""
         return basis(self.degree, self.primes[start:stop])
 
-    def zeros(self, *shape: int) -> Residues:
-        """Return polynomials that are zero."""
-        return np.zeros((*shape, len(self.primes), self.degree), dtype=np.int64)
-
     def forward(self, coefficients: Residues) -> Residues:
         """Transform polynomials given by residues, or by small integers within ±prime."""
         return self._by_row(coefficients, lambda row, prime: self._transform(prime).forward(row))
@@ -76,7 +72,7 @@ class Basis:
         return difference
 
     def total(self, terms: Sequence[Residues]) -> Residues:
-        """Add up any number of polynomials, reduced: 2^16 residues fit an int64."""
+        """Add up any number of polynomials, reduced."""
         result = terms[0].copy()
         for number, term in enumerate(terms[1:], start=1):
             result += term

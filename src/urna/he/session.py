@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urna.errors import ParameterError
 from urna.he.ntt import Residues
 from urna.he.parameters import Parameters
+from urna.he.rns import Basis
 from urna.he.sampling import Sampler
 
 __all__ = ["PartyId", "Session", "public_reference", "relinearisation_reference"]
@@ -49,20 +50,23 @@ class Session:
             )
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=2)
 def public_reference(session: Session) -> Residues:
     """Return the uniform polynomial a of the joint public key; every party derives the same."""
     parameters = session.parameters
-    return _reference(session, b"public key").uniform(parameters.basis(parameters.depth))
+    return _reference(session, b"public key", parameters.basis(parameters.depth))
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=2)
 def relinearisation_reference(session: Session) -> Residues:
     """Return the uniform polynomials of the relinearisation key, one per digit."""
     parameters = session.parameters
     wide = parameters.extended(parameters.depth)
-    return _reference(session, b"relinearisation").uniform(wide, len(parameters.digits))
+    return _reference(session, b"relinearisation", wide, len(parameters.digits))
 
 
-def _reference(session: Session, label: bytes) -> Sampler:
-    return Sampler(hashlib.sha256(b"urna he reference\0" + session.binding + label).digest())
+def _reference(session: Session, label: bytes, basis: Basis, *shape: int) -> Residues:
+    seed = hashlib.sha256(b"urna he reference\0" + session.binding + label).digest()
+    drawn = Sampler(seed).uniform(basis, *shape)
+    drawn.flags.writeable = False  # it is kept, and given to everyone
+    return drawn

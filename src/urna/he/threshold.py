@@ -132,6 +132,8 @@ def take_shares(holder: KeyHolder, channel: Channel, book: ChannelBook, box: Sha
     session = channel.session
     parameters = session.parameters
     everyone = range(parameters.parties)
+    if book.session != session.binding or len(book.keys) != parameters.parties:
+        raise ProtocolError("the channel book is incomplete or belongs to another session")
     if box.session != session.binding or box.party != channel.party:
         raise ProtocolError("the share box is another's or another session's")
     if box.bundles.keys() != set(everyone):
@@ -148,7 +150,7 @@ def take_shares(holder: KeyHolder, channel: Channel, book: ChannelBook, box: Sha
         if len(data) != size:
             raise ProtocolError(f"the share of party {peer} has {len(data)} bytes, not {size}")
         shares.append(unpack(memoryview(data), ring.primes, (), parameters.degree))
-    return replace(holder, secret=ring.total(shares))
+    return replace(holder, secret=ring.total(shares), shared=True)
 
 
 def lagrange(primes: tuple[int, ...], helpers: Collection[PartyId], party: PartyId) -> list[int]:
@@ -179,7 +181,10 @@ def _evaluate(ring: Basis, powers: list[Residues], point: int) -> Residues:
 
 def _channel_key(channel: Channel, public: bytes, sender: PartyId, recipient: PartyId) -> bytes:
     private = X25519PrivateKey.from_private_bytes(channel.private)
-    secret = private.exchange(X25519PublicKey.from_public_bytes(public))
+    try:
+        secret = private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError as error:  # a point of small order
+        raise ProtocolError("a channel key is not one to agree with") from error
     ends = sender.to_bytes(4, "big") + recipient.to_bytes(4, "big")
     info = b"urna he share\0" + channel.session.binding + ends
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(secret)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from tenseal import sealapi
+import pytest
 
 from urna.he.ntt import Residues
+
+sealapi = pytest.importorskip("tenseal.sealapi")
 
 BGV, CKKS = 3, 2
 VERSION = (4, 3)  # of the SEAL that TenSEAL 0.3.18 was built with

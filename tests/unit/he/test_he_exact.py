@@ -241,6 +241,13 @@ def test_every_share_is_needed_and_must_answer_the_same_request() -> None:
         he.combine(play.public_key, ciphertext, {**shares, 1: moved})
 
 
+def test_a_request_that_is_answered_twice_is_smudged_anew() -> None:
+    play = sums()
+    request = he.ask_to_decrypt(play.public_key, play.encrypt([1]))
+    first, second = (he.help_to_decrypt(play.holders[0], request, play.secrets) for _ in range(2))
+    assert (first.residues != second.residues).any(axis=1).all()
+
+
 @pytest.mark.parametrize(
     ("helpers", "reason"),
     [({0, 1}, "exactly 3"), ({0, 1, 3}, "no parties"), ({0, 1, 2, 3}, "exactly 3")],

@@ -1,6 +1,7 @@
 """Parameters: what is not secure or could not be decrypted is refused when they are built."""
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from urna import he
 from urna.errors import ParameterError
 from urna.he import bounds
 from urna.he.primes import primes_below
+from urna.he.sampling import ERROR_BOUND, ERROR_VARIANCE, SECRET_VARIANCE
 
 DEGREE = 8192
 LEVEL = primes_below(1 << 47, step=2 * DEGREE * 65537, count=2)
@@ -142,3 +144,31 @@ def test_the_limit_of_noise_is_what_the_statistical_distance_allows() -> None:
 def test_bounds_grow_with_degree_and_parties() -> None:
     for bound in (bounds.fresh_error, bounds.key_error, bounds.rounding_error):
         assert bound(4096, 10) < bound(8192, 10) < bound(8192, 20)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0])
+def test_draws_are_sub_gaussian_with_their_own_variance(rate: float) -> None:
+    # E exp(λX) ≤ exp(λ²v/2), in logarithms, by exact sums over what can be drawn.
+    ternary = math.log((1 + 2 * math.cosh(rate)) / 3)
+    assert ternary <= rate**2 * SECRET_VARIANCE / 2
+    coins = range(2 * ERROR_BOUND + 1)
+    chances = [math.comb(2 * ERROR_BOUND, k) / 4**ERROR_BOUND for k in coins]
+    errors = math.log(sum(c * math.exp(rate * (k - ERROR_BOUND)) for k, c in enumerate(chances)))
+    assert errors <= rate**2 * ERROR_VARIANCE / 2 * (1 + 1e-12)
+    # Any smaller variance would be wrong near zero.
+    assert rate > 0.1 or ternary > 0.99 * rate**2 * SECRET_VARIANCE / 2
+
+
+@pytest.mark.parametrize(("degree", "parties"), [(4096, 10), (16384, 20)])
+def test_bounds_are_those_of_the_lemmas(degree: int, parties: int) -> None:
+    tail = 64 * math.log(2)
+    length = math.sqrt(degree + 2 * math.sqrt(degree * tail) + 2 * tail)
+    spread = math.sqrt(2 * math.log(2 * degree * 2.0**64))
+    secret = math.sqrt(2 * parties / 3)
+    fresh = spread * math.sqrt(10.5) * (1 + 2 * secret * length)
+    key = spread * math.sqrt(10.5 * parties) * (math.sqrt(2) + 2 * secret * length)
+    rounding = (1 + math.sqrt(degree) * secret * length) / 2
+    assert bounds.fresh_error(degree, parties) == pytest.approx(fresh, abs=2)
+    assert bounds.key_error(degree, parties) == pytest.approx(key, abs=2)
+    assert bounds.rounding_error(degree, parties) == pytest.approx(rounding, abs=degree)
+    assert bounds.rounding_error(degree, parties) >= rounding

@@ -5,23 +5,19 @@ SEAL has one special prime and one prime to a digit, so these parameters have, t
 
 import functools
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from he_play import Play
+from seal_bridge import BGV, CKKS, Seal, sealapi
 
 from urna import he
 from urna.he import ntt
 from urna.he.encoding import encode
 from urna.he.primes import primes_below
 from urna.he.session import public_reference
-
-tenseal = pytest.importorskip("tenseal")
-from seal_bridge import BGV, CKKS, Seal  # noqa: E402
-from tenseal import sealapi  # noqa: E402
 
 MODULUS, WIDTH, FEW = 65537, 64, 4
 DEGREE = 8192
@@ -131,12 +127,12 @@ class Beside:
 
 
 @pytest.fixture(scope="module")
-def bgv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
+def bgv(tmp_path_factory: pytest.TempPathFactory) -> Beside:
     return Beside(exact(), BGV, tmp_path_factory.mktemp("bgv"))
 
 
 @pytest.fixture(scope="module")
-def ckks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
+def ckks(tmp_path_factory: pytest.TempPathFactory) -> Beside:
     return Beside(real(), CKKS, tmp_path_factory.mktemp("ckks"))
 
 

@@ -64,6 +64,13 @@ def test_a_party_holds_no_share_that_is_its_own_secret() -> None:
     assert not np.array_equal(KEYS.holders[0].secret, drawn.secret[: len(PLAN.chain)])
 
 
+def test_who_has_not_taken_the_others_shares_does_not_help() -> None:
+    early = dataclasses.replace(KEYS.holders[0], shared=False)
+    request = he.ask_to_decrypt(KEYS.public_key, CIPHERTEXT, {0, 1, 2})
+    with pytest.raises(ProtocolError, match="has not taken"):
+        he.help_to_decrypt(early, request, SECRETS)
+
+
 def sealed() -> tuple[threshold.Channel, threshold.ChannelBook, threshold.ShareBox, he.KeyHolder]:
     """Play the exchanges up to what party 1 receives."""
     secrets = ScriptedSecrets(b"sealed")
@@ -110,4 +117,7 @@ def test_secrets_are_not_shared_with_an_incomplete_group() -> None:
         threshold.share_secret(drawn, channel, book, secrets)
     with pytest.raises(ProtocolError, match="did not share"):
         threshold.pass_on_shares(SESSION, {})
+    wrong = dataclasses.replace(book, keys=(bytes(32),) * 5)
+    with pytest.raises(ProtocolError, match="not one to agree with"):
+        threshold.share_secret(drawn, channel, wrong, secrets)
     assert channel.private.hex() not in repr(channel)
