@@ -6,7 +6,9 @@ format, uncompressed. SEAL transforms at the smallest root in bit-reversed order
 residues are passed on as they are.
 """
 
+import functools
 import struct
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,15 @@ from urna.he.ntt import Residues
 sealapi = pytest.importorskip("tenseal.sealapi")
 
 BGV, CKKS = 3, 2
-VERSION = (4, 3)  # of the SEAL that TenSEAL 0.3.18 was built with
+
+
+@functools.cache
+def version() -> bytes:
+    """Return the two bytes with which this SEAL's objects say its version."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "parameters.seal"
+        sealapi.EncryptionParameters(sealapi.SCHEME_TYPE.BFV).save(str(file))
+        return file.read_bytes()[3:5]
 
 
 class Seal:
@@ -107,7 +117,7 @@ class Seal:
 
 def framed(body: bytes) -> bytes:
     """Put SEAL's header, which says that nothing is compressed, before a body."""
-    return struct.pack("<HBBBBHQ", 0xA15E, 16, *VERSION, 0, 0, 16 + len(body)) + body
+    return struct.pack("<HB2sBHQ", 0xA15E, 16, version(), 0, 0, 16 + len(body)) + body
 
 
 def array(values: Residues) -> bytes:
