@@ -54,8 +54,8 @@ class BatchedObjective:
     So does one that alone does not fit into memory.
 
     The module must be one that torch.func can batch: no random numbers other than dropout,
-    no control flow that depends on the data. Recurrent layers and attention are written out
-    for it. Others belong to `TorchObjective`. Threads may share an objective: they take turns.
+    no recurrent layers, no control flow that depends on the data. Others belong to
+    `TorchObjective`. Threads may share an objective: they take turns.
 
     Args:
         factory: Makes a fresh module; called with the candidate's names that are its own.

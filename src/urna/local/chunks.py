@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from urna.local.masks import KeyedDropout
-from urna.local.written_out import WrittenOut
 
 __all__ = ["Room", "fixed_width", "lane_bytes", "plan_room", "rounds_alike"]
 
@@ -125,7 +124,7 @@ def lane_bytes(module: nn.Module, inputs: Tensor, states: int) -> tuple[int, int
     module.train()
     buffers = {name: b.clone() for name, b in module.named_buffers()}
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        with KeyedDropout(torch.tensor(0)), WrittenOut():
+        with KeyedDropout(torch.tensor(0)):
             outputs = module(inputs)
         outputs.float().sum()
     with torch.no_grad():

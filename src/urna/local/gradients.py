@@ -19,7 +19,6 @@ from urna.errors import ParameterError
 from urna.local.masks import KeyedDropout
 from urna.local.stack import Tensors
 from urna.local.torch_sgd import Loss, TorchLoss, mean_loss
-from urna.local.written_out import WrittenOut
 
 __all__ = ["Batched", "Takeover"]
 
@@ -125,7 +124,7 @@ class Batched:
             # Casts kept from one step would be read again by a recorded one.
             else torch.autocast(x.device.type, dtype=self.autocast, cache_enabled=False)
         )
-        with lower, mode, WrittenOut():
+        with lower, mode:
             outputs: Tensor = functional_call(self.module, (weights, state), (x,))
         return outputs if precise else outputs.float()
 

@@ -121,7 +121,6 @@ def train_one(
     import torch  # noqa: PLC0415
 
     from urna.local.masks import KeyedDropout  # noqa: PLC0415
-    from urna.local.written_out import WrittenOut  # noqa: PLC0415
 
     recipe = plan.recipe
     with seeded_module(seed):
@@ -136,7 +135,7 @@ def train_one(
         for rows in epoch_batches(len(targets), recipe.batch_size, seed=seed, epoch=epoch):
             chosen = torch.from_numpy(rows).to(device)
             key = torch.tensor(step_key(seed, step), device=device)
-            with KeyedDropout(key), WrittenOut(only_dropout=True):
+            with KeyedDropout(key):
                 outputs = module(inputs[chosen])
             batch_loss = mean_loss(outputs, targets[chosen], loss, recipe.label_smoothing)
             optimiser.zero_grad()
@@ -146,7 +145,7 @@ def train_one(
             optimiser.step()
             step += 1
     module.eval()
-    with torch.no_grad(), WrittenOut(only_dropout=True):
+    with torch.no_grad():
         return float(mean_loss(module(validation[0]), validation[1], loss, 0.0))
 
 
