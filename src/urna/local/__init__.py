@@ -15,7 +15,6 @@ from urna.local.objective import Losses, ManyClients, Objective, Progress, losse
 from urna.local.pool import Limits, PooledObjective
 from urna.local.racing import (
     BallotAgreement,
-    OptimisticStop,
     Race,
     SuccessiveHalving,
     ballot_agreement,
@@ -37,7 +36,6 @@ __all__ = [
     "Metric",
     "Objective",
     "Optimiser",
-    "OptimisticStop",
     "PooledObjective",
     "Precision",
     "Progress",

@@ -167,8 +167,6 @@ def run_course(course: Course, stack: Stack, tick: Tick | None = None) -> Course
     numbers = lineages(group.recipes)
     table = SettingsTable(group.recipes, device)
     has_buffers = bool(stack.buffers)
-    start = _first_losses(course, stack) if course.race else None
-    value_before = start
     who = np.arange(block.clients)[:, None]
     rows_before = block.clients
     for epoch in range(group.epochs):
@@ -204,9 +202,7 @@ def run_course(course: Course, stack: Stack, tick: Tick | None = None) -> Course
         if any(resting) or undecided:
             values = _validate(course, stack, width)
             if undecided:
-                value_before = _drop_losers(
-                    course, sharings, values[0], layout, resting, (start, value_before), epoch
-                )
+                _drop_losers(course, sharings, values[0], layout, resting, epoch)
             course.settle(resting, sharings, values, layout)
         elif device == "cpu":
             _drop_diverged(course, sharings, stack, layout)
@@ -249,45 +245,27 @@ def _validate(course: Course, stack: Stack, width: int) -> Tensor:
     return torch.stack(found)
 
 
-def _first_losses(course: Course, stack: Stack) -> npt.NDArray[np.float64]:
-    """Return the loss before any training, the same for all members of a client."""
-    first = _validate(course, stack, 1)[0].cpu().numpy()
-    return np.repeat(first[:, None], len(course.group), axis=1)
-
-
 def _drop_losers(
     course: Course,
     sharings: Sequence[Sharing],
     values: Tensor,
     layout: Layout,
     resting: Sequence[Sequence[int]],
-    known: tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64] | None],
     epoch: int,
-) -> npt.NDArray[np.float64]:
+) -> None:
     """Ask the race who goes on; the others keep an infinite loss."""
-    start, before = known
-    if course.race is None or start is None or before is None:
-        return values.double().cpu().numpy()  # nobody races
+    if course.race is None:
+        return
     course.meanwhile()
     host = layout.by_client(values.double().cpu().numpy())
-    now = before.copy()
     for client, sharing in enumerate(sharings):
         alive = course.alive[client]
-        now[client, alive] = host[client, sharing.lane_of[alive]]
+        losses = np.full(len(course.group), np.inf)
+        losses[alive] = host[client, sharing.lane_of[alive]]
         finished = set(resting[client])
         racing = [m for m in alive if m not in finished]
-        keep = course.race.survivors(
-            start=start[client],
-            before=before[client],
-            now=now[client],
-            racing=racing,
-            finished=sorted(finished),
-            epoch=epoch,
-            epochs=course.group.epochs,
-        )
-        kept = set(keep) | finished
+        kept = finished.union(course.race.survivors(losses=losses, racing=racing, epoch=epoch))
         course.alive[client] = [m for m in alive if m in kept]
-    return now
 
 
 def _drop_diverged(

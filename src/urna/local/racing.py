@@ -34,7 +34,7 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.local.objective import Losses
 
-__all__ = ["BallotAgreement", "OptimisticStop", "Race", "SuccessiveHalving", "ballot_agreement"]
+__all__ = ["BallotAgreement", "Race", "SuccessiveHalving", "ballot_agreement"]
 
 
 class Race(Protocol):
@@ -48,24 +48,16 @@ class Race(Protocol):
     def survivors(
         self,
         *,
-        start: Losses,
-        before: Losses,
-        now: Losses,
+        losses: Losses,
         racing: Sequence[int],
-        finished: Sequence[int],
         epoch: int,
-        epochs: int,
     ) -> list[int]:
         """Return those of `racing` that go on.
 
         Args:
-            start: Validation losses before any training, by place in the group.
-            before: Validation losses one epoch ago.
-            now: Validation losses after this epoch.
+            losses: Validation losses after this epoch, by place in the group.
             racing: Places of the candidates still in the race.
-            finished: Places of those whose loss is final already.
             epoch: The epoch just trained, from 0.
-            epochs: Epochs in all.
         """
         ...
 
@@ -85,7 +77,8 @@ class SuccessiveHalving:
     first_epoch: int = 1
 
     def __post_init__(self) -> None:
-        _check(self.finalists)
+        if self.finalists < 1:
+            raise ParameterError(f"finalists must be at least 1, got {self.finalists}")
         if not self.factor > 1 or self.first_epoch < 1:
             raise ParameterError(
                 f"halving needs a factor > 1 and a first epoch >= 1, got {self.factor} and "
@@ -95,69 +88,15 @@ class SuccessiveHalving:
     def survivors(
         self,
         *,
-        start: Losses,
-        before: Losses,
-        now: Losses,
+        losses: Losses,
         racing: Sequence[int],
-        finished: Sequence[int],
         epoch: int,
-        epochs: int,
     ) -> list[int]:
         """Keep the best share of those racing; ties at the border go on together."""
-        del start, before, finished, epochs
         if epoch + 1 < self.first_epoch:
             return list(racing)
         count = max(int(np.ceil(len(racing) / self.factor)), self.finalists)
-        return _best(now, racing, count)
-
-
-@dataclass(frozen=True, slots=True)
-class OptimisticStop:
-    """Stop whoever cannot catch up even if its best hopes come true.
-
-    In the spirit of bandits, a candidate is judged by the most it may still reach. Learning
-    curves flatten, so what it gained per epoch so far (or in the last epoch, if that was
-    more), times the epochs left, is more than it will usually gain; `optimism` multiplies
-    that. A candidate goes on while this bound is below the loss that the last finalist has
-    already.
-
-    Args:
-        optimism: Factor on the extrapolated gain; larger is safer and slower.
-        finalists: Fewest candidates trained to the end.
-    """
-
-    optimism: float = 1.0
-    finalists: int = 24
-
-    def __post_init__(self) -> None:
-        _check(self.finalists)
-        if not (np.isfinite(self.optimism) and self.optimism >= 0):
-            raise ParameterError(f"optimism must be finite and >= 0, got {self.optimism}")
-
-    def survivors(
-        self,
-        *,
-        start: Losses,
-        before: Losses,
-        now: Losses,
-        racing: Sequence[int],
-        finished: Sequence[int],
-        epoch: int,
-        epochs: int,
-    ) -> list[int]:
-        """Keep those whose optimistic bound reaches the finalists."""
-        known = np.sort(_ordered(now[[*racing, *finished]]))
-        bar = known[min(self.finalists, len(known)) - 1] if len(known) else np.inf
-        places = np.array(racing, dtype=np.intp)
-        places = places[np.isfinite(now[places])]
-        lately = _ordered(before[places]) - now[places]
-        so_far = (_ordered(start[places]) - now[places]) / (epoch + 1)
-        gain = np.maximum(np.maximum(lately, so_far), 0.0)
-        hope = now[places] - self.optimism * gain * (epochs - epoch - 1)
-        hopeful = set(places[hope <= bar].tolist())
-        # A finished candidate's place among the best is taken; the rest are filled up.
-        best = set(_best(now, racing, self.finalists))
-        return [m for m in racing if m in hopeful or m in best]
+        return _best(losses, racing, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +162,3 @@ def _best(losses: Losses, places: Sequence[int], count: int) -> list[int]:
 
 def _ordered(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(np.isnan(values), np.inf, values)
-
-
-def _check(finalists: int) -> None:
-    if finalists < 1:
-        raise ParameterError(f"finalists must be at least 1, got {finalists}")

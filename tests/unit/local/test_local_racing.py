@@ -8,7 +8,6 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import (
     BatchedObjective,
-    OptimisticStop,
     Race,
     SuccessiveHalving,
     ballot_agreement,
@@ -32,46 +31,29 @@ def softmax() -> "torch.nn.Module":
     return torch.nn.Linear(64, 10)
 
 
-def survivors(race: Race, start: list[float], before: list[float], now: list[float]) -> list[int]:
-    return race.survivors(
-        start=np.array(start), before=np.array(before), now=np.array(now),
-        racing=range(len(now)), finished=[], epoch=1, epochs=4,
-    )  # fmt: skip
+def survivors(race: Race, losses: list[float]) -> list[int]:
+    return race.survivors(losses=np.array(losses), racing=range(len(losses)), epoch=1)
 
 
 def test_halving_keeps_the_best_and_whoever_ties_with_the_last() -> None:
     race = SuccessiveHalving(factor=3.0, finalists=1)
-    now = [0.5, 0.1, 0.2, 0.9, 0.2, 0.8]
-    assert survivors(race, now, now, now) == [1, 2, 4]
+    assert survivors(race, [0.5, 0.1, 0.2, 0.9, 0.2, 0.8]) == [1, 2, 4]
 
 
 def test_halving_keeps_the_finalists_and_waits_for_its_first_epoch() -> None:
-    now = [0.4, 0.3, 0.2, 0.1]
-    assert survivors(SuccessiveHalving(factor=4.0, finalists=3), now, now, now) == [1, 2, 3]
+    losses = [0.4, 0.3, 0.2, 0.1]
+    assert survivors(SuccessiveHalving(factor=4.0, finalists=3), losses) == [1, 2, 3]
     late = SuccessiveHalving(factor=4.0, finalists=1, first_epoch=3)
-    assert survivors(late, now, now, now) == [0, 1, 2, 3]
+    assert survivors(late, losses) == [0, 1, 2, 3]
 
 
 def test_whoever_diverged_is_not_kept() -> None:
-    now = [np.nan, 0.3, np.inf]
-    for race in (SuccessiveHalving(factor=2.0, finalists=3), OptimisticStop(finalists=3)):
-        assert survivors(race, now, now, now) == [1]
+    race = SuccessiveHalving(factor=2.0, finalists=3)
+    assert survivors(race, [np.nan, 0.3, np.inf]) == [1]
 
 
-def test_an_optimist_stops_only_whom_its_best_hopes_cannot_save() -> None:
-    race = OptimisticStop(optimism=1.0, finalists=1)
-    # Two epochs are left. The leader stands at 0.2.
-    start = [1.0, 1.0, 1.0, 1.0]
-    before = [0.3, 0.7, 0.9, 0.5]
-    now = [0.2, 0.4, 0.89, 0.55]
-    # Hopes: 1: 0.4 - 2 * 0.3 < 0.2; 2: 0.89 - 2 * 0.055 > 0.2; 3: 0.55 - 2 * 0.225 < 0.2,
-    # although its last epoch went wrong.
-    assert survivors(race, start, before, now) == [0, 1, 3]
-    assert survivors(OptimisticStop(optimism=0.0, finalists=1), start, before, now) == [0]
-
-
-@pytest.mark.parametrize("race", [SuccessiveHalving(4.0, 6), OptimisticStop(1.0, 6)], ids=str)
-def test_finalists_have_the_full_searchs_losses_and_all_others_none(race: Race) -> None:
+def test_finalists_have_the_full_searchs_losses_and_all_others_none() -> None:
+    race = SuccessiveHalving(4.0, 6)
     full = BatchedObjective(softmax, epochs=4, device="cpu").losses(DIGITS, SPACE, seed=0)
     raced = BatchedObjective(softmax, epochs=4, device="cpu", race=race)
     losses = raced.losses(DIGITS, SPACE, seed=0)
@@ -246,6 +228,4 @@ def test_races_refuse_nonsense() -> None:
     with pytest.raises(ParameterError, match="factor"):
         SuccessiveHalving(factor=1.0)
     with pytest.raises(ParameterError, match="finalists"):
-        OptimisticStop(finalists=0)
-    with pytest.raises(ParameterError, match="optimism"):
-        OptimisticStop(optimism=-1.0)
+        SuccessiveHalving(finalists=0)
