@@ -4,7 +4,7 @@ Nothing computed here leaves the client, so nothing here costs privacy. Importin
 package does not import torch.
 """
 
-from urna.local.batched import BatchedObjective, Precision
+from urna.local.batched import BatchedObjective
 from urna.local.cache import CachedObjective
 from urna.local.callable import CallableObjective
 from urna.local.estimator import EstimatorObjective, Metric
@@ -37,7 +37,6 @@ __all__ = [
     "Objective",
     "Optimiser",
     "PooledObjective",
-    "Precision",
     "Progress",
     "Race",
     "Recipe",

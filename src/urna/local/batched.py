@@ -8,14 +8,13 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from urna.data import Samples
-from urna.errors import ParameterError, UnknownName
+from urna.errors import ParameterError
 from urna.local.lanes import Group, group_plans
 from urna.local.objective import Losses, Progress
 from urna.local.racing import Race
@@ -30,18 +29,9 @@ from urna.local.torch_sgd import (
 )
 from urna.space import Space
 
-__all__ = ["BatchedObjective", "Precision"]
+__all__ = ["BatchedObjective"]
 
 _log = logging.getLogger(__name__)
-
-
-class Precision(StrEnum):
-    """In which numbers matrix products are computed."""
-
-    FLOAT32 = "float32"
-    """As PyTorch does by default."""
-    BFLOAT16 = "bfloat16"
-    """Products in bfloat16, weights in float32: faster on a GPU, and another answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +57,7 @@ class BatchedObjective:
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
         race: Stop candidates early; None trains all of them to the end.
         most_lanes: Candidates trained at once; None lets memory and cache decide.
-        precision: Of matrix products; lower only when asked for.
         graphs: Whether to record steps as CUDA graphs on a GPU.
-        compiled: Whether to compile steps on a GPU. Takes ten to forty seconds per shape.
         repeatable: Whether a GPU should give the same bits every time, at the price of time:
             one client after the other, pieces of one width, kernels that repeat themselves.
             Without it, the last digits depend on how many candidates and clients run at once,
@@ -85,9 +73,7 @@ class BatchedObjective:
     device: str = "auto"
     race: Race | None = None
     most_lanes: int | None = None
-    precision: Precision | str = Precision.FLOAT32
     graphs: bool = True
-    compiled: bool = False
     repeatable: bool = False
     _runners: dict[Group, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Modules and recordings by group, kept for the next client."""
@@ -95,8 +81,6 @@ class BatchedObjective:
     def __post_init__(self) -> None:
         check_loss(self.loss)
         self.recipe()
-        if self.precision not in list(Precision):
-            raise UnknownName("precision", str(self.precision), Precision)
         if self.most_lanes is not None and self.most_lanes < 1:
             raise ParameterError(f"most_lanes must be at least 1, got {self.most_lanes}")
 

@@ -1,4 +1,4 @@
-"""Convolutions of many candidates at once on a GPU, written for that.
+"""Convolutions of many candidates at once on a GPU, as Triton kernels of our own.
 
 vmap turns a convolution of every lane into one grouped convolution. cuDNN's kernels for hundreds
 of groups with tens of channels each are slow, and may round a lane otherwise in another place or
@@ -7,13 +7,11 @@ patches are never written to memory. Neither a lane's place nor the number of la
 which order its numbers are added up.
 
 Tensor cores want the numbers that are added up side by side in memory: channels for the
-convolution, pixels for the gradient of the weights. They can turn bfloat16 as they read it, but
-not float32. So bfloat16 lies channels-last throughout, and float32 as PyTorch has it, with a
-turned copy for the convolution.
+convolution, pixels for the gradient of the weights. Images lie as PyTorch has them, and are
+copied channels-last for the convolution.
 
 Triton's interpreter runs the same kernels on a CPU (`TRITON_INTERPRET=1`, set before this module
-is imported), which is how they are tested; it knows float32 but not bfloat16. This module imports
-torch and triton.
+is imported), which is how they are tested. This module imports torch and triton.
 """
 
 import functools
@@ -27,7 +25,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import get_innermost_proxy_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from urna.local.crew import rounds_to_tf32
@@ -39,15 +36,14 @@ _ATEN = torch.ops.aten
 
 # Tiles were picked on an H200, for the 32 to 128 channels of DP-Hype's networks.
 _PIXELS = 128
-_PIXELS_ADDED = {torch.bfloat16: 64, torch.float32: 32}
+_PIXELS_ADDED = 32
 _MOST_OUTPUTS = 128
-_MOST_TERMS = {torch.bfloat16: 64, torch.float32: 32}
+_MOST_TERMS = 32
 _MOST_TERMS_ADDED = 64
 _MOST_GROUPS = 65_535  # CUDA's limit for the second dimension of a grid
 _FEWEST_OUTPUTS = 8  # of a group; fewer leave a tile nearly empty
 _SPAN = 4096  # most pixels that one program adds up for the gradient of the weights
-_TURNED = 64  # channels and pixels that one program turns
-_LAYOUT = {torch.bfloat16: torch.channels_last, torch.float32: torch.contiguous_format}
+_TRANSPOSED = 64  # channels and pixels that one program transposes
 
 
 @triton.jit
@@ -119,7 +115,7 @@ def _forward(
 
 
 @triton.jit
-def _add_slopes(
+def _weight_gradient_parts(
     x, grad, parts, pixels, height, width, out_height, out_width,
     x_image, x_group, x_channel, x_row, x_column,
     grad_image, grad_group, grad_channel, grad_row, grad_column, groups, outputs,
@@ -141,12 +137,12 @@ def _add_slopes(
         )  # fmt: skip
         image, row, column = _place(m, out_height, out_width)
         place = group * grad_group + image * grad_image + row * grad_row + column * grad_column
-        slopes = tl.load(
+        gradient = tl.load(
             grad + place[:, None] + (o * grad_channel)[None, :],
             mask=(m < pixels)[:, None] & (o < outputs)[None, :],
             other=0.0,
         )
-        sums = tl.dot(tl.trans(slopes), patch, sums, input_precision=PRECISION)
+        sums = tl.dot(tl.trans(gradient), patch, sums, input_precision=PRECISION)
     tl.store(
         parts + ((part * groups + group) * outputs + o)[:, None] * TERMS + k[None, :],
         sums,
@@ -155,8 +151,8 @@ def _add_slopes(
 
 
 @triton.jit
-def _turn(x, out, channels, pixels, SIZE: tl.constexpr):
-    """Put the channels of some pixels of one picture side by side."""
+def _transpose(x, out, channels, pixels, SIZE: tl.constexpr):
+    """Put the channels of some pixels of one image side by side."""
     image = tl.program_id(2).to(tl.int64) * channels * pixels
     p = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     c = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
@@ -184,10 +180,10 @@ def _run(
         kernel[grid](x, *arguments, PRECISION=precision, num_stages=3, **constants)
 
 
-def _strides(pictures: Tensor, groups: int) -> tuple[int, int, int, int, int]:
+def _strides(images: Tensor, groups: int) -> tuple[int, int, int, int, int]:
     """Return the strides of images, groups, channels, rows and columns."""
-    image, channel, row, column = pictures.stride()
-    return image, channel * (pictures.shape[1] // groups), channel, row, column
+    image, channel, row, column = images.stride()
+    return image, channel * (images.shape[1] // groups), channel, row, column
 
 
 def _block(size: int, most: int) -> int:
@@ -197,39 +193,10 @@ def _block(size: int, most: int) -> int:
 def _output_tile(outputs: int, groups: int) -> int:
     """Return how many output channels of a group a program computes.
 
-    Where all lanes see the same pictures they are one group. Then the number of lanes must not
+    Where all lanes see the same images they are one group. Then the number of lanes must not
     pick the tensor cores' instruction, and large tiles have one only.
     """
     return max(_block(outputs, _MOST_OUTPUTS), 64 if groups == 1 else 16)
-
-
-@torch.library.custom_op(
-    "urna::convolve",
-    mutates_args=(),
-    schema="(Tensor x, Tensor weights, int[] padding, int groups) -> Tensor",
-)
-def _convolve(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> Tensor:
-    """Convolve with stride 1; fastest where pictures lie channels-last."""
-    images, _, height, width = x.shape
-    total, channels, down, across = weights.shape
-    out: Tensor = _room_for(x, weights, padding, groups)
-    pixels, outputs = images * out.shape[2] * out.shape[3], total // groups
-    terms, tile = channels * down * across, _output_tile(outputs, groups)
-    _run(
-        _forward, (triton.cdiv(pixels, _PIXELS), groups, triton.cdiv(outputs, tile)),
-        x, weights.permute(0, 2, 3, 1).contiguous(), out, pixels, height, width, *out.shape[2:],
-        *_strides(x, groups), *_strides(out, groups), outputs,
-        CHANNELS=channels, ACROSS=across, TERMS=terms,
-        PAD_ROWS=padding[0], PAD_COLUMNS=padding[1],
-        TILE=_PIXELS, OUT=tile, BLOCK=_block(terms, _MOST_TERMS[x.dtype]), num_warps=8,
-    )  # fmt: skip
-    return out
-
-
-@_convolve.register_fake
-def _room_for(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> Tensor:
-    shape = (len(x), len(weights), *_sizes(x, weights, padding))
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=_LAYOUT[x.dtype])
 
 
 def _sizes(x: Tensor, weights: Tensor, padding: Sequence[int]) -> list[int]:
@@ -238,12 +205,25 @@ def _sizes(x: Tensor, weights: Tensor, padding: Sequence[int]) -> list[int]:
     return [size + 2 * pad - kernel + 1 for size, kernel, pad in sizes]
 
 
-@torch.library.custom_op(
-    "urna::convolution_slopes",
-    mutates_args=(),
-    schema="(Tensor x, Tensor grad, int[] shape, int[] padding, int groups) -> Tensor",
-)
-def _slopes(
+def _convolve(x: Tensor, weights: Tensor, padding: Sequence[int], groups: int) -> Tensor:
+    """Convolve with stride 1; fastest where images lie channels-last."""
+    images, _, height, width = x.shape
+    total, channels, down, across = weights.shape
+    out = torch.empty((images, total, *_sizes(x, weights, padding)), device=x.device)
+    pixels, outputs = images * out.shape[2] * out.shape[3], total // groups
+    terms, tile = channels * down * across, _output_tile(outputs, groups)
+    _run(
+        _forward, (triton.cdiv(pixels, _PIXELS), groups, triton.cdiv(outputs, tile)),
+        x, weights.permute(0, 2, 3, 1).contiguous(), out, pixels, height, width, *out.shape[2:],
+        *_strides(x, groups), *_strides(out, groups), outputs,
+        CHANNELS=channels, ACROSS=across, TERMS=terms,
+        PAD_ROWS=padding[0], PAD_COLUMNS=padding[1],
+        TILE=_PIXELS, OUT=tile, BLOCK=_block(terms, _MOST_TERMS), num_warps=8,
+    )  # fmt: skip
+    return out
+
+
+def _weight_gradient(
     x: Tensor, grad: Tensor, shape: Sequence[int], padding: Sequence[int], groups: int
 ) -> Tensor:
     """Return the gradient of weights of some shape."""
@@ -252,56 +232,47 @@ def _slopes(
     pixels, outputs = images * grad.shape[2] * grad.shape[3], total // groups
     terms = channels * down * across
     out, block = _output_tile(outputs, groups), _block(terms, _MOST_TERMS_ADDED)
-    tile = _PIXELS_ADDED[x.dtype]
-    span = max(tile, _block(pixels, _SPAN))
+    span = max(_PIXELS_ADDED, _block(pixels, _SPAN))
     spans = triton.cdiv(pixels, span)
-    parts = torch.empty((spans, total, terms), dtype=torch.float32, device=x.device)
+    parts = torch.empty((spans, total, terms), device=x.device)
+    blocks = triton.cdiv(terms, block) * triton.cdiv(outputs, out)
     _run(
-        _add_slopes, (triton.cdiv(terms, block) * triton.cdiv(outputs, out), groups, spans),
+        _weight_gradient_parts, (blocks, groups, spans),
         x, grad, parts, pixels, height, width, *grad.shape[2:],
         *_strides(x, groups), *_strides(grad, groups), groups, outputs,
         CHANNELS=channels, ACROSS=across, TERMS=terms,
         PAD_ROWS=padding[0], PAD_COLUMNS=padding[1], SPAN=span,
-        TILE=tile, OUT=out, BLOCK=block, num_warps=4,
+        TILE=_PIXELS_ADDED, OUT=out, BLOCK=block, num_warps=4,
     )  # fmt: skip
     added = parts[0]
     for part in parts[1:]:  # in one order, whatever the number of lanes
         added += part
-    return added.view(total, down, across, channels).permute(0, 3, 1, 2).contiguous().to(x.dtype)
+    return added.view(total, down, across, channels).permute(0, 3, 1, 2).contiguous()
 
 
-@_slopes.register_fake
-def _(x: Tensor, grad: Tensor, shape: Sequence[int], padding: Sequence[int], groups: int) -> Tensor:
-    return torch.empty(tuple(shape), dtype=x.dtype, device=x.device)
-
-
-@torch.library.custom_op("urna::channels_last", mutates_args=(), schema="(Tensor x) -> Tensor")
 def _channels_last(x: Tensor) -> Tensor:
-    """Return a copy whose channels lie side by side; PyTorch's own takes three times as long."""
+    """Return images whose channels lie side by side; PyTorch's copy takes three times as long."""
+    if x.is_contiguous(memory_format=torch.channels_last):
+        return x
     images, channels, height, width = x.shape
-    out: Tensor = _room_beside(x)
-    tiles = triton.cdiv(height * width, _TURNED), triton.cdiv(channels, _TURNED), images
+    out = torch.empty_like(x, memory_format=torch.channels_last)
+    tiles = triton.cdiv(height * width, _TRANSPOSED), triton.cdiv(channels, _TRANSPOSED), images
     with torch.cuda.device_of(x):
-        _turn[tiles](x.contiguous(), out, channels, height * width, SIZE=_TURNED)
+        _transpose[tiles](x.contiguous(), out, channels, height * width, SIZE=_TRANSPOSED)
     return out
 
 
-@_channels_last.register_fake
-def _room_beside(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.channels_last)
-
-
 @functools.cache
-def works_on(device: str, kind: torch.dtype) -> bool:
+def works_on(device: str) -> bool:
     """Tell whether a GPU can build and run the kernels; a small convolution is tried, once."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         return False
     try:
         if torch.cuda.get_device_capability(device) < (8, 0):
-            return False  # no products of bfloat16 or TF32 in hardware
-        x = torch.zeros((1, 16, 4, 4), dtype=kind, device=device)
-        out = torch.ops.urna.convolve(_near(x), x.new_zeros((16, 16, 3, 3)), [1, 1], 1)
-        torch.ops.urna.convolution_slopes(x, out, [16, 16, 3, 3], [1, 1], 1)
+            return False  # no products of TF32 in hardware
+        x = torch.zeros((1, 16, 4, 4), device=device)
+        out = _convolve(_channels_last(x), x.new_zeros((16, 16, 3, 3)), [1, 1], 1)
+        _weight_gradient(x, out, [16, 16, 3, 3], [1, 1], 1)
         torch.cuda.synchronize(device)
     except Exception as error:  # no compiler, no driver, no room: PyTorch serves
         _log.warning("our convolutions cannot run here (%s); PyTorch's are used", error)
@@ -310,20 +281,15 @@ def works_on(device: str, kind: torch.dtype) -> bool:
 
 
 class LaneKernels(TorchDispatchMode):
-    """Take over what vmap makes of convolutions and pooling over many lanes, in a `with` block.
+    """Replace what vmap makes of convolutions and pooling over many lanes, in a `with` block.
 
-    Convolutions of two dimensions, stride 1, no dilation, any padding and kernel, at least eight
-    output channels of a group (of all lanes, where they see the same pictures); and the gradient
-    of max pooling whose windows do not overlap, where channels do not lie side by side. Everything
-    else goes on to PyTorch.
-
-    Args:
-        kind: The type whose convolutions are taken over: bfloat16 or float32.
+    Convolutions in float32 of two dimensions, stride 1, no dilation, any padding and kernel, at
+    least eight output channels of a group (of all lanes, where they see the same images); and
+    the gradient of max pooling whose windows do not overlap. Everything else goes on to PyTorch.
     """
 
-    def __init__(self, kind: torch.dtype) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.kind = kind
 
     def __torch_dispatch__(
         self,
@@ -335,71 +301,59 @@ class LaneKernels(TorchDispatchMode):
         """Replace what is ours, and pass everything else on."""
         if func is _ATEN.convolution.default:
             x, weights, bias, stride, padding, dilation, transposed, _, groups = args
-            fits = self._fits(x, weights, (*stride, *dilation), padding, transposed, groups)
+            fits = _fits(x, weights, (*stride, *dilation), padding, transposed, groups)
             if fits and (bias is None or bias.shape == weights.shape[:1]):
-                out = torch.ops.urna.convolve(_near(x), weights, padding, groups)
+                out = _convolve(_channels_last(x), weights, padding, groups)
                 return out if bias is None else out + bias.view(-1, 1, 1)
         if func is _ATEN.convolution_backward.default:
             grad, x, weights, _, stride, padding, dilation, transposed, _, groups, wanted = args
-            if self._fits(x, weights, (*stride, *dilation), padding, transposed, groups):
+            if _fits(x, weights, (*stride, *dilation), padding, transposed, groups):
                 return _backward(grad, x, weights, padding, groups, wanted)
-        if func is _ATEN.max_pool2d_with_indices_backward.default and _apart(*args):
+        if func is _ATEN.max_pool2d_with_indices_backward.default and _windows_apart(*args):
             return _ATEN.max_unpool2d.default(args[0], args[7], args[1].shape[2:])
         return func(*args, **(kwargs or {}))
 
-    def _fits(
-        self,
-        x: Tensor,
-        weights: Tensor,
-        strides: Sequence[int],
-        padding: Sequence[int],
-        transposed: bool,
-        groups: int,
-    ) -> bool:
-        """Tell whether a convolution is ours. What is wrong is not: PyTorch says so best."""
-        return (
-            x.dim() == 4
-            and not transposed
-            and set(strides) == {1}
-            and x.dtype == weights.dtype == self.kind
-            and 0 < groups <= _MOST_GROUPS
-            and len(weights) >= groups * _FEWEST_OUTPUTS
-            and len(weights) % groups == 0
-            and x.shape[1] == weights.shape[1] * groups
-            and min(padding) >= 0
-            and min(len(x), *_sizes(x, weights, padding)) > 0
-            and len(x) <= _MOST_GROUPS
-            # Places within a picture, and pixels of all, are counted in 32 bits.
-            and math.prod(x.shape[1:]) < 2**31
-            and len(x) * math.prod(_sizes(x, weights, padding)) < 2**31
-        )
+
+def _fits(
+    x: Tensor,
+    weights: Tensor,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    transposed: bool,
+    groups: int,
+) -> bool:
+    """Tell whether a convolution is ours. What is wrong is not: PyTorch says so best."""
+    return (
+        x.dim() == 4
+        and not transposed
+        and set(strides) == {1}
+        and x.dtype == weights.dtype == torch.float32
+        and 0 < groups <= _MOST_GROUPS
+        and len(weights) >= groups * _FEWEST_OUTPUTS
+        and len(weights) % groups == 0
+        and x.shape[1] == weights.shape[1] * groups
+        and min(padding) >= 0
+        and min(len(x), *_sizes(x, weights, padding)) > 0
+        and len(x) <= _MOST_GROUPS
+        # Places within an image, and pixels of all, are counted in 32 bits.
+        and math.prod(x.shape[1:]) < 2**31
+        and len(x) * math.prod(_sizes(x, weights, padding)) < 2**31
+    )
 
 
-def _near(pictures: Tensor) -> Tensor:
-    """Put a pixel's channels side by side, as a tile loads them."""
-    last = torch.channels_last
-    if pictures.dtype != torch.float32 or get_innermost_proxy_mode() is not None:
-        # The compiler makes this part of what computes the pictures.
-        return pictures.contiguous(memory_format=last)
-    if pictures.is_contiguous(memory_format=last):
-        return pictures
-    turned: Tensor = torch.ops.urna.channels_last(pictures)
-    return turned
-
-
-def _apart(
+def _windows_apart(
     grad: Tensor,
     x: Tensor,
     kernel: list[int],
     stride: list[int],
     padding: list[int],
     dilation: list[int],
-    whole: bool,
+    ceil_mode: bool,
     _: Tensor,
 ) -> bool:
-    """Tell whether no pixel is in two windows: then its slope is its window's, or none.
+    """Tell whether no pixel is in two windows: then its gradient is its window's, or none.
 
-    PyTorch's kernel looks for every pixel in every window around it. The compiler's does not.
+    PyTorch's kernel looks for every pixel in every window around it.
     """
     return (
         x.dim() == 4
@@ -408,8 +362,7 @@ def _apart(
         and list(stride or kernel) == list(kernel)
         and not any(padding)
         and set(dilation) == {1}
-        and not whole
-        and get_innermost_proxy_mode() is None
+        and not ceil_mode
         and not torch.are_deterministic_algorithms_enabled()  # it does not know our windows
     )
 
@@ -424,14 +377,12 @@ def _backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of input, weights and bias, those that are wanted."""
     to_input = to_weights = None
-    if wanted[0]:  # a convolution of the gradient with the turned kernel
+    if wanted[0]:  # a convolution of the gradient with the flipped kernel
         lanes = weights.view(groups, -1, *weights.shape[1:])
-        turned = lanes.flip(3, 4).transpose(1, 2).flatten(0, 1)
+        flipped = lanes.flip(3, 4).transpose(1, 2).flatten(0, 1)
         around = [size - 1 - pad for size, pad in zip(weights.shape[2:], padding, strict=True)]
-        to_input = torch.ops.urna.convolve(_near(grad), turned, around, groups)
+        to_input = _convolve(_channels_last(grad), flipped, around, groups)
     if wanted[1]:
-        x, grad = (part.contiguous(memory_format=_LAYOUT[x.dtype]) for part in (x, grad))
-        to_weights = torch.ops.urna.convolution_slopes(
-            x, grad, list(weights.shape), padding, groups
-        )
+        shape = list(weights.shape)
+        to_weights = _weight_gradient(x.contiguous(), grad.contiguous(), shape, padding, groups)
     return to_input, to_weights, grad.sum((0, 2, 3)) if wanted[2] else None

@@ -122,24 +122,16 @@ def rounds_to_tf32() -> bool:
 
 
 @contextlib.contextmanager
-def kernels(*, trying: bool = False, steady: bool = False) -> Iterator[None]:
-    """Say how cuDNN may pick kernels for new shapes, and put the settings back.
-
-    Args:
-        trying: Let it time them.
-        steady: Only those that give the same bits every time, and none picked by the clock.
-    """
+def kernels(*, steady: bool) -> Iterator[None]:
+    """Let cuDNN take only deterministic kernels, and none picked by the clock, where asked to."""
     cudnn = torch.backends.cudnn
-    before = cudnn.benchmark, cudnn.benchmark_limit, cudnn.deterministic
+    before = cudnn.benchmark, cudnn.deterministic
     if steady:
         cudnn.benchmark, cudnn.deterministic = False, True
-    elif trying:
-        # Its first ten guesses are not enough: grouped convolutions are not what it expects.
-        cudnn.benchmark, cudnn.benchmark_limit = True, 0
     try:
         yield
     finally:
-        cudnn.benchmark, cudnn.benchmark_limit, cudnn.deterministic = before
+        cudnn.benchmark, cudnn.deterministic = before
 
 
 @contextlib.contextmanager

@@ -24,8 +24,6 @@ __all__ = ["Batched", "Takeover"]
 
 Takeover = Callable[[int], contextlib.AbstractContextManager[Any]]
 
-_MIXED_TYPES = ("Expected grad_output to have type", "expected scalar type BFloat16")
-"""How PyTorch words it, on a GPU and on a CPU."""
 _NO_RULE = ("vmap", "Batching rule not implemented")
 
 
@@ -37,7 +35,6 @@ class Batched:
         module: Supplies the structure only; its own weights are not used.
         loss: As for `TorchObjective`.
         clients: Clients stacked together; lanes are numbered client by client.
-        autocast: A lower precision for matrix products, or None for the module's own.
         smoothing: Whether any lane smooths its labels.
         takeover: Told how many lanes there are, returns a context in which operations on all of
             them run: kernels of our own.
@@ -46,7 +43,6 @@ class Batched:
     module: nn.Module
     loss: Loss
     clients: int = 1
-    autocast: torch.dtype | None = None
     smoothing: bool = False
     takeover: Takeover = contextlib.nullcontext
 
@@ -117,16 +113,9 @@ class Batched:
         x: Tensor,
         mode: contextlib.AbstractContextManager[Any],
     ) -> Tensor:
-        precise = self.autocast is None
-        lower = (
-            contextlib.nullcontext()
-            if precise
-            # Casts kept from one step would be read again by a recorded one.
-            else torch.autocast(x.device.type, dtype=self.autocast, cache_enabled=False)
-        )
-        with lower, mode:
+        with mode:
             outputs: Tensor = functional_call(self.module, (weights, state), (x,))
-        return outputs if precise else outputs.float()
+        return outputs
 
     def _training_loss(self, outputs: Tensor, targets: Tensor, smoothing: Tensor) -> Tensor:
         if self.loss != TorchLoss.CROSS_ENTROPY or (not self.smoothing and not _by_rows(outputs)):
@@ -157,11 +146,6 @@ class Batched:
             with self.takeover(lanes):
                 results = vmap(each_lane)(*folded, inputs, targets, *rest)
         except RuntimeError as error:
-            if self.autocast is not None and any(text in str(error) for text in _MIXED_TYPES):
-                raise ParameterError(
-                    "this module cannot be trained in bfloat16 (PyTorch's batch norm has no such "
-                    "gradient over candidates); use precision='float32'"
-                ) from error
             if any(text in str(error) for text in _NO_RULE) and not isinstance(
                 error, torch.OutOfMemoryError
             ):

@@ -21,9 +21,9 @@ from urna.local.block import Block, Epoch, take_rows
 from urna.local.crew import cut, kernels
 from urna.local.engine import GradientFunction, take_step
 from urna.local.gradients import Batched
-from urna.local.stack import Features, Settings, Stack, Tensors, same_bits
+from urna.local.stack import Features, Settings, Stack, same_bits
 
-__all__ = ["CudaRecorder", "GraphEngine", "Recorder", "compile_step"]
+__all__ = ["CudaRecorder", "GraphEngine", "Recorder"]
 
 _log = logging.getLogger(__name__)
 
@@ -76,9 +76,6 @@ class GraphEngine:
         batched: The module's batched gradient.
         features: What the group's recipes ask of the optimiser.
         recorder: What records; CUDA graphs outside of tests.
-        compiled: Whether to compile full steps first and let cuDNN try its kernels. It pays
-            for modules whose time goes into passing over activations, and only where a
-            search lasts minutes.
         repeatable: Whether to take only kernels that repeat themselves, and to check them.
     """
 
@@ -88,12 +85,11 @@ class GraphEngine:
         features: Features,
         recorder: Recorder,
         *,
-        compiled: bool = False,
         repeatable: bool = False,
     ) -> None:
         self._batched = batched
         self._features = features
-        self._compiled, self._repeatable = compiled, repeatable
+        self._repeatable = repeatable
         self._recorder = recorder
         self._tapes: dict[tuple[int, ...], _Tape] = {}
 
@@ -126,7 +122,6 @@ class GraphEngine:
                 block,
                 epoch,
                 self._recorder,
-                compiled=self._compiled,
                 repeatable=self._repeatable,
             )
         return self._tapes[shape]
@@ -150,7 +145,6 @@ class _Tape:
         epoch: Epoch,
         recorder: Recorder,
         *,
-        compiled: bool,
         repeatable: bool,
     ) -> None:
         self.capacity = block.rows
@@ -164,9 +158,6 @@ class _Tape:
         self._next = torch.zeros(1, dtype=torch.int64, device=stack.steps.device)
         self._recorder = recorder
         self._gradients = gradients
-        # A client of less than one batch brings a size of its own. Compiling takes longer
-        # than all its steps.
-        self._compiled = compiled and len(epoch.sizes) > 1
         self._repeatable = repeatable
         self._seen: set[int] = set()
         self._replays: dict[int, Callable[[], None]] = {}
@@ -199,11 +190,12 @@ class _Tape:
         back here, and `play` fills the others after.
         """
         kept = self.stack.select(torch.arange(len(self._settings.lr), device=self._next.device))
-        # A shorter last batch is one step of an epoch: compiling it costs more than it saves.
-        compiled = self._compiled and size == self._longest
-        work = self._compiled_step(size) if compiled else (lambda: self._step(size))
+
+        def work() -> None:
+            self._step(size)
+
         try:
-            with kernels(trying=compiled, steady=self._repeatable):
+            with kernels(steady=self._repeatable):
                 self._replays[size] = self._recorder.record(work)
             if self._repeatable:
                 self._check(size)
@@ -250,17 +242,6 @@ class _Tape:
     def _weights(self) -> list[Tensor]:
         return list(self.stack.parameters.values())
 
-    def _compiled_step(self, size: int) -> Callable[[], None]:
-        fast = compile_step(
-            self._gradients, self.stack, self._settings, self._features, *self._batch(size)
-        )
-
-        def step() -> None:
-            fast(*self._batch(size))
-            self._next.add_(1)
-
-        return step
-
     def _batch(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
         # Only the last batch may be shorter, so every batch starts at a multiple. The bounds
         # matter to the warm-up alone, which counts on beyond the epoch's end.
@@ -273,45 +254,3 @@ class _Tape:
         batch = self._batch(size)
         take_step(self._gradients, self.stack, self._settings, self._features, *batch)
         self._next.add_(1)
-
-
-def compile_step(
-    gradients: GradientFunction,
-    stack: Stack,
-    settings: Settings,
-    features: Features,
-    inputs: Tensor,
-    targets: Tensor,
-    key: Tensor,
-) -> Callable[[Tensor, Tensor, Tensor], None]:
-    """Return a whole step, optimiser included, as one compiled function of the batch.
-
-    It moves this very stack, and serves exactly these shapes. The step is traced to plain
-    tensor operations first; the compiler then need not know about vmap, modules or the
-    takeover of dropout.
-    """
-    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - GPU only
-
-    parts: list[Tensors] = [
-        *stack.parts(),
-        {"steps": stack.steps},
-        {f.name: getattr(settings, f.name) for f in fields(settings)},
-    ]
-    places = [tensor for part in parts for tensor in part.values()]
-
-    def flat(*tensors: Tensor) -> list[Tensor]:
-        waiting = iter(tensors)
-        weights, buffers, first, second, steps, rows = (
-            {name: next(waiting) for name in part} for part in parts
-        )
-        mine = Stack(weights, buffers, first, second, steps["steps"])
-        x, y, k = waiting
-        take_step(gradients, mine, Settings(**rows), features, x, y, k)
-        return []
-
-    fast = torch.compile(make_fx(flat)(*places, inputs, targets, key), dynamic=False)
-
-    def step(inputs: Tensor, targets: Tensor, key: Tensor) -> None:
-        fast(*places, inputs, targets, key)
-
-    return step

@@ -221,7 +221,6 @@ def make_engine(
         module,
         objective.loss,
         clients,
-        torch.bfloat16 if objective.precision == "bfloat16" else None,
         features.label_smoothing,
         _takeover(objective, module),
     )
@@ -232,7 +231,6 @@ def make_engine(
                 batched,
                 features,
                 CudaRecorder(),
-                compiled=objective.compiled,
                 repeatable=objective.repeatable,
             )
     else:
@@ -252,7 +250,7 @@ def _takeover(objective: "BatchedObjective", module: nn.Module) -> Takeover:
     """
     device = pick_device(objective.device)
     if device.startswith("cuda"):
-        return _kernels_of_ours(device, lower=objective.precision == "bfloat16")
+        return _kernels_of_ours(device)
     normalising = nn.modules.batchnorm._NormBase | nn.GroupNorm
     if any(isinstance(part, normalising) for part in module.modules()):
         return contextlib.nullcontext
@@ -260,17 +258,16 @@ def _takeover(objective: "BatchedObjective", module: nn.Module) -> Takeover:
     return by_patches if convolves else contextlib.nullcontext
 
 
-def _kernels_of_ours(device: str, *, lower: bool) -> Takeover:
+def _kernels_of_ours(device: str) -> Takeover:
     """Return our kernels' context on a GPU that can run them.
 
     Float32 counts as TF32 there, unless PyTorch was told otherwise; then it is cuDNN's.
     """
-    if find_spec("triton") is None or not (lower or rounds_to_tf32()):
+    if find_spec("triton") is None or not rounds_to_tf32():
         return contextlib.nullcontext
     from urna.local.convolve import LaneKernels, works_on  # noqa: PLC0415 - imports triton
 
-    kind = torch.bfloat16 if lower else torch.float32
-    return (lambda _: LaneKernels(kind)) if works_on(device, kind) else contextlib.nullcontext
+    return (lambda _: LaneKernels()) if works_on(device) else contextlib.nullcontext
 
 
 def measure_room(objective: "BatchedObjective", group: Group, train: Samples, clients: int) -> Room:

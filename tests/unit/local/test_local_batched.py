@@ -12,7 +12,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from urna.data import Samples
-from urna.errors import ParameterError, UnknownName
+from urna.errors import ParameterError
 from urna.local import BatchedObjective, Recipe, TorchObjective, hold_out
 from urna.local.batches import epoch_batches, seeded_module, step_key
 from urna.local.lanes import group_plans
@@ -306,9 +306,7 @@ def test_stacked_clients_and_recorded_steps_change_nothing(factory: Callable[[],
         np.testing.assert_array_equal(_run(3, recorded, factory, width), stacked)
 
 
-def test_only_repeatable_engines_ask_for_kernels_that_repeat_themselves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_repeatable_engines_ask_for_kernels_that_repeat_themselves() -> None:
     cudnn = torch.backends.cudnn
     asked: set[tuple[bool, bool]] = set()
 
@@ -322,12 +320,9 @@ def test_only_repeatable_engines_ask_for_kernels_that_repeat_themselves(
         _run(1, lambda b, used: graphs.GraphEngine(b, used, Noting(), **options), mlp)
         return set(asked)
 
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
     before = cudnn.deterministic, cudnn.benchmark
     assert kernels_of() == {before}
-    assert (False, True) in kernels_of(compiled=True)
-    for compiled in (False, True):  # what is picked by the clock may be another next time
-        assert kernels_of(repeatable=True, compiled=compiled) == {(True, False)}
+    assert kernels_of(repeatable=True) == {(True, False)}
     assert (cudnn.deterministic, cudnn.benchmark) == before
 
 
@@ -368,25 +363,6 @@ def test_a_gpu_keeps_one_width_and_one_client_only_where_asked_to_repeat_itself(
         room = runner.measure_room(steady, group, DIGITS, 10)
         assert (room.clients, room.fixed) == (1, True)
         assert room == runner.measure_room(steady, group, DIGITS, 1)
-
-
-@pytest.mark.parametrize("factory", [mlp, cnn])
-def test_a_step_traced_for_the_compiler_changes_nothing(
-    factory: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    traced = []
-
-    def as_traced(graph: object, *, dynamic: bool) -> object:
-        traced.append(dynamic)
-        return graph
-
-    monkeypatch.setattr(torch, "compile", as_traced)
-    tries = torch.backends.cudnn.benchmark
-    alone = _run(1, _eager, factory)
-    found = _run(1, _recorded(compiled=True), factory)
-    np.testing.assert_allclose(found, alone, rtol=1e-5)
-    assert traced
-    assert torch.backends.cudnn.benchmark == tries
 
 
 def test_a_step_that_cannot_be_recorded_runs_unrecorded(caplog: pytest.LogCaptureFixture) -> None:
@@ -446,23 +422,6 @@ def test_a_module_that_cannot_be_batched_is_told_so() -> None:
 
     with pytest.raises(ParameterError, match="TorchObjective"):
         BatchedObjective(Noisy, epochs=1, device="cpu").losses(DIGITS, Space(lr=[0.1]), seed=0)
-
-
-def test_lower_precision_only_when_asked_for() -> None:
-    space = Space(lr=[0.1, 0.01])
-    exact = BatchedObjective(mlp, epochs=1, device="cpu").losses(DIGITS, space, seed=0)
-    rough = BatchedObjective(mlp, epochs=1, device="cpu", precision="bfloat16")
-    found = rough.losses(DIGITS, space, seed=0)
-    assert not np.array_equal(found, exact)
-    np.testing.assert_allclose(found, exact, rtol=0.05)
-    with pytest.raises(UnknownName, match="bfloat16"):
-        BatchedObjective(mlp, precision="float16")
-
-
-def test_batch_norm_in_lower_precision_is_refused_with_the_way_out() -> None:
-    rough = BatchedObjective(cnn, epochs=1, device="cpu", precision="bfloat16")
-    with pytest.raises(ParameterError, match="precision='float32'"):
-        rough.losses(DIGITS, Space(lr=[0.1, 0.01]), seed=0)
 
 
 def test_every_client_needs_a_seed() -> None:
