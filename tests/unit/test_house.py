@@ -28,6 +28,7 @@ LEVELS = (
     {"tally"},
     {"local"},
     {"average", "combine", "train", "vote"},
+    {"evaluation"},
     {"flower"},
     {"study"},
     {"report"},
@@ -38,7 +39,7 @@ OUTSIDE = {"__init__", "__main__", "testing"}  # fronts of the house; no room im
 MAY_IMPORT = {
     "flwr": {"flower"},
     "rich": {"cli"},
-    "torch": {"local", "train", "average", "data"},
+    "torch": {"local", "train", "average", "data", "evaluation"},
     "typer": {"cli"},
 }
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -107,6 +108,7 @@ def test_imports_point_downwards(file: Path) -> None:
         ("space", "from urna.testing import ScriptedSecrets"),
         ("vote", "import torch.nn"),
         ("local", "import flwr"),
+        ("vote", "from urna.evaluation import federated_averaging"),
         ("report", "from rich.table import Table"),
     ],
 )

@@ -16,7 +16,7 @@ class Samples:
     """Features and targets, row by row: one client's data, or a whole training set.
 
     Features of the sets that `load` returns are a matrix of float32, images included;
-    `Dataset.shape` says what picture a row is.
+    `Dataset.shape` says what picture a row is. Data of one's own may be a pandas DataFrame.
     """
 
     features: npt.NDArray[np.floating]
@@ -43,7 +43,11 @@ class Samples:
     def take(self, rows: npt.NDArray[np.integer]) -> "Samples":
         """Return the given rows, in the given order."""
         ids = None if self.ids is None else self.ids[rows]
-        return Samples(self.features[rows], self.targets[rows], ids)
+        return Samples(_rows(self.features, rows), _rows(self.targets, rows), ids)
+
+
+def _rows(table: Any, rows: npt.NDArray[np.integer]) -> Any:  # noqa: ANN401 - or a DataFrame
+    return table.iloc[rows] if hasattr(table, "iloc") else table[rows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

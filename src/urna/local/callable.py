@@ -3,7 +3,7 @@
 import inspect
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from urna.local.holdout import hold_out
 from urna.local.objective import Losses, Progress
 from urna.space import Candidate, Space
 
-__all__ = ["CallableObjective", "report_failures"]
+__all__ = ["CallableObjective", "judge_each", "report_failures"]
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +51,9 @@ class CallableObjective:
     def __post_init__(self) -> None:
         call_shape(self.function)
 
+    def check(self, space: Space) -> None:
+        """Accept any space: what a function can judge, only it can tell."""
+
     def losses(
         self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
     ) -> Losses:
@@ -58,18 +61,31 @@ class CallableObjective:
         arguments, keywords = call_arguments(
             self.function, data, fraction=self.validation_fraction, seed=seed
         )
-        losses = np.full(len(space), math.inf)
-        errors: list[str] = []
-        for place, candidate in enumerate(space):
-            try:
-                losses[place] = one_loss(self.function, candidate, arguments, keywords)
-            except Exception as error:
-                # Whatever a stranger's function raises is its own verdict on this candidate.
-                errors.append(type(error).__name__)
-            if progress is not None:
-                progress(place + 1, len(space))
-        report_failures(errors, len(space))
-        return losses
+        return judge_each(
+            lambda candidate: one_loss(self.function, candidate, arguments, keywords),
+            space,
+            progress,
+        )
+
+
+def judge_each(
+    judge: Callable[[Candidate], float],
+    candidates: Sequence[Candidate],
+    progress: Progress | None = None,
+) -> Losses:
+    """Judge candidates one after the other; a loss is infinite where `judge` raised."""
+    losses = np.full(len(candidates), math.inf)
+    errors: list[str] = []
+    for place, candidate in enumerate(candidates):
+        try:
+            losses[place] = judge(candidate)
+        except Exception as error:
+            # Whatever a stranger's function raises is its own verdict on this candidate.
+            errors.append(type(error).__name__)
+        if progress is not None:
+            progress(place + 1, len(candidates))
+    report_failures(errors, len(candidates))
+    return losses
 
 
 def call_shape(function: Callable[..., float]) -> tuple[int, bool]:

@@ -8,64 +8,20 @@ Guarantee:
 """
 
 import math
-import os
-import pickle
-import queue
-import selectors
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from urna.data import Samples
-from urna.errors import ParameterError
 from urna.local.callable import call_arguments, call_shape, one_loss, report_failures
 from urna.local.objective import Losses, Progress
-from urna.local.worker import receive, send
+from urna.local.processes import Limits, in_processes
 from urna.space import Candidate, Space
 
-try:
-    import cloudpickle  # type: ignore[import-untyped]
-except ImportError:  # joblib, which scikit-learn brings, carried its own copy before 1.6
-    from joblib.externals import cloudpickle
+__all__ = ["PooledObjective", "judge_all"]
 
-__all__ = ["Limits", "PooledObjective", "judge_all"]
-
-_START_SECONDS = 120.0
-"""How long a worker may take to start and import what its task needs."""
-
-Judge = Callable[[Candidate], tuple[float, str]]
-"""Returns a candidate's loss and the name of the error that ended it, if any."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one candidate may use, and how many run at once."""
-
-    workers: int | None = None
-    """Processes; None for one per core this process may use."""
-    seconds: float | None = None
-    """Wall time per candidate; None for no limit."""
-    memory: int | None = None
-    """Bytes of address space per process; None for no limit."""
-
-    def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ParameterError(f"workers must be at least 1, got {self.workers}")
-        if self.seconds is not None and not self.seconds > 0:
-            raise ParameterError(f"the time limit must be positive, got {self.seconds}")
-        if self.memory is not None and self.memory < 1:
-            raise ParameterError(f"the memory limit must be positive, got {self.memory}")
-
-    def count(self, candidates: int) -> int:
-        """Return how many workers to start."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        return min(self.workers or cores or 1, candidates)
+Judge = Callable[[Candidate], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +38,14 @@ class PooledObjective:
     """
 
     function: Callable[..., float]
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     validation_fraction: float = 0.2
 
     def __post_init__(self) -> None:
         call_shape(self.function)
+
+    def check(self, space: Space) -> None:
+        """Accept any space: what a function can judge, only it can tell."""
 
     def losses(
         self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
@@ -97,8 +56,8 @@ class PooledObjective:
         )
         function = self.function
 
-        def judge(candidate: Candidate) -> tuple[float, str]:
-            return one_loss(function, candidate, arguments, keywords), ""
+        def judge(candidate: Candidate) -> float:
+            return one_loss(function, candidate, arguments, keywords)
 
         return judge_all(judge, space, self.limits, progress)
 
@@ -106,144 +65,37 @@ class PooledObjective:
 def judge_all(
     judge: Judge, candidates: Sequence[Candidate], limits: Limits, progress: Progress | None = None
 ) -> Losses:
-    """Judge candidates in worker processes and return their losses, in order.
+    """Judge candidates in processes and return their losses, in order.
 
     Args:
-        judge: What judges; travels to the workers by value.
+        judge: What judges; travels to the processes by value.
         candidates: What is judged.
         limits: Processes, time and memory.
-        progress: Called after each candidate, from the caller's thread.
+        progress: Called after each candidate.
     """
-    total = len(candidates)
-    task = pickle.dumps((limits.memory, cloudpickle.dumps(judge)))
-    waiting: queue.SimpleQueue[tuple[int, Candidate]] = queue.SimpleQueue()
-    for item in enumerate(candidates):
-        waiting.put(item)
-    judged: queue.SimpleQueue[tuple[int, float, str]] = queue.SimpleQueue()
-    desks = [_Desk(task, limits, waiting, judged) for _ in range(limits.count(total))]
-    losses = np.full(total, math.inf)
+    losses = np.full(len(candidates), math.inf)
     errors: list[str] = []
-    try:
-        for desk in desks:
-            desk.start()
-        for done in range(1, total + 1):
-            place, losses[place], error = judged.get()
-            errors += [error] if error else []
-            if progress is not None:
-                progress(done, total)
-    finally:
-        for desk in desks:
-            desk.close()
-        for desk in desks:
-            desk.join()
-    report_failures(errors, total)
+    answers = in_processes(_Judging(judge), [dict(c) for c in candidates], limits)
+    for done, answer in enumerate(answers, start=1):
+        if answer.numbers is None:
+            errors.append(answer.error)
+        elif not math.isnan(answer.numbers.item()):
+            losses[answer.place] = answer.numbers.item()
+        if progress is not None:
+            progress(done, len(candidates))
+    report_failures(errors, len(candidates))
     return losses
 
 
-class _Desk(threading.Thread):
-    """Hands candidates to one worker process, and replaces it when it is lost."""
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    """What a process does with one candidate."""
 
-    def __init__(
-        self,
-        task: bytes,
-        limits: Limits,
-        waiting: "queue.SimpleQueue[tuple[int, Candidate]]",
-        judged: "queue.SimpleQueue[tuple[int, float, str]]",
-    ) -> None:
-        super().__init__(daemon=True)
-        self._task, self._limits = task, limits
-        self._waiting, self._judged = waiting, judged
-        self._process: subprocess.Popen[bytes] | None = None
-        self._closed = threading.Event()
-        self._lock = threading.Lock()
+    judge: Judge
 
-    def run(self) -> None:
-        """Work until no candidate waits."""
-        while not self._closed.is_set():
-            try:
-                place, candidate = self._waiting.get_nowait()
-            except queue.Empty:
-                break
-            loss, error = self._ask(candidate)
-            self._judged.put((place, math.inf if math.isnan(loss) else loss, error))
-        self._stop()
+    def prepare(self) -> None:
+        """Do nothing: unpickling has imported what is needed."""
 
-    def close(self) -> None:
-        """End the worker, whatever it is doing."""
-        self._closed.set()
-        self._stop()
-
-    def _ask(self, candidate: Candidate) -> tuple[float, str]:
-        if self._process is None:
-            self._begin()
-            if self._reply(_START_SECONDS) != b"ready":
-                self._stop()
-                return math.inf, "WorkerLost"
-        process = self._process
-        if process is None or process.stdin is None:
-            return math.inf, "WorkerLost"
-        try:
-            send(process.stdin, pickle.dumps(dict(candidate)))
-        except OSError:
-            self._stop()
-            return math.inf, "WorkerLost"
-        reply = self._reply(self._limits.seconds)
-        if reply is None:
-            self._stop()
-            return math.inf, "WorkerLost"
-        answer: tuple[float, str] = pickle.loads(reply)  # noqa: S301 - from our own worker
-        return answer
-
-    def _begin(self) -> None:
-        with self._lock:
-            if self._closed.is_set():
-                return
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "urna.local.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=_environment(),
-            )
-            process = self._process
-        try:
-            if process.stdin is not None:
-                send(process.stdin, self._task)
-        except OSError:  # it died at once; the missing reply says so
-            return
-
-    def _reply(self, seconds: float | None) -> bytes | None:
-        """Return the worker's next message; None when it is late or gone."""
-        process = self._process
-        if process is None or process.stdout is None:
-            return None
-        deadline = None if seconds is None else time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            left = None if deadline is None else max(deadline - time.monotonic(), 0)
-            if not selector.select(left):
-                return None
-        try:
-            return receive(process.stdout)
-        except (OSError, ValueError):  # closed under our feet by `close`
-            return None
-
-    def _stop(self) -> None:
-        with self._lock:
-            process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except OSError:  # unsent bytes of a question nobody will answer
-                    continue
-
-
-def _environment() -> dict[str, str]:
-    """Return this process's environment, with its import path, and one thread per worker."""
-    paths = [p for p in sys.path if p]
-    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    return {**environment, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    def __call__(self, item: Candidate) -> float:
+        """Return the loss of one candidate."""
+        return self.judge(item)

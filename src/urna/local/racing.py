@@ -21,7 +21,7 @@ Finalists go on from the weights they had. Their losses are the full search's, b
 CPU, and up to the rounding of other kernels on a GPU.
 
 A race is a client's own matter and costs no privacy. It may change whom a client votes for;
-`ballot_agreement` tells how often.
+`urna.evaluation.ballot_agreement` tells how often.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.local.objective import Losses
 
-__all__ = ["BallotAgreement", "Race", "SuccessiveHalving", "ballot_agreement"]
+__all__ = ["Race", "SuccessiveHalving"]
 
 
 class Race(Protocol):
@@ -99,66 +98,13 @@ class SuccessiveHalving:
         return _best(losses, racing, count)
 
 
-@dataclass(frozen=True, slots=True)
-class BallotAgreement:
-    """How far a race's ballots are those of the full search."""
-
-    clients: int
-    same_first: float
-    """Share of clients whose best candidate is the same."""
-    same_ballot: float
-    """Share of clients whose best k candidates are the same set."""
-    overlap: float
-    """Mean share of the full ballot that the race's ballot holds as well."""
-
-
-def ballot_agreement(
-    full: npt.NDArray[np.float64], raced: npt.NDArray[np.float64], votes: int
-) -> BallotAgreement:
-    """Compare the ballots of two searches, both of shape (clients, candidates).
-
-    Candidates whose full losses tie with the best (or with the border of the ballot) count
-    as the same: a ballot draws among ties at random anyway.
-
-    Example:
-        >>> full = np.array([[0.1, 0.2, 0.3, 0.4]])
-        >>> raced = np.array([[0.1, 0.3, 0.2, np.inf]])
-        >>> ballot_agreement(full, raced, votes=2)
-        BallotAgreement(clients=1, same_first=1.0, same_ballot=0.0, overlap=0.5)
-    """
-    if full.shape != raced.shape or full.ndim != 2:
-        raise ParameterError(
-            f"both searches need the shape (clients, candidates), got {full.shape} and "
-            f"{raced.shape}"
-        )
-    if not 1 <= votes <= full.shape[1]:
-        raise ParameterError(f"votes must lie in 1..{full.shape[1]}, got {votes}")
-    firsts, overlaps = [], []
-    for mine, theirs in zip(_ordered(full), _ordered(raced), strict=True):
-        order = np.argsort(theirs, kind="stable")
-        border = np.sort(mine)[votes - 1]
-        firsts.append(mine[order[0]] <= mine.min())
-        overlaps.append(np.mean(mine[order[:votes]] <= border))
-    overlap = np.array(overlaps)
-    return BallotAgreement(
-        clients=len(full),
-        same_first=float(np.mean(firsts)),
-        same_ballot=float(np.mean(overlap == 1.0)),
-        overlap=float(overlap.mean()),
-    )
-
-
 def _best(losses: Losses, places: Sequence[int], count: int) -> list[int]:
     """Return the best `count` of `places` and whoever ties with the last of them.
 
     Candidates without a finite loss have diverged and are not kept.
     """
-    values = _ordered(losses[list(places)])
+    values = np.nan_to_num(losses[list(places)], nan=np.inf, posinf=np.inf)
     if not len(values):
         return []
     border = np.sort(values)[min(count, len(values)) - 1]
     return [m for m, v in zip(places, values, strict=True) if v <= border and np.isfinite(v)]
-
-
-def _ordered(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return np.where(np.isnan(values), np.inf, values)

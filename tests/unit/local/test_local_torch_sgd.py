@@ -9,11 +9,11 @@ from sklearn.datasets import load_digits
 from urna.data import Samples
 from urna.errors import ParameterError, UnknownName
 from urna.local import Recipe, TorchObjective, hold_out
-from urna.local.batches import epoch_batches, step_key
+from urna.local.engine.batches import epoch_batches, step_key
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
-masks = pytest.importorskip("urna.local.masks")
+masks = pytest.importorskip("urna.local.engine.masks")
 nn = torch.nn
 
 features, targets = load_digits(return_X_y=True)

@@ -5,7 +5,7 @@ a lane that diverges to NaN leaves its neighbours untouched. The arithmetic foll
 own SGD and AdamW step by step. This module imports torch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -27,9 +27,11 @@ __all__ = [
     "same_bits",
     "send",
     "upload",
+    "weights_of",
 ]
 
 Tensors = dict[str, Tensor]
+Parts = tuple[Tensors, Tensors, Tensors, Tensors, Tensors]
 _EPS = 1e-8  # AdamW's, as PyTorch has it
 
 
@@ -43,24 +45,31 @@ class Stack:
     """SGD's momentum, or AdamW's mean gradient."""
     second_moment: Tensors
     """AdamW's mean squared gradient; empty for SGD."""
+    anchor: Tensors
+    """The weights a proximal term pulls back to; empty without one."""
     steps: Tensor
     """Steps taken, one number for all lanes, on the device: AdamW's bias correction."""
 
-    def parts(self) -> tuple[Tensors, ...]:
-        """Return the four dictionaries of stacked tensors."""
-        return self.parameters, self.buffers, self.first_moment, self.second_moment
+    def __len__(self) -> int:
+        return len(next(iter(self.parameters.values())))
+
+    def parts(self) -> "Parts":
+        """Return the five dictionaries of stacked tensors."""
+        return self.parameters, self.buffers, self.first_moment, self.second_moment, self.anchor
 
     def select(self, lanes: Tensor) -> "Stack":
         """Return a stack of copies of the given lanes, in the given order."""
-        parts = ({n: t.index_select(0, lanes) for n, t in part.items()} for part in self.parts())
-        weights, buffers, first, second = parts
-        return Stack(weights, buffers, first, second, self.steps.clone())
+        parts = _each(self.parts(), lambda tensor: tensor.index_select(0, lanes))
+        return Stack(*parts, self.steps.clone())
+
+    def copy(self) -> "Stack":
+        """Return a copy in places of its own."""
+        return self.select(torch.arange(len(self), device=self.steps.device))
 
     def view(self, lanes: slice) -> "Stack":
         """Return some lanes without copying: what is written there is written here."""
-        parts = ({name: t[lanes] for name, t in part.items()} for part in self.parts())
-        weights, buffers, first, second = parts
-        return Stack(weights, buffers, first, second, self.steps)
+        parts = _each(self.parts(), lambda tensor: tensor[lanes])
+        return Stack(*parts, self.steps)
 
     def copy_from(self, other: "Stack") -> None:
         """Overwrite this stack with another of the same shapes, in place."""
@@ -70,27 +79,40 @@ class Stack:
         self.steps.copy_(other.steps)
 
 
-def first_stack(modules: Sequence[nn.Module], optimiser: Optimiser, device: str) -> Stack:
+def _each(parts: Parts, change: Callable[[Tensor], Tensor]) -> Parts:
+    one, two, three, four, five = ({n: change(t) for n, t in part.items()} for part in parts)
+    return one, two, three, four, five
+
+
+def first_stack(modules: Sequence[nn.Module], features: "Features", device: str) -> Stack:
     """Return the modules' weights as one lane each, with a fresh optimiser state."""
-    parameters = [dict(module.named_parameters()) for module in modules]
-    buffers = [dict(module.named_buffers()) for module in modules]
+    parameters, buffers = zip(*map(weights_of, modules), strict=True)
 
     def stacked(parts: Sequence[Mapping[str, Tensor]]) -> Tensors:
         found = {n: torch.stack([part[n].detach() for part in parts]) for n in parts[0]}
         return {name: send(tensor, device) for name, tensor in found.items()}
 
-    return fresh_state(stacked(parameters), stacked(buffers), optimiser)
+    return fresh_state(stacked(parameters), stacked(buffers), features)
 
 
-def fresh_state(parameters: Tensors, buffers: Tensors, optimiser: Optimiser) -> Stack:
+def weights_of(module: nn.Module) -> tuple[Tensors, Tensors]:
+    """Return a module's parameters, and its buffers with those parameters that are frozen."""
+    parameters = dict(module.named_parameters())
+    frozen = {n: p for n, p in parameters.items() if not p.requires_grad}
+    trained: Tensors = {n: p for n, p in parameters.items() if p.requires_grad}
+    return trained, {**dict(module.named_buffers()), **frozen}
+
+
+def fresh_state(parameters: Tensors, buffers: Tensors, features: "Features") -> Stack:
     """Return a stack of these weights with a fresh optimiser state."""
-    adamw = optimiser is Optimiser.ADAMW
+    adamw = features.optimiser is Optimiser.ADAMW
     device = next(iter(parameters.values())).device
     return Stack(
         parameters,
         buffers,
         first_moment={n: torch.zeros_like(p) for n, p in parameters.items()},
         second_moment={n: torch.zeros_like(p) for n, p in parameters.items()} if adamw else {},
+        anchor={n: p.clone() for n, p in parameters.items()} if features.proximal else {},
         steps=torch.zeros((), dtype=torch.float64, device=device),
     )
 
@@ -105,6 +127,7 @@ class Settings:
     weight_decay: Tensor
     label_smoothing: Tensor
     clip_norm: Tensor
+    proximal: Tensor
     beta1: Tensor
     beta2: Tensor
 
@@ -164,6 +187,7 @@ class Features:
     weight_decay: bool
     label_smoothing: bool
     clipping: bool
+    proximal: bool
 
     @classmethod
     def of(cls, recipes: Sequence[Recipe]) -> "Features":
@@ -175,11 +199,14 @@ class Features:
             weight_decay=any(r.weight_decay > 0 for r in recipes),
             label_smoothing=any(r.label_smoothing > 0 for r in recipes),
             clipping=any(r.clip_norm < float("inf") for r in recipes),
+            proximal=any(r.proximal > 0 for r in recipes),
         )
 
 
 def advance(stack: Stack, gradients: Tensors, settings: Settings, features: Features) -> None:
     """Take one optimiser step in every lane, in place."""
+    if features.proximal:
+        gradients = {n: _pulled(g, stack, n, settings.proximal) for n, g in gradients.items()}
     if features.clipping:
         gradients = _clip(gradients, settings.clip_norm)
     stack.steps.add_(1)
@@ -224,6 +251,12 @@ def _adamw(stack: Stack, gradients: Tensors, settings: Settings, features: Featu
         square.mul_(beta2.view(rows)).add_(gradient * gradient * to_square.view(rows))
         spread = square.sqrt().div_(second_bias.view(rows)).add_(_EPS)
         weights.addcmul_(rate.view(rows), mean / spread, value=-1)
+
+
+def _pulled(gradient: Tensor, stack: Stack, name: str, proximal: Tensor) -> Tensor:
+    """Add the gradient of proximal/2 ‖w − anchor‖² (FedProx, Li et al. 2020)."""
+    away = stack.parameters[name] - stack.anchor[name]
+    return torch.addcmul(gradient, proximal.view(_rows(away)), away)
 
 
 def _clip(gradients: Tensors, longest: Tensor) -> Tensors:

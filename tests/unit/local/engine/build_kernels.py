@@ -6,7 +6,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from urna.local import convolve
+from urna.local.engine import convolve
 
 CONSTANTS: dict[str, int | str] = {"CHANNELS": 32, "ACROSS": 3, "TERMS": 288, "PRECISION": "tf32"}
 CONSTANTS |= {"PAD_ROWS": 1, "PAD_COLUMNS": 1}

@@ -4,8 +4,9 @@ from sklearn.datasets import load_digits
 
 from urna.data import Samples
 from urna.errors import ParameterError
-from urna.local import BatchedObjective, federated_averaging
-from urna.local.batches import epoch_batches
+from urna.evaluation import federated_averaging
+from urna.local import BatchedObjective
+from urna.local.engine.batches import epoch_batches
 from urna.space import Space
 
 torch = pytest.importorskip("torch")

@@ -37,6 +37,10 @@ class Group:
     def __len__(self) -> int:
         return len(self.places)
 
+    def only(self, member: int) -> "Group":
+        """Return the group of one member alone."""
+        return replace(self, places=(self.places[member],), recipes=(self.recipes[member],))
+
 
 def group_plans(plans: Sequence[Plan]) -> list[Group]:
     """Group candidates by all that changes the shape of a step."""

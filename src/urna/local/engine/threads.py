@@ -18,68 +18,59 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 import torch
-from torch import Tensor
 
-from urna.local.gradients import Batched
-from urna.local.stack import Stack
+from urna.local.engine.gradients import Batched
 
-__all__ = ["Crew", "Judge", "cut", "judge_as_it_comes", "kernels"]
+__all__ = ["Threads", "cut", "deterministic_kernels", "rounds_to_tf32"]
 
-T = TypeVar("T")
-Judge = Callable[[Batched, Stack, Tensor, Tensor], Tensor]
-"""Returns losses and shares of right answers of all lanes, shape (2, lanes)."""
+PieceT = TypeVar("PieceT")
+ResultT = TypeVar("ResultT")
 
 
-def judge_as_it_comes(batched: Batched, stack: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Judge every lane on some rows, without recording anything."""
-    found = batched.validation(stack.parameters, stack.buffers, inputs, targets)
-    return torch.stack(found)
-
-
-class Crew:
-    """Runs work on pieces; each hand has a copy of the module.
+class Threads:
+    """Runs work on pieces; each thread has a copy of the module.
 
     Calling a module with other weights changes the module for as long as the call lasts, so
     two threads cannot share one.
 
     Args:
         batched: The module's batched gradient and validation.
-        threads: Pieces worked on at the same time; 1 on a GPU.
+        count: Pieces worked on at the same time; with 1, PyTorch's own threads work.
         spread: Whether kernels share the threads that no piece is left for.
-        steady: Whether cuDNN may only take kernels that repeat themselves.
-        judge: Validates lanes.
+        deterministic: Whether cuDNN may only take deterministic kernels.
     """
 
     def __init__(
         self,
         batched: Batched,
-        threads: int = 1,
+        count: int = 1,
         *,
         spread: bool = False,
-        steady: bool = False,
-        judge: Judge = judge_as_it_comes,
+        deterministic: bool = False,
     ) -> None:
-        self.batched, self.judge = batched, judge
-        self._threads, self._spread, self._steady = threads, spread, steady
-        self._helpers: list[Batched] = []
+        self.batched = batched
+        self._count, self._spread, self._deterministic = count, spread, deterministic
+        self._copies: list[Batched] = []
         _keep_memory()
 
-    def run(self, pieces: Sequence[slice], work: Callable[[Batched, slice], T]) -> list[T]:
+    def run(
+        self, pieces: Sequence[PieceT], work: Callable[[Batched, PieceT], ResultT]
+    ) -> list[ResultT]:
         """Call `work` for every piece and return what it returned, in order."""
-        hands = min(self._threads, len(pieces))
-        if self._threads == 1:
-            with kernels(steady=self._steady):
+        busy = min(self._count, len(pieces))
+        if self._count == 1:
+            with deterministic_kernels(self._deterministic):
                 return [work(self.batched, piece) for piece in pieces]
-        with _kernel_threads(self._threads // hands if self._spread else 1) as each:
-            if hands == 1:
+        with _kernel_threads(self._count // busy if self._spread else 1) as each:
+            if busy == 1:
                 return [work(self.batched, piece) for piece in pieces]
-            while len(self._helpers) < hands - 1:
+            while len(self._copies) < busy - 1:
                 module = copy.deepcopy(self.batched.module)
-                self._helpers.append(replace(self.batched, module=module))
-            found: list[T | None] = [None] * len(pieces)
+                self._copies.append(replace(self.batched, module=module))
+            found: list[ResultT | None] = [None] * len(pieces)
             waiting = iter(enumerate(pieces))
 
-            def take_over(batched: Batched) -> None:
+            def take_pieces(batched: Batched) -> None:
                 torch.set_num_threads(each)  # a thread starts with its own number
                 try:
                     for place, piece in waiting:
@@ -87,20 +78,20 @@ class Crew:
                 finally:
                     deque(waiting, maxlen=0)  # after an error nobody need go on
 
-            # This thread works too: to start others and wait takes turns at Python's lock.
-            with ThreadPoolExecutor(hands - 1) as pool:
-                others = [pool.submit(take_over, helper) for helper in self._helpers[: hands - 1]]
-                take_over(self.batched)
+            # This thread works too: starting others and waiting for them contends for the GIL.
+            with ThreadPoolExecutor(busy - 1) as pool:
+                others = [pool.submit(take_pieces, mine) for mine in self._copies[: busy - 1]]
+                take_pieces(self.batched)
                 for other in others:
                     other.result()
-            return cast("list[T]", found)
+            return cast("list[ResultT]", found)
 
     def between_pieces(self) -> contextlib.AbstractContextManager[object]:
         """Return a context for what is done between pieces: small things, on one thread.
 
         PyTorch's own threads would go on waiting for more while ours begin.
         """
-        return contextlib.nullcontext() if self._threads == 1 else _kernel_threads(1)
+        return contextlib.nullcontext() if self._count == 1 else _kernel_threads(1)
 
 
 def _keep_memory() -> None:
@@ -122,11 +113,11 @@ def rounds_to_tf32() -> bool:
 
 
 @contextlib.contextmanager
-def kernels(*, steady: bool) -> Iterator[None]:
-    """Let cuDNN take only deterministic kernels, and none picked by the clock, where asked to."""
+def deterministic_kernels(wanted: bool) -> Iterator[None]:
+    """Let cuDNN take only deterministic kernels, and none picked by the clock, where wanted."""
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark, cudnn.deterministic
-    if steady:
+    if wanted:
         cudnn.benchmark, cudnn.deterministic = False, True
     try:
         yield

@@ -21,13 +21,12 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from urna.local import convolve, runner
-from urna.local.batched import BatchedObjective
-from urna.local.batches import seeded_module
-from urna.local.convolve import LaneKernels
-from urna.local.gradients import Batched
+from urna.local import Speed, TorchLoss
+from urna.local.engine import convolve, runner
+from urna.local.engine.batches import seeded_module
+from urna.local.engine.convolve import LaneKernels
+from urna.local.engine.gradients import Batched
 from urna.local.models import mnist_cnn
-from urna.local.torch_sgd import TorchLoss
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="kernels are built for a GPU here"
@@ -231,8 +230,8 @@ def test_an_empty_batch_is_left_to_pytorch() -> None:
 def test_a_network_has_pytorchs_gradients_and_losses(clients: int) -> None:
     with seeded_module(0):
         module = mnist_cnn(first=8, second=16, hidden=16)
-    plain = Batched(module, TorchLoss.CROSS_ENTROPY, clients)
-    ours = replace(plain, takeover=lambda _: LaneKernels())
+    plain = Batched(module, TorchLoss.CROSS_ENTROPY)
+    ours = replace(plain, kernels=lambda _: LaneKernels())
     lanes = 2 * clients
     stacked = {n: torch.stack([p.detach()] * lanes) for n, p in module.named_parameters()}
     maker = torch.Generator().manual_seed(0)
@@ -261,10 +260,11 @@ def test_our_kernels_serve_on_a_gpu_that_can_run_them(
 ) -> None:
     monkeypatch.setattr(runner, "find_spec", lambda name: object() if there else None)
     monkeypatch.setattr(convolve, "works_on", lambda device: works)
-    objective = BatchedObjective(mnist_cnn, device=device)
-    found = runner._takeover(objective, nn.Linear(1, 1))
+    found = runner.kernel_context(nn.Linear(1, 1), device, Speed())
     assert (found is not contextlib.nullcontext) == ours
     assert isinstance(found(100), LaneKernels) == ours
+    off = replace(Speed(), kernels=False)
+    assert runner.kernel_context(nn.Linear(1, 1), device, off) is contextlib.nullcontext
 
 
 @pytest.mark.parametrize("newer", [False, True])
@@ -273,14 +273,13 @@ def test_float32_is_left_to_pytorch_where_it_may_not_be_rounded(
 ) -> None:
     monkeypatch.setattr(convolve, "works_on", lambda device: True)
     monkeypatch.setattr(runner, "find_spec", lambda name: object())
-    objective = BatchedObjective(mnist_cnn, device="cuda")
     cudnn = torch.backends.cudnn
     if newer:
         # A stand-in: once the newer switch is used, PyTorch refuses to read the older one.
         monkeypatch.setattr(cudnn, "conv", SimpleNamespace(fp32_precision="ieee"))
     else:
         monkeypatch.setattr(cudnn, "allow_tf32", False)
-    assert runner._takeover(objective, nn.Linear(1, 1)) is contextlib.nullcontext
+    assert runner.kernel_context(nn.Linear(1, 1), "cuda", Speed()) is contextlib.nullcontext
 
 
 def test_kernels_do_not_pass_for_working_where_they_are_interpreted() -> None:

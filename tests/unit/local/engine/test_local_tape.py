@@ -1,4 +1,4 @@
-"""Played steps are the module's own to the last bit, and what cannot be played is not."""
+"""Replayed steps are the module's own to the last bit, and what cannot be replayed is not."""
 
 import random
 import time
@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 
 from urna.data import Samples
-from urna.local.batched import BatchedObjective
-from urna.local.batches import seeded_module
+from urna.local import BatchedObjective
+from urna.local.engine.batches import seeded_module
 from urna.local.recipe import Optimiser, Recipe
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
-crew = pytest.importorskip("urna.local.crew")
-engine = pytest.importorskip("urna.local.engine")
-gradients = pytest.importorskip("urna.local.gradients")
-stack = pytest.importorskip("urna.local.stack")
-steps = pytest.importorskip("urna.local.steps")
-tape = pytest.importorskip("urna.local.tape")
+epochs = pytest.importorskip("urna.local.engine.epochs")
+gradients = pytest.importorskip("urna.local.engine.gradients")
+stack = pytest.importorskip("urna.local.engine.stack")
+recorded = pytest.importorskip("urna.local.engine.recorded")
+tape = pytest.importorskip("urna.local.engine.tape")
 nn = torch.nn
 
 LANES, ROWS = 3, 16
@@ -66,19 +65,6 @@ class _Branches(_Counts):
         return self.linear(x.flatten(1)) * (2.0 if self.look(x.sum()) > 0 else 3.0)
 
 
-class _CountsInEvaluation(_Counts):
-    """Scales its output by a buffer that counts validations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(()))
-
-    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
-        if not self.training:
-            self.seen.add_(1)
-        return self.linear(x.flatten(1)) * self.seen
-
-
 class _Run:
     """Some lanes of a module, and steps with a batch of their own each."""
 
@@ -94,7 +80,7 @@ class _Run:
         ]  # fmt: skip
         self.features = stack.Features.of(recipes)
         self.batched = gradients.Batched(module, "cross_entropy", smoothing=True)
-        self.lanes = stack.first_stack([module] * LANES, optimiser, "cpu")
+        self.lanes = stack.first_stack([module] * LANES, self.features, "cpu")
         self.settings = stack.SettingsTable(recipes, "cpu").at(torch.arange(LANES), 0)
 
     def go(self, step: Callable[..., None], sizes: tuple[int, ...] = (ROWS,) * 6) -> None:
@@ -111,19 +97,19 @@ class _Run:
 def _both(factory: Callable[[], "torch.nn.Module"], *more: object) -> tuple[_Run, _Run]:
     played, plain = _Run(factory, *more), _Run(factory, *more)
     random.seed(3)
-    plain.go(engine.step_as_it_comes)
+    plain.go(epochs.eager_step)
     random.seed(3)
-    played.go(steps.RecordedSteps())
+    played.go(recorded.RecordedSteps())
     return played, plain
 
 
 @pytest.mark.parametrize("optimiser", list(Optimiser))
-def test_played_steps_give_the_same_bits(optimiser: Optimiser) -> None:
+def test_replayed_steps_give_the_same_bits(optimiser: Optimiser) -> None:
     played, plain = _both(cnn, optimiser)
     assert all(torch.equal(a, b) for a, b in zip(played.tensors(), plain.tensors(), strict=True))
 
 
-def test_a_shape_is_traced_twice_and_then_played(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shape_is_traced_twice_and_then_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, traced = [], gradients.Batched.gradients
 
     def counted(self: object, *args: object) -> object:
@@ -131,98 +117,55 @@ def test_a_shape_is_traced_twice_and_then_played(monkeypatch: pytest.MonkeyPatch
         return traced(self, *args)
 
     monkeypatch.setattr(gradients.Batched, "gradients", counted)
-    _Run(cnn).go(steps.RecordedSteps(), (16, 16, 16, 16, 5, 16, 5, 5))
+    _Run(cnn).go(recorded.RecordedSteps(), (16, 16, 16, 16, 5, 16, 5, 5))
     assert len(calls) == 4  # recorded and checked, for each of two sizes
 
 
 def test_a_shape_that_comes_rarely_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "_OFTEN", 5)
-    recorded: list[object] = []
-    monkeypatch.setattr(steps, "record", lambda step, _: recorded.append(step()))
-    take = steps.RecordedSteps()
+    monkeypatch.setattr(recorded, "_OFTEN", 5)
+    made: list[object] = []
+    monkeypatch.setattr(recorded, "record", lambda step, _: made.append(step()))
+    take = recorded.RecordedSteps()
     _Run(cnn).go(take, (16, 16, 16, 5, 5, 16))
-    assert not recorded
+    assert not made
     _Run(cnn).go(take, (5, 16, 16))
-    assert len(recorded) == 1
-
-
-def test_validation_is_traced_twice_and_then_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, traced = [], gradients.Batched.validation
-
-    def counted(self: object, *args: object) -> object:
-        calls.append(1)
-        return traced(self, *args)
-
-    run, judge = _Run(cnn), steps.RecordedJudge()
-    x, y = _numbers(1, ROWS, 1, 8, 8), torch.arange(ROWS)[None] % 3
-    monkeypatch.setattr(gradients.Batched, "validation", counted)
-    for _ in range(5):
-        run.go(engine.step_as_it_comes, (ROWS,))
-        found = judge(run.batched, run.lanes, x, y)
-    assert len(calls) == 2
-    expected = traced(run.batched, run.lanes.parameters, run.lanes.buffers, x, y)
-    assert torch.equal(found, torch.stack(expected))
-
-
-def test_what_validation_counts_is_counted_once() -> None:
-    played, plain, judge = (
-        _Run(_CountsInEvaluation),
-        _Run(_CountsInEvaluation),
-        steps.RecordedJudge(),
-    )
-    x, y = _numbers(1, ROWS, 1, 8, 8), torch.arange(ROWS)[None] % 3
-    for _ in range(4):
-        expected = crew.judge_as_it_comes(plain.batched, plain.lanes, x, y)
-        assert torch.equal(judge(played.batched, played.lanes, x, y), expected)
-    assert played.lanes.buffers["seen"].tolist() == [4] * LANES
+    assert len(made) == 1
 
 
 def test_recordings_differ_by_kind_and_stride_but_not_by_where_a_single_row_lies() -> None:
-    run = _Run(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 3)))
-    doubled = replace(
-        run.lanes, parameters={n: t.double() for n, t in run.lanes.parameters.items()}
-    )
-    many, y = _numbers(1, 2 * ROWS, 1, 8, 8), torch.arange(ROWS)[None] % 3
-    few, second = many[:, :ROWS], many[:, ::2]
-    judge = steps.RecordedJudge()
-    for lanes, x in (
-        (run.lanes, few),
-        (run.lanes, few.clone(memory_format=torch.contiguous_format)),
-        (run.lanes, second),
-        (doubled, few.double()),
-    ):
-        for _ in range(3):
-            expected = crew.judge_as_it_comes(run.batched, lanes, x, y)
-            assert torch.equal(judge(run.batched, lanes, x, y), expected)
-    assert len(judge._takes) == 3
+    x = _numbers(1, 8, 3)
+    few, all_of_few, second = x[:, :4], x[:, :4].clone(), x[:, ::2]
+    same, others = recorded._shapes([few]), ([second], [few.double()], [x])
+    assert recorded._shapes([all_of_few]) == same
+    assert all(recorded._shapes(other) != same for other in others)
 
 
-def test_a_lane_that_diverges_is_played_like_any_other() -> None:
+def test_a_lane_that_diverges_is_replayed_like_any_other() -> None:
     played, plain = _Run(cnn), _Run(cnn)
     for run in (played, plain):
         run.settings.lr[1] = float("inf")
-    plain.go(engine.step_as_it_comes)
-    played.go(steps.RecordedSteps())
+    plain.go(epochs.eager_step)
+    played.go(recorded.RecordedSteps())
     for a, b in zip(played.tensors()[:-1], plain.tensors()[:-1], strict=True):
         assert torch.equal(a[0], b[0])
         assert torch.equal(a[2], b[2])
         assert not bool(a[0].isnan().any())
 
 
-def test_a_module_with_a_count_of_its_own_is_not_played() -> None:
+def test_a_module_with_a_count_of_its_own_is_not_replayed() -> None:
     played, plain = _Run(_Counts), _Run(_Counts)
-    plain.go(engine.step_as_it_comes)
-    played.go(steps.RecordedSteps())
+    plain.go(epochs.eager_step)
+    played.go(recorded.RecordedSteps())
     assert played.batched.module.calls == plain.batched.module.calls == 6
     assert all(torch.equal(a, b) for a, b in zip(played.tensors(), plain.tensors(), strict=True))
 
 
-def test_a_module_that_draws_past_pytorch_is_not_played() -> None:
+def test_a_module_that_draws_past_pytorch_is_not_replayed() -> None:
     played, _ = _both(_Draws)
     before = [t.clone() for t in played.tensors()]
     again = _Run(_Draws)
     random.seed(3)
-    again.go(engine.step_as_it_comes)
+    again.go(epochs.eager_step)
     assert all(torch.equal(a, b) for a, b in zip(before, again.tensors(), strict=True))
 
 
@@ -237,7 +180,7 @@ def test_a_module_that_branches_on_its_input_is_not_recorded(
         return recordings[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "record", noted)
+        patch.setattr(recorded, "record", noted)
         played, plain = _both(lambda: _Branches(look))
     assert recordings == [None]
     assert all(torch.equal(a, b) for a, b in zip(played.tensors(), plain.tensors(), strict=True))
@@ -278,74 +221,14 @@ def test_operations_without_effect_are_left_out() -> None:
     recorded = tape.record(step, [x])
     assert recorded is not None
     other = torch.zeros(10)[3:7]
-    recorded.play([other])
+    recorded.replay([other])
     assert other.tolist() == x.tolist() == [0, 0, 1, 1]
     assert len(recorded) == 4  # what is given, one view, the addition, the end
-
-
-def test_what_is_still_needed_is_not_written_over() -> None:
-    x = _numbers(2, 6)
-    y = torch.zeros(6)
-
-    def step() -> None:
-        both = x * 2
-        left, right = both.unbind(0)
-        y.add_((left + right).relu() + left)  # the first sum may be lost, a part of `both` not
-        y.add_((y + 1).mul(right))
-
-    recorded = tape.record(step, [x, y])
-    assert recorded is not None
-    expected, again = y.clone(), torch.zeros(6)
-    recorded.play([x, again])
-    assert torch.equal(again, expected)
-
-
-def test_what_overlaps_or_has_another_shape_or_kind_is_not_written_over() -> None:
-    x, y, z = _numbers(6), torch.zeros(2, 6), torch.zeros(5)
-
-    def step() -> None:
-        z.add_(sum((x * 2).unfold(0, 5, 1).unbind(0)[i] for i in (0, 1)))
-        twice = x * 3
-        z.add_(twice[1:].add(twice[:-1]))
-        y.add_((x * 4)[None].add(y + 1))
-        y.add_((x * 5).int().add(0.5))
-
-    recorded = tape.record(step, [x, y, z])
-    assert recorded is not None
-    again = torch.zeros(2, 6), torch.zeros(5)
-    recorded.play([x, *again])
-    assert torch.equal(again[0], y)
-    assert torch.equal(again[1], z)
-
-
-def test_what_is_given_is_not_written_over() -> None:
-    x, y = _numbers(6), torch.zeros(6)
-    recorded = tape.record(lambda: y.add_((x + 1).relu()), [x, y])
-    assert recorded is not None
-    before, again = x.clone(), torch.zeros(6)
-    recorded.play([x, again])
-    recorded.play([x, again])
-    assert torch.equal(x, before)
-    assert torch.equal(again, 2 * y)
 
 
 def test_a_view_of_another_kind_is_not_recorded() -> None:
     x, y = _numbers(6), torch.zeros(6, dtype=torch.int32)
     assert tape.record(lambda: y.add_(x.view(torch.int32)), [x, y]) is None
-
-
-def test_a_view_of_what_was_written_over_a_view_is_found() -> None:
-    x, y = _numbers(2, 6), torch.zeros(2, 3)
-
-    def step() -> None:
-        both = x * 2
-        y.add_((both[1] + 1).view(2, 3))  # the sum may lie in the second half of `both`
-
-    recorded = tape.record(step, [x, y])
-    assert recorded is not None
-    again = torch.zeros(2, 3)
-    recorded.play([x, again])
-    assert torch.equal(again, y)
 
 
 def test_parts_of_what_is_given_are_found_wherever_it_lies() -> None:
@@ -359,11 +242,11 @@ def test_parts_of_what_is_given_are_found_wherever_it_lies() -> None:
     assert recorded is not None
     far, expected, again = _numbers(30)[11:19], torch.zeros(4), torch.zeros(9)[2:6]
     step(far, expected)
-    recorded.play([far, again])
+    recorded.replay([far, again])
     assert torch.equal(again, expected)
 
 
-def test_assertions_are_played() -> None:
+def test_assertions_are_replayed() -> None:
     x = torch.ones(3)
 
     def step() -> None:
@@ -373,7 +256,7 @@ def test_assertions_are_played() -> None:
     recorded = tape.record(step, [x])
     assert recorded is not None
     with pytest.raises(RuntimeError, match="Expected Tensor"):
-        recorded.play([-torch.ones(3)])
+        recorded.replay([-torch.ones(3)])
 
 
 def test_threads_build_modules_one_after_the_other() -> None:
@@ -405,15 +288,15 @@ def test_hooks_see_every_step() -> None:
     seen: list[int] = []
     backward = cnn()
     backward.register_full_backward_pre_hook(lambda *_: seen.append(1))
-    assert steps.watched(backward)
+    assert recorded.has_hooks(backward)
 
     def watched() -> "torch.nn.Module":
         module = cnn()
         module.register_forward_hook(lambda *_: seen.append(1))
         return module
 
-    assert steps.watched(watched())
-    assert not steps.watched(cnn())
+    assert recorded.has_hooks(watched())
+    assert not recorded.has_hooks(cnn())
     data = Samples(_numbers(40, 1, 8, 8).numpy(), torch.arange(40).numpy() % 3)
     objective = BatchedObjective(watched, epochs=4, batch_size=16, device="cpu")
     objective.losses(data, Space(lr=[0.1, 0.01]), seed=0)

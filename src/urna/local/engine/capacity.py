@@ -1,33 +1,24 @@
 """How many lanes run at once, from what one lane needs and what the machine has.
 
 Lanes never mix, so the number decides time and memory and not the result, but for which
-kernels run and how they round; `Room.width` and `fixed_width` see to that. This module imports
-torch.
+kernels run and how they round. This module imports torch.
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from urna.local.masks import KeyedDropout
+from urna.local.engine.masks import KeyedDropout
 
-__all__ = ["Room", "fixed_width", "lane_bytes", "plan_room", "rounds_alike"]
+__all__ = ["Capacity", "lane_bytes", "plan_capacity", "rounds_alike", "rows_apart"]
 
 _CPU_CACHE = 12 * 2**20
 """What a chunk should keep for its backward pass on a CPU: more falls out of the cache."""
 _GPU_ENOUGH = 9 * 2**30
 """What keeps a GPU busy: stacking more clients beyond this only takes memory."""
-_PIECE_BYTES, _PIECE_LANES = 20 * 2**20, 2.0
-"""What a step of a piece costs a GPU beyond its lanes, in their work: the larger counts.
-
-Launches, and kernels that too few lanes cannot spread over the card.
-"""
-_NEARLY = 1.05
-"""How much slower than the best width is still good."""
 _LEAST_LANES, _LEAST_BYTES = 8, 4 * 2**20
 """What is worth a thread, whichever comes first: a step has a fixed cost as well."""
 _SHARE = 0.5
@@ -37,7 +28,7 @@ _BACKWARD = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """How many lanes and clients run at once.
 
     Args:
@@ -61,10 +52,10 @@ class Room:
         single lane, which may round the last digit otherwise.
 
         Example:
-            >>> room = Room(lanes=65, clients=1, threads=2, least=8)
-            >>> room.width(80), room.width(20), room.width(12)
+            >>> capacity = Capacity(lanes=65, clients=1, threads=2, least=8)
+            >>> capacity.width(80), capacity.width(20), capacity.width(12)
             (40, 10, 12)
-            >>> Room(lanes=10, clients=1, fixed=True).width(24)
+            >>> Capacity(lanes=10, clients=1, fixed=True).width(24)
             10
         """
         if self.fixed or self.lanes == 1:
@@ -73,33 +64,6 @@ class Room:
         shared = -(-pieces // self.threads) * self.threads
         pieces = max(pieces, min(shared, lanes * self.clients // self.least))
         return max(-(-lanes // pieces), 2)
-
-
-def fixed_width(lane: int, lanes: Sequence[int], most: int) -> int:
-    """Return the one number of lanes for all pieces of a search.
-
-    Other numbers of lanes get other kernels on a GPU, which round otherwise. Where a search is
-    to be repeatable, what a race leaves over must therefore run in pieces as large as those of
-    the full search: the number follows from the space and the module alone. It is the
-    smallest that costs a full search little more than the best would, because a race fills up
-    its last piece.
-
-    Args:
-        lane: Bytes one lane works on in a step.
-        lanes: Lanes of every epoch of a full search.
-        most: Most that fit.
-
-    Example:
-        >>> fixed_width(40 * 2**20, [20, 80, 80, 80, 80], most=100)
-        20
-    """
-    each = max(_PIECE_BYTES / max(lane, 1), _PIECE_LANES)
-    costs = {
-        width: sum(-(-n // width) for n in lanes) * (width + each)
-        for width in range(1, max(min(most, max(lanes)), 1) + 1)
-    }
-    enough = _NEARLY * min(costs.values())
-    return min(width for width, cost in costs.items() if cost <= enough)
 
 
 def lane_bytes(module: nn.Module, inputs: Tensor, states: int) -> tuple[int, int]:
@@ -121,22 +85,45 @@ def lane_bytes(module: nn.Module, inputs: Tensor, states: int) -> tuple[int, int
 
     weights = {p.untyped_storage().data_ptr() for p in module.parameters()}
     weights.add(inputs.untyped_storage().data_ptr())
-    module.train()
-    buffers = {name: b.clone() for name, b in module.named_buffers()}
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        with KeyedDropout(torch.tensor(0)):
-            outputs = module(inputs)
+        outputs = _training_outputs(module, inputs)
         outputs.float().sum()
-    with torch.no_grad():
-        for name, buffer in module.named_buffers():
-            buffer.copy_(buffers[name])
     activations = sum(size for place, size in kept.items() if place not in weights)
     activations += outputs.numel() * outputs.element_size()
     state = states * sum(p.numel() * p.element_size() for p in module.parameters())
     return activations, state
 
 
-def plan_room(
+def rows_apart(module: nn.Module, inputs: Tensor) -> bool:
+    """Tell whether a row's outputs depend on that row alone, dropout included.
+
+    Then rows may be added to a batch and ignored in the loss. Two made-up rows are tried with
+    and without a third: batch norm, say, gives itself away.
+
+    Args:
+        module: A module on the CPU.
+        inputs: Says what a row looks like; its numbers are not used.
+    """
+    made = torch.Generator().manual_seed(0)
+    rows = 0.1 + 0.8 * torch.rand((3, *inputs.shape[1:]), generator=made)
+    with torch.no_grad():
+        two, three = (_training_outputs(module, rows[:count]) for count in (2, 3))
+    return torch.allclose(two, three[:2], rtol=1e-4, atol=1e-6)
+
+
+def _training_outputs(module: nn.Module, inputs: Tensor) -> Tensor:
+    """Return what a module on the CPU makes of a batch in training; it stays as it was."""
+    buffers = {name: b.clone() for name, b in module.named_buffers()}
+    module.train()
+    with KeyedDropout(torch.tensor(0)):
+        outputs: Tensor = module(inputs)
+    with torch.no_grad():
+        for name, buffer in module.named_buffers():
+            buffer.copy_(buffers[name])
+    return outputs
+
+
+def plan_capacity(
     activations: int,
     state: int,
     *,
@@ -146,21 +133,21 @@ def plan_room(
     running: int | None = None,
     threads: int = 1,
     free: int | None = None,
-) -> Room:
+) -> Capacity:
     """Return how many lanes of one client, and how many clients, run at once.
 
     Args:
         activations: Bytes one lane keeps for its backward pass.
         state: Bytes of one lane's weights and optimiser state.
         lanes: Lanes of one client.
-        clients: Equally large clients that could be stacked.
+        clients: Clients that could be stacked.
         device: Where it runs.
         running: Lanes of one client that mostly run, where a race stops the others.
         threads: Pieces that run at the same time on a CPU.
         free: Free bytes; read from the machine when None.
 
     Example:
-        >>> plan_room(2**20, 2**20, lanes=100, clients=1, device="cpu", free=2**34).lanes
+        >>> plan_capacity(2**20, 2**20, lanes=100, clients=1, device="cpu", free=2**34).lanes
         12
     """
     free = free_bytes(device) if free is None else free
@@ -173,13 +160,13 @@ def plan_room(
         # Few lanes leave a step's fixed cost to be shared with other clients.
         stacked = max(min(at_once * threads // (running or lanes), clients), 1)
         least = min(max(_LEAST_BYTES // max(activations, 1), 2), _LEAST_LANES)
-        return Room(min(lanes, at_once), stacked, threads=threads, least=least)
+        return Capacity(min(lanes, at_once), stacked, threads=threads, least=least)
     whole_client = lanes * (peak + state)
     if whole_client > budget or clients == 1:
-        return Room(lanes=min(lanes, fitting), clients=1)
+        return Capacity(lanes=min(lanes, fitting), clients=1)
     running_client = min(running or lanes, lanes) * (peak + state)
     stacked = min(clients, budget // whole_client, _GPU_ENOUGH // running_client)
-    return Room(lanes=lanes, clients=max(stacked, 1))
+    return Capacity(lanes=lanes, clients=max(stacked, 1))
 
 
 def rounds_alike(module: nn.Module) -> bool:

@@ -1,7 +1,7 @@
-"""Steps recorded once on a CPU as plain tensor operations and played again.
+"""Steps recorded once on a CPU as plain tensor operations and replayed.
 
 vmap and grad decide anew in every step what each operation becomes for a stack of lanes. For
-small layers that takes longer than the operations themselves, and threads take turns at it. What
+small layers that takes longer than the operations themselves, and it holds the GIL. What
 it becomes depends on shapes alone, so one step is recorded as it runs and the next ones of the
 same shape go straight to PyTorch's kernels: the same operations on the same numbers, to the last
 bit. Everything a step reads is handed in again each time. This module imports torch.
@@ -26,34 +26,12 @@ _UNFORESEEABLE = (
     torch.Tag.nondeterministic_seeded,
 )
 _OUT_OF_SIGHT = (Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__)
-"""How numbers leave PyTorch without an operation: what Python makes of them cannot be played."""
-_aten = torch.ops.aten
-_IN_PLACE = {
-    _aten.add.Tensor: _aten.add_.Tensor,
-    _aten.mul.Tensor: _aten.mul_.Tensor,
-    _aten.relu.default: _aten.relu_.default,
-    _aten.threshold_backward.default: _aten.threshold_backward.grad_input,
-}
-"""What may write over its first argument where nobody needs that any more: it is in the cache."""
-
-_CONSTANT = (_aten.scalar_tensor.default, _aten.ones_like.default)
-_METHODS = {
-    _aten.add_.Tensor: "add_",
-    _aten.addcmul_.default: "addcmul_",
-    _aten.baddbmm_.default: "baddbmm_",
-    _aten.copy_.default: "copy_",
-    _aten.mul_.Tensor: "mul_",
-    _aten.new_empty.default: "new_empty",
-    _aten.relu_.default: "relu_",
-    _aten.zero_.default: "zero_",
-}
-_FUNCTIONS = {_aten.bmm.default: torch.bmm, _aten.bmm.out: torch.bmm}
-"""Shorter ways into the same operations: threads hold Python's lock on the way."""
+"""How numbers leave PyTorch without an operation: what Python makes of them cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """A tensor of the step: where it lies while a tape is played, or a view of what lies there.
+    """A tensor of the step: where it lies while a tape is replayed, or a view of what lies there.
 
     A row of views (vmap makes many) is one view of the tensor at its beginning.
     """
@@ -78,8 +56,6 @@ class _Call:
     single: bool
     """Whether it returns one tensor and not several."""
     reads: frozenset[_Spot]
-    over: bool = False
-    """Whether the result could lie where the first argument does."""
 
     @property
     def writes(self) -> bool:
@@ -99,8 +75,6 @@ class Tape:
         graph = fx.Graph()
         nodes = {_Spot(place): graph.placeholder(f"given{place}") for place in range(inputs)}
         constants: dict[str, Tensor] = {}
-        # Pieces of a stack begin at different places, and so does what is written over a view.
-        moving = set(range(inputs))
 
         def node(argument: Any) -> Any:  # noqa: ANN401 - any argument
             if isinstance(argument, Tensor):
@@ -113,10 +87,10 @@ class Tape:
                 return argument
             if argument not in nodes:
                 base, view = nodes[_Spot(argument.place)], (argument.size, argument.stride)
-                if argument.place not in moving:
+                if argument.place >= inputs:
                     start = offsets[argument.place] + argument.ahead
                     made = graph.call_function(torch.as_strided, (base, *view, start))
-                elif argument.ahead == 0:
+                elif argument.ahead == 0:  # pieces of a stack begin at different places
                     made = graph.call_function(torch.as_strided, (base, *view))
                 else:
                     made = graph.call_function(_further, (base, *view, argument.ahead))
@@ -124,21 +98,10 @@ class Tape:
             return nodes[argument]
 
         root = nn.Module()
-        needed = _needed(calls)
-        last = {spot.place: i for i, call in enumerate(needed) for spot in call.reads}
-        for i, call in enumerate(needed):
+        for call in _needed(calls):
             args = tuple(node(a) for a in call.args)
             kwargs = {name: node(a) for name, a in call.kwargs.items()}
-            operation = call.operation
-            if call.over and call.args[0].place >= inputs and last[call.args[0].place] == i:
-                operation = _IN_PLACE[operation]
-                if operation is _aten.threshold_backward.grad_input:
-                    kwargs = {"grad_input": args[0]}
-                moving.update(place for place in call.results if place is not None)
-            if operation in _METHODS:
-                found = graph.call_method(_METHODS[operation], args, kwargs)
-            else:
-                found = graph.call_function(_FUNCTIONS.get(operation, operation), args, kwargs)
+            found = graph.call_function(call.operation, args, kwargs)
             for which, place in enumerate(call.results):
                 if place is not None:
                     nodes[_Spot(place)] = (
@@ -156,7 +119,7 @@ class Tape:
     def __len__(self) -> int:
         return self._length
 
-    def play(self, inputs: Sequence[Tensor]) -> None:
+    def replay(self, inputs: Sequence[Tensor]) -> None:
         """Repeat the step on tensors of the same shapes, in the recorded order."""
         with torch.no_grad():
             self._step(*inputs)
@@ -182,7 +145,7 @@ def record(step: Callable[[], None], inputs: Sequence[Tensor]) -> Tape | None:
 
     Args:
         step: Reads and writes `inputs` and nothing else that changes; returns nothing.
-        inputs: In the order in which `Tape.play` will get them.
+        inputs: In the order in which `Tape.replay` will get them.
     """
     recorder = _Recorder(inputs)
     with recorder, _Watch(recorder):
@@ -205,7 +168,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._refused = False
 
     def refuse(self) -> None:
-        """Give up: the step cannot be played."""
+        """Give up: the step cannot be replayed."""
         self._refused = True
 
     def tape(self) -> Tape | None:
@@ -233,8 +196,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any],
         found: Any,  # noqa: ANN401
     ) -> None:
-        if func in _CONSTANT:
-            return  # what made its shape need not be played, and nobody may write to it
         results = found if isinstance(found, tuple | list) else (found,)
         if any(tag in _UNFORESEEABLE for tag in func.tags) or not all(
             r is None or isinstance(r, Tensor) for r in results
@@ -257,25 +218,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         template = [self._template(a, reads) for a in args]
         named = {name: self._template(a, reads) for name, a in kwargs.items()}
         places = tuple(None if r is None else self._add(r) for r in results)
-        over = func in _IN_PLACE and self._could_lie_over(template, args[0], found, reads)
         self._calls.append(
-            _Call(func, template, named, places, isinstance(found, Tensor), frozenset(reads), over)
-        )
-
-    def _could_lie_over(
-        self,
-        template: Sequence[Any],
-        first: Any,  # noqa: ANN401 - any argument
-        found: Tensor,
-        reads: set[_Spot],
-    ) -> bool:
-        spot = template[0]
-        return (
-            type(spot) is _Spot
-            and sum(other.place == spot.place for other in reads) == 1
-            and first.dtype == found.dtype
-            and first.shape == found.shape
-            and first.stride() == found.stride()
+            _Call(func, template, named, places, isinstance(found, Tensor), frozenset(reads))
         )
 
     def _template(self, argument: Any, reads: set[_Spot]) -> Any:  # noqa: ANN401 - any argument

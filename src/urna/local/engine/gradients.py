@@ -15,36 +15,37 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from urna.errors import ParameterError
-from urna.local.masks import KeyedDropout
-from urna.local.stack import Tensors
-from urna.local.torch_sgd import Loss, TorchLoss, mean_loss
+from urna.errors import CannotBatch
+from urna.local.engine.loss import Loss, TorchLoss, mean_loss
+from urna.local.engine.masks import KeyedDropout
+from urna.local.engine.stack import Tensors
 
-__all__ = ["Batched", "Takeover"]
+__all__ = ["Batched", "KernelContext", "refuse_recurrent"]
 
-Takeover = Callable[[int], contextlib.AbstractContextManager[Any]]
+KernelContext = Callable[[int], contextlib.AbstractContextManager[Any]]
+"""Told how many lanes there are, returns a context in which operations on all of them run."""
 
 _NO_RULE = ("vmap", "Batching rule not implemented")
+_INSTEAD = "use TorchObjective, which trains one candidate after the other"
 
 
 @dataclass(frozen=True, slots=True)
 class Batched:
     """One module's batched gradient and validation loss.
 
+    Lanes are numbered client by client; how many clients there are, the data says.
+
     Args:
         module: Supplies the structure only; its own weights are not used.
         loss: As for `TorchObjective`.
-        clients: Clients stacked together; lanes are numbered client by client.
         smoothing: Whether any lane smooths its labels.
-        takeover: Told how many lanes there are, returns a context in which operations on all of
-            them run: kernels of our own.
+        kernels: The context of kernels of our own; by default PyTorch's run.
     """
 
     module: nn.Module
     loss: Loss
-    clients: int = 1
     smoothing: bool = False
-    takeover: Takeover = contextlib.nullcontext
+    kernels: KernelContext = contextlib.nullcontext
 
     def gradients(
         self,
@@ -73,7 +74,8 @@ class Batched:
             def training_loss(weights: Tensors) -> tuple[Tensor, Tensors]:
                 # Modules update buffers in place; each call gets its own to update.
                 after = {name: tensor.clone() for name, tensor in state.items()}
-                outputs = self._outputs(weights, after, x, KeyedDropout(key))
+                with KeyedDropout(key):
+                    outputs = functional_call(self.module, (weights, after), (x,))
                 return self._training_loss(outputs, y, smoothing), after
 
             gradients, after = grad(training_loss, has_aux=True)(weights)
@@ -95,7 +97,7 @@ class Batched:
         self.module.eval()
 
         def one(weights: Tensors, state: Tensors, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            outputs = self._outputs(weights, state, x, contextlib.nullcontext()).float()
+            outputs = functional_call(self.module, (weights, state), (x,)).float()
             loss = mean_loss(outputs, y, self.loss, 0.0)
             if y.dtype.is_floating_point or outputs.dim() != 2:
                 return loss, torch.full_like(loss, float("nan"))
@@ -105,17 +107,6 @@ class Batched:
         with torch.no_grad():
             losses, right = self._over_clients(each_lane, parameters, buffers, inputs, targets)
         return losses, right
-
-    def _outputs(
-        self,
-        weights: Tensors,
-        state: Tensors,
-        x: Tensor,
-        mode: contextlib.AbstractContextManager[Any],
-    ) -> Tensor:
-        with mode:
-            outputs: Tensor = functional_call(self.module, (weights, state), (x,))
-        return outputs
 
     def _training_loss(self, outputs: Tensor, targets: Tensor, smoothing: Tensor) -> Tensor:
         if self.loss != TorchLoss.CROSS_ENTROPY or (not self.smoothing and not _by_rows(outputs)):
@@ -130,30 +121,27 @@ class Batched:
     def _over_clients(self, each_lane: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
         """Call with lanes flat for one client, and folded by client for several."""
         weights, state, inputs, targets, *rest = arguments
-        lanes = len(next(iter(weights.values())))
+        lanes, clients = len(next(iter(weights.values()))), len(inputs)
         try:
-            if self.clients == 1:
+            if clients == 1:
                 key = [r[0] if r.dtype == torch.int64 else r for r in rest]
-                with self.takeover(lanes):
+                with self.kernels(lanes):
                     return each_lane(weights, state, inputs[0], targets[0], *key)
             folded = [
-                {n: t.unflatten(0, (self.clients, -1)) for n, t in part.items()}
+                {n: t.unflatten(0, (clients, -1)) for n, t in part.items()}
                 for part in (weights, state)
             ]
-            rest = [
-                r if r.dtype == torch.int64 else r.unflatten(0, (self.clients, -1)) for r in rest
-            ]
-            with self.takeover(lanes):
+            rest = [r if r.dtype == torch.int64 else r.unflatten(0, (clients, -1)) for r in rest]
+            with self.kernels(lanes):
                 results = vmap(each_lane)(*folded, inputs, targets, *rest)
         except RuntimeError as error:
             if any(text in str(error) for text in _NO_RULE) and not isinstance(
                 error, torch.OutOfMemoryError
             ):
-                raise ParameterError(
+                raise CannotBatch(
                     "this module cannot be batched over candidates (torch.func refused it: random "
                     "numbers other than dropout, control flow that depends on the data, or an "
-                    "operation it has no rule for); use TorchObjective, which trains one candidate "
-                    "after the other"
+                    f"operation it has no rule for); {_INSTEAD}"
                 ) from error
             raise
         return tuple(
@@ -162,6 +150,12 @@ class Batched:
             else part.flatten()
             for part in results
         )
+
+
+def refuse_recurrent(module: nn.Module) -> None:
+    """Refuse layers for which torch.func goes through candidates one by one, or not at all."""
+    if any(isinstance(part, nn.RNNBase | nn.RNNCellBase) for part in module.modules()):
+        raise CannotBatch(f"recurrent layers gain nothing from being trained together; {_INSTEAD}")
 
 
 def _by_rows(outputs: Tensor) -> bool:

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-import urna.local
 from urna.errors import UnknownName
-from urna.local import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
-from urna.local.lanes import group_plans, share_lanes
+from urna.local.engine.lanes import group_plans, share_lanes
+from urna.local.models import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
 from urna.local.recipe import Optimiser, Recipe, plan_candidates
 from urna.space import Space
 
@@ -49,12 +48,6 @@ def test_a_name_that_nobody_takes_is_refused_with_the_nearest() -> None:
     assert plan.shape == (("any", 3),)
 
 
-def test_everything_the_package_lists_is_there_and_sorted() -> None:
-    names = urna.local.__all__
-    assert names == sorted(names)
-    assert all(hasattr(urna.local, name) for name in names)
-
-
 @pytest.mark.parametrize(
     ("factory", "columns", "classes", "weights"),
     [
@@ -74,30 +67,32 @@ def test_the_authors_networks_have_the_papers_layers(
 
 
 def test_memory_decides_how_much_runs_at_once() -> None:
-    chunks = pytest.importorskip("urna.local.chunks")
+    capacity = pytest.importorskip("urna.local.engine.capacity")
     mega, giga = 2**20, 2**30
-    plenty = chunks.plan_room(mega, mega, lanes=100, clients=50, device="cuda", free=100 * giga)
+    plenty = capacity.plan_capacity(
+        mega, mega, lanes=100, clients=50, device="cuda", free=100 * giga
+    )
     assert plenty.lanes == 100
     assert 1 < plenty.clients <= 50
     shapes = {"lanes": 100, "clients": 50, "device": "cuda", "free": 1000 * giga}
-    full = chunks.plan_room(10 * mega, mega, **shapes)
-    raced = chunks.plan_room(10 * mega, mega, running=20, **shapes)
+    full = capacity.plan_capacity(10 * mega, mega, **shapes)
+    raced = capacity.plan_capacity(10 * mega, mega, running=20, **shapes)
     assert 1 <= full.clients < raced.clients
-    tight = chunks.plan_room(mega, mega, lanes=100, clients=50, device="cuda", free=giga)
+    tight = capacity.plan_capacity(mega, mega, lanes=100, clients=50, device="cuda", free=giga)
     assert tight.clients == 1
     assert 100 * mega + tight.lanes * 3 * mega <= giga
-    hopeless = chunks.plan_room(giga, giga, lanes=100, clients=1, device="cuda", free=giga)
+    hopeless = capacity.plan_capacity(giga, giga, lanes=100, clients=1, device="cuda", free=giga)
     assert hopeless.lanes == 1
 
 
 def test_what_a_lane_keeps_is_measured_on_the_module_itself() -> None:
     torch = pytest.importorskip("torch")
-    chunks = pytest.importorskip("urna.local.chunks")
+    capacity = pytest.importorskip("urna.local.engine.capacity")
     module = torch.nn.Sequential(
         torch.nn.Linear(8, 1000), torch.nn.BatchNorm1d(1000), torch.nn.ReLU()
     )
     before = module[1].running_mean.clone()
-    kept, state = chunks.lane_bytes(module, torch.randn(32, 8), states=3)
+    kept, state = capacity.lane_bytes(module, torch.randn(32, 8), states=3)
     assert 3 * 32 * 1000 * 4 <= kept <= 5 * 32 * 1000 * 4
     assert state == 3 * 4 * (8 * 1000 + 1000 + 2000)
     np.testing.assert_array_equal(module[1].running_mean, before)

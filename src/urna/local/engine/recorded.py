@@ -1,4 +1,4 @@
-"""Training steps and validation on a CPU: recorded once they come often, checked, then played.
+"""Training steps on a CPU: recorded once they come often, checked, then replayed.
 
 This module imports torch.
 """
@@ -8,21 +8,18 @@ from dataclasses import dataclass, field, fields
 from enum import Enum, auto
 from threading import Lock
 
-import torch
 from torch import Tensor, nn
 
-from urna.local.crew import judge_as_it_comes
-from urna.local.engine import take_step
-from urna.local.gradients import Batched
-from urna.local.stack import Features, Settings, Stack, same_bits
-from urna.local.tape import Tape, record
+from urna.local.engine.epochs import eager_step
+from urna.local.engine.gradients import Batched
+from urna.local.engine.stack import Features, Settings, Stack, same_bits
+from urna.local.engine.tape import Tape, record
 
-__all__ = ["RecordedJudge", "RecordedSteps", "watched"]
+__all__ = ["RecordedSteps", "has_hooks"]
 
 _log = logging.getLogger(__name__)
 
 Shapes = tuple[tuple[object, ...], ...]
-
 
 _OFTEN = 4
 """Which step of a shape is recorded: one that comes back, for recording takes time.
@@ -36,17 +33,17 @@ class _Stage(Enum):
 
     RUN = auto()
     RECORD = auto()
-    PROVE = auto()
-    PLAY = auto()
+    CHECK = auto()
+    REPLAY = auto()
 
 
 @dataclass(slots=True)
-class _Take:
+class _Recording:
     """Steps of one shape: how many came, and their tape."""
 
     seen: int = 0
     tape: Tape | None = None
-    proven: bool = False
+    checked: bool = False
     lock: Lock = field(default_factory=Lock)
 
     def stage(self) -> tuple[_Stage, Tape | None]:
@@ -54,14 +51,14 @@ class _Take:
         with self.lock:
             self.seen += 1
             if self.tape is not None:
-                return _Stage.PLAY if self.proven else _Stage.PROVE, self.tape
+                return _Stage.REPLAY if self.checked else _Stage.CHECK, self.tape
             return _Stage.RECORD if self.seen == _OFTEN else _Stage.RUN, None
 
-    def decide(self, alike: bool) -> None:
+    def decide(self, same: bool) -> None:
         """Trust the tape, or let go of it for good."""
         with self.lock:
-            if alike:
-                self.proven = True
+            if same:
+                self.checked = True
             else:
                 _log.info("a recorded step gives other numbers than the module; it is not used")
                 self.tape = None
@@ -71,12 +68,12 @@ class RecordedSteps:
     """Take steps, by tape where many of the same shapes came before.
 
     The next step after the recording is taken both ways. A module that keeps a count, or draws
-    numbers past PyTorch, gives itself away there; its steps then run as they come. Threads share
+    numbers past PyTorch, gives itself away there; its steps then run eagerly. Threads share
     tapes.
     """
 
     def __init__(self) -> None:
-        self._takes: dict[Shapes, _Take] = {}
+        self._recordings: dict[Shapes, _Recording] = {}
 
     def __call__(
         self,
@@ -91,7 +88,7 @@ class RecordedSteps:
         """Take one step in every lane, in place."""
 
         def step(stack: Stack) -> None:
-            take_step(batched.gradients, stack, settings, features, inputs, targets, key)
+            eager_step(batched, stack, settings, features, inputs, targets, key)
 
         tensors = [
             *(tensor for part in stack.parts() for tensor in part.values()),
@@ -101,52 +98,20 @@ class RecordedSteps:
             targets,
             key,
         ]
-        take = self._takes.setdefault(_shapes(tensors), _Take())
-        stage, tape = take.stage()
+        recording = self._recordings.setdefault(_shapes(tensors), _Recording())
+        stage, tape = recording.stage()
         if stage is _Stage.RECORD:
-            take.tape = record(lambda: step(stack), tensors)
+            recording.tape = record(lambda: step(stack), tensors)
         elif tape is None:
             step(stack)
-        elif stage is _Stage.PLAY:
-            tape.play(tensors)
+        elif stage is _Stage.REPLAY:
+            tape.replay(tensors)
         else:
-            lanes = len(next(iter(stack.parameters.values())))
-            expected = stack.select(torch.arange(lanes))
+            expected = stack.copy()
             step(expected)
-            tape.play(tensors)
-            take.decide(_alike(stack, expected))
+            tape.replay(tensors)
+            recording.decide(_same(stack, expected))
             stack.copy_from(expected)
-
-
-class RecordedJudge:
-    """Validate lanes, by tape where rows of the same shapes were judged often."""
-
-    def __init__(self) -> None:
-        self._takes: dict[Shapes, _Take] = {}
-
-    def __call__(self, batched: Batched, stack: Stack, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return losses and shares of right answers of all lanes, shape (2, lanes)."""
-        found = torch.empty((2, len(next(iter(stack.parameters.values())))))
-        state = [*stack.parameters.values(), *stack.buffers.values()]
-        tensors = [*state, inputs, targets, found]
-
-        def judge() -> None:
-            found.copy_(judge_as_it_comes(batched, stack, inputs, targets))
-
-        take = self._takes.setdefault(_shapes(tensors), _Take())
-        stage, tape = take.stage()
-        if stage is _Stage.RECORD:
-            take.tape = record(judge, tensors)
-        elif tape is None:
-            judge()
-        elif stage is _Stage.PLAY:
-            tape.play(tensors)
-        else:
-            copies = [tensor.clone() for tensor in (*state, found)]
-            tape.play([*copies[:-1], inputs, targets, copies[-1]])
-            judge()
-            take.decide(all(map(same_bits, copies, (*state, found))))
-        return found
 
 
 def _shapes(tensors: list[Tensor]) -> Shapes:
@@ -156,7 +121,7 @@ def _shapes(tensors: list[Tensor]) -> Shapes:
     )
 
 
-def _alike(one: Stack, other: Stack) -> bool:
+def _same(one: Stack, other: Stack) -> bool:
     """Tell whether two stacks agree to the last bit."""
     return all(
         same_bits(a, b)
@@ -165,7 +130,7 @@ def _alike(one: Stack, other: Stack) -> bool:
     )
 
 
-def watched(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
     """Tell whether hooks watch a module: they would see the first steps only."""
     return any(
         getattr(part, name)

@@ -13,7 +13,7 @@ from threading import RLock
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["epoch_batches", "epoch_order", "seeded_module", "step_key"]
+__all__ = ["count_steps", "epoch_batches", "epoch_order", "seeded_module", "step_key"]
 
 _ORDER = 0x4F524452  # keeps the shuffles apart from other streams of the same seed
 _WORD = 2**64
@@ -34,9 +34,23 @@ def epoch_batches(
     epoch: batch norm cannot normalise one row by itself.
     """
     order = epoch_order(rows, seed=seed, epoch=epoch)
-    if batch_size > 1 and rows > 1 and rows % batch_size == 1:
+    if _leaves_one(rows, batch_size):
         order = order[:-1]
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+def count_steps(rows: int, batch_size: int) -> int:
+    """Return how many batches an epoch has.
+
+    Example:
+        >>> [count_steps(rows, 32) for rows in (0, 32, 33, 34)]
+        [0, 1, 1, 2]
+    """
+    return -(-(rows - _leaves_one(rows, batch_size)) // batch_size)
+
+
+def _leaves_one(rows: int, batch_size: int) -> bool:
+    return batch_size > 1 and rows > 1 and rows % batch_size == 1
 
 
 def step_key(seed: int, step: int) -> int:
@@ -59,15 +73,25 @@ def _finalise(z: int) -> int:
 
 
 @contextlib.contextmanager
-def seeded_module(seed: int) -> Iterator[None]:
-    """Let modules built inside draw their first weights from `seed`.
+def seeded_module(seed: int, device: str = "cpu") -> Iterator[None]:
+    """Let modules built or run inside draw from `seed`.
 
-    PyTorch's initialisers know only the global generator; its state is put back after, and one
-    thread has it at a time.
+    PyTorch's initialisers, and layers that draw numbers of their own, know only the global
+    generators; their state is put back after, and one thread has them at a time.
+
+    Args:
+        seed: Of what is drawn inside.
+        device: Where modules are run inside; they are built on the CPU.
     """
     import torch  # noqa: PLC0415 - the core imports urna.local without torch
 
-    with _GENERATOR, torch.random.fork_rng(devices=[]):
-        # The CPU's alone: modules are built there, and no other generator's state is put back.
+    gpus = []
+    if device.startswith("cuda"):
+        number = torch.device(device).index
+        gpus = [torch.cuda.current_device() if number is None else number]
+    with _GENERATOR, torch.random.fork_rng(devices=gpus):
+        # No generator is touched whose state is not put back.
         torch.default_generator.manual_seed(seed % 2**63)
+        for gpu in gpus:
+            torch.cuda.default_generators[gpu].manual_seed(seed % 2**63)
         yield

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 torch = pytest.importorskip("torch")
-patches = pytest.importorskip("urna.local.patches")
-gradients = pytest.importorskip("urna.local.gradients")
+patches = pytest.importorskip("urna.local.engine.patches")
+gradients = pytest.importorskip("urna.local.engine.gradients")
 nn = torch.nn
 F = torch.nn.functional
 
@@ -170,7 +170,7 @@ def _gradients(module: "torch.nn.Module") -> list[dict[str, "torch.Tensor"]]:
     stacked = {n: _numbers(3, *p.shape).double() for n, p in module.named_parameters()}
     rest = x.double(), torch.arange(8)[None] % 3, torch.zeros(1, dtype=torch.int64), torch.zeros(3)
     return [
-        gradients.Batched(module, "cross_entropy", takeover=how).gradients(stacked, {}, *rest)[0]
+        gradients.Batched(module, "cross_entropy", kernels=how).gradients(stacked, {}, *rest)[0]
         for how in (patches.by_patches, contextlib.nullcontext)
     ]
 
