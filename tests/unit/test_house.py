@@ -98,6 +98,18 @@ def test_imports_point_downwards(file: Path) -> None:
     assert faults(room_of(file), ast.parse(file.read_text(encoding="utf-8"))) == []
 
 
+def test_the_engine_of_local_search_knows_no_objective() -> None:
+    inside = SOURCE / "local" / "engine"
+    known = {f"urna.local.{name}" for name in ("holdout", "racing", "recipe", "speed")}
+    for file in sorted(inside.rglob("*.py")):
+        outside = {
+            name
+            for name in imports(ast.parse(file.read_text(encoding="utf-8")))
+            if name.startswith("urna.local") and not name.startswith("urna.local.engine")
+        }
+        assert outside <= known, file.name
+
+
 @pytest.mark.parametrize(
     ("room", "line"),
     [

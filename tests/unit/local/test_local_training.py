@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 masks = pytest.importorskip("urna.local.engine.masks")
 capacity = pytest.importorskip("urna.local.engine.capacity")
 gradients = pytest.importorskip("urna.local.engine.gradients")
+graphs = pytest.importorskip("urna.local.engine.graphs")
 runner = pytest.importorskip("urna.local.engine.runner")
 training = pytest.importorskip("urna.local.engine.training")
 nn = torch.nn
@@ -170,6 +171,32 @@ def test_clients_that_take_equally_many_steps_train_together(
     by_steps, by_size = seen[:4], seen[4:]
     assert by_steps == [[0, 2, 5], [1, 7], [3], [4, 6]]
     assert by_size == [[0, 5], [2], [1], [7], [3], [6], [4]]
+
+
+class _Repeat:
+    """Records nothing: runs the step once, as recording does, and again at each replay."""
+
+    def record(self, step: Callable[[], None]) -> Callable[[], None]:
+        step()
+        return step
+
+
+@pytest.mark.parametrize("factory", [mlp, with_norm])
+def test_steps_recorded_as_on_a_gpu_reach_the_same(
+    factory: Callable[[], "torch.nn.Module"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record_like_a_gpu(self: object) -> object:
+        return graphs.GraphTrainer(self._batched, self._features, _Repeat())
+
+    recipe, recordings = RECIPES["proximal"], Recordings()
+    start = first_weights(factory, seed=3).parameters[0]
+    expected, _ = loop(factory, start, recipe)
+    monkeypatch.setattr(runner.Runner, "_make_graphs", record_like_a_gpu)
+    for _ in range(2):
+        found = train_clients(
+            factory, start, CLIENTS, recipe, seeds=SEEDS, device="cpu", recordings=recordings
+        )
+        np.testing.assert_allclose(found.parameters, expected, atol=2e-5)
 
 
 def test_threads_take_clients_of_their_own() -> None:
