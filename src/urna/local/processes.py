@@ -286,7 +286,7 @@ def _spawned(start: bytes, items: Sequence[Any], limits: Limits) -> Iterator[Ans
 
     def one(place: int, item: Any) -> Answer:  # noqa: ANN401 - whatever is sent
         try:
-            done = subprocess.run(
+            done = subprocess.run(  # noqa: S603 - our own module
                 [*_WORKER, "once"],
                 input=start + framed(cloudpickle.dumps(item)),
                 stdout=subprocess.PIPE,

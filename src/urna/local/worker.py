@@ -8,6 +8,7 @@ computes nothing, so each process starts as if it were the first. Called as
 """
 
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -105,6 +106,7 @@ def _serve(control: socket.socket, task: Task, memory: int | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     running: set[int] = set()
     killed: set[int] = set()
+    gc.freeze()  # what is loaded stays shared: a collection in a fork would copy its pages
     control.send(b"ready")
     while True:
         request, connections, _, _ = socket.recv_fds(control, PID.size, 1)
@@ -168,4 +170,3 @@ def _limit_memory(size: int | None) -> None:
         import resource  # noqa: PLC0415 - POSIX only
 
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
-

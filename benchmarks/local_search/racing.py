@@ -1,4 +1,4 @@
-"""The races of `local_search.py`: how much faster than the full search, and the same ballots.
+"""Races: how much faster than the full search, and the same ballots.
 
 Full search and race run on the same clients in the same process, and CPU time is given beside
 wall time. Two more full searches tell what the race cannot be blamed for: one repeats the first,
@@ -13,21 +13,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import local_search as base
 import numpy as np
+from benchmarks.local_search import measure as base
 
 from urna.data import Samples
-from urna.local import chunks, runner
-from urna.local.batched import BatchedObjective
-from urna.local.lanes import group_plans
+from urna.evaluation import ballot_agreement
+from urna.local import BatchedObjective, Race, SuccessiveHalving
 from urna.local.models import adult_mlp
-from urna.local.racing import OptimisticStop, Race, SuccessiveHalving, ballot_agreement
-from urna.local.recipe import plan_candidates
 
 Row = dict[str, Any]
 Factory = Callable[..., Any]
 
-RACES: dict[str, Race] = {"halving": SuccessiveHalving(), "optimistic": OptimisticStop()}
+RACES: dict[str, Race] = {"halving": SuccessiveHalving()}
 MANY_RANKS: dict[str, Race] = {
     "halving, 20 finalists": SuccessiveHalving(finalists=20),
     "halving, 30 finalists": SuccessiveHalving(finalists=30),
@@ -96,14 +93,13 @@ class Study:
 
     def whole(self) -> Row:
         """Search without a race."""
-        room = _room(self.factory, self.clients, self.device, self.repeatable)
         row, self.full = self.search()
         self.seconds, self.cpu_seconds = row["seconds"], row["cpu_seconds"]
         self.seconds_again = row.get("seconds_again", float("nan"))
         ranked = np.sort(self.full, axis=1)
         row["median_gap_of_first_to_second"] = float(np.median(ranked[:, 1] - ranked[:, 0]))
         row["clients_whose_first_two_tie"] = int((ranked[:, 1] == ranked[:, 0]).sum())
-        return {"name": self.name, **row, "room": str(room)}
+        return {"name": self.name, **row}
 
     def race(self, label: str, race: Race) -> Row:
         """Race on all clients and compare with the full search."""
@@ -165,11 +161,3 @@ def racing_suite(
         suite.part("mnist", small.whole)
         suite.part("mnist halving", lambda: small.race("halving", RACES["halving"]), 0)
     return suite.rows
-
-
-def _room(
-    factory: Factory, clients: Sequence[Samples], device: str, repeatable: bool
-) -> chunks.Room:
-    objective = BatchedObjective(factory, device=device, repeatable=repeatable)
-    group = group_plans(plan_candidates(base.SPACE, objective.recipe(), factory))[0]
-    return runner.measure_room(objective, group, clients[0].take(np.arange(64)), len(clients))

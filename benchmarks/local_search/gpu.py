@@ -1,24 +1,22 @@
-"""The GPU part of `local_search.py`: what a lent machine is asked in one call."""
+"""Claims for a GPU, each suite in one call."""
 
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import local_search as base
 import numpy as np
 import torch
-from local_search_racing import Study, Suite
+from benchmarks.local_search import measure as base
+from benchmarks.local_search.racing import Study, Suite
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from urna.data import Samples
-from urna.local.batched import BatchedObjective
-from urna.local.lanes import group_plans, share_lanes
+from urna.local import BatchedObjective, Recipe, SuccessiveHalving, TorchObjective
+from urna.local.engine.lanes import group_plans, share_lanes
 from urna.local.models import adult_mlp, cifar10_cnn, mnist_cnn
-from urna.local.racing import SuccessiveHalving
-from urna.local.recipe import Recipe, plan_candidates
-from urna.local.torch_sgd import TorchObjective
+from urna.local.recipe import plan_candidates
 from urna.space import Space
 
 Row = dict[str, Any]
@@ -96,9 +94,8 @@ def needed(factory: Callable[[], nn.Module], columns: int, rows: int, epochs: in
 def h200_suite(folder: Path, limit: float) -> list[Row]:
     """Measure the claims for a GPU: Adult, MNIST, a small CNN, and races.
 
-    Compilation is left out of ratios (its time is in `batched_first_seconds`). Every whole
-    search is timed from nothing, recordings and transfers included, and once more with
-    everything recorded.
+    Every whole search is timed from nothing, recordings and transfers included, and once more
+    with everything recorded.
     """
     suite = Suite(limit)
     device = "cuda"
@@ -126,17 +123,15 @@ def h200_suite(folder: Path, limit: float) -> list[Row]:
     suite.part(steady.name, steady.whole)
     suite.part("race", lambda: steady.race("halving", SuccessiveHalving()))
     suite.part("again", lambda: steady.again("repeated", 4))
-    ratio("mnist-cnn, compiled", mnist_cnn, one, 90, compiled=True)
-    ratio("small-cnn, compiled", base.SMALL_CNN, one, 120, together=ten, repeats=2, compiled=True)
     return suite.rows
 
 
 def cifar10_suite(folder: Path, limit: float) -> list[Row]:
-    """Search as many clients of CIFAR-10 as the time allows, compiled; and the card's limits."""
+    """Search as many clients of CIFAR-10 as the time allows; and the card's limits."""
     end = time.perf_counter() + limit
     suite = Suite(limit)
     clients = base.pictures("cifar10", folder, 100)
-    objective = BatchedObjective(cifar10_cnn, epochs=10, device="cuda", compiled=True)
+    objective = BatchedObjective(cifar10_cnn, epochs=10, device="cuda")
 
     def search(count: int) -> Row:
         took, losses = base.seconds(
@@ -148,7 +143,7 @@ def cifar10_suite(folder: Path, limit: float) -> list[Row]:
         return {**row, "median_best_loss": float(np.median(losses.min(axis=1)))}
 
     suite.part("ceilings", ceilings)
-    suite.part("cifar10, compilation", lambda: search(1), 60)
+    suite.part("cifar10, first", lambda: search(1), 60)
     suite.part("cifar10, 2 clients", lambda: search(2), 10)
     each = suite.rows[-1].get("seconds", limit) / 2
     fitting = min(100, int((end - time.perf_counter() - 10) / each))

@@ -1,6 +1,4 @@
-"""The races of `local_search.py`, worked out from the losses after every epoch.
-
-    python benchmarks/local_search.py --suite curves --data FOLDER --clients 30
+"""Many races, worked out from the losses after every epoch of one search.
 
 One full search per client gives the losses after each epoch. Every race over these candidates
 follows from them: who is stopped when, whom the client then votes for, and how much training
@@ -19,16 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import local_search as base
 import numpy as np
 import numpy.typing as npt
+from benchmarks.local_search import measure as base
 
 from urna.data import Samples
-from urna.local.batched import BatchedObjective
-from urna.local.lanes import Group, group_plans, lineages
+from urna.evaluation import ballot_agreement
+from urna.local import BatchedObjective, Race, SuccessiveHalving
+from urna.local.engine.lanes import Group, lineages
 from urna.local.models import adult_mlp
-from urna.local.racing import OptimisticStop, Race, SuccessiveHalving, ballot_agreement
-from urna.local.recipe import plan_candidates
 from urna.space import Axis, Space
 
 Row = dict[str, Any]
@@ -48,10 +45,6 @@ RACES: dict[str, Race] = {
         )
         for finalists in (16, 20, 24)
     },
-    **{
-        f"optimistic, {finalists} finalists": OptimisticStop(1.0, finalists)
-        for finalists in (20, 24)
-    },
 }
 
 
@@ -59,35 +52,29 @@ RACES: dict[str, Race] = {
 class Watcher:
     """A race that stops nobody and keeps what it is shown."""
 
-    start: float
     losses: list[Array]
     finalists: int = 1
 
-    def survivors(
-        self, *, start: Array, now: Array, racing: Sequence[int], **_: object
-    ) -> list[int]:
+    def survivors(self, *, losses: Array, racing: Sequence[int], epoch: int) -> list[int]:
         """Keep the losses of this epoch."""
-        self.start = float(start[0])
-        self.losses.append(now.copy())
+        del epoch
+        self.losses.append(losses)
         return list(racing)
 
 
-def record(
-    factory: Callable[..., Any], data: Samples, seed: int, moving: float
-) -> tuple[float, Array]:
-    """Return a client's loss before training, and those after every epoch.
-
-    The latter have the shape (epochs, candidates of the whole space).
-    """
+def record(factory: Callable[..., Any], data: Samples, seed: int, moving: float) -> Array:
+    """Return a client's losses after every epoch, shape (epochs, candidates of the whole space)."""
     rates = base.SPACE.axes["lr"].values
     moved = [rate for rate in rates if rate >= moving]
     others = {name: axis for name, axis in base.SPACE.axes.items() if name != "lr"}
-    watcher = Watcher(0.0, [])
+    watcher = Watcher([])
     objective = BatchedObjective(factory, device="cpu", race=watcher)
     final = objective.losses(data, Space(lr=Axis.log(moved), **others), seed=seed)
     found = np.stack([*watcher.losses, final])
-    still = standing_still(watcher.start, len(base.SPACE) - len(final))
-    return watcher.start, np.concatenate([found, np.tile(still, (len(found), 1))], axis=1)
+    untrained = BatchedObjective(factory, device="cpu", epochs=1)
+    start = untrained.losses(data, Space(lr=[1e-12]), seed=seed)[0]
+    still = standing_still(start, len(base.SPACE) - len(final))
+    return np.concatenate([found, np.tile(still, (len(found), 1))], axis=1)
 
 
 def standing_still(start: float, count: int) -> Array:
@@ -99,19 +86,17 @@ def standing_still(start: float, count: int) -> Array:
     return np.array([start - 1e-3 * c["lr"] / (1 - c["momentum"]) for c in last])
 
 
-def replay(group: Group, start: float, curves: Array, race: Race) -> tuple[Array, int, int]:
+def replay(group: Group, curves: Array, race: Race) -> tuple[Array, int, int]:
     """Return a race's losses, the lanes times epochs it trained, and its finalists.
 
     Args:
         group: The candidates.
-        start: The loss before training.
         curves: Losses after every epoch, shape (epochs, candidates).
         race: Who may stop early.
     """
     numbers = lineages(group.recipes)
     over = np.array([not any(r.learning_rates()[1:]) for r in group.recipes])
     curves = np.where(np.isfinite(curves), curves, np.inf)
-    begin = np.full(len(group), start)
     alive, work = list(range(len(group))), 0
     losses = np.full(len(group), np.inf)
     for epoch in range(group.epochs):
@@ -121,35 +106,25 @@ def replay(group: Group, start: float, curves: Array, race: Race) -> tuple[Array
         alive = [m for m in alive if m not in set(done)]
         finalists = len(alive) or len(done)
         if len(alive) > race.finalists:
-            alive = race.survivors(
-                start=begin,
-                before=curves[epoch - 1] if epoch else begin,
-                now=curves[epoch],
-                racing=alive,
-                finished=done,
-                epoch=epoch,
-                epochs=group.epochs,
-            )
+            alive = race.survivors(losses=curves[epoch], racing=alive, epoch=epoch)
     return losses, work, finalists
 
 
-def summary(name: str, starts: Sequence[float], curves: Array, races: dict[str, Race]) -> list[Row]:
+def summary(name: str, curves: Array, races: dict[str, Race]) -> list[Row]:
     """Compare races with the full search they are worked out from.
 
     Args:
         name: What was searched.
-        starts: Every client's loss before training.
         curves: Losses, shape (clients, epochs, candidates).
         races: The races by name.
     """
-    recipe = BatchedObjective(adult_mlp).recipe()
-    (group,) = group_plans(plan_candidates(base.SPACE, recipe, adult_mlp))
+    (group,) = BatchedObjective(adult_mlp).groups(base.SPACE)
     full = np.where(np.isfinite(curves[:, -1]), curves[:, -1], np.inf)
     whole = SuccessiveHalving(finalists=len(group))
-    most = replay(group, starts[0], curves[0], whole)[1]
+    most = replay(group, curves[0], whole)[1]
     rows = []
     for label, race in races.items():
-        found = [replay(group, s, c, race) for s, c in zip(starts, curves, strict=True)]
+        found = [replay(group, each, race) for each in curves]
         losses = np.stack([f[0] for f in found])
         first, five = (ballot_agreement(full, losses, votes) for votes in (1, 5))
         rows.append(
@@ -176,5 +151,5 @@ def curves_suite(folder: Path, count: int) -> list[Row]:
     rows = []
     for name, (factory, clients, moving) in sets.items():
         found = [record(factory, data, seed, moving) for seed, data in enumerate(clients)]
-        rows += summary(name, [f[0] for f in found], np.stack([f[1] for f in found]), RACES)
+        rows += summary(name, np.stack(found), RACES)
     return rows
