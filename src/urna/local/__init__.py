@@ -21,7 +21,6 @@ from urna.local.objective import (
     check_objective,
     losses_of_each,
 )
-from urna.local.pool import PooledObjective
 from urna.local.processes import Limits
 from urna.local.racing import Race, SuccessiveHalving
 from urna.local.recipe import Optimiser, Recipe
@@ -43,7 +42,6 @@ __all__ = [
     "Metric",
     "Objective",
     "Optimiser",
-    "PooledObjective",
     "Progress",
     "Race",
     "Recipe",

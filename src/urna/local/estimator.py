@@ -1,6 +1,5 @@
 """Estimators with scikit-learn's interface as objectives."""
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from urna.errors import ParameterError, UnknownName
 from urna.local.callable import judge_each
 from urna.local.holdout import Holdout, hold_out
 from urna.local.objective import Losses, Progress
-from urna.local.pool import judge_all
 from urna.local.processes import Limits
 from urna.space import Candidate, Space
 
@@ -95,9 +93,7 @@ class EstimatorObjective:
         parts = hold_out(_flat(data), fraction=self.validation_fraction, seed=seed)
         prototype = _prototype(self.estimator)
         fit = Fit(prototype, Metric(self.metric), dict(self.fixed), parts, seed)
-        if self.limits is not None:
-            return judge_all(fit, space, self.limits, progress)
-        return judge_each(fit, space, progress)
+        return judge_each(fit, space, self.limits, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +118,7 @@ class Fit:
             warnings.simplefilter("ignore")
             model.set_params(**settings)
             model.fit(self.parts.train.features, self.parts.train.targets)
-            loss = _loss(model, self.metric, self.parts.validation)
-        return math.inf if math.isnan(loss) else loss
+            return _loss(model, self.metric, self.parts.validation)
 
 
 def _prototype(estimator: Any) -> Any:  # noqa: ANN401 - estimators share no base class

@@ -135,33 +135,14 @@ def losses_of_each(
         space: The candidates, in order.
         seeds: One public seed per client.
         progress: Counts candidates of all clients; each client's are finished before its losses
-            come. What it raises ends everything.
+            come. Once it goes on raising, everything ends.
 
     Raises:
         ParameterError: The objective cannot judge the space. Nothing was computed.
         CannotBatch: A module cannot be batched, which shows at the first client.
     """
     check_objective(objective, space)
-    return _each(objective, clients, space, seeds, _Watched(progress))
-
-
-class _Watched:
-    """A progress function whose own errors are told from those of an objective."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._raised: Exception | None = None
-
-    def __call__(self, done: int, total: int) -> None:
-        try:
-            self._progress(done, total)
-        except Exception as error:
-            self._raised = error
-            raise
-
-    def raise_own(self) -> None:
-        if self._raised is not None:
-            raise self._raised
+    return _each(objective, clients, space, seeds, progress)
 
 
 def _each(
@@ -169,7 +150,7 @@ def _each(
     clients: Sequence[DataT],
     space: Space,
     seeds: Sequence[int],
-    progress: _Watched,
+    progress: Progress,
 ) -> Iterator[Losses]:
     if isinstance(objective, ManyClients):
         try:
@@ -177,7 +158,6 @@ def _each(
         except CannotBatch:
             raise
         except Exception as error:  # whatever strangers' data make strangers' code raise
-            progress.raise_own()
             reason = type(error).__name__
             _log.warning("clients could not be evaluated together (%s); one by one", reason)
         else:
@@ -195,7 +175,6 @@ def _each(
         except CannotBatch:
             raise
         except Exception as error:  # likewise
-            progress.raise_own()
             note_failure(number, error)
             losses, failed = abstention(space), failed + 1
         progress((number + 1) * len(space), total)

@@ -17,7 +17,6 @@ macOS) each is started anew.
 import contextlib
 import os
 import pickle
-import selectors
 import signal
 import socket
 import subprocess
@@ -26,13 +25,14 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.local.worker import PID, Task, framed, read_answer, unframed
+from urna.local.worker import PID, Task, read_answer
 
 try:
     import cloudpickle  # type: ignore[import-untyped]
@@ -95,80 +95,76 @@ def in_processes(task: Task, items: Sequence[Any], limits: Limits) -> Iterator[A
         items: Each travels to a process of its own.
         limits: Processes, time and memory.
     """
-    start = framed(pickle.dumps(limits.memory)) + framed(cloudpickle.dumps(task))
-    run = _forked if _FORKS else _spawned
-    return run(start, items, limits)
+    kind = _Forked if _FORKS else _Spawned
+    with contextlib.closing(kind(cloudpickle.dumps(task), limits)) as processes:
+
+        def one(place: int, item: Any) -> Answer:  # noqa: ANN401 - whatever is sent
+            try:
+                return Answer(place, *read_answer(processes.ask(cloudpickle.dumps(item))))
+            except ValueError:
+                return Answer(place, None, LOST)
+            except (TimeoutError, subprocess.TimeoutExpired):
+                return Answer(place, None, TIMED_OUT)
+            except Exception as error:  # it cannot be pickled, or no process can be had
+                return Answer(place, None, type(error).__name__)
+
+        with ThreadPoolExecutor(limits.count(len(items))) as pool:
+            waiting = [pool.submit(one, place, item) for place, item in enumerate(items)]
+            try:
+                for done in as_completed(waiting):
+                    yield done.result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+                processes.close()  # who is still at work is not waited for
 
 
-def _forked(start: bytes, items: Sequence[Any], limits: Limits) -> Iterator[Answer]:
-    with contextlib.ExitStack() as stack:
-        zygote = stack.enter_context(contextlib.closing(_Zygote(start)))
-        selector = stack.enter_context(selectors.DefaultSelector())
-        waiting = iter(enumerate(items))
-        running: list[_Child] = []
-        stack.callback(_close_all, running, zygote)
-        workers, left = limits.count(len(items)), len(items)
-        while left:
-            while len(running) < min(workers, left):
-                place, item = next(waiting)
-                try:
-                    child = _Child(place, cloudpickle.dumps(item), limits.seconds, zygote)
-                except Exception as error:  # it cannot be pickled, or no process can be had
-                    left -= 1
-                    yield Answer(place, None, type(error).__name__)
-                    continue
-                running.append(child)
-                selector.register(child.socket, child.events, child)
-            if not running:
-                continue
-            ready = {key.data for key, _ in selector.select(_patience(running))}
-            for child in list(running):
-                answer = child.advance(ready=child in ready)
-                if answer is None:
-                    selector.modify(child.socket, child.events, child)
-                    continue
-                selector.unregister(child.socket)
-                running.remove(child)
-                child.close(zygote)
-                left -= 1
-                yield answer
+class _Forked:
+    """Processes forked from a zygote; it is started when first needed, and anew if it is lost."""
 
-
-def _close_all(running: "Sequence[_Child]", zygote: "_Zygote") -> None:
-    for child in running:
-        child.close(zygote)
-
-
-def _patience(running: "Sequence[_Child]") -> float | None:
-    """Return how long to wait for an answer before a limit is reached."""
-    deadlines = [child.deadline for child in running if child.deadline is not None]
-    return max(min(deadlines) - time.monotonic(), 0) if deadlines else None
-
-
-class _Zygote:
-    """Forks processes on request; started when first needed, and anew should it be lost."""
-
-    def __init__(self, start: bytes) -> None:
-        self._start = start
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+    def __init__(self, task: bytes, limits: Limits) -> None:
+        self._start = pickle.dumps((limits.memory, task, None))
+        self._seconds = limits.seconds
+        self._zygote: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._forked: set[int] = set()
         self._fails = False
+        self._lock = Lock()
 
-    def fork(self) -> tuple[int, socket.socket]:
-        """Return a new process, and the connection to it.
-
-        Raises:
-            OSError: None can be had.
-        """
+    def ask(self, item: bytes) -> bytes:
+        """Return what a new process answers; less than all of it where the process is lost."""
+        with self._lock:
+            try:
+                pid, connection = self._fork()
+            except OSError:  # whoever took the zygote down is not the one who asks now
+                self._end()
+                pid, connection = self._fork()
+        hangs = True
+        end = None if self._seconds is None else time.monotonic() + self._seconds
         try:
-            return self._fork(self._ready())
-        except OSError:
-            self.close()
-        # Whoever took the zygote down is not the one who asks now.
-        return self._fork(self._ready())
+            with connection, contextlib.suppress(ConnectionError):
+                connection.settimeout(self._seconds)
+                connection.sendall(item)
+                connection.shutdown(socket.SHUT_WR)
+                answer = bytearray()
+                while part := connection.recv(2**16):
+                    answer += part
+                    if end is not None:
+                        connection.settimeout(max(end - time.monotonic(), 1e-3))
+                hangs = False
+                return bytes(answer)
+            hangs = False
+            return b""
+        finally:
+            with self._lock:
+                self._kill(pid, hangs=hangs)
 
-    def _fork(self, control: socket.socket) -> tuple[int, socket.socket]:
+    def close(self) -> None:
+        """End the zygote, and with it what it has forked."""
+        with self._lock:
+            self._fails = True
+            self._end()
+
+    def _fork(self) -> tuple[int, socket.socket]:
+        control = self._control()
         mine, theirs = socket.socketpair()
         try:
             with theirs:
@@ -183,23 +179,23 @@ class _Zygote:
         self._forked.add(pid)
         return pid, mine
 
-    def kill(self, pid: int, *, runs: bool) -> None:
-        """End a process and all that it has started; `runs` says that it is surely there."""
+    def _kill(self, pid: int, *, hangs: bool) -> None:
+        """End a process and all that it has started."""
         with contextlib.suppress(OSError):
-            if self._control is not None and pid in self._forked:
+            if self._zygote is not None and pid in self._forked:
                 self._forked.discard(pid)
-                self._control.send(PID.pack(pid))
-            elif runs:  # of a zygote that was lost: its number is not another's
+                self._zygote[1].send(PID.pack(pid))
+            elif hangs:  # of a zygote that was lost; as it is there, its number is no other's
                 os.killpg(pid, signal.SIGKILL)
 
-    def _ready(self) -> socket.socket:
-        if self._control is not None:
-            return self._control
+    def _control(self) -> socket.socket:
+        if self._zygote is not None:
+            return self._zygote[1]
         if self._fails:
             raise ConnectionError("the zygote could not load its task")
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
+            process = subprocess.Popen(  # noqa: S603 - our own module
                 [*_WORKER, "fork", str(theirs.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -207,109 +203,49 @@ class _Zygote:
                 env=_environment(),
                 start_new_session=True,
             )
-        self._control, self._fails = mine, True
+        self._zygote, self._fails = (process, mine), True
         mine.settimeout(_START_SECONDS)
-        try:
-            if self._process.stdin is not None:
-                with self._process.stdin as stdin:
-                    stdin.write(self._start)
-            if mine.recv(5) != b"ready":
-                raise ConnectionError("the zygote could not load its task")
-        except OSError:
-            self.close()
-            raise
+        if process.stdin is not None:
+            with process.stdin as stdin:
+                stdin.write(self._start)
+        if mine.recv(5) != b"ready":
+            raise ConnectionError("the zygote could not load its task")
         self._fails = False
         return mine
 
-    def close(self) -> None:
-        """End the zygote, and with it what it has forked."""
-        if self._control is not None:
-            self._control.close()  # it then kills its processes
-        if self._process is not None:
+    def _end(self) -> None:
+        if self._zygote is not None:
+            process, control = self._zygote
+            control.close()  # it then kills its processes
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(5)
-            self._process.kill()
-            self._process.wait()
-        self._control = self._process = None
+                process.wait(5)
+            process.kill()
+            process.wait()
+        self._zygote = None
         self._forked.clear()
 
 
-class _Child:
-    """One item on its way through a process."""
+class _Spawned:
+    """Processes started anew for every item: slower, and works everywhere."""
 
-    def __init__(self, place: int, item: bytes, seconds: float | None, zygote: _Zygote) -> None:
-        self.place = place
-        self.pid, self.socket = zygote.fork()
-        self.deadline = None if seconds is None else time.monotonic() + seconds
-        self.socket.setblocking(False)
-        self._unsent = memoryview(framed(item))
-        self._received = bytearray()
-        self._runs = True
+    def __init__(self, task: bytes, limits: Limits) -> None:
+        self._task, self._memory = task, limits.memory
+        self._patience = None if limits.seconds is None else limits.seconds + _SPAWN_SECONDS
 
-    @property
-    def events(self) -> int:
-        """What to wait for."""
-        return selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
-
-    def advance(self, *, ready: bool) -> Answer | None:
-        """Send and receive what can be; return the answer once there is one."""
-        if ready:
-            try:
-                if self._unsent:
-                    with contextlib.suppress(BlockingIOError):
-                        self._unsent = self._unsent[self.socket.send(self._unsent) :]
-                with contextlib.suppress(BlockingIOError):
-                    part = self.socket.recv(2**16)
-                    self._received += part
-                    self._runs = bool(part)
-            except OSError:
-                self._runs = False
-            message = unframed(self._received)
-            if message is not None:
-                self._runs = False
-                return Answer(self.place, *read_answer(message))
-        if not self._runs:
-            return Answer(self.place, None, LOST)
-        if self.deadline is not None and time.monotonic() >= self.deadline:
-            return Answer(self.place, None, TIMED_OUT)
-        return None
-
-    def close(self, zygote: _Zygote) -> None:
-        """End the process."""
-        zygote.kill(self.pid, runs=self._runs)
-        self.socket.close()
-
-
-def _spawned(start: bytes, items: Sequence[Any], limits: Limits) -> Iterator[Answer]:
-    """Start a process anew for every item: slower, and works everywhere."""
-    patience = None if limits.seconds is None else limits.seconds + _SPAWN_SECONDS
-
-    def one(place: int, item: Any) -> Answer:  # noqa: ANN401 - whatever is sent
-        try:
-            done = subprocess.run(  # noqa: S603 - our own module
-                [*_WORKER, "once"],
-                input=start + framed(cloudpickle.dumps(item)),
-                stdout=subprocess.PIPE,
-                env=_environment(),
-                timeout=patience,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Answer(place, None, TIMED_OUT)
-        except Exception as error:  # it cannot be pickled, or no process can be had
-            return Answer(place, None, type(error).__name__)
-        message = unframed(done.stdout)
-        return (
-            Answer(place, None, LOST) if message is None else Answer(place, *read_answer(message))
+    def ask(self, item: bytes) -> bytes:
+        """Return what a new process answers; less than all of it where the process is lost."""
+        done = subprocess.run(  # noqa: S603 - our own module
+            [*_WORKER, "once"],
+            input=pickle.dumps((self._memory, self._task, item)),
+            stdout=subprocess.PIPE,
+            env=_environment(),
+            timeout=self._patience,
+            check=False,
         )
+        return done.stdout
 
-    with ThreadPoolExecutor(limits.count(len(items))) as pool:
-        waiting = [pool.submit(one, place, item) for place, item in enumerate(items)]
-        try:
-            for done in as_completed(waiting):
-                yield done.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    def close(self) -> None:
+        """Have nothing to end: every process has its limit."""
 
 
 def _environment() -> dict[str, str]:

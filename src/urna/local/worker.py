@@ -1,10 +1,10 @@
 """The far end of `urna.local.processes`. It is no part of the public interface.
 
-Called as `fork N` it is a zygote: it loads a task from its standard input, which
-imports all that the task needs, and then forks a process for every connection that comes over
-the socket with the number N. It never sees what the processes work on, runs no thread and
-computes nothing, so each process starts as if it were the first. Called as
-`once` it does a single item from standard input to standard output, where there is no fork.
+Called as `fork N` it is a zygote: it loads a task from its standard input, which imports all that
+the task needs, and then forks a process for every connection that comes over the socket with the
+number N. It never sees what the processes work on, starts no thread and computes nothing, so each
+process begins as if it were the first. Called as `once` it does a single item from standard input
+to standard output, where there is no fork.
 """
 
 import contextlib
@@ -16,16 +16,15 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any, BinaryIO, NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PID", "Task", "framed", "main", "read_answer", "unframed"]
+__all__ = ["PID", "Task", "main", "read_answer"]
 
 PID = struct.Struct("<q")
-_LENGTH = struct.Struct("<Q")
-_DONE, _FAILED = b"\1", b"\0"
+_DONE, _FAILED, _END = b"\1", b"\0", b"."
 
 
 class Task(Protocol):
@@ -40,59 +39,32 @@ class Task(Protocol):
         ...
 
 
-def framed(message: bytes) -> bytes:
-    """Return a message with its length first, as it travels."""
-    return _LENGTH.pack(len(message)) + message
-
-
-def send(stream: BinaryIO, message: bytes) -> None:
-    """Write one message."""
-    stream.write(framed(message))
-    stream.flush()
-
-
-def receive(stream: BinaryIO) -> bytes | None:
-    """Read one message; None when the other end is gone."""
-    header = stream.read(_LENGTH.size)
-    if len(header) < _LENGTH.size:
-        return None
-    (length,) = _LENGTH.unpack(header)
-    message = stream.read(length)
-    return message if len(message) == length else None
-
-
-def unframed(received: bytes | bytearray) -> bytes | None:
-    """Return the message of what came so far; None while it is not whole."""
-    head = _LENGTH.size
-    if len(received) < head or len(received) < head + _LENGTH.unpack(received[:head])[0]:
-        return None
-    return bytes(received[head:])
-
-
 def read_answer(message: bytes) -> tuple[npt.NDArray[np.float64] | None, str]:
-    """Return the numbers of an answer, or None and the type of the error that ended it."""
+    """Return the numbers of an answer, or None and the type of the error that ended it.
+
+    Raises:
+        ValueError: The process was lost before its answer was whole.
+    """
+    if message[-1:] != _END:
+        raise ValueError("the answer is not whole")
     if message[:1] == _DONE:
-        return np.frombuffer(message[1:], np.float64).copy(), ""
-    return None, message[1:].decode(errors="replace")
+        return np.frombuffer(message[1:-1], np.float64).copy(), ""
+    return None, message[1:-1].decode(errors="replace")
 
 
 def main() -> None:
     """Serve as the command line says."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    answers = os.dup(sys.stdout.fileno())
     # What a task prints must not mix with answers.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    head, body = receive(sys.stdin.buffer), receive(sys.stdin.buffer)
-    if head is None or body is None:
-        return
-    memory = pickle.loads(head)  # noqa: S301 - from our own parent process
+    memory, task, item = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent process
     if sys.argv[1] == "fork":
         with socket.socket(fileno=int(sys.argv[2])) as control:
-            _serve(control, _load(body), memory)
+            _serve(control, _load(task), memory)
         return
-    item = receive(sys.stdin.buffer)
-    if item is not None:
-        _limit_memory(memory)
-        send(answers, _answer(lambda: _load(body), item))
+    _limit_memory(memory)
+    with os.fdopen(answers, "wb") as out:
+        out.write(_answer(lambda: _load(task), item))
 
 
 def _load(pickled: bytes) -> Task:
@@ -121,12 +93,12 @@ def _serve(control: socket.socket, task: Task, memory: int | None) -> None:
             os.close(connections[0])
             running.add(pid)
             control.send(PID.pack(pid))
-        else:
-            (pid,) = PID.unpack(request)
-            if pid in running:
-                _kill(pid)
-                running.discard(pid)
-                killed.add(pid)
+            continue
+        (pid,) = PID.unpack(request)
+        if pid in running:
+            _kill(pid)
+            running.discard(pid)
+            killed.add(pid)
     for pid in running:
         _kill(pid)
 
@@ -140,18 +112,17 @@ def _kill(pid: int) -> None:
 
 def _serve_one(connection: int, task: Task, memory: int | None) -> NoReturn:
     """Be the forked process: answer one item and end."""
-    code = 1
     try:
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _limit_memory(memory)
-        stream = cast("BinaryIO", socket.socket(fileno=connection).makefile("rwb"))
-        item = receive(stream)
-        if item is not None:
-            send(stream, _answer(lambda: task, item))
-        code = 0
+        with socket.socket(fileno=connection) as mine:
+            item = mine.makefile("rb").read()
+            mine.sendall(_answer(lambda: task, item))
+            # Processes that this one has started may hold the connection open; it ends here.
+            mine.shutdown(socket.SHUT_RDWR)
     finally:
-        os._exit(code)
+        os._exit(0)
 
 
 def _answer(task: Callable[[], Task], item: bytes) -> bytes:
@@ -159,8 +130,8 @@ def _answer(task: Callable[[], Task], item: bytes) -> bytes:
         numbers = np.asarray(task()(pickle.loads(item)), dtype=np.float64)  # noqa: S301
     except BaseException as error:
         # Whatever a stranger's code raises is its own verdict; the text may hold data.
-        return _FAILED + type(error).__name__.encode()
-    return _DONE + numbers.tobytes()
+        return _FAILED + type(error).__name__.encode() + _END
+    return _DONE + numbers.tobytes() + _END
 
 
 def _limit_memory(size: int | None) -> None:

@@ -19,7 +19,6 @@ from urna.local import (
     EstimatorObjective,
     Losses,
     Objective,
-    PooledObjective,
     Progress,
     TorchObjective,
     check_objective,
@@ -109,7 +108,6 @@ ALL = {
         Space(alhpa=[1.0]),
     ),
     "callable": (CallableObjective(lambda candidate, data: 0.0), GOOD, None),
-    "pooled": (PooledObjective(lambda candidate, data: 0.0), GOOD, None),
 }
 
 

@@ -11,7 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from urna.data import Samples
 from urna.errors import ParameterError
-from urna.local import EstimatorObjective, Limits, PooledObjective
+from urna.local import CallableObjective, EstimatorObjective, Limits
 from urna.space import Candidate, Space
 
 DATA = Samples(np.arange(40.0)[:, None] // 4, np.arange(40) // 20)
@@ -39,7 +39,7 @@ def test_a_crash_a_kill_a_timeout_and_lack_of_memory_are_bad_losses() -> None:
     # The limit must leave room for what the worker's imports map into its address space.
     limits = Limits(workers=2, seconds=5.0, memory=2**33)
     seen: list[tuple[int, int]] = []
-    losses = PooledObjective(troublesome, limits).losses(
+    losses = CallableObjective(troublesome, limits=limits).losses(
         DATA, space, seed=0, progress=lambda done, total: seen.append((done, total))
     )
     assert losses.tolist() == [40, math.inf, math.inf, 40, math.inf, math.inf, math.inf, 40]
@@ -55,7 +55,8 @@ def test_losses_do_not_depend_on_the_number_of_workers() -> None:
 
     space = Space(x=list(range(7)))
     one, three = (
-        PooledObjective(function, Limits(workers=n)).losses(DATA, space, seed=3) for n in (1, 3)
+        CallableObjective(function, limits=Limits(workers=n)).losses(DATA, space, seed=3)
+        for n in (1, 3)
     )
     assert np.array_equal(one, three)
     assert len(set(one)) == 7
@@ -75,7 +76,7 @@ def test_no_process_is_left_behind_when_progress_raises() -> None:
 
     before = _children()
     with pytest.raises(KeyboardInterrupt):
-        PooledObjective(lambda c, d: 0.0, Limits(workers=1)).losses(
+        CallableObjective(lambda c, d: 0.0, limits=Limits(workers=1)).losses(
             DATA, Space(x=[1, 2]), seed=0, progress=stop
         )
     assert _children() <= before
