@@ -12,7 +12,7 @@ from urna.errors import ParameterError, Refused
 from urna.flower.participant import Call, Participant, simulated
 from urna.flower.policy import Policy
 from urna.flower.subjects import Statistic, VoteSubject
-from urna.local import Objective, losses_apart
+from urna.local import Objective, check_objective, losses_apart
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.space import Space
@@ -56,13 +56,11 @@ class Votes(Generic[DataT]):
         subject, terms = _vote(call), call.announcement.terms
         if self._space is not None and self._space.fingerprint != subject.space.fingerprint:
             raise Refused("the space announced is not the one this node votes on")
-        check = getattr(self._objective, "check", None)
-        if check is not None:
-            try:
-                check(subject.space)
-            except ParameterError as error:
-                _log.error("%s", error)
-                raise Refused("this node's objective cannot judge the space announced") from error
+        try:
+            check_objective(self._objective, subject.space)
+        except ParameterError as error:
+            _log.error("%s", error)
+            raise Refused("this node's objective cannot judge the space announced") from error
         if terms.adjacency.unit is Unit.RECORD:
             self._check_records(call)
 
@@ -103,7 +101,9 @@ class Votes(Generic[DataT]):
         if simulated():  # many nodes share a worker, and one person owns all of them
             losses = np.asarray(self._objective.losses(data, space, seed=seed))
         else:
-            (found,) = losses_apart(self._objective, [data], space, seed=seed, seconds=call.seconds)
+            (found,) = losses_apart(
+                self._objective, [data], space, seeds=[seed], seconds=call.seconds
+            )
             losses = np.full(len(space), np.nan) if found is None else found
         return fill_ballot(losses, vote.shape, call.key)
 
