@@ -12,8 +12,8 @@ import pytest
 from commands import Command
 from forks import environment
 
-from urna.cli.output import write_whole
 from urna.errors import OutputError
+from urna.files import write_whole
 from urna.privacy import Budget, Ledger
 
 WRONG_USE = [
@@ -28,8 +28,18 @@ WRONG_USE = [
     ("plan --clients 100 --votes 101", "a ballot of 101 votes needs as many candidates"),
     ("plan --clients 100 --votes 0", "the number of votes must be at least 1"),
     ("plan --clients 1", "at least two clients, got 1"),
-    ("plan --clients 10 --dropout 1", "dropout must be at least 0 and below 1, got 1.0"),
+    ("plan --clients 10 --dropout 1", "dropout must be at least 0 and below 1, got 1"),
     ("plan --clients 10 --dropout 0.5 --colluding 0.5", "no honest client is sure to remain"),
+    ("plan --clients 10 --dropout 1/0", "dropout is a part of the clients, such as 0.2 or 1/3"),
+    ("plan --clients 10 --dropout lots", "dropout is a part of the clients, such as 0.2 or 1/3"),
+    ("plan --clients 100 --candidates 0", "a vote needs at least one candidate, got 0"),
+    ("plan --clients 100 --gap 3 --agreement 0.2", "name one"),
+    ("search --clients 8", "this vote cannot succeed"),
+    ("search --clients 2", "clients would do"),
+    ("serch", "Did you mean 'search'?"),
+    ("report {empty}", "cannot read"),
+    ("report {file}", "a result is a .json file"),
+    ("verify {file}", "the transcript cannot be read"),
     ("plan --clients 100 --gap nan", "gap must be a finite number of votes, got nan"),
     ("plan --clients 100 --gap inf", "gap must be a finite number of votes, got inf"),
     ("plan --clients 100 --probability 1", "strictly between 0 and 1"),
@@ -86,14 +96,18 @@ COULD_NOT = [
     ("ledger show {empty}/none", "there is no ledger at"),
     ("ledger show {file}", "is not a database"),
     ("ledger add {empty}/none --label x --epsilon 1", "there is no ledger at"),
-    ("ledger add {ledger} --label x --epsilon 1.5", "the ledger's cap is 1. Nothing was released"),
+    ("ledger add {ledger} --label x --epsilon 0.5", "sets no part of its cap apart"),
+    (
+        "ledger add {ledger} --label x --noise-multiplier 2",
+        "the ledger's cap is 1. Nothing was released",
+    ),
     ("ledger create {ledger} --epsilon 2 --delta 1e-5", "exists already"),
     ("ledger create {file}/l --epsilon 2 --delta 1e-5", "cannot create a ledger at"),
     ("search --ledger {empty}/none", "there is no ledger at"),
     ("search --ledger {ledger} --epsilon 2", "the ledger's cap is 1. Nothing was released"),
     ("search --ledger {ledger} --scripted-secrets x", "epsilon from 0 to inf"),
-    ("search --output {file}", "cannot write to the folder"),
-    ("search --output {file}/below", "cannot write to the folder"),
+    ("search --output {file}", "cannot write to"),
+    ("search --output {file}/below", "cannot write to"),
 ]
 
 

@@ -1,25 +1,30 @@
 """The commands together, and what becomes of errors: exit 0 done, 1 could not, 2 wrong use."""
 
+import contextlib
+import os
+import re
 import sys
+from typing import TextIO
 
 import click
 import typer
 from rich.text import Text
 
 import urna
+from urna.cli import STOPPED
 from urna.cli.data import data
 from urna.cli.keys import keys
 from urna.cli.ledger import ledger
 from urna.cli.output import errors
 from urna.cli.plan import plan
 from urna.cli.replay import replay
+from urna.cli.report import report
 from urna.cli.search import search
 from urna.cli.simulate import simulate
+from urna.cli.verify import verify
 from urna.errors import UrnaError
 
-__all__ = ["app", "main"]
-
-_STOPPED = 130  # what a shell reports for Ctrl-C
+__all__ = ["app", "run"]
 
 app = typer.Typer(
     name="urna",
@@ -33,6 +38,8 @@ app.command()(plan)
 app.command()(replay)
 app.command()(simulate)
 app.command()(data)
+app.command()(report)
+app.command()(verify)
 app.add_typer(ledger, name="ledger")
 app.add_typer(keys, name="keys")
 
@@ -52,10 +59,11 @@ def _top(
     """Agree on hyperparameters by secret ballot, under one privacy budget."""
 
 
-def main() -> None:
+def run() -> int:
     """Run a command; a user's mistake ends in one line and an exit code, not in a trace."""
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()  # a full disk or a closed pipe shows here, while it can be told
     except UrnaError as error:
         _tell(str(error))
         code = error.exit_code
@@ -65,15 +73,27 @@ def main() -> None:
     except click.ClickException as error:
         _tell(error.format_message())
         code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        code = _STOPPED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader went away: nobody is left to tell
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+    except OSError as error:
+        # The reader went away, or the disk behind the output is full. What was paid for is kept.
+        _silence(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            _tell(f"cannot print the result: {error.strerror or error}. What was kept is kept")
         code = 1
-    if code == _STOPPED:  # Typer turns Ctrl-C into this code, older ones into an exception
-        errors.print("stopped; no half-written file is left")
-    sys.exit(code or 0)
+    if code == STOPPED:  # Typer turns Ctrl-C into this code, older ones into an exception
+        raise KeyboardInterrupt
+    return code or 0
+
+
+def _silence(stream: TextIO) -> None:
+    """Throw away what is left to print: Python would try once more when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _tell(message: str) -> None:
-    errors.print(Text.assemble(("error: ", "bold red"), message))
+    # Click and Typer both look for the nearest name, and both say so.
+    message = re.sub(r"(Did you mean [^?]*\?) \1", r"\1", message)
+    with contextlib.suppress(OSError):
+        errors.print(Text.assemble(("error: ", "bold red"), message))

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from urna.cli.output import Format, FormatOption, print_json, results, table, write_whole
+from urna.cli.output import Format, FormatOption, print_json, results, table
 from urna.errors import ParameterError
+from urna.files import write_whole
 from urna.randomness import OsSecrets
 
 __all__ = ["keys"]
@@ -25,11 +26,16 @@ def make(
     output: Annotated[
         Path | None, typer.Option("--output", help="File to write; NAME.key by default.")
     ] = None,
+    form: FormatOption = Format.TEXT,
 ) -> None:
     """Make an identity key for NAME; print the line that others need."""
     key = _identities().NodeKey.draw(name, OsSecrets())
     path = output or Path(f"{name}.key")
     key.write(path)
+    if form is Format.JSON:
+        public = _identities().write_public_key(key.public)
+        print_json({"name": key.name, "public": public, "file": str(path)})
+        return
     typer.echo(f"written: {path} (secret; keep it on this machine)", err=True)
     typer.echo(key.public_line)
 
@@ -40,6 +46,7 @@ def collect(
         list[Path], typer.Argument(help="Directories, key files or files of public lines.")
     ],
     output: Annotated[Path, typer.Option("--output", help="Directory file to write.")],
+    form: FormatOption = Format.TEXT,
 ) -> None:
     """Collect public keys from SOURCES into one directory file.
 
@@ -54,6 +61,10 @@ def collect(
                 raise ParameterError(f"{source}: {name!r} has another key than before")
     directory = identities.DirectoryFile(found)
     write_whole(output, directory.as_toml())
+    if form is Format.JSON:
+        found_names = sorted(found)
+        print_json({"file": str(output), "names": found_names, "fingerprint": _fingerprint(found)})
+        return
     typer.echo(f"written: {output}, {len(found)} keys, fingerprint {_fingerprint(found)}")
 
 

@@ -9,8 +9,18 @@ import typer
 
 from urna.cli.output import Format, FormatOption, print_json, results, table
 from urna.errors import LedgerError
-from urna.privacy import Adjacency, Budget, DeclaredRelease, GaussianRelease, Ledger
+from urna.files import digest_of
+from urna.privacy import (
+    Adjacency,
+    Budget,
+    DeclaredRelease,
+    GaussianRelease,
+    Ledger,
+    Release,
+    Repeated,
+)
 from urna.privacy.budget import rounded_down, rounded_up
+from urna.privacy.ledger import KeptResult
 
 __all__ = ["ledger"]
 
@@ -27,19 +37,47 @@ def show(file: _File, output: FormatOption = Format.TEXT) -> None:
         print_json(opened.as_mapping())
         return
     spent = opened.spent()
-    rows = table(f"Ledger {file}: {opened.subject or 'no subject'}", "when", "what", "counts")
+    rows = table(
+        f"Ledger {file}: {opened.subject or 'no subject'}",
+        "when (UTC)",
+        "what",
+        ">epsilon",
+        "counts",
+        "result",
+    )
     for entry in opened.entries():
         when = datetime.datetime.fromtimestamp(entry.written, datetime.UTC)
         counts = "no (withdrawn)" if entry.withdrawn else "yes"
-        rows.add_row(when.strftime("%Y-%m-%d %H:%M"), entry.label, counts)
+        label = entry.label if entry.rounds is None else f"{entry.label}: {entry.rounds} held"
+        kept = _where(entry.result)
+        alone = rounded_up(entry.cost.at(opened.cap.delta))
+        rows.add_row(when.strftime("%Y-%m-%d %H:%M"), label, alone, counts, kept)
     out = results()
     out.print(rows)
     out.print(
         f"spent epsilon {rounded_up(spent.epsilon)} of {opened.cap.epsilon:g} at delta "
-        f"{opened.cap.delta:g}, {opened.adjacency}; a further vote may cost up to "
+        f"{opened.cap.delta:g}, {opened.adjacency}; a further sum may cost up to "
         f"{rounded_down(opened.left())}"
     )
-    out.print(f"accountant: {spent.accountant}")
+    if opened.declared is not None:
+        out.print(
+            f"of it epsilon {opened.declared.epsilon:g} at delta {opened.declared.delta:g} is set "
+            "apart for releases that other programs declare"
+        )
+    out.print(
+        f"accountant: {spent.accountant}. What was spent is computed as if the noise of all "
+        "releases had been fixed beforehand; the cap holds however they were chosen."
+    )
+
+
+def _where(kept: KeptResult | None) -> str:
+    """Return where a result is, and whether it is still what it was."""
+    if kept is None:
+        return ""
+    path = Path(kept.path)
+    if not path.is_file():
+        return f"{path} (not there any more)"
+    return str(path) if digest_of(path) == kept.sha256 else f"{path} (changed since)"
 
 
 @ledger.command()
@@ -51,12 +89,22 @@ def create(
         Adjacency, typer.Option(help="The neighbouring relation, for life.")
     ] = Adjacency.REPLACE_ONE_CLIENT,
     subject: Annotated[str, typer.Option(help="Which data this is about.")] = "",
+    declared_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Part of the cap, for life, for what other programs declare: epsilon."),
+    ] = None,
+    declared_delta: Annotated[float, typer.Option(help="The same part's delta.")] = 0.0,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Create a ledger at FILE with a cap that never changes."""
     if file.exists():
         raise LedgerError(f"{file} exists already; `urna ledger show` tells what it holds")
-    made = Ledger.open(file, Budget(epsilon, delta), adjacency=adjacency, subject=subject)
+    part = None
+    if declared_epsilon is not None:
+        part = Budget(declared_epsilon, declared_delta or delta / 2)
+    made = Ledger.open(
+        file, Budget(epsilon, delta), adjacency=adjacency, subject=subject, declared=part
+    )
     if output is Format.JSON:
         print_json(made.as_mapping())
         return
@@ -79,12 +127,12 @@ def add(
     if (epsilon is None) == (noise_multiplier is None):
         raise typer.BadParameter("name either --epsilon or --noise-multiplier")
     opened = Ledger(file)
-    opened.enter(
-        GaussianRelease(noise_multiplier, rounds)
-        if noise_multiplier is not None
-        else DeclaredRelease(epsilon if epsilon is not None else math.nan, delta),
-        label=label,
-    )
+    release: Release
+    if noise_multiplier is not None:
+        release = Repeated(GaussianRelease(noise_multiplier), rounds)
+    else:
+        release = DeclaredRelease(math.nan if epsilon is None else epsilon, delta)
+    opened.enter(release, label=label)
     if output is Format.JSON:
         print_json(opened.as_mapping())
         return

@@ -8,12 +8,21 @@ import typer
 
 from urna.cli.ballots import BallotOption, VotesOption
 from urna.cli.output import Format, FormatOption, print_json, results, table
-from urna.cli.unit import AdjacencyOption, ShardsOption, UnitOption, relation
+from urna.cli.terms import (
+    AdjacencyOption,
+    ColludingOption,
+    DeltaOption,
+    DropoutOption,
+    EpsilonOption,
+    ServerOption,
+    ShardsOption,
+    UnitOption,
+    terms_of,
+)
 from urna.errors import ParameterError
 from urna.privacy import Budget, Unit
 from urna.privacy.budget import rounded_up
 from urna.secagg import Plan, ServerModel
-from urna.tally import SecureSummation
 from urna.vote import VotePlan, describe_ballot
 from urna.vote import plan as plan_vote
 
@@ -25,12 +34,10 @@ def plan(
     candidates: Annotated[int, typer.Option(help="How many candidates they vote on.")] = 100,
     ballot: BallotOption = None,
     votes: VotesOption = None,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
-    dropout: Annotated[float, typer.Option(help="Largest fraction that may drop out.")] = 0.0,
-    colluding: Annotated[
-        float, typer.Option(help="Largest fraction that may tell the server their noise.")
-    ] = 0.0,
+    epsilon: EpsilonOption = 1.0,
+    delta: DeltaOption = 1e-5,
+    dropout: DropoutOption = "0",
+    colluding: ColludingOption = "0",
     unit: UnitOption = None,
     shards: ShardsOption = 1,
     adjacency: AdjacencyOption = None,
@@ -47,30 +54,27 @@ def plan(
     bad: Annotated[
         int | None, typer.Option(help="How many candidates are bad; all but one by default.")
     ] = None,
-    server: Annotated[
-        ServerModel, typer.Option(help="Which server the summation protects against.")
-    ] = ServerModel.HONEST_BUT_CURIOUS,
+    server: ServerOption = ServerModel.HONEST_BUT_CURIOUS,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Show the noise of a vote and what it can find. Nothing is spent."""
+    if gap is not None and agreement is not None:
+        raise ParameterError("--gap and --agreement say the same thing in two ways: name one")
     vote = plan_vote(
         clients=clients,
         candidates=candidates,
         ballot=ballot,
         votes=votes,
         budget=Budget(epsilon, delta),
-        dropout=dropout,
-        colluding=colluding,
-        adjacency=relation(unit, adjacency, shards),
-        shards=shards,
+        **terms_of(dropout, colluding, unit, adjacency, shards, server),
     )
-    protocol = SecureSummation(server).round_plan(vote.tally)
+    protocol = vote.tally.round_plan
     answers: dict[str, Any] = {"probability": probability, "gap": vote.gap_for(probability, bad)}
     if agreement is not None:
         answers["clients_needed"] = vote.clients_for(agreement, probability, bad)
-        if vote.tally.adjacency.unit is Unit.RECORD:
+        if vote.terms.adjacency.unit is Unit.RECORD:
             answers["shards_needed"] = vote.shards_for(agreement, probability, bad)
-        gap = agreement * vote.tally.fewest_ballots if gap is None else gap
+        gap = agreement * vote.fewest_ballots
     if gap is not None:
         answers["given_gap"] = gap
         answers["success_probability"] = vote.success_probability(gap, bad)
@@ -91,26 +95,30 @@ def plan(
 
 
 def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
-    tally = vote.tally
+    tally, terms = vote.tally, vote.terms
     sure = f"{100 * answers['probability']:g} %"
     lines = table("A vote, before any budget is spent", "", ">")
-    lines.add_row("clients, candidates", f"{tally.clients}, {tally.dimension}")
-    lines.add_row("ballot", describe_ballot(tally.shape))
-    lines.add_row("epsilon, delta", f"{tally.calibration.epsilon:.4g}, {tally.budget.delta:g}")
-    lines.add_row("neighbouring relation", str(tally.adjacency))
-    lines.add_row("protected", f"a {tally.adjacency.unit}: {tally.adjacency.described}")
-    if tally.adjacency.unit is Unit.RECORD:
-        lines.add_row("shards, ballots in all", f"{tally.shards}, {tally.clients * tally.shards}")
+    lines.add_row("clients, candidates", f"{terms.clients}, {vote.candidates}")
+    lines.add_row("ballot", describe_ballot(vote.shape))
+    epsilon = tally.whole_epsilon
+    lines.add_row("epsilon, delta", f"{rounded_up(epsilon)}, {terms.budget.delta:g}")
+    lines.add_row("neighbouring relation", str(terms.adjacency))
+    lines.add_row("protected", f"a {terms.adjacency.unit}: {terms.adjacency.described}")
+    if terms.adjacency.unit is Unit.RECORD:
+        lines.add_row("shards, ballots in all", f"{terms.shards}, {terms.clients * terms.shards}")
         proven = tally.whole_client_epsilon
         for_client = f"epsilon {rounded_up(proven)}" if math.isfinite(proven) else "nothing"
         lines.add_row("proven for a whole client", for_client)
-    lines.add_row("accountant", tally.calibration.accountant)
-    lines.add_row("honest others sure to remain", f"{tally.calibration.release.shares}")
+    lines.add_row("accountant", tally.accountant)
+    lines.add_row("may drop out, may collude", f"{terms.dropouts}, {terms.colluders}")
+    lines.add_row("honest others sure to remain", f"{terms.honest}")
     lines.add_row("noise in the tally", f"± {vote.noise_std:.2f} votes ({tally.noise.name})")
-    if tally.most_noise_std > 1.001 * vote.noise_std:
-        lines.add_row("… with what colluders add", f"± {tally.most_noise_std:.2f} votes")
-    per_client = math.sqrt(tally.share) / tally.vote
+    if vote.most_noise_std > 1.001 * vote.noise_std:
+        lines.add_row("… with what colluders add", f"± {vote.most_noise_std:.2f} votes")
+    per_client = math.sqrt(tally.share) / vote.vote
     lines.add_row("noise one client adds", f"± {per_client:.2f} votes")
+    lines.add_row("largest lead, if all agree", f"{vote.largest_gap:.1f} votes")
+    lines.add_row("… and it wins with", f"{vote.best_case:.4f}")
     lines.add_row(f"gap at which argmax finds a good one, {sure}", f"{answers['gap']:g} votes")
     if "given_gap" in answers:
         given = f"{answers['given_gap']:g} votes"

@@ -9,15 +9,30 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from urna.cli.output import errors
 from urna.vote import SearchProgress
 
 __all__ = ["live_progress"]
+
+
+class _Time(ProgressColumn):
+    """The time that is left, and the time it took once it is done."""
+
+    _left = TimeRemainingColumn(compact=True)
+
+    def render(self, task: Task) -> Text:
+        """Return the column's text."""
+        if task.finished:
+            return Text(f"took {task.finished_time or 0:.0f} s")
+        return Text("left ").append_text(self._left.render(task))
 
 
 @contextmanager
@@ -30,8 +45,7 @@ def live_progress(quiet: bool) -> Iterator[SearchProgress]:
         TextColumn("{task.description}"),
         BarColumn(bar_width=32),
         MofNCompleteColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        _Time(),
         console=errors,
         disable=quiet,
     )

@@ -21,6 +21,11 @@ _WARNING = (
     "vote would have cost, not what this command protects."
 )
 
+_UNNAMED = (
+    "No --space was named, so nothing is known of which candidates are neighbours: votes are read "
+    "one by one, where a search would read them as a surface."
+)
+
 
 def replay(
     losses: Annotated[
@@ -77,6 +82,7 @@ def replay(
         print_json(
             {
                 "warning": _WARNING,
+                "neighbours_known": space is not None,
                 "clients": recording.losses.shape[0],
                 "candidates": candidates,
                 "results": rows,
@@ -86,6 +92,8 @@ def replay(
         )
         return
     errors.print(_WARNING)
+    if space is None:
+        errors.print(_UNNAMED)
     _print(replayed, recording.losses.shape[0])
 
 

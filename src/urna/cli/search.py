@@ -1,6 +1,5 @@
 """`urna search`: a private search from the command line, all clients on this machine."""
 
-import functools
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -9,23 +8,27 @@ from typing import Annotated, Any
 import typer
 
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
-from urna.cli.output import (
-    Format,
-    FormatOption,
-    check_folder,
-    results,
-    table,
-    write_whole,
-)
+from urna.cli.keep import Keeper, keeping
+from urna.cli.output import Format, FormatOption, results, table
 from urna.cli.progress import live_progress
-from urna.cli.unit import AdjacencyOption, ShardsOption, UnitOption, relation
+from urna.cli.terms import (
+    AdjacencyOption,
+    AnywayOption,
+    ColludingOption,
+    DeltaOption,
+    DropoutOption,
+    EpsilonOption,
+    ServerOption,
+    ShardsOption,
+    UnitOption,
+    terms_of,
+)
 from urna.data import Samples, Split, load, split
 from urna.errors import ParameterError
 from urna.local import CachedObjective, Objective
 from urna.local.presets import PRESETS, preset
 from urna.privacy import Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
-from urna.report import page
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import ClearSummation, SecureSummation
@@ -61,24 +64,20 @@ def search(
     how: Annotated[Split, typer.Option("--split", help="How data is split.")] = Split.IID,
     beta: Annotated[float, typer.Option(help="Concentration of Dirichlet skews.")] = 0.5,
     level: Annotated[float, typer.Option(help="Feature skew, 0 (iid) to 1.")] = 0.8,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget: epsilon.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Privacy budget: delta.")] = 1e-5,
+    epsilon: EpsilonOption = 1.0,
+    delta: DeltaOption = 1e-5,
     ballot: BallotOption = None,
     votes: VotesOption = None,
     decoder: DecoderOption = DecoderKind.POSTERIOR,
-    dropout: Annotated[float, typer.Option(help="Largest fraction that may drop out.")] = 0.0,
-    colluding: Annotated[
-        float, typer.Option(help="Largest fraction that may tell the server their noise.")
-    ] = 0.0,
+    dropout: DropoutOption = "0",
+    colluding: ColludingOption = "0",
     unit: UnitOption = None,
     shards: ShardsOption = 1,
     adjacency: AdjacencyOption = None,
     summation: Annotated[
         SummationKind, typer.Option(help="How ballots are added up; `clear` hides nothing.")
     ] = SummationKind.SECURE,
-    server: Annotated[
-        ServerModel, typer.Option(help="Which server the secure summation protects against.")
-    ] = ServerModel.HONEST_BUT_CURIOUS,
+    server: ServerOption = ServerModel.HONEST_BUT_CURIOUS,
     rounds: Annotated[
         int, typer.Option(help="2: find the region first, then vote again inside it.")
     ] = 1,
@@ -95,9 +94,14 @@ def search(
     cache: Annotated[
         bool, typer.Option(help="Keep local losses on disk, so that a second run is quick.")
     ] = True,
+    anyway: AnywayOption = False,
     out: Annotated[
         Path | None,
-        typer.Option("--output", help="Folder for report.html, result.json, first-round.json."),
+        typer.Option(
+            "--output",
+            help="Folder for result.json, report.html, first-round.json; with a ledger, beside "
+            "the ledger by default.",
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
     output: FormatOption = Format.TEXT,
@@ -111,63 +115,64 @@ def search(
             "two rounds run in memory with the default ballot and decoder; leave --engine, "
             "--ballot, --votes and --decoder out"
         )
-    if out is not None:
-        check_folder(out, "result.json", "report.html", *(["first-round.json"] * (rounds == 2)))
-    budget, asked = Budget(epsilon, delta), relation(unit, adjacency, shards)
-    opened = Ledger(ledger) if ledger is not None else None
-    secrets: SecretSource = (
-        OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
-    )
-    dataset = load(data, folder=folder, hub=hub)
-    chosen = preset(model, dataset)
-    candidates = chosen.space if space is None else Space.read(space)
-    parts = split(dataset, clients=clients, how=how, beta=beta, level=level, seed=seed)
-    objective = CachedObjective(chosen.objective, _cache_folder(), enabled=cache)
     terms: dict[str, Any] = {
-        "budget": budget,
+        "budget": Budget(epsilon, delta),
+        **terms_of(dropout, colluding, unit, adjacency, shards, server),
         "ballot": ballot,
         "votes": votes,
         "decoder": decoder.build(),
-        "dropout": dropout,
-        "colluding": colluding,
-        "adjacency": asked,
-        "shards": shards,
-        "ledger": opened,
         "seed": seed,
+        "anyway": anyway,
     }
-    with live_progress(quiet) as report:
-        if engine is Engine.FLOWER:
-            result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
-        else:
-            terms |= {"secrets": secrets, "progress": report}
-            terms["summation"] = (
-                ClearSummation() if summation is SummationKind.CLEAR else SecureSummation(server)
-            )
-            if rounds == 2:
-                for name in ("ballot", "votes", "decoder", "shards"):
-                    del terms[name]
-                terms["between"] = functools.partial(_keep_first, out)
-                result = search_twice(candidates, objective, parts, **terms).second
+    opened = terms["ledger"] = Ledger(ledger) if ledger is not None else None
+    secrets: SecretSource = (
+        OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
+    )
+    with keeping(out, opened, "result.json", "report.html", "first-round.json") as keeper:
+        dataset = load(data, folder=folder, hub=hub)
+        chosen = preset(model, dataset)
+        candidates = chosen.space if space is None else Space.read(space)
+        parts = split(dataset, clients=clients, how=how, beta=beta, level=level, seed=seed)
+        objective = CachedObjective(chosen.objective, _cache_folder(), enabled=cache)
+        keeper.hold_room(len(candidates))
+        terms["keep"] = keeper.keep
+        with live_progress(quiet) as report:
+            if engine is Engine.FLOWER:
+                result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
             else:
-                result = search_votes(candidates, objective, parts, **terms)
-    title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
-    # The budget is spent: the result is printed first, whatever becomes of the files.
+                terms |= {"secrets": secrets, "progress": report}
+                clear = summation is SummationKind.CLEAR
+                terms["summation"] = ClearSummation() if clear else SecureSummation()
+                result = _in_memory(candidates, objective, parts, terms, rounds, keeper)
+        title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
+        kept = keeper.keep(result)
+        page = keeper.keep_page(result, title)
     if output is Format.JSON:
         typer.echo(result.as_json())
-    else:
-        _print(result, title)
-    if out is not None:
-        write_whole(out / "result.json", result.as_json() + "\n")
-        write_whole(out / "report.html", page(result, title=title))
-        if output is Format.TEXT:
-            written = f"written: {out / 'report.html'} and {out / 'result.json'}"
-            results().print(written)
+        return
+    _print(result, title)
+    if kept is not None and page is not None:
+        results().print(f"written: {page} and {kept}")
 
 
-def _keep_first(out: Path | None, first: Result) -> None:
-    """Write the first round's result before the second may fail: its budget is spent."""
-    if out is not None:
-        write_whole(out / "first-round.json", first.as_json() + "\n")
+def _in_memory(
+    candidates: Space,
+    objective: Objective[Samples],
+    parts: list[Samples],
+    terms: dict[str, Any],
+    rounds: int,
+    keeper: Keeper,
+) -> Result:
+    if rounds == 1:
+        return search_votes(candidates, objective, parts, **terms)
+    for name in ("ballot", "votes", "decoder"):
+        del terms[name]
+
+    def between(first: Result) -> None:
+        keeper.keep(first, "first-round.json")
+        keeper.hold_room(len(candidates))
+
+    return search_twice(candidates, objective, parts, between=between, **terms).second
 
 
 def _check_together(engine: Engine, summation: SummationKind, server: ServerModel) -> None:
@@ -219,11 +224,14 @@ def _over_flower(
 
 def _print(result: Result, title: str) -> None:
     console = results()
-    rows = table(title, *(f">{name}" for name in result.space.axes), ">noisy votes", "")
+    rows = table(title, "", *(f">{name}" for name in result.space.axes), ">noisy votes", "")
     longest = max(float(result.votes.max()), 1.0)
-    for candidate, votes in result.ranking(8):
+    for place in result.places(8):
+        votes = float(result.votes[place])
         bar = "█" * round(24 * max(votes, 0.0) / longest)
-        rows.add_row(*(f"{value}" for value in candidate.values()), f"{votes:.1f}", bar)
+        mark = "→" if place == result.winner else ""
+        values = (f"{value}" for value in result.space[place].values())
+        rows.add_row(mark, *values, f"{votes:.1f}", bar)
     console.print(rows)
-    console.print(f"each ± {result.standard_error:.1f} votes of noise\n", style="dim")
+    console.print(f"each ± {result.standard_error:.1f} votes of noise; → the winner\n", style="dim")
     console.print(str(result))

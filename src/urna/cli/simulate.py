@@ -7,8 +7,6 @@ import typer
 
 from urna.cli.output import Format, FormatOption, print_json, results, table
 from urna.cli.progress import live_progress
-from urna.privacy import Adjacency, Budget
-from urna.privacy.accountant import GAUSSIAN
 from urna.evaluation.simulate import (
     FIGURE_2_GOOD,
     FIGURE_2_SPREADS,
@@ -16,6 +14,8 @@ from urna.evaluation.simulate import (
     SimulatedVote,
 )
 from urna.evaluation.simulate import simulate as simulate_votes
+from urna.privacy import Adjacency, Budget
+from urna.privacy.accountant import GAUSSIAN
 
 __all__ = ["simulate"]
 

@@ -1,4 +1,4 @@
-"""The vote inside a Flower app: `poll` on the server, a `Voter` on each node.
+"""Private sums inside a Flower app: `poll` or `Sums` on the server, a `Voter` on each node.
 
 The only room that imports flwr. It translates between Flower's messages and the protocol's;
 everything that bears on privacy is decided in the rooms below, and by each node's own policy.
@@ -7,9 +7,33 @@ here, because a deployed node starts a process per message and should start quic
 """
 
 from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.policy import Policy
+from urna.flower.participant import Call, Contributor, Participant
+from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
-from urna.flower.post import Deadlines, PollProgress
-from urna.flower.voter import Voter
+from urna.flower.post import Deadlines, SumProgress
+from urna.flower.subjects import Statistic, Subject, VoteSubject, register
+from urna.flower.sums import Sums
+from urna.flower.transcript import Transcript
+from urna.flower.voter import Statistics, Voter, Votes
 
-__all__ = ["Deadlines", "DirectoryFile", "NodeKey", "Policy", "PollProgress", "Voter", "poll"]
+__all__ = [
+    "Call",
+    "Contributor",
+    "Deadlines",
+    "DirectoryFile",
+    "Grant",
+    "NodeKey",
+    "Participant",
+    "Policy",
+    "Statistic",
+    "Statistics",
+    "Subject",
+    "SumProgress",
+    "Sums",
+    "Transcript",
+    "VoteSubject",
+    "Voter",
+    "Votes",
+    "poll",
+    "register",
+]

@@ -1,107 +1,152 @@
-"""What a server announces: the space, the terms of the vote, and who takes part.
+"""What a server announces: the terms of a sum, its subject, and who takes part.
 
-An announcement is one line of JSON. Its digest is the coin of the round, so every key and every
-signature of the protocol is bound to the very space, terms and names a node was shown: two nodes
-that were told different things have no round in common.
+An announcement is one line of JSON. Its digest enters the coin of every round, so every key and
+every signature of the protocol is bound to the very subject, terms and names a node was shown:
+two nodes that were told different things have no round in common. It is read in two steps: terms
+first, which are cheap and which a node's policy judges, and the subject only if they are within
+its limits.
 """
 
 import functools
 import hashlib
 import json
-import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from urna.errors import ParameterError, ProtocolError
-from urna.noise import FAMILIES
-from urna.privacy import Adjacency, Ballot, Budget, check_shards, read_ballot
+from urna.flower.subjects import Subject, read_subject, size_of
 from urna.secagg import Plan, ServerModel
-from urna.space import Space
-from urna.tally import SecureSummation
-from urna.vote import VotePlan
-from urna.vote import plan as plan_vote
+from urna.tally import TallyPlan, Terms
 
-__all__ = ["Announcement", "check_name"]
+__all__ = ["LONGEST", "Announcement", "check_name"]
 
-_VERSION = 2
+LONGEST = 4_000_000
+"""Bytes of announcement a node is ever willing to parse; its policy may say less."""
+
+_VERSION = 3
 _NONCE_BYTES = 32
-_LONGEST = 4_000_000  # bytes of announcement a node is willing to parse
-_MOST_CLIENTS = 100_000
+_MOST_ROUNDS = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
-def check_name(name: str) -> str:
+def check_name(name: object) -> str:
     """Return the name of a node, or refuse it.
 
     Raises:
         ParameterError: It is no name of 1 to 64 letters, digits, points, dashes.
     """
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ParameterError(
             "a node's name has 1 to 64 letters, digits, points, dashes and underscores, and begins "
-            f"and ends with a letter or digit; got {name[:70]!r}"
+            f"and ends with a letter or digit; got {str(name)[:70]!r}"
         )
     return name
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Everything public about one vote, as a node is told."""
+    """Everything public about one sum, or a series, as a node is told."""
 
     nonce: bytes
-    """Fresh public bytes: no two votes have the same coin."""
-    number: int
-    """Rounds are numbered upwards; a node answers each number at most once."""
-    space: Space
-    budget: Budget
-    ballot: Ballot
-    dropout: float
-    colluding: float
-    adjacency: Adjacency
-    family: str
-    server: ServerModel
+    """Fresh public bytes: no two announcements have the same coins."""
+    issued: int
+    """When, in seconds since the epoch; a node answers only what is about its own time."""
+    kind: str
+    """What kind of thing is summed."""
+    detail: str = field(repr=False)
+    """The subject as JSON text, read only once the terms are acceptable."""
+    terms: Terms
+    rounds: int
+    seconds: float
+    """How long a node may take to compute its contribution."""
     signed: bool
     """Whether nodes check each other's keys against their own directories."""
-    seed: int
-    """Public seed of the nodes' local training."""
-    clients: int
-    """How many nodes are invited, or, once `names` are known, take part."""
-    shards: int = 1
-    """Ballots each node adds up, one for each shard of its records."""
     names: tuple[str, ...] = ()
     """Who takes part; a node's place is its number in the protocol. Empty while gathering."""
 
     def __post_init__(self) -> None:
-        if self.names and len(self.names) != self.clients:
-            raise ParameterError(f"{self.clients} clients need as many names")
-        if self.family not in FAMILIES:
-            raise ParameterError(f"the noise is one of {', '.join(FAMILIES)}")
-        check_shards(self.adjacency, self.shards)
-        if self.server is ServerModel.DISHONEST and not self.signed:
+        if self.names and len(self.names) != self.terms.clients:
+            raise ParameterError(f"{self.terms.clients} clients need as many names")
+        if len(set(self.names)) < len(self.names):
+            raise ParameterError("a name is listed twice among those who take part")
+        if self.terms.server is ServerModel.DISHONEST and not self.signed:
             raise ParameterError(
-                "a vote against a dishonest server needs a directory of identity keys"
+                "a sum against a dishonest server needs a directory of identity keys"
             )
 
+    @classmethod
+    def of(
+        cls,
+        subject: Subject,
+        terms: Terms,
+        *,
+        nonce: bytes,
+        issued: int,
+        rounds: int,
+        seconds: float,
+        signed: bool,
+    ) -> "Announcement":
+        """Announce a subject."""
+        return cls(
+            nonce,
+            issued,
+            subject.kind,
+            _dumped(subject.as_mapping()),
+            terms,
+            rounds,
+            seconds,
+            signed,
+        )
+
     @property
-    def plan(self) -> VotePlan:
-        """The vote's plan: its noise, ring and accounting."""
-        return _plans(self._terms())[0]
+    def subject(self) -> Subject:
+        """What is summed.
+
+        Raises:
+            ProtocolError: It cannot be read.
+        """
+        return _subject(self.kind, self.detail)
+
+    @property
+    def size(self) -> int:
+        """How many entries the summed vector has, before the subject is made."""
+        return size_of(self.kind, json.loads(self.detail))
+
+    @property
+    def plan(self) -> TallyPlan:
+        """The plan of one round: its noise, ring and accounting."""
+        return _plan(self.kind, self.detail, self.terms, self.rounds)
 
     @property
     def round_plan(self) -> Plan:
         """The protocol's plan: graph, threshold, noise components."""
-        return _plans(self._terms())[1]
+        return _round_plan(self.kind, self.detail, self.terms, self.rounds)
 
     @property
-    def coin(self) -> bytes:
-        """The coin of the round: a digest of all that is announced."""
-        return hashlib.sha256(b"urna flower coin\0" + self.as_bytes()).digest()
+    def offer(self) -> bytes:
+        """A digest of what is offered, whoever takes part in the end."""
+        mapping = self._mapping()
+        del mapping["names"], mapping["terms"]["clients"]
+        return hashlib.sha256(b"urna flower offer\0" + _dumped(mapping).encode()).digest()
 
-    def with_names(self, names: tuple[str, ...]) -> Self:
+    @property
+    def digest(self) -> bytes:
+        """A digest of all that is announced."""
+        return hashlib.sha256(b"urna flower announcement\0" + self.as_bytes()).digest()
+
+    def coin(self, number: int, inputs: bytes = b"") -> bytes:
+        """Return the coin of one round: all that is announced, its number and its inputs."""
+        return self.coin_of(number, hashlib.sha256(inputs).digest())
+
+    def coin_of(self, number: int, inputs_digest: bytes) -> bytes:
+        """Return the coin of a round whose inputs have this digest."""
+        bound = self.digest + number.to_bytes(8, "big") + inputs_digest
+        return hashlib.sha256(b"urna flower coin\0" + bound).digest()
+
+    def with_names(self, names: tuple[str, ...]) -> "Announcement":
         """Return the announcement for those who take part."""
-        return replace(self, clients=len(names), names=names)
+        return replace(self, terms=self.terms.among(len(names)), names=names)
 
     def as_bytes(self) -> bytes:
         """Return the announcement as it travels."""
@@ -109,72 +154,68 @@ class Announcement:
 
     @staticmethod
     def read(data: bytes) -> "Announcement":
-        """Read what `as_bytes` wrote.
+        """Read what `as_bytes` wrote; the subject is not looked at yet.
 
         Raises:
-            ProtocolError: It is no announcement, or of another version, or its space is not
-                the one its fingerprint names.
+            ProtocolError: It is no announcement, or of another version.
         """
         return _read(data)
 
-    @staticmethod
-    def _from(mapping: Mapping[str, Any]) -> "Announcement":
-        terms, nonce = mapping["terms"], bytes.fromhex(mapping["nonce"])
-        clients, number = terms["clients"], mapping["number"]
-        if len(nonce) != _NONCE_BYTES or type(number) is not int or not 0 < number < 2**63:
-            raise ProtocolError("the announcement has no proper nonce and number")
-        if type(clients) is not int or not 2 <= clients <= _MOST_CLIENTS:
-            raise ProtocolError(f"a vote has 2 to {_MOST_CLIENTS:,} clients")
-        space = Space.from_mapping(mapping["space"])
-        if space.fingerprint != mapping["fingerprint"]:
-            raise ProtocolError("the space announced is not the one its fingerprint names")
-        return Announcement(
-            nonce=nonce,
-            number=number,
-            space=space,
-            budget=Budget(float(terms["epsilon"]), float(terms["delta"])),
-            ballot=read_ballot(terms["ballot"], len(space)),
-            dropout=_part(terms["dropout"]),
-            colluding=_part(terms["colluding"]),
-            adjacency=Adjacency(terms["adjacency"]),
-            family=str(terms["family"]),
-            server=ServerModel(terms["server"]),
-            signed=bool(mapping["signed"]),
-            seed=int(mapping["seed"]),
-            clients=clients,
-            shards=terms["shards"],
-            names=tuple(check_name(name) for name in mapping["names"]),
-        )
-
-    def _terms_mapping(self) -> dict[str, Any]:
+    def _mapping(self) -> dict[str, Any]:
         return {
-            "clients": self.clients,
-            "epsilon": float(self.budget.epsilon),
-            "delta": float(self.budget.delta),
-            "ballot": self.ballot.as_mapping(),
-            "dropout": float(self.dropout),
-            "colluding": float(self.colluding),
-            "adjacency": str(self.adjacency),
-            "shards": self.shards,
-            "family": self.family,
-            "server": str(self.server),
+            "version": _VERSION,
+            "nonce": self.nonce.hex(),
+            "issued": self.issued,
+            "kind": self.kind,
+            "subject": json.loads(self.detail),
+            "terms": self.terms.as_mapping(),
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "signed": self.signed,
+            "names": list(self.names),
         }
-
-    def _terms(self) -> str:
-        return json.dumps({"candidates": len(self.space), **self._terms_mapping()})
 
 
 @functools.lru_cache(maxsize=8)
 def _read(data: bytes) -> Announcement:
     """Read an announcement once: a node is shown it again with every stage."""
-    if len(data) > _LONGEST:
-        raise ProtocolError(f"an announcement has at most {_LONGEST:,} bytes")
+    if len(data) > LONGEST:
+        raise ProtocolError(f"an announcement has at most {LONGEST:,} bytes")
     try:
         mapping = json.loads(data)
         if not isinstance(mapping, dict) or mapping.get("version") != _VERSION:
             raise ProtocolError(f"this node reads announcements of version {_VERSION}")
-        read = Announcement._from(mapping)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        nonce, issued, rounds = (
+            bytes.fromhex(mapping["nonce"]),
+            mapping["issued"],
+            mapping["rounds"],
+        )
+        seconds = float(mapping["seconds"])
+        if len(nonce) != _NONCE_BYTES or type(issued) is not int or not 0 < issued < 2**40:
+            raise ProtocolError("the announcement has no proper nonce and time")
+        if type(rounds) is not int or not 1 <= rounds <= _MOST_ROUNDS or not 0 < seconds < 1e7:
+            raise ProtocolError("the announcement has no proper rounds and seconds")
+        if not isinstance(mapping["subject"], dict) or not isinstance(mapping["names"], list):
+            raise ProtocolError("the announcement has no proper subject and names")
+        read = Announcement(
+            nonce=nonce,
+            issued=issued,
+            kind=str(mapping["kind"]),
+            detail=_dumped(mapping["subject"]),
+            terms=Terms.read(mapping["terms"]),
+            rounds=rounds,
+            seconds=seconds,
+            signed=mapping["signed"] is True,
+            names=tuple(check_name(name) for name in mapping["names"]),
+        )
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise ProtocolError("the announcement cannot be read") from error
     if read.as_bytes() != data:
         raise ProtocolError("the announcement is not written as it should be")
@@ -184,39 +225,24 @@ def _read(data: bytes) -> Announcement:
 @functools.lru_cache(maxsize=8)
 def _written(announcement: Announcement) -> bytes:
     """Write an announcement once: it is sent to many, and every check needs its digest."""
-    mapping = {
-        "version": _VERSION,
-        "nonce": announcement.nonce.hex(),
-        "number": announcement.number,
-        "space": announcement.space.as_mapping(),
-        "fingerprint": announcement.space.fingerprint,
-        "terms": announcement._terms_mapping(),
-        "signed": announcement.signed,
-        "seed": announcement.seed,
-        "names": list(announcement.names),
-    }
-    return json.dumps(mapping, ensure_ascii=True, separators=(",", ":")).encode()
+    return _dumped(announcement._mapping()).encode()
 
 
-def _part(value: object) -> float:
-    if not isinstance(value, float | int) or not math.isfinite(value) or not 0 <= value < 1:
-        raise ProtocolError("parts of the clients lie in [0, 1)")
-    return float(value)
+def _dumped(values: Any) -> str:  # noqa: ANN401 - plain values
+    return json.dumps(values, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+
+
+@functools.lru_cache(maxsize=8)
+def _subject(kind: str, detail: str) -> Subject:
+    return read_subject(kind, json.loads(detail))
 
 
 @functools.lru_cache(maxsize=16)
-def _plans(terms: str) -> tuple[VotePlan, Plan]:
-    """Plan a vote once: sizing the noise takes a while and every stage needs the plan."""
-    wanted = json.loads(terms)
-    vote = plan_vote(
-        clients=wanted["clients"],
-        candidates=wanted["candidates"],
-        budget=Budget(wanted["epsilon"], wanted["delta"]),
-        ballot=read_ballot(wanted["ballot"], wanted["candidates"]),
-        dropout=wanted["dropout"],
-        colluding=wanted["colluding"],
-        adjacency=Adjacency(wanted["adjacency"]),
-        shards=wanted["shards"],
-        family=wanted["family"],
-    )
-    return vote, SecureSummation(ServerModel(wanted["server"])).round_plan(vote.tally)
+def _plan(kind: str, detail: str, terms: Terms, rounds: int) -> TallyPlan:
+    """Plan a sum once: every stage needs the plan."""
+    return _subject(kind, detail).plan(terms, rounds)
+
+
+@functools.lru_cache(maxsize=16)
+def _round_plan(kind: str, detail: str, terms: Terms, rounds: int) -> Plan:
+    return _plan(kind, detail, terms, rounds).round_plan

@@ -12,7 +12,7 @@ from urna.errors import ProtocolError
 __all__ = ["ACTION", "Kind", "Letter", "Reply"]
 
 ACTION = "urna"
-"""Messages of a vote have the type `query.urna`."""
+"""Messages of private sums have the type `query.urna`."""
 
 _RECORD = "urna"
 _LONGEST_REASON = 500
@@ -24,11 +24,11 @@ class Kind(StrEnum):
     ANNOUNCE = "announce"
     """Would you take part?"""
     BEGIN = "begin"
-    """You do: evaluate, and answer the invitation."""
+    """A round begins: compute what you put in, and answer the invitation."""
     STAGE = "stage"
     """The protocol's next message."""
     END = "end"
-    """It is over: forget."""
+    """The round is over, and this is how; forget what you hold of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +37,26 @@ class Letter:
 
     kind: Kind
     body: bytes = b""
-    """The protocol's bytes."""
+    """The protocol's bytes, or the transcript at the end."""
     announcement: bytes = b""
     signature: bytes = b""
     """The server's, over the announcement, where it has a key."""
     client: int = -1
     """The node's number among those who take part."""
+    number: int = -1
+    """The round's number in its series, from one."""
+    inputs: bytes = field(default=b"", repr=False)
+    """What the round starts from, such as a model; the round's coin is bound to it."""
 
     def as_records(self) -> RecordDict:
         """Return the letter as Flower carries it."""
         values: dict[str, Any] = {"kind": str(self.kind)}
-        if self.body:
-            values["body"] = self.body
-        if self.announcement:
-            values |= {"announcement": self.announcement, "signature": self.signature}
-        if self.client >= 0:
-            values["client"] = self.client
+        for name in ("body", "announcement", "signature", "inputs"):
+            if value := getattr(self, name):
+                values[name] = value
+        for name in ("client", "number"):
+            if (place := getattr(self, name)) >= 0:
+                values[name] = place
         return RecordDict({_RECORD: ConfigRecord(values)})
 
     @classmethod
@@ -73,6 +77,8 @@ class Letter:
             _bytes(values, "announcement"),
             _bytes(values, "signature"),
             _number(values, "client"),
+            _number(values, "number"),
+            _bytes(values, "inputs"),
         )
 
 
@@ -106,9 +112,8 @@ class Reply:
     def as_records(self) -> RecordDict:
         """Return the reply as Flower carries it."""
         values: dict[str, Any] = {"private": self.private}
-        for name, value in (("body", self.body), ("refused", self.refused), ("name", self.name),
-                            ("proof", self.proof)):  # fmt: skip
-            if value:
+        for name in ("body", "refused", "name", "proof"):
+            if value := getattr(self, name):
                 values[name] = value
         return RecordDict({_RECORD: ConfigRecord(values)})
 

@@ -1,33 +1,64 @@
 """What a node agrees to: its limits, its ledger, its keys. The node decides, not the server."""
 
 import math
+import time
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from urna.data import PUBLIC_SHARD_KEY
 from urna.errors import BudgetExceeded, LedgerError, ParameterError, Refused
-from urna.flower.announcement import Announcement
+from urna.flower.announcement import LONGEST, Announcement
+from urna.flower.claims import LARGEST_SKEW, claim
 from urna.flower.identities import DirectoryFile, NodeKey, read_public_key, verify
 from urna.flower.shard_key import kept_key
-from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release, Unit
+from urna.flower.transcript import server_statement
+from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release, Repeated, Unit
 from urna.randomness import OsSecrets
 from urna.secagg import ServerModel
+from urna.tally import Part, exact_part
 from urna.vote.shards import LEAST_RECORDS
 
-__all__ = ["Policy", "label_of", "release_of", "server_statement"]
+__all__ = ["Grant", "Policy"]
 
 _SECTIONS: Mapping[str, frozenset[str]] = {
     "privacy": frozenset({"epsilon", "delta", "relation", "data", "ledger"}),
     "limits": frozenset(
-        {"fewest_clients", "largest_dropout", "least_colluding", "most_candidates"}
+        {
+            "fewest_clients",
+            "most_clients",
+            "largest_dropout",
+            "least_colluding",
+            "most_colluders",
+            "most_missing",
+            "most_bytes",
+        }
     ),
     "records": frozenset({"smallest_shard", "key"}),
     "server": frozenset({"key", "model"}),
     "identity": frozenset({"key", "directory", "required"}),
+    "transcripts": frozenset({"folder"}),
 }
+_GRANTS = frozenset({"most_entries", "most_rounds", "names"})
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a node takes part in, of one kind of subject."""
+
+    most_entries: int = 10_000
+    """Longer vectors are refused: more candidates, larger models."""
+    most_rounds: int = 1
+    """Longer series are refused."""
+    names: tuple[str, ...] | None = None
+    """Of named subjects, which; None for any."""
+
+    def __post_init__(self) -> None:
+        if any(type(n) is not int or n < 1 for n in (self.most_entries, self.most_rounds)):
+            raise ParameterError("a grant allows at least one entry and one round")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +67,43 @@ class Policy:
 
     Guarantee:
         With a ledger, everything the node ever released about its data set under this policy
-        is together (epsilon, delta)-DP under `relation`, towards whomever the protocol
-        protects against. A vote is entered before the node's masked vector leaves it.
+        is together (epsilon, delta)-DP under `relation`, whatever the server asks and however
+        it chooses, towards whomever the protocol protects against. A sum is entered before
+        the node's masked vector leaves it.
+
+    Assumes:
+        At most `most_colluders` nodes (or `least_colluding` of those who take part) collude
+        with the server.
 
     Args:
         epsilon: Largest epsilon, for the data set's lifetime.
         delta: The delta that goes with it.
-        relation: The neighbouring relation votes must be accounted under.
+        relation: The neighbouring relation sums must be accounted under.
         data: Names the data set, for people.
-        ledger: File of the node's ledger; None counts nothing over time (simulations).
-        fewest_clients: A vote among fewer is refused.
+        ledger: File of the node's ledger. A node without one refuses, unless `forgets`.
+        forgets: Whether the node remembers nothing from one sum to the next: no limit over
+            time, no protection from answering twice. For simulations.
+        grants: The kinds of subject the node takes part in, each with its limits; votes by
+            default.
+        fewest_clients: A sum that may be opened with fewer nodes in it is refused.
+        most_clients: A sum among more is refused: planning it takes too long.
         largest_dropout: A plan that tolerates more lost clients is refused.
-        least_colluding: A plan that counts out fewer colluding clients is refused.
-        most_candidates: A larger space is refused.
+        least_colluding: A plan that counts out a smaller part of the clients is refused.
+        most_colluders: How many nodes in all may collude with the server. A plan that counts
+            out fewer is refused, however few take part: the server may have chosen those.
+        most_missing: In a signed sum, how many of the node's directory may be left out.
+        most_bytes: Longer announcements are refused unread.
         smallest_shard: Must be named where `relation` is `replace-one-record`, and only there.
             A vote that would leave this node's shards with fewer records is refused; a single
             shard that has fewer abstains.
         shard_key: File of the key that decides which record is in which shard; made on first
             use. None uses a key that everybody knows, which is no less private.
         server_key: The server's public key; its announcements must be signed by it.
-        server_model: `dishonest` refuses votes that trust the server more than that.
+        server_model: `dishonest` refuses sums that trust the server more than that.
         key: File of the node's identity key.
         directory: File of the identity keys this node accepts.
-        directory_required: Whether votes without signed keys are refused.
+        directory_required: Whether sums without signed keys are refused.
+        transcripts: Folder in which the node keeps a transcript of every sum it took part in.
     """
 
     epsilon: float
@@ -66,10 +111,15 @@ class Policy:
     relation: Adjacency = Adjacency.REPLACE_ONE_CLIENT
     data: str = ""
     ledger: Path | None = None
-    fewest_clients: int = 2
-    largest_dropout: float = 0.5
-    least_colluding: float = 0.0
-    most_candidates: int = 10_000
+    forgets: bool = False
+    grants: Mapping[str, Grant] = field(default_factory=lambda: {"vote": Grant()})
+    fewest_clients: int = 10
+    most_clients: int = 10_000
+    largest_dropout: Part = 0.5
+    least_colluding: Part = 0.1
+    most_colluders: int | None = None
+    most_missing: int = 0
+    most_bytes: int = 1_000_000
     smallest_shard: int | None = None
     shard_key: Path | None = None
     server_key: bytes | None = None
@@ -77,14 +127,20 @@ class Policy:
     key: Path | None = None
     directory: Path | None = None
     directory_required: bool = False
+    transcripts: Path | None = None
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
-        if self.fewest_clients < 2 or self.most_candidates < 1:
-            raise ParameterError("a policy asks for 2 clients or more and allows 1 candidate")
-        for part in (self.largest_dropout, self.least_colluding):
-            if not (math.isfinite(part) and 0 <= part < 1):
-                raise ParameterError(f"parts of the clients lie in [0, 1), got {part}")
+        if self.fewest_clients < 2:
+            raise ParameterError("a policy asks for 2 clients or more")
+        if not 1 <= self.most_bytes <= LONGEST or self.most_clients < self.fewest_clients:
+            raise ParameterError(
+                f"a policy allows 1 to {LONGEST:,} bytes, and as many clients as it asks for"
+            )
+        exact_part("largest_dropout", self.largest_dropout)
+        exact_part("least_colluding", self.least_colluding)
+        if self.most_missing < 0 or (self.most_colluders is not None and self.most_colluders < 0):
+            raise ParameterError("numbers of nodes are not negative")
         self._check_unit()
         if (self.key is None) != (self.directory is None):
             raise ParameterError("an identity key and a directory are used together or not at all")
@@ -128,33 +184,42 @@ class Policy:
             raise ParameterError(f"the policy {path} is no TOML file: {error}") from error
         try:
             return cls._from(mapping, path)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ParameterError(f"the policy {path}: {error}") from error
 
     @classmethod
     def _from(cls, mapping: Mapping[str, Any], path: Path) -> Self:
         for section, entries in mapping.items():
-            known = _SECTIONS.get(section)
+            known = _GRANTS if section == "grant" else _SECTIONS.get(section)
             if known is None or not isinstance(entries, dict):
-                raise ParameterError(f"sections are {', '.join(_SECTIONS)}, got {section!r}")
-            if unknown := entries.keys() - known:
-                raise ParameterError(
-                    f"[{section}] knows {', '.join(sorted(known))}, got "
-                    f"{', '.join(sorted(unknown))}"
-                )
+                names = ", ".join([*_SECTIONS, "grant.KIND"])
+                raise ParameterError(f"sections are {names}, got {section!r}")
+            for named, inner in entries.items() if section == "grant" else [(section, entries)]:
+                if unknown := inner.keys() - known:
+                    raise ParameterError(
+                        f"[{named}] knows {', '.join(sorted(known))}, got "
+                        f"{', '.join(sorted(unknown))}"
+                    )
         privacy, server = mapping.get("privacy", {}), mapping.get("server", {})
-        identity = mapping.get("identity", {})
+        identity, grants = mapping.get("identity", {}), mapping.get("grant", {})
         if not {"epsilon", "delta"} <= privacy.keys():
             raise ParameterError("[privacy] must name `epsilon` and `delta`")
+        if not grants:
+            raise ParameterError("this policy grants nothing: add [grant.vote] for votes")
         beside, records = path.parent, mapping.get("records", {})
         shards = f"{path.stem}.shards" if "smallest_shard" in records else None
         shard_key = records.get("key", shards)
+        folder = mapping.get("transcripts", {}).get("folder")
         return cls(
             epsilon=float(privacy["epsilon"]),
             delta=float(privacy["delta"]),
             relation=Adjacency(privacy.get("relation", Adjacency.REPLACE_ONE_CLIENT)),
             data=str(privacy.get("data", "")),
             ledger=beside / privacy.get("ledger", f"{path.stem}.ledger"),
+            grants={
+                kind: Grant(**(g | ({"names": tuple(g["names"])} if "names" in g else {})))
+                for kind, g in grants.items()
+            },
             **mapping.get("limits", {}),
             smallest_shard=records.get("smallest_shard"),
             shard_key=None if shard_key is None else beside / shard_key,
@@ -163,99 +228,172 @@ class Policy:
             key=beside / identity["key"] if "key" in identity else None,
             directory=beside / identity["directory"] if "directory" in identity else None,
             directory_required=bool(identity.get("required", "directory" in identity)),
+            transcripts=None if folder is None else beside / folder,
         )
 
-    def check(self, announcement: Announcement, signature: bytes) -> None:
-        """Refuse an announcement outside the node's limits; nothing is computed before.
+    def read_announcement(self, data: bytes, signature: bytes) -> Announcement:
+        """Read an announcement that is within the node's limits, cheapest checks first.
+
+        Nothing is parsed that the server this node trusts has not signed, and no subject is
+        made and no sum planned whose terms and size are not allowed.
 
         Raises:
             Refused: With a reason for the server.
+            ProtocolError: It is no announcement.
         """
+        if len(data) > self.most_bytes:
+            raise Refused(f"the announcement is longer than the {self.most_bytes:,} bytes allowed")
         if self.server_key is not None and not verify(
-            self.server_key, signature, server_statement(announcement)
+            self.server_key, signature, server_statement(data)
         ):
             raise Refused("the announcement is not signed by the server this node trusts")
-        if announcement.clients < self.fewest_clients:
+        announcement = Announcement.read(data)
+        if abs(announcement.issued - time.time()) > LARGEST_SKEW:
+            raise Refused("the announcement is not of about this node's time")
+        self._check_terms(announcement)
+        self._check_grant(announcement)
+        self._check_trust(announcement)
+        return announcement
+
+    def _check_terms(self, announcement: Announcement) -> None:
+        terms = announcement.terms
+        if terms.clients > self.most_clients:
             raise Refused(
-                f"{announcement.clients} clients take part; this node asks for "
+                f"{terms.clients:,} clients are invited; this node allows {self.most_clients:,}"
+            )
+        if terms.fewest < self.fewest_clients:
+            raise Refused(
+                f"the sum may be opened with {terms.fewest} clients in it; this node asks for "
                 f"{self.fewest_clients} or more"
             )
-        if len(announcement.space) > self.most_candidates:
+        largest = exact_part("largest_dropout", self.largest_dropout)
+        if terms.dropout > largest:
             raise Refused(
-                f"{len(announcement.space)} candidates are announced; this node allows "
-                f"{self.most_candidates}"
+                f"a dropout of {float(terms.dropout):g} is allowed for; this node accepts "
+                f"{float(largest):g}"
             )
-        if announcement.dropout > self.largest_dropout:
+        least = exact_part("least_colluding", self.least_colluding)
+        if terms.colluding < least:
             raise Refused(
-                f"a dropout of {announcement.dropout:g} is allowed for; this node accepts "
-                f"{self.largest_dropout:g}"
+                f"a part of {float(terms.colluding):g} is counted out as colluding; this node "
+                f"asks for {float(least):g}"
             )
-        if announcement.colluding < self.least_colluding:
+        if self.most_colluders is not None and terms.colluders < self.most_colluders:
             raise Refused(
-                f"a part of {announcement.colluding:g} is counted out as colluding; this node "
-                f"asks for {self.least_colluding:g}"
+                f"{terms.colluders} clients are counted out as colluding; this node asks for "
+                f"{self.most_colluders}, however few take part"
             )
-        if announcement.adjacency is not self.relation:
+        if terms.adjacency is not self.relation:
             raise Refused(
-                f"the vote is private under {announcement.adjacency}; this node asks for "
-                f"{self.relation}"
+                f"the sum is private under {terms.adjacency}; this node asks for {self.relation}"
             )
-        if announcement.budget.epsilon > self.epsilon or announcement.budget.delta > self.delta:
-            raise Refused("the vote costs more privacy than this node allows")
-        self._check_trust(announcement)
+        if terms.budget.epsilon > self.epsilon or terms.budget.delta > self.delta:
+            raise Refused("the sum costs more privacy than this node allows")
+
+    def _check_grant(self, announcement: Announcement) -> None:
+        grant = self.grants.get(announcement.kind)
+        if grant is None:
+            raise Refused(f"this node takes no part in sums of the kind {announcement.kind[:40]}")
+        if announcement.size > grant.most_entries:
+            raise Refused(
+                f"{announcement.size:,} entries are announced; this node allows "
+                f"{grant.most_entries:,}"
+            )
+        if announcement.rounds > grant.most_rounds:
+            raise Refused(
+                f"{announcement.rounds:,} rounds are announced; this node allows "
+                f"{grant.most_rounds:,}"
+            )
+        if grant.names is not None:
+            name = getattr(announcement.subject, "name", None)
+            if name not in grant.names:
+                raise Refused("the subject announced is none of those this node grants by name")
+
+    def _check_trust(self, announcement: Announcement) -> None:
+        if self.ledger is None and not self.forgets:
+            raise Refused("this node keeps no ledger, and its policy does not say that it forgets")
+        if announcement.signed and self.directory is None:
+            raise Refused("the sum is signed; this node has no identity key and no directory")
+        if announcement.signed and self.ledger is None:
+            raise Refused("the sum is signed; this node keeps no ledger to note its answers in")
+        if self.directory_required and not announcement.signed:
+            raise Refused("the sum is not signed; this node asks for keys from its directory")
+        if (
+            self.server_model is ServerModel.DISHONEST
+            and announcement.terms.server is not ServerModel.DISHONEST
+        ):
+            raise Refused("the sum trusts its server; this node asks for a plan that does not")
+        if announcement.signed:
+            self._check_electorate(announcement)
+
+    def _check_electorate(self, announcement: Announcement) -> None:
+        """Refuse an electorate that the server picked out of the directory.
+
+        Whoever colludes is in the directory, so colluders are a part of the directory and not
+        of those whom the server chose.
+        """
+        directory, colluders = self.directory_file(), announcement.terms.colluders
+        known = frozenset() if directory is None else frozenset(directory.keys)
+        needed = math.ceil(len(known) * exact_part("least_colluding", self.least_colluding))
+        if self.most_colluders is None and colluders < needed:
+            raise Refused(
+                f"{colluders} clients are counted out as colluding; this node asks for {needed}, "
+                "a part of its directory, however few take part"
+            )
+        missing = len(known - set(announcement.names)) if announcement.names else 0
+        if missing > self.most_missing:
+            raise Refused(
+                f"{missing} of this node's directory are left out; it allows {self.most_missing}"
+            )
 
     def check_budget(self, announcement: Announcement, *, private: bool) -> None:
-        """Refuse a vote that the node's ledger has no room for; enter nothing.
+        """Refuse a sum that the node's ledger has no room for; enter nothing.
 
         Raises:
             Refused: With a reason that says nothing about the ledger's contents.
         """
-        with _ledger_refusals():
+        with ledger_refusals():
             if (ledger := self.open_ledger()) is not None:
-                ledger.check(release_of(announcement, private=private))
+                ledger.check(event_of(announcement, private=private))
 
-    def enter(self, announcement: Announcement, round_id: bytes, *, private: bool) -> None:
-        """Count a vote in the node's ledger, before its masked vector leaves the node.
+    def count(self, announcement: Announcement, number: int, coin: bytes, *, private: bool) -> None:
+        """Count a round in the node's ledger, before its masked vector leaves the node.
 
         Raises:
-            Refused: The cap would be passed, or this round was answered before.
+            Refused: The cap would be passed.
         """
-        with _ledger_refusals():
+        with ledger_refusals():
             if (ledger := self.open_ledger()) is None:
                 return
-            name = f"round {announcement.number} {round_id.hex()}"
-            if any(entry.id == name for entry in ledger.entries()):
-                raise Refused("this node has answered this round before")
-            release = release_of(announcement, private=private)
-            ledger.enter(release, label=label_of(announcement), id=name)
+            label = announcement.subject.label
+            if announcement.rounds == 1:
+                event = event_of(announcement, private=private)
+                ledger.enter(event, label=label, id=coin.hex())
+                return
+            name = announcement.digest.hex()
+            series = Repeated(event_of(announcement, private=private), announcement.rounds)
+            ledger.begin(series, label=f"{label}, {announcement.rounds} rounds", id=name)
+            ledger.advance(name, number)
 
-    def claim(self, announcement: Announcement, stage: str) -> None:
+    def withdraw(self, announcement: Announcement, number: int, coin: bytes, reason: str) -> None:
+        """Take a round out of the node's ledger that can never be opened any more."""
+        with ledger_refusals():
+            if (ledger := self.open_ledger()) is None:
+                return
+            if announcement.rounds == 1:
+                ledger.withdraw(coin.hex(), reason=reason)
+            else:
+                name = announcement.digest.hex()
+                ledger.withdraw(name, reason=reason, rounds=number - 1)
+
+    def claim(self, coin: bytes, stage: str) -> None:
         """Take the one right to answer a stage of a round, before the answer leaves the node.
-
-        Flower may run two messages of a node at the same time, each on the same old state; a
-        file that only one of them can create lets only one answer out.
 
         Raises:
             Refused: The stage was answered before, or the claim cannot be written.
         """
-        if self.ledger is None:
-            return
-        folder = self.ledger.with_name(f"{self.ledger.name}.answered")
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            (folder / f"{announcement.coin.hex()}.{stage}").touch(mode=0o600, exist_ok=False)
-        except FileExistsError as error:
-            raise Refused("this node has answered this stage of the round before") from error
-        except OSError as error:
-            raise Refused("this node cannot note that it answers") from error
-
-    def latest_round(self) -> int:
-        """Return the highest round number the ledger knows: none up to it is answered again."""
-        with _ledger_refusals():
-            if (ledger := self.open_ledger()) is None:
-                return 0
-            words = [entry.id.split(" ") for entry in ledger.entries()]
-            return max((int(w[1]) for w in words if len(w) == 3 and w[0] == "round"), default=0)
+        if self.ledger is not None:
+            claim(self.ledger.with_name(f"{self.ledger.name}.answered"), coin, stage)
 
     def open_ledger(self) -> Ledger | None:
         """Return the node's ledger, created on first use; None where none is kept."""
@@ -282,47 +420,20 @@ class Policy:
         """Return the directory of keys this node accepts, where it has one."""
         return None if self.directory is None else DirectoryFile.read(self.directory)
 
-    def _check_trust(self, announcement: Announcement) -> None:
-        if announcement.signed and self.directory is None:
-            raise Refused("the vote is signed; this node has no identity key and no directory")
-        if announcement.signed and self.ledger is None:
-            raise Refused("the vote is signed; this node keeps no ledger to note its answers in")
-        if self.directory_required and not announcement.signed:
-            raise Refused("the vote is not signed; this node asks for keys from its directory")
-        if (
-            self.server_model is ServerModel.DISHONEST
-            and announcement.server is not ServerModel.DISHONEST
-        ):
-            raise Refused("the vote trusts its server; this node asks for a plan that does not")
 
-
-class _ledger_refusals:  # noqa: N801 - reads as a clause
+@contextmanager
+def ledger_refusals() -> Iterator[None]:
     """Turn a ledger's errors into refusals without its figures or its path."""
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Refuse in the node's own words."""
-        if isinstance(error, BudgetExceeded):
-            raise Refused("what is left of this node's privacy budget is too little") from error
-        if isinstance(error, LedgerError):
-            raise Refused("this node's ledger cannot be used") from error
+    try:
+        yield
+    except BudgetExceeded as error:
+        raise Refused("what is left of this node's privacy budget is too little") from error
+    except LedgerError as error:
+        raise Refused("this node's ledger cannot be used") from error
 
 
-def release_of(announcement: Announcement, *, private: bool) -> Release:
-    """Return what taking part in the announced vote releases."""
+def event_of(announcement: Announcement, *, private: bool) -> Release:
+    """Return what one round of what is announced releases."""
     if not private:
         return NonPrivateRelease("scripted secrets")
-    return announcement.plan.tally.calibration.release
-
-
-def label_of(announcement: Announcement) -> str:
-    """Return a few words about a vote for a ledger."""
-    shards = f", {announcement.shards} shards" if announcement.shards > 1 else ""
-    return f"vote on {len(announcement.space)} candidates{shards} over Flower"
-
-
-def server_statement(announcement: Announcement) -> bytes:
-    """Return the bytes a server signs."""
-    return b"urna flower announcement\0" + announcement.as_bytes()
+    return announcement.plan.release or NonPrivateRelease("the sum is exact")

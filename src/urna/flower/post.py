@@ -4,7 +4,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -13,12 +13,13 @@ from urna.errors import ParameterError, ProtocolError
 from urna.flower.mail import ACTION, Kind, Letter, Reply
 from urna.secagg import ClientId, Plan, Stage
 from urna.secagg.messages import Refusal
-from urna.secagg.wire import decode, encode
+from urna.secagg.wire import encode
 
-__all__ = ["Deadlines", "GridTransport", "PollProgress", "Post", "Progress"]
+__all__ = ["Deadlines", "GridTransport", "Post", "Progress", "SumProgress"]
 
 _AT_ONCE = 64  # messages per push: one request must not grow with the federation
 _SIMULATED_AT_ONCE, _EVERYBODY = 32, 2**31  # letters without an answer yet
+_VOID_SECONDS = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for replies
 
 _log = logging.getLogger("flwr")
@@ -31,7 +32,7 @@ class Deadlines:
     gather: float = 120.0
     """For nodes to connect, and again for them to say whether they take part."""
     evaluate: float = 3600.0
-    """For the first stage, in which nodes evaluate all candidates."""
+    """For the first stage, in which nodes compute what they put in."""
     stage: float = 180.0
     """For each later stage. A deployed node polls every few seconds and starts a process."""
 
@@ -41,8 +42,8 @@ class Deadlines:
 
 
 @dataclass(frozen=True, slots=True)
-class PollProgress:
-    """Where a vote stands."""
+class SumProgress:
+    """Where a private sum stands."""
 
     stage: str
     answered: int
@@ -52,12 +53,12 @@ class PollProgress:
 
     def __str__(self) -> str:
         return (
-            f"vote: {self.stage}, {self.answered} of {self.asked} answered, "
+            f"private sum: {self.stage}, {self.answered} of {self.asked} answered, "
             f"{self.seconds_left:.0f} s left"
         )
 
 
-Progress = Callable[[PollProgress], None]
+Progress = Callable[[SumProgress], None]
 """Called at the start of each stage and whenever replies come in."""
 
 
@@ -88,7 +89,7 @@ class Post:
         waiting, pending = dict(letters), dict[str, int]()
         answered, pause, window = 0, _FIRST_PAUSE, self._window
         start = heard = time.monotonic()
-        self._progress(PollProgress(stage, 0, len(letters), seconds))
+        self._progress(SumProgress(stage, 0, len(letters), seconds))
         while (waiting or pending) and (left := seconds - (time.monotonic() - start)) > 0:
             if waiting and (room := window - len(pending)) > 0:
                 now = dict(itertools.islice(waiting.items(), room))
@@ -101,7 +102,7 @@ class Post:
             ]
             if came:
                 answered, pause, heard = answered + len(came), _FIRST_PAUSE, time.monotonic()
-                self._progress(PollProgress(stage, answered, len(letters), left))
+                self._progress(SumProgress(stage, answered, len(letters), left))
                 yield from came
                 continue
             if waiting and time.monotonic() - heard > _LONGEST_PAUSE:
@@ -154,10 +155,6 @@ class GridTransport:
         self._post, self._nodes, self._plan = post, nodes, plan
         self._begin, self._deadlines = begin, deadlines
         self._clients = {node: client for client, node in nodes.items()}
-        self._stage = Stage.ADVERTISE
-        self._waiting: set[ClientId] = set()
-        self._last: dict[ClientId, bytes] = {}
-        self._lost: dict[ClientId, str] = {}
 
     @property
     def client_seconds(self) -> float:
@@ -173,52 +170,30 @@ class GridTransport:
         self, stage: Stage, letters: Iterable[tuple[ClientId, bytes]]
     ) -> Iterator[tuple[ClientId, bytes]]:
         """Deliver letters to their nodes and yield the replies that come in time."""
-        bodies = dict(letters)
-        self._note_losses(self._waiting - bodies.keys())
-        self._stage, self._waiting, self._last = stage, set(bodies), {}
         first = stage is Stage.ADVERTISE
         asked = {
             self._nodes[client]: (
-                Letter(Kind.BEGIN, body, self._begin.announcement, self._begin.signature, client)
+                replace(self._begin, body=body, client=client)
                 if first
                 else Letter(Kind.STAGE, body)
             )
-            for client, body in bodies.items()
+            for client, body in letters
         }
         seconds = self._deadlines.evaluate if first else self._deadlines.stage
+        if stage is Stage.VOID:  # most who would answer do so at once, and nothing hangs on it
+            seconds = min(seconds, _VOID_SECONDS)
         for node, reply in self._post.ask(asked, stage=_NAMES[stage], seconds=seconds):
             client = self._clients[node]
-            body = reply.body or encode(Refusal(client, reply.refused), self._plan)
-            self._last[client] = body
-            yield client, body
-
-    def lost(self) -> dict[ClientId, str]:
-        """Return who was lost so far and why: what to say when a round is aborted."""
-        self._note_losses({c for c in self._waiting if self._refusal(c) is not None})
-        return dict(self._lost)
-
-    def _note_losses(self, clients: Iterable[ClientId]) -> None:
-        for client in sorted(clients):
-            reason = self._refusal(client) or "sent a wrong message"
-            self._lost.setdefault(client, f"{reason} ({_NAMES[self._stage]})")
-
-    def _refusal(self, client: ClientId) -> str | None:
-        """Return why a client's last answer is none, or None where it may be one."""
-        if client not in self._last:
-            return "did not answer in time"
-        try:
-            message = decode(self._last[client], self._plan)
-        except ProtocolError:
-            return "sent a wrong message"
-        return f"refused: {message.reason}" if isinstance(message, Refusal) else None
+            yield client, reply.body or encode(Refusal(client, reply.refused), self._plan)
 
 
 _NAMES: Mapping[Stage, str] = {
-    Stage.ADVERTISE: "evaluating and exchanging keys",
+    Stage.ADVERTISE: "computing and exchanging keys",
     Stage.SHARE: "sharing keys",
-    Stage.MASK: "sending masked ballots",
+    Stage.MASK: "sending masked vectors",
     Stage.AGREE: "agreeing on who took part",
     Stage.UNMASK: "opening the sum",
+    Stage.VOID: "closing a round that came to nothing",
 }
 
 
@@ -228,14 +203,27 @@ def _read(message: Message) -> Reply:
         # Flower puts the node's own exception text into the error. Only what our own code or
         # Flower's could have written is repeated.
         if "No query function registered" in (message.error.reason or ""):
-            return Reply.refusal("runs no Urna: its ClientApp does not answer votes")
-        return Reply.refusal(f"Flower reported an error (code {message.error.code})")
+            return Reply.refusal("runs no Urna: its ClientApp does not take part in sums")
+        return Reply.refusal(_ERRORS.get(message.error.code, "Flower reported an error"))
     try:
         return Reply.read(message.content)
     except ProtocolError as error:
         return Reply.refusal(str(error))
 
 
-def _log_stage(progress: PollProgress) -> None:
+_ERRORS: Mapping[int, str] = {
+    1: "its ClientApp could not be loaded",
+    2: "its ClientApp failed",
+    3: "the message to it was lost",
+    4: "its reply was lost",
+    5: "the node is not connected any more",
+    6: "its ClientApp refused the message",
+    7: "its app is not valid",
+    8: "its ClientApp crashed",
+}
+"""What Flower's codes mean, in words."""
+
+
+def _log_stage(progress: SumProgress) -> None:
     if progress.answered in (0, progress.asked):
         _log.info("%s", progress)

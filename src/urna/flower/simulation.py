@@ -5,11 +5,11 @@ import logging
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -18,17 +18,17 @@ from flwr.simulation import run_simulation
 from ray import cloudpickle
 
 from urna.data import MIN_SAMPLES
-from urna.errors import ParameterError
-from urna.flower.policy import Policy
+from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
 from urna.flower.post import Deadlines, Progress
 from urna.flower.voter import Voter
 from urna.local import Objective
-from urna.privacy import Adjacency, Budget, Ledger, Unit
-from urna.privacy.distributions import SKELLAM
-from urna.secagg import ServerModel
+from urna.privacy import Budget, Ledger, Unit
 from urna.space import Space
-from urna.vote import BallotKind, Decoder, Result
+from urna.tally import Options, Terms
+from urna.vote import Ballot, BallotKind, Decoder, Result
+from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
+from urna.vote.search import check_objective
 
 __all__ = ["run_apps", "simulate"]
 
@@ -36,25 +36,23 @@ DataT = TypeVar("DataT")
 
 
 def simulate(
-    space: Space,
-    objective: Objective[DataT],
+    space: Space | Mapping[str, Any],
+    objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
     clients: Sequence[DataT],
     *,
     budget: Budget,
-    ballot: BallotKind | str | None = None,
+    ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
-    dropout: float = 0.0,
-    colluding: float = 0.0,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE_CLIENT,
-    shards: int = 1,
     smallest_shard: int = MIN_SAMPLES,
-    family: str = SKELLAM.name,
     decoder: Decoder | None = None,
     ledger: Ledger | None = None,
     script: str | None = None,
     seed: int = 0,
+    anyway: bool = False,
     deadlines: Deadlines | None = None,
     progress: Progress | None = None,
+    keep: Callable[[Result], None] | None = None,
+    **options: Unpack[Options],
 ) -> Result:
     """Run `vote.search` in Flower's simulation engine, one virtual node per client.
 
@@ -67,34 +65,37 @@ def simulate(
         budget: What the search may cost.
         ballot: How a client spreads its vote; by scores unless `votes` are given.
         votes: How many candidates each client names in a top-k ballot.
-        dropout: Largest fraction of clients that may drop out.
-        colluding: Largest fraction of clients that may tell the server their noise.
-        adjacency: Between which electorates the guarantee holds.
-        shards: With `Adjacency.REPLACE_ONE_RECORD`, into how many shards each client splits
-            its records.
         smallest_shard: A shard with fewer records abstains; a client with too few refuses.
-        family: Name of the noise's family.
         decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
         ledger: Where the release is counted before it happens.
         script: Label of scripted randomness; NOT PRIVATE.
         seed: Public seed of the clients' local training.
+        anyway: Whether to hold a vote that cannot succeed.
         deadlines: How long to wait for what.
         progress: Called while the vote runs.
+        keep: Called with the result before the winner is weighed.
+        options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
         ParameterError: The parameters cannot be.
         BudgetExceeded: The ledger's cap would be passed. Nothing was released.
-        PollAborted: Too many clients dropped out. Nothing was revealed.
+        RoundAborted: Too many clients dropped out. Nothing was revealed.
     """
-    if len(clients) < 2:
-        raise ParameterError(f"a vote needs at least two clients, got {len(clients)}")
+    space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
+    options = {"colluding": 0, **options}
+    terms = Terms.of(len(clients), as_budget(budget), **options)
+    check_objective(objective, space, clients, seed)
     policy = Policy(
         epsilon=budget.epsilon,
         delta=budget.delta,
-        relation=adjacency,
-        largest_dropout=max(dropout, 0.5),
-        most_candidates=max(len(space), 1),
-        smallest_shard=smallest_shard if adjacency.unit is Unit.RECORD else None,
+        relation=terms.adjacency,
+        forgets=True,
+        grants={"vote": Grant(most_entries=max(len(space), 1))},
+        fewest_clients=2,
+        most_clients=max(len(clients), 2),
+        largest_dropout=terms.dropout,
+        least_colluding=0,
+        smallest_shard=smallest_shard if terms.adjacency.unit is Unit.RECORD else None,
     )
     with tempfile.TemporaryDirectory(prefix="urna-") as folder:
         for number, data in enumerate(clients):
@@ -109,19 +110,16 @@ def simulate(
                 budget=budget,
                 ballot=ballot,
                 votes=votes,
-                dropout=dropout,
-                colluding=colluding,
-                adjacency=adjacency,
-                shards=shards,
-                family=family,
-                server=ServerModel.HONEST_BUT_CURIOUS,
                 wait_for=len(clients),
                 # The engine answers once its workers have started, which takes a while.
                 deadlines=deadlines or Deadlines(gather=600.0),
                 decoder=decoder,
                 ledger=ledger,
                 seed=seed,
+                anyway=anyway,
                 progress=progress,
+                keep=keep,
+                **options,
             )
 
         return run_apps(vote, app, nodes=len(clients))

@@ -8,7 +8,7 @@ from urna.privacy.events import Release
 
 __all__ = ["DECLARED", "GAUSSIAN", "Spent", "accountant_of", "compose"]
 
-GAUSSIAN = "GDP (exact trade-off of the integer noise)"
+GAUSSIAN = "GDP (exact PLD of the dominating Gaussian)"
 DECLARED = "basic composition"
 
 

@@ -10,7 +10,7 @@ from urna.privacy.accountant import GAUSSIAN
 from urna.privacy.budget import Budget
 from urna.privacy.cost import Cover
 from urna.privacy.distributions import SKELLAM, Distribution
-from urna.privacy.events import SumRelease
+from urna.privacy.events import Repeated, SumRelease
 from urna.privacy.moves import Move
 
 __all__ = ["LARGEST_EPSILON", "Calibration", "calibrate"]
@@ -32,7 +32,7 @@ class Calibration:
     """Grid steps per unit of the summed vectors, a power of two."""
     release: SumRelease
     epsilon: float
-    """What the release really costs: at most the budget's epsilon."""
+    """What all rounds of it really cost: at most the budget's epsilon."""
 
     @property
     def accountant(self) -> str:
@@ -53,8 +53,9 @@ def calibrate(
     shares: int,
     family: Distribution = SKELLAM,
     finest: int | None = None,
+    rounds: int = 1,
 ) -> Calibration:
-    """Return the least noise per client under which a sum meets `budget`.
+    """Return the least noise per client under which a sum, or a series, meets `budget`.
 
     Guarantee:
         A sum that holds the noise of at least `shares` honest clients is (epsilon, delta)-DP
@@ -72,6 +73,7 @@ def calibrate(
         shares: Fewest honest clients whose noise is in the sum.
         family: The noise's family.
         finest: Largest scale; vectors that are on a fine grid already need none.
+        rounds: How many such sums the budget is for, each under the returned noise.
 
     Example:
         >>> vote = calibrate(Budget(1.0, 1e-5), Move(10, 10), shares=100)
@@ -81,7 +83,7 @@ def calibrate(
     if shares < 1:
         raise ParameterError(f"shares must be at least 1, got {shares}")
     budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
-    limit = Cover(budget).mu * _BELOW
+    limit = Cover(budget).mu * _BELOW / math.sqrt(rounds)  # squares of μ add up
     guess = move.l2 / limit  # in units, of the sum
     steps = max(_SHARE_STD * math.sqrt(shares), _SUM_STD)
     scale = 1 << max(0, math.ceil(math.log2(steps / guess)))
@@ -102,7 +104,7 @@ def calibrate(
             )
         units = max(units + 1, math.ceil(units * min(over, 2.0) ** 2))
     made = release(units)
-    epsilon = made.cost().at(budget.delta)
+    epsilon = Repeated(made, rounds).cost().at(budget.delta)
     if not epsilon <= budget.epsilon:
         raise ParameterError(
             f"delta {budget.delta:g} is too small for the precision of draws. Raise delta."

@@ -59,7 +59,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         >>> round(gaussian_epsilon(0.268, 1e-5), 2)
         1.0
     """
-    if mu in (0, math.inf):
+    if mu in (0.0, math.inf):
         return mu
 
     def enough(epsilon: float) -> bool:

@@ -269,6 +269,8 @@ class Ledger:
     def left(self) -> float:
         """Return the epsilon of the largest further sum that would be admitted, rounded down."""
         most, mu = Cover(self.cap, self.declared).mu, self._total().mu
+        if not mu and self.declared is None:
+            return self.cap.epsilon
         rest = math.sqrt(max(most**2 - mu**2, 0.0)) * _LEFT
         return gaussian_epsilon(rest, self.cap.delta * (1 - SLIP_PART))
 

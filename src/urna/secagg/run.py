@@ -158,7 +158,7 @@ def run(
         transport = MemoryTransport(electorate.parties(), faults)
         return conduct(plan, transport, number=number, coin=coin, directory=directory)
     groups = [electorate.part(place, workers) for place in range(workers)]
-    with WorkerTransport(groups, faults) as spread:
+    with WorkerTransport(groups, faults, plan.vector_bytes) as spread:
         return conduct(plan, spread, number=number, coin=coin, directory=directory)
 
 

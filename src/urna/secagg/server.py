@@ -273,9 +273,8 @@ def judge(
         directory: The clients' identity keys, where the server may be dishonest.
     """
     plan, client, against = state.plan, complaint.client, complaint.against
-    false = client, f"complained about client {against} without reason"
     if against not in box.bundles:
-        return false
+        return client, f"complained about client {against}, whose shares it did not get"
     row, own, peer = box.bundles[against], state.channel_keys[client], state.channel_keys[against]
     if not on_curve(peer):
         return against, "advertised a key that is on no point of the curve"
@@ -285,20 +284,18 @@ def judge(
             directory.verify_bundle(against, client, state.round_id, bundle, signature)
         except ProtocolError:
             return against, f"did not sign its shares for client {client}"
-    shared = verified(
-        complaint.proof, own, peer, complaint_context(state.round_id, client, against)
-    )
+    context = complaint_context(state.round_id, client, against)
+    shared = verified(complaint.proof, own, peer, context)
     if shared is None:
         return client, f"complained about client {against} without a proof"
     _, receiving = shown_channel_keys(shared, own, peer, state.round_id)
     size = plan.sealed_bytes
-    bundle_shown = unseal(receiving, row[:size], state.round_id, against, client)
-    digest, deed = row[size : size + DIGEST_BYTES], "are not those it committed to"
-    if bundle_shown is None:
-        deed = "cannot be decrypted"
-    elif good_bundle(bundle_shown, digest, state.round_id, against, client):
-        return false
-    return against, f"sent client {client} shares that {deed}"
+    shown = unseal(receiving, row[:size], state.round_id, against, client)
+    digest = row[size : size + DIGEST_BYTES]
+    if shown is not None and good_bundle(shown, digest, state.round_id, against, client):
+        return client, f"complained about client {against} without reason"
+    what = "cannot be decrypted" if shown is None else "are not those it committed to"
+    return against, f"sent client {client} shares that {what}"
 
 
 def check_vector(state: Routed, sent: MaskedVector) -> None:

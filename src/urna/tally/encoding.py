@@ -226,7 +226,7 @@ def _round(values: npt.NDArray[np.float64], stream: KeyStream) -> npt.NDArray[np
     stream.fill(room)
     low = np.floor(values)
     coins = little_endian(room, _COIN_BITS)
-    return np.asarray(low + (coins < (values - low) * 2.0**_COIN_BITS))
+    return np.asarray(low + (coins < (values - low) * 2.0**_COIN_BITS), dtype=np.float64)
 
 
 def _signs(seed: bytes, number: int, count: int) -> npt.NDArray[np.float64]:

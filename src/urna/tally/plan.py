@@ -69,6 +69,16 @@ class TallyPlan:
         return None if self.calibration is None else self.calibration.release
 
     @property
+    def whole_epsilon(self) -> float:
+        """What the sum costs, or all sums of a series; infinite where it is exact."""
+        return math.inf if self.calibration is None else self.calibration.epsilon
+
+    @property
+    def accountant(self) -> str:
+        """What computed that epsilon."""
+        return "none" if self.calibration is None else self.calibration.accountant
+
+    @property
     def share(self) -> Fraction:
         """Variance of the noise one client adds, in grid steps squared."""
         return Fraction(0) if self.release is None else self.release.share
@@ -193,8 +203,8 @@ class TallyPlan:
             **terms.as_mapping(),
             **record,
             "budget": terms.budget.epsilon,
-            "epsilon": None if self.calibration is None else self.calibration.epsilon,
-            "accountant": None if self.calibration is None else self.calibration.accountant,
+            "epsilon": None if self.calibration is None else self.whole_epsilon,
+            "accountant": self.accountant,
             "unit": str(terms.adjacency.unit),
             "dropouts": terms.dropouts,
             "colluders": terms.colluders,
@@ -211,27 +221,28 @@ def plan_tally(
     terms: Terms,
     contribution: Contribution,
     *,
-    budget: Budget | None = None,
+    rounds: int = 1,
     ring_bits: int | None = None,
     removes_excess: bool = True,
     finest: int | None = None,
 ) -> TallyPlan:
-    """Size the noise and the ring of one sum.
+    """Size the noise and the ring of one sum, or of each sum of a series.
 
     Args:
         terms: Who takes part, what it may cost, and what may go wrong.
         contribution: What a valid vector is.
-        budget: What this sum may cost, where it is one of several under the terms' budget.
+        rounds: How many such sums the budget is for.
         ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
         finest: Largest scale; see `calibrate`.
     """
     calibration = calibrate(
-        budget or terms.budget,
+        terms.budget,
         contribution.move(terms.adjacency),
         shares=terms.honest,
         family=terms.noise.distribution,
         finest=finest,
+        rounds=rounds,
     )
     return _narrowest(terms, contribution, calibration, ring_bits, removes_excess)
 

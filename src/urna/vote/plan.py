@@ -129,7 +129,8 @@ class VotePlan:
                 "or, where clients may be seen and only their records may not, shards that vote "
                 "(--unit record --shards B)"
             )
-        return "; ".join(said).capitalize() + "."
+        text = "; ".join(said)
+        return text[:1].upper() + text[1:] + "."
 
     def success_probability(self, gap: float, bad: int | None = None) -> float:
         """Return a lower bound on the probability that a good candidate wins.

@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,14 +55,20 @@ class Result:
     """The vote's plan as plain values."""
     entry: str | None = None
     """Its id in the ledger, where there is one."""
-    when: float = field(default_factory=time.time)
-    """Seconds since the epoch."""
+    when: float | None = None
+    """Seconds since the epoch; None of a scripted run, which is the same whenever it is run."""
 
     @property
     def best(self) -> Candidate:
         """The winning hyperparameters."""
         candidate: Candidate = self.space[self.winner]
         return candidate
+
+    @property
+    def total(self) -> npt.NDArray[np.int64]:
+        """The opened sum, in grid steps: what transcripts have a digest of."""
+        steps = self.ballot.vote * int(self.plan["scale"])
+        return np.asarray(np.rint(self.votes * steps), dtype=np.int64)
 
     @property
     def ballot_norm(self) -> float:
@@ -136,7 +141,7 @@ class Result:
                 faults={int(client): str(why) for client, why in mapping["faults"].items()},
                 plan=dict(mapping["plan"]),
                 entry=mapping["entry"],
-                when=float(mapping["when"]),
+                when=mapping["when"],
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ParameterError(f"the result of a vote cannot be read: {error!r}") from error

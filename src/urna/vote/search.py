@@ -2,6 +2,7 @@
 
 import functools
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
@@ -10,6 +11,7 @@ import numpy as np
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError
 from urna.local import Losses, Objective, losses_of_each
+from urna.local import check_objective as check_space
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, Unit
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
@@ -159,9 +161,7 @@ def check_objective(
     Raises:
         ParameterError: The objective cannot judge this space, or fails on the first clients.
     """
-    check = getattr(objective, "check", None)
-    if check is not None:
-        check(space)
+    check_space(objective, space)
     errors: list[Exception] = []
     first = space.only([0])
     for data in clients[:_TRIED]:
@@ -282,6 +282,7 @@ def read_result(
             faults=tallied.faults,
             plan=vote.as_mapping(),
             entry=released.entry,
+            when=time.time() if released.privacy.private else None,
         )
 
     if keep is not None:

@@ -52,8 +52,7 @@ def raw(ledger: Ledger, statement: str, *values: object) -> None:
 def test_a_new_ledger_has_spent_nothing(ledger: Ledger) -> None:
     assert ledger.entries() == []
     assert ledger.spent().epsilon == 0
-    assert ledger.left() == pytest.approx(CAP.epsilon, rel=1e-5)
-    assert ledger.left() <= CAP.epsilon
+    assert ledger.left() == CAP.epsilon
     assert (ledger.cap, ledger.subject) == (CAP, "digits of 60 clients")
     assert ledger.adjacency is Adjacency.REPLACE_ONE_CLIENT
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, Budget
+from urna.privacy import Adjacency, Budget, Repeated
 from urna.tally import BoundedVector, TallyPlan, Terms, plan_exact, plan_tally
 from urna.testing import unpriced_plan
 from urna.vote import Ballots, BallotShape
@@ -126,11 +126,11 @@ def test_the_weaker_relation_must_be_asked_for_and_takes_less_noise() -> None:
     assert default.noise_std / weaker.noise_std == pytest.approx(math.sqrt(2), rel=0.02)
 
 
-def test_one_sum_of_several_is_planned_for_its_part_of_the_budget() -> None:
-    part = Budget(0.25, 1e-5)
-    one = plan_tally(HUNDRED, TOP_5, budget=part)
-    assert one.terms.budget == BUDGET
-    assert one.calibration == plan_tally(HUNDRED.costing(part), TOP_5).calibration
+def test_the_rounds_of_a_series_share_the_budget() -> None:
+    one, nine = plan_tally(HUNDRED, TOP_5), plan_tally(HUNDRED, TOP_5, rounds=9)
+    assert nine.noise_std == pytest.approx(3 * one.noise_std, rel=1e-3)
+    assert nine.whole_epsilon <= BUDGET.epsilon
+    assert Repeated(nine.release, 9).cost().at(BUDGET.delta) == nine.whole_epsilon
 
 
 def test_the_same_sum_under_other_terms_keeps_what_is_summed(plan: TallyPlan) -> None:

@@ -1,0 +1,110 @@
+"""What was paid for is on disk before it is on the screen, and is found again."""
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from urna.errors import OutputError, RoundSpoiled, RoundUnfinished
+from urna.files import check_folder, reserved, write_json, write_whole
+from urna.privacy import Ledger
+from urna.report import page
+from urna.vote import Result
+
+__all__ = ["Keeper", "keeping"]
+
+_ROOM = 64  # bytes of disk for each candidate, and as many thousand beside
+
+
+class Keeper:
+    """Writes the results of one command into a folder, each as soon as it is there.
+
+    Args:
+        folder: Where to; None keeps nothing.
+        ledger: Where the releases are counted; its entries say where results are.
+    """
+
+    def __init__(self, folder: Path | None, ledger: Ledger | None) -> None:
+        self._folder, self._ledger = folder, ledger
+        self._room: Any = None
+        self._written: set[Path] = set()
+
+    def hold_room(self, candidates: int) -> None:
+        """Take room on the disk before anything is paid for."""
+        if self._folder is not None:
+            self._room = reserved(self._folder, _ROOM * (candidates + 1000))
+            self._room.__enter__()
+
+    def give_room_back(self) -> None:
+        """Let go of what `hold_room` took."""
+        room, self._room = self._room, None
+        if room is not None:
+            room.__exit__(None, None, None)
+
+    def keep(self, result: Result, name: str = "result.json") -> Path | None:
+        """Write a result, and note in the ledger where it is; return the file."""
+        if self._folder is None:
+            return None
+        self.give_room_back()
+        path = self._folder / name
+        self._set_aside(path)
+        digest = write_json(path, result.as_mapping())
+        if self._ledger is not None and result.entry is not None:
+            self._ledger.note_result(result.entry, path.absolute(), digest)
+        return path
+
+    def _set_aside(self, path: Path) -> None:
+        """Keep what an earlier command paid for, under another name."""
+        if path not in self._written and path.exists():
+            stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
+            path.rename(path.with_name(f"{path.stem}-before-{stamp}{path.suffix}"))
+        self._written.add(path)
+
+    def keep_page(self, result: Result, title: str) -> Path | None:
+        """Write the page about a result; return the file."""
+        if self._folder is None:
+            return None
+        path = self._folder / "report.html"
+        write_whole(path, page(result, title=title))
+        return path
+
+    def keep_failure(self, failed: RoundSpoiled | RoundUnfinished) -> None:
+        """Write down that something was paid for and gave nothing that may be read."""
+        if self._folder is not None:
+            self.give_room_back()
+            kind = "spoiled" if isinstance(failed, RoundSpoiled) else "unfinished"
+            said = {"kind": kind, "version": 1, "reason": failed.reason}
+            lost = {str(client): why for client, why in failed.lost.items()}
+            faults = {str(client): why for client, why in failed.faults.items()}
+            self._set_aside(self._folder / "result.json")
+            write_json(self._folder / "result.json", {**said, "lost": lost, "faults": faults})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.give_room_back()
+
+
+@contextmanager
+def keeping(folder: Path | None, ledger: Ledger | None, *names: str) -> Iterator[Keeper]:
+    """Keep results in a folder; with a ledger and no folder, beside the ledger.
+
+    Raises:
+        OutputError: The folder cannot be written to. Nothing was paid yet.
+    """
+    if folder is None and ledger is not None:
+        stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
+        folder = ledger.path.with_name(f"{ledger.path.name}.results") / stamp
+    if folder is not None:
+        for name in names:
+            if (folder / name).is_dir():
+                raise OutputError(f"cannot write {folder / name}: it is a folder")
+        check_folder(folder)
+    with Keeper(folder, ledger) as keeper:
+        try:
+            yield keeper
+        except (RoundSpoiled, RoundUnfinished) as failed:
+            keeper.keep_failure(failed)
+            raise

@@ -1,0 +1,363 @@
+"""The node's side of private sums: one thing to mount on a ClientApp that people already have."""
+
+import hashlib
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
+from urna.flower.announcement import Announcement, check_name
+from urna.flower.mail import ACTION, Kind, Letter, Reply
+from urna.flower.memory import Memory, forget, keep, recall
+from urna.flower.policy import Grant, Policy
+from urna.flower.script import PartyScript, Script
+from urna.flower.transcript import Transcript, presence
+from urna.noise import IntVector
+from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
+from urna.secagg import ClientSession, ClientState, Member, freeze, thaw
+from urna.secagg.client import Agreed, Finished, Masked
+from urna.tally import to_grid
+
+__all__ = ["POLICY_KEY", "Call", "Contributor", "Participant", "simulated"]
+
+POLICY_KEY = "urna-policy"
+"""Key of the node's configuration that names its policy file."""
+
+_ROOM = 0.8  # part of the server's patience that a contribution may take
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a contributor is asked for."""
+
+    announcement: Announcement
+    context: Context
+    policy: Policy
+    number: int
+    """The round's number in its series, from one."""
+    inputs: bytes = field(repr=False)
+    """What the round starts from."""
+    key: bytes = field(repr=False)
+    """32 secret bytes for whatever the contribution decides by lot."""
+    seconds: float
+    """How long it may take."""
+
+
+class Contributor(Protocol):
+    """Computes what a node puts into sums of one kind."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of subject it answers."""
+        ...
+
+    def check(self, call: Call) -> None:
+        """Refuse what no data can change: wrong settings, too few records.
+
+        Raises:
+            Refused: With a reason for the server.
+        """
+        ...
+
+    def contribute(self, call: Call) -> IntVector:
+        """Return the node's contribution, in units.
+
+        Whatever it raises, the node contributes nothing under its full share of noise, and
+        says nothing about it.
+        """
+        ...
+
+
+class Participant:
+    """A node's part in private sums. Mount it on the node's ClientApp.
+
+    Every request is held against the node's policy and its ledger before anything is computed.
+    What leaves the node is its contribution under noise and masks. Whatever its data do to the
+    computation, the node takes part: a failure is an empty contribution with the full noise,
+    and its reason stays in the node's own log. A refusal has a reason that no data enter.
+
+    Args:
+        contributors: What the node can contribute to.
+        policy: The node's limits, or the file that holds them. A file named in the node's own
+            configuration (`--node-config 'urna-policy="…"'`) goes before. Without any policy
+            every request is refused, but for simulated nodes, which take part in everything.
+        name: The node's name where it has no identity key; its partition by default.
+        script: Label of scripted randomness, for tests and comparisons. NOT PRIVATE.
+    """
+
+    def __init__(
+        self,
+        contributors: Sequence[Contributor],
+        *,
+        policy: Policy | Path | str | None = None,
+        name: Callable[[Context], str] | None = None,
+        script: str | None = None,
+    ) -> None:
+        self._contributors = {contributor.kind: contributor for contributor in contributors}
+        self._policy = policy
+        self._name = name or _partition_name
+        self._script = script
+
+    def mount(self, app: ClientApp) -> None:
+        """Let a ClientApp take part in private sums. What it does already is left alone."""
+        app.query(ACTION)(self.handle)
+
+    def handle(self, message: Message, context: Context) -> Message:
+        """Answer one message of a server."""
+        try:
+            letter = Letter.read(message.content)
+            reply = self._answer(letter, context)
+        except UrnaError as error:
+            reply = Reply.refusal(_public_reason(error))
+        except Exception as error:
+            # An error of our own or of a file: its text may hold data.
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            _log.error(
+                "this node could not take part: %s in %s, line %s",
+                type(error).__name__,
+                where.filename,
+                where.lineno,
+            )
+            _log.debug("the error itself, for this node's eyes only", exc_info=True)
+            reply = Reply.refusal("the node failed; its own log says why")
+        return Message(reply.as_records(), reply_to=message)
+
+    def _answer(self, letter: Letter, context: Context) -> Reply:
+        match letter.kind:
+            case Kind.ANNOUNCE:
+                return self._gather(letter, context)
+            case Kind.BEGIN:
+                return self._begin(letter, context)
+            case Kind.STAGE:
+                return self._go_on(letter, context)
+            case Kind.END:
+                return self._end(letter, context)
+
+    def _gather(self, letter: Letter, context: Context) -> Reply:
+        """Say whether the node would take part. Nothing is computed and nothing is kept."""
+        policy = self._policy_of(context)
+        announcement = policy.read_announcement(letter.announcement, letter.signature)
+        self._contributor(announcement)
+        policy.check_budget(announcement, private=self._private)
+        if announcement.signed and (key := policy.node_key()) is not None:
+            proof = key.sign(presence(announcement, key.name))
+            return Reply.ready(key.name, proof, private=self._private)
+        return Reply.ready(check_name(self._name(context)), b"", private=self._private)
+
+    def _begin(self, letter: Letter, context: Context) -> Reply:
+        """Compute the contribution and answer the invitation.
+
+        All that may lead to a refusal comes first: limits, number, ledger, disk. Only then is
+        the old state given up, so a letter that comes twice changes nothing.
+        """
+        policy = self._policy_of(context)
+        announcement = policy.read_announcement(letter.announcement, letter.signature)
+        if not 1 <= letter.number <= announcement.rounds:
+            raise Refused(f"the series has {announcement.rounds} rounds")
+        coin = announcement.coin(letter.number, letter.inputs)
+        member = self._member(announcement, letter.client, policy, context, coin)
+        contributor = self._contributor(announcement)
+        key = OsSecrets().take(SEED_BYTES)
+        if self._script is not None:
+            key = Script(self._script.encode(), announcement.terms.clients).ballot_key(
+                member.client
+            )
+        seconds = _ROOM * announcement.seconds
+        call = Call(announcement, context, policy, letter.number, letter.inputs, key, seconds)
+        policy.check_budget(announcement, private=self._private)
+        contributor.check(call)
+        policy.claim(coin, Member.__name__)
+        forget(context)
+        vector = self._contribution(contributor, call)
+        digest = hashlib.sha256(letter.inputs).digest()
+        memory = Memory(letter.announcement, member.client, letter.number, digest, vector, 0, b"")
+        return self._step(policy, announcement, member, memory, letter.body, context)
+
+    def _go_on(self, letter: Letter, context: Context) -> Reply:
+        """Take the next step of a round that has begun."""
+        memory, policy = recall(context), self._policy_of(context)
+        announcement = Announcement.read(memory.announcement)
+        coin = _coin(announcement, memory)
+        member = self._member(announcement, memory.client, policy, context, coin)
+        return self._step(policy, announcement, member, memory, letter.body, context)
+
+    def _end(self, letter: Letter, context: Context) -> Reply:
+        """Forget a round that is over; stop counting it if it is closed for good."""
+        forget(context)
+        if letter.body:
+            policy = self._policy_of(context)
+            transcript = Transcript.read(letter.body)
+            announcement = transcript.announcement
+            key = policy.node_key() if announcement.signed else None
+            name = key.name if key is not None else check_name(self._name(context))
+            if transcript.void_for(name, policy):
+                reason = "the round came to nothing, and can never be opened any more"
+                policy.withdraw(announcement, transcript.number, transcript.coin, reason)
+            if policy.transcripts is not None and name in announcement.names:
+                transcript.keep(policy.transcripts)
+        return Reply.ready("", b"", private=self._private)
+
+    def _step(
+        self,
+        policy: Policy,
+        announcement: Announcement,
+        member: Member,
+        memory: Memory,
+        body: bytes,
+        context: Context,
+    ) -> Reply:
+        """Hand the server's bytes to the protocol and keep what it must remember."""
+        before: ClientState | None = thaw(memory.state, member) if memory.state else None
+        source = self._source(announcement, member.client, memory.taken)
+        # Once it is sent the contribution is forgotten, and no later step looks at it.
+        vector = memory.vector
+        if vector is None:
+            vector = np.zeros(announcement.plan.dimension, dtype=np.int64)
+        session = ClientSession(member, vector, source, before)
+        answer, after = session.handle(body), session.state
+        coin = _coin(announcement, memory)
+        if before is not None and type(after) is not type(before):
+            policy.claim(coin, type(before).__name__)
+        forget(context)
+        if isinstance(after, Masked) and not isinstance(before, Masked):
+            # From here on the vector is out: count it first. A crash between counts too much.
+            policy.count(announcement, memory.number, coin, private=self._private)
+        if not isinstance(after, Finished | Member):
+            taken = source.taken if isinstance(source, PartyScript) else 0
+            sent = isinstance(after, Masked | Agreed)
+            kept = replace(memory, vector=None if sent else vector, taken=taken)
+            keep(context, replace(kept, state=freeze(after)))
+        return Reply.letter(answer)
+
+    def _contribution(self, contributor: Contributor, call: Call) -> IntVector:
+        """Return what the node puts in, in grid steps; nothing where anything went wrong."""
+        plan = call.announcement.plan
+        start = time.monotonic()
+        try:
+            vector = to_grid(np.asarray(contributor.contribute(call)), plan)
+        except Exception as error:
+            # Under the relation promised, data that fail are data like any other.
+            _log.warning(
+                "this node contributes nothing: %s after %.1f s",
+                type(error).__name__,
+                time.monotonic() - start,
+            )
+            _log.debug("the error itself, for this node's eyes only", exc_info=True)
+            vector = np.zeros(plan.dimension, dtype=np.int64)
+        return vector
+
+    def _contributor(self, announcement: Announcement) -> Contributor:
+        found = self._contributors.get(announcement.kind)
+        if found is None:
+            raise Refused(f"nothing on this node contributes to a {announcement.kind[:40]}")
+        return found
+
+    def _own_name(self, policy: Policy, announcement: Announcement) -> str:
+        key = policy.node_key() if announcement.signed else None
+        return key.name if key is not None else ""
+
+    def _member(
+        self,
+        announcement: Announcement,
+        client: int,
+        policy: Policy,
+        context: Context,
+        coin: bytes,
+    ) -> Member:
+        if not 0 <= client < len(announcement.names):
+            raise Refused("the node's number is not among those who take part")
+        round_plan = announcement.round_plan
+        key, directory = policy.node_key(), policy.directory_file()
+        if not announcement.signed or key is None or directory is None:
+            if announcement.names[client] != check_name(self._name(context)):
+                raise Refused("the node's number belongs to another name")
+            return Member(client, round_plan, coin=coin)
+        if announcement.names[client] != key.name or directory.keys.get(key.name) != key.public:
+            raise Refused("the node's number belongs to another name or key")
+        keys = directory.for_round(announcement.names)
+        return Member(client, round_plan, 0, key.identity(client), keys, coin)
+
+    def _source(self, announcement: Announcement, client: int, taken: int) -> SecretSource:
+        if self._script is None:
+            return OsSecrets()
+        return Script(self._script.encode(), announcement.terms.clients).party(client, taken)
+
+    def _policy_of(self, context: Context) -> Policy:
+        named = context.node_config.get(POLICY_KEY, self._policy)
+        if isinstance(named, Policy):
+            return named
+        missing = named is None or not Path(str(named)).exists()
+        if missing and simulated():
+            return _simulated_policy()
+        if named is None:
+            raise Refused("this node has no policy, so it takes part in nothing")
+        try:
+            policy = Policy.read(Path(str(named)))
+        except ParameterError as error:
+            _log.error("%s", error)
+            raise Refused("this node's policy cannot be read") from error
+        if simulated() and policy.ledger is not None:
+            # Every simulated node is a node of its own, and so is its ledger.
+            folder = policy.ledger.with_suffix(".simulated") / str(context.run_id)
+            folder.mkdir(parents=True, exist_ok=True)
+            policy = replace(policy, ledger=folder / f"{check_name(self._name(context))}.ledger")
+        return policy
+
+    @property
+    def _private(self) -> bool:
+        return self._script is None
+
+
+def simulated() -> bool:
+    """Say whether this process is a worker of Flower's simulation engine."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def _simulated_policy() -> Policy:
+    """Return what a simulated node without a policy agrees to: everything, once."""
+    return Policy(
+        epsilon=1e6,
+        delta=0.5,
+        forgets=True,
+        grants=_Everything(),
+        fewest_clients=2,
+        largest_dropout="999/1000",
+        least_colluding=0,
+    )
+
+
+class _Everything(dict[str, Grant]):
+    """Grants whatever is asked for."""
+
+    def get(self, kind: str, default: Grant | None = None) -> Grant:  # type: ignore[override]
+        del kind, default
+        return Grant(most_entries=10**9, most_rounds=10**6)
+
+
+def _coin(announcement: Announcement, memory: Memory) -> bytes:
+    return announcement.coin_of(memory.number, memory.inputs_digest)
+
+
+def _partition_name(context: Context) -> str:
+    """Return the partition of a simulated or configured node, or its Flower id."""
+    return str(context.node_config.get("partition-id", f"node-{context.node_id}"))
+
+
+def _public_reason(error: UrnaError) -> str:
+    """Return what may travel: refusals. Errors of files, data and settings stay here."""
+    if isinstance(error, ProtocolError | Refused):
+        return str(error)
+    _log.error("%s", error)
+    return "the node's set-up does not allow it; its own log says why"

@@ -1,0 +1,190 @@
+"""What is summed: a vote, a statistic, and whatever else is announced by name.
+
+A subject says what each node puts in, and so what a valid contribution is. A node answers only
+subjects that its policy grants by name and that something mounted on it can contribute to.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from urna.errors import ParameterError, ProtocolError
+from urna.space import Space
+from urna.tally import BoundedVector, TallyPlan, Terms, plan_tally
+from urna.vote import Ballot, VotePlan, plan_vote, read_ballot
+
+__all__ = ["Statistic", "Subject", "VoteSubject", "read_subject", "register", "size_of"]
+
+
+class Subject(Protocol):
+    """What one private sum, or each of a series, is about."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in announcements and policies."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """What a ledger calls it."""
+        ...
+
+    def plan(self, terms: Terms, rounds: int) -> TallyPlan:
+        """Return the plan of one round, so that all rounds keep within the terms' budget."""
+        ...
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the announcement."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VoteSubject:
+    """A vote on the candidates of a space."""
+
+    space: Space
+    ballot: Ballot
+    seed: int = 0
+    """Public seed of the nodes' local training."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in announcements and policies."""
+        return "vote"
+
+    @property
+    def label(self) -> str:
+        """What a ledger calls it."""
+        return f"vote on {len(self.space)} candidates"
+
+    def vote(self, terms: Terms) -> VotePlan:
+        """Return the vote's plan."""
+        return plan_vote(terms, len(self.space), ballot=self.ballot)
+
+    def plan(self, terms: Terms, rounds: int) -> TallyPlan:
+        """Return the plan of the sum. A vote has one round."""
+        if rounds != 1:
+            raise ParameterError("a vote has one round; announce another for a second")
+        return self.vote(terms).tally
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the announcement."""
+        return {
+            "space": self.space.as_mapping(),
+            "fingerprint": self.space.fingerprint,
+            "ballot": self.ballot.as_mapping(),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "VoteSubject":
+        """Read what `as_mapping` wrote."""
+        space = Space.from_mapping(mapping["space"])
+        if space.fingerprint != mapping["fingerprint"]:
+            raise ProtocolError("the space announced is not the one its fingerprint names")
+        return cls(space, read_ballot(mapping["ballot"], len(space)), int(mapping["seed"]))
+
+    @staticmethod
+    def size(mapping: Mapping[str, Any]) -> int:
+        """Return how many candidates are announced, before any of them is made."""
+        space = mapping["space"]
+        if "chosen" in space:
+            return len(space["chosen"])
+        return math.prod(len(axis["values"]) for axis in space["axes"])
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """A vector of bounded norm that every node computes by a rule both sides know by name.
+
+    Args:
+        name: The statistic's name; a policy grants it, a node's function computes it.
+        vector: What a valid contribution is.
+    """
+
+    name: str
+    vector: BoundedVector
+
+    @property
+    def kind(self) -> str:
+        """Its name in announcements and policies."""
+        return "statistic"
+
+    @property
+    def label(self) -> str:
+        """What a ledger calls it."""
+        return f"statistic {self.name}"
+
+    def plan(self, terms: Terms, rounds: int) -> TallyPlan:
+        """Return the plan of one round."""
+        return plan_tally(terms, self.vector, rounds=rounds)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the announcement."""
+        return {"name": self.name, "vector": self.vector.as_mapping()}
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "Statistic":
+        """Read what `as_mapping` wrote."""
+        return cls(str(mapping["name"]), BoundedVector.read(mapping["vector"]))
+
+    @staticmethod
+    def size(mapping: Mapping[str, Any]) -> int:
+        """Return how many entries are announced."""
+        return int(mapping["vector"]["dimension"])
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Subject]] = {}
+_SIZES: dict[str, Callable[[Mapping[str, Any]], int]] = {}
+
+
+def register(
+    kind: str,
+    read: Callable[[Mapping[str, Any]], Subject],
+    size: Callable[[Mapping[str, Any]], int],
+) -> None:
+    """Make a kind of subject known.
+
+    Args:
+        kind: Its name in announcements and policies.
+        read: Makes the subject from plain values.
+        size: Returns how many entries its vector has, from plain values and without making
+            anything large.
+    """
+    _READERS[kind], _SIZES[kind] = read, size
+
+
+register("vote", VoteSubject.read, VoteSubject.size)
+register("statistic", Statistic.read, Statistic.size)
+
+_WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+
+
+def read_subject(kind: str, mapping: Mapping[str, Any]) -> Subject:
+    """Read a subject.
+
+    Raises:
+        ProtocolError: This node does not know the kind, or it cannot be read.
+    """
+    if kind not in _READERS:
+        raise ProtocolError(f"this node does not know subjects of the kind {kind[:40]!r}")
+    try:
+        return _READERS[kind](mapping)
+    except _WRONG as error:
+        raise ProtocolError(f"the subject ({kind}) cannot be read") from error
+
+
+def size_of(kind: str, mapping: Mapping[str, Any]) -> int:
+    """Return how many entries a subject's vector has, without making the subject.
+
+    Raises:
+        ProtocolError: This node does not know the kind, or it cannot be read.
+    """
+    if kind not in _SIZES:
+        raise ProtocolError(f"this node does not know subjects of the kind {kind[:40]!r}")
+    try:
+        size = _SIZES[kind](mapping)
+    except _WRONG as error:
+        raise ProtocolError(f"the subject ({kind}) cannot be read") from error
+    return size

@@ -1,0 +1,378 @@
+"""The server's side of private sums: gather the nodes, then hold a round, or a series of them."""
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Unpack
+
+from flwr.serverapp import Grid
+
+from urna.errors import (
+    ParameterError,
+    RoundAborted,
+    RoundFailed,
+    RoundSpoiled,
+    RoundUnfinished,
+)
+from urna.flower.announcement import Announcement, check_name
+from urna.flower.identities import DirectoryFile, NodeKey, verify
+from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.post import Deadlines, GridTransport, Post, Progress
+from urna.flower.subjects import Subject
+from urna.flower.transcript import Ending, Transcript, presence, server_statement, sum_digest
+from urna.privacy import Budget, Ledger
+from urna.randomness import SEED_BYTES, OsSecrets
+from urna.secagg import conduct
+from urna.tally import Options, Released, Releases, Tallied, Terms, tallied
+from urna.tally.secure import SERVERS
+
+__all__ = ["COLLUDING", "Sums"]
+
+COLLUDING = 0.1
+"""Part of the nodes that is counted out as colluding unless one says otherwise: what nodes'
+policies ask for by default."""
+
+_PAUSE = 0.2  # seconds between two looks at who is connected
+
+_log = logging.getLogger("flwr")
+
+
+class Sums:
+    """Private sums among the nodes of a grid: announced once, held round by round.
+
+    Guarantee:
+        Every opened sum is (epsilon, delta)-DP, all rounds together, towards everybody who
+        learns no more than the protocol reveals; `Released.privacy` says in words what the
+        server was trusted with. Each node counts a round in its own ledger before its masked
+        vector leaves it.
+
+    Assumes:
+        Without a directory the server passes on keys honestly (honest-but-curious).
+
+    Args:
+        grid: Flower's grid, as `@app.main()` gets it.
+        subject: What is summed; for a subject that depends on how many nodes there are, what
+            makes it from their number.
+        budget: What all rounds together may cost each node.
+        rounds: How many rounds there will be at most.
+        directory: Identity keys of those invited. With it sums are signed: nodes check each
+            other's keys against their *own* copies.
+        server_key: Signs announcements and transcripts.
+        least_clients: With fewer nodes ready, nothing is begun.
+        wait_for: Wait until this many nodes are connected; `least_clients` by default.
+        deadlines: How long to wait for what.
+        ledger: A ledger of the server's own, counted before a release happens.
+        transcripts: Folder in which transcripts of all rounds are kept.
+        attempts: How often a round is held that fails because some node broke the protocol,
+            each time without those who did.
+        progress: Called with the stage, how many have answered and the time left.
+        options: The rest of the terms; see `urna.tally.Terms`. A tenth of the nodes is
+            counted out as colluding by default.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        subject: Subject | Callable[[int], Subject],
+        *,
+        budget: Budget,
+        rounds: int = 1,
+        directory: DirectoryFile | Path | None = None,
+        server_key: NodeKey | Path | None = None,
+        least_clients: int = 2,
+        wait_for: int | None = None,
+        deadlines: Deadlines | None = None,
+        ledger: Ledger | None = None,
+        transcripts: Path | None = None,
+        attempts: int = 3,
+        progress: Progress | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if least_clients < 2:
+            raise ParameterError(f"a sum needs at least two clients, got {least_clients}")
+        self._grid, self._subject = grid, subject
+        self._budget, self._rounds = budget, rounds
+        self._options: Options = {"colluding": COLLUDING, **options}
+        self._keys = DirectoryFile.read(directory) if isinstance(directory, Path) else directory
+        self._signer = NodeKey.read(server_key) if isinstance(server_key, Path) else server_key
+        self._least, self._wait_for = least_clients, wait_for or least_clients
+        self._waits, self._ledger = deadlines or Deadlines(), ledger
+        self._transcripts, self._attempts = transcripts, attempts
+        self._post = Post(grid, progress)
+        self._excluded: dict[int, str] = {}
+        self._gathered: _Gathering | None = None
+        self._releases: Releases | None = None
+        self.lost: dict[int, str] = {}
+        """Who was not in the last sum and why, by Flower's node id."""
+        self.faults: dict[int, str] = {}
+        """Who broke the protocol so far and how, by Flower's node id."""
+        self.transcript: Transcript | None = None
+        """Of the last round."""
+
+    @property
+    def announcement(self) -> Announcement:
+        """What was announced to those who take part.
+
+        Raises:
+            ParameterError: Nobody was gathered yet.
+        """
+        if self._gathered is None:
+            raise ParameterError("nobody was gathered yet")
+        return self._gathered.final
+
+    def gather(self) -> Announcement:
+        """Announce, and find out who takes part. Nothing is computed and nothing is spent.
+
+        Raises:
+            ParameterError: The sum cannot be planned.
+            BudgetExceeded: The server's own ledger has no room.
+            RoundAborted: Too few nodes take part; it says who does not and why.
+        """
+        nodes = [n for n in self._connected() if n not in self._excluded]
+        if len(nodes) < self._least:
+            raise RoundAborted(
+                f"{len(nodes)} nodes are connected; the sum needs {self._least}. "
+                "Nothing was announced.",
+                self._excluded,
+            )
+        subject = self._subject(len(nodes)) if callable(self._subject) else self._subject
+        announced = Announcement.of(
+            subject,
+            Terms.of(len(nodes), self._budget, **self._options),
+            nonce=OsSecrets().take(SEED_BYTES),
+            issued=int(time.time()),
+            rounds=self._rounds,
+            seconds=float(self._waits.evaluate),
+            signed=self._keys is not None,
+        )
+        announced.round_plan  # noqa: B018 - what cannot be planned is wrong use: say so first
+        # The ledger is asked as well, before anybody is.
+        Releases(announced.plan, subject.label, "", rounds=announced.rounds, ledger=self._ledger)
+        gathering = _Gathering(announced, self._keys, dict(self._excluded))
+        letter = self._letter(Kind.ANNOUNCE, announced)
+        for node, reply in self._post.ask(
+            dict.fromkeys(nodes, letter), stage="gathering", seconds=self._waits.gather
+        ):
+            gathering.take(node, reply)
+        gathering.close(nodes)
+        if len(gathering.ready) < self._least:
+            raise RoundAborted(
+                f"{len(gathering.ready)} of {len(nodes)} nodes take part; the sum needs "
+                f"{self._least}. Nothing was begun.",
+                gathering.missing,
+            )
+        self._gathered, self.lost = gathering, dict(gathering.missing)
+        final = gathering.final
+        self._releases = Releases(
+            final.plan,
+            subject.label,
+            _described(final),
+            rounds=final.rounds,
+            ledger=self._ledger,
+            private=gathering.private,
+        )
+        return final
+
+    def round(self, inputs: bytes = b"") -> Released:
+        """Hold the next round.
+
+        A round that comes to nothing because a node broke the protocol is held again without
+        it, where it is the only round: in a series the electorate is fixed, and the caller
+        decides.
+
+        Args:
+            inputs: What the round starts from; every node gets it, bound to the round's coin.
+
+        Raises:
+            BudgetExceeded: The server's own ledger would pass its cap. Nothing was released.
+            RoundAborted: Too few nodes stayed, or some broke the protocol. Nothing was
+                revealed, and nothing counts.
+            RoundUnfinished: Too few nodes stayed to open the sum after others had begun to
+                reveal. It counts as released.
+            RoundSpoiled: What was opened is no sum of valid contributions. It counts.
+        """
+        for attempt in range(1, self._attempts + 1):
+            if self._gathered is None:
+                self.gather()
+            try:
+                return self._hold(inputs)
+            except RoundFailed as failed:
+                self.lost |= failed.lost
+                self.faults |= failed.faults
+                again = isinstance(failed, RoundAborted) and self._rounds == 1
+                if not (failed.faults and again and attempt < self._attempts):
+                    raise
+                _log.warning("%s Holding the round again without them.", failed)
+                self._excluded |= failed.faults
+                self._gathered = None
+        raise RoundAborted("no attempt came to an end", self.lost, self.faults)
+
+    def _hold(self, inputs: bytes) -> Released:
+        gathering, releases = self._gathered, self._releases
+        if gathering is None or releases is None:
+            raise ParameterError("nobody was gathered yet")
+        round_ = _Round(self, gathering, releases.done + 1, inputs)
+        try:
+            released = releases.release(round_.add_up)
+        except RoundFailed as failed:
+            named = type(failed)(
+                failed.reason,
+                gathering.missing | gathering.by_node(failed.lost),
+                gathering.by_node(failed.faults),
+                failed.receipts,
+            )
+            round_.end(_ending(failed), failed)
+            raise named from failed
+        except BaseException:  # Ctrl-C, a grid that fails: nodes must not keep their secrets
+            self._post.tell(gathering.ready.values(), Letter(Kind.END), seconds=self._waits.stage)
+            raise
+        round_.end(Ending.RELEASED, None)
+        self.lost = gathering.missing | gathering.by_node(released.tallied.lost)
+        self.faults |= gathering.by_node(released.tallied.faults)
+        return released
+
+    def _letter(
+        self, kind: Kind, announcement: Announcement, number: int = -1, inputs: bytes = b""
+    ) -> Letter:
+        data = announcement.as_bytes()
+        signature = self._signer.sign(server_statement(data)) if self._signer is not None else b""
+        return Letter(kind, announcement=data, signature=signature, number=number, inputs=inputs)
+
+    def _connected(self) -> list[int]:
+        """Return the nodes connected once there are enough, or when time is over."""
+        start = time.monotonic()
+        while True:
+            nodes = sorted(self._grid.get_node_ids())
+            if len(nodes) >= self._wait_for or time.monotonic() - start > self._waits.gather:
+                return nodes
+            time.sleep(_PAUSE)
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """Who takes part, by name, and who does not and why, by node."""
+
+    announced: Announcement
+    keys: DirectoryFile | None
+    missing: dict[int, str]
+    ready: dict[str, int] = field(default_factory=dict)
+    proofs: dict[str, bytes] = field(default_factory=dict)
+    private: bool = True
+
+    def take(self, node: int, reply: Reply) -> None:
+        """Note one node's answer to the announcement."""
+        if reply.refused:
+            self.missing[node] = f"refused: {reply.refused}"
+            return
+        try:
+            name = check_name(reply.name)
+        except ParameterError:
+            self.missing[node] = "gave no proper name"
+            return
+        if self.keys is not None and not verify(
+            self.keys.keys.get(name, b""), reply.proof, presence(self.announced, name)
+        ):
+            self.missing[node] = f"{name}: not proven to be the one in the directory"
+        elif name in self.ready:
+            self.missing[node] = f"{name}: another node already has this name"
+        else:
+            self.ready[name], self.proofs[name] = node, reply.proof
+            self.private = self.private and reply.private
+
+    def close(self, nodes: Iterable[int]) -> None:
+        """Note the silent ones, and put those who take part in the order of their names."""
+        there = set(self.ready.values()) | self.missing.keys()
+        self.missing |= {n: "did not answer the announcement" for n in nodes if n not in there}
+        self.ready = dict(sorted(self.ready.items(), key=lambda entry: _order(entry[0])))
+
+    @property
+    def final(self) -> Announcement:
+        """The announcement for those who take part."""
+        return self.announced.with_names(tuple(self.ready))
+
+    def by_node(self, clients: Mapping[int, str]) -> dict[int, str]:
+        """Return what is said of clients, by Flower's node id."""
+        names, nodes = tuple(self.ready), tuple(self.ready.values())
+        return {nodes[client]: f"{names[client]}: {what}" for client, what in clients.items()}
+
+    def by_name(self, clients: Mapping[int, str]) -> dict[str, str]:
+        """Return what is said of clients, by name."""
+        names = tuple(self.ready)
+        return {names[client]: what for client, what in clients.items()}
+
+
+class _Round:
+    """One round: the protocol over the grid, and what everybody is told at its end."""
+
+    def __init__(self, sums: Sums, gathering: _Gathering, number: int, inputs: bytes) -> None:
+        self._sums, self._gathering = sums, gathering
+        self._number, self._inputs = number, inputs
+        self._final = gathering.final
+        self._tallied: Tallied | None = None
+
+    def add_up(self) -> Tallied:
+        """Conduct the protocol among those who take part."""
+        sums, final, gathering = self._sums, self._final, self._gathering
+        begin = sums._letter(Kind.BEGIN, final, self._number, self._inputs)
+        members = dict(enumerate(gathering.ready.values()))
+        transport = GridTransport(sums._post, members, final.round_plan, begin, sums._waits)
+        outcome = conduct(
+            final.round_plan,
+            transport,
+            number=self._number,
+            coin=final.coin(self._number, self._inputs),
+            directory=sums._keys.for_round(final.names) if sums._keys else None,
+        )
+        self._tallied = tallied(outcome, final.plan)
+        return self._tallied
+
+    def end(self, ending: Ending, failed: RoundFailed | None) -> None:
+        """Write the transcript and hand it to the nodes."""
+        sums, gathering, names = self._sums, self._gathering, self._final.names
+        done = self._tallied
+        transcript = Transcript(
+            announcement=self._final,
+            signature=sums._letter(Kind.END, self._final).signature,
+            number=self._number,
+            inputs_digest=hashlib.sha256(self._inputs).digest(),
+            presence=gathering.proofs if self._final.signed else {},
+            ending=ending,
+            survivors=tuple(names[c] for c in sorted(done.accepted)) if done else (),
+            lost=gathering.by_name(failed.lost if failed else done.lost if done else {}),
+            faults=gathering.by_name(failed.faults if failed else done.faults if done else {}),
+            receipts={names[c]: r for c, r in failed.receipts.items()} if failed else {},
+            sum_digest=sum_digest(done.total) if done else "",
+        ).sealed_by(sums._signer)
+        sums.transcript = transcript
+        if sums._transcripts is not None:
+            transcript.keep(sums._transcripts)
+        letter = Letter(Kind.END, transcript.as_bytes())
+        sums._post.tell(gathering.ready.values(), letter, seconds=sums._waits.stage)
+
+
+def _ending(failed: RoundFailed) -> Ending:
+    if isinstance(failed, RoundUnfinished):
+        return Ending.UNFINISHED
+    return Ending.SPOILED if isinstance(failed, RoundSpoiled) else Ending.VOID
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    """Order numbers as numbers, before other names."""
+    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
+
+
+def _described(final: Announcement) -> str:
+    """Return who saw what and who was trusted, for every output."""
+    saw = (
+        "Contributions were added up by secure summation (SecAgg+) over Flower: the server, "
+        f"{SERVERS[final.terms.server]}, saw masked vectors, the noisy sum and who took part"
+    )
+    if not final.signed:
+        return (
+            f"{saw}. No directory of identity keys was used: the server was trusted to pass on "
+            "keys, so this holds for an honest-but-curious server only"
+        )
+    return f"{saw}. Nodes checked keys against their own directories"
