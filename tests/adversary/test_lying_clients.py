@@ -195,7 +195,7 @@ class TwoAnswers:
         self._client, self._first = client, first
 
     def exchange(self, stage: Stage, letters: Iterable[Letter]) -> list[Letter]:
-        back = self._inner.exchange(stage, letters)
+        back = list(self._inner.exchange(stage, letters))
         before = [(self._client, self._first)] if dict(back).get(self._client) else []
         return [*before, *back]
 

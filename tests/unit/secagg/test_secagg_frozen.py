@@ -63,9 +63,9 @@ def play(model: secagg.ServerModel, *, sleeps: bool) -> tuple[secagg.Outcome, li
     said: list[list[Letter]] = []
 
     class Noted(secagg.MemoryTransport):
-        def exchange(self, stage: Stage, letters: object) -> list[Letter]:
-            said.append(super().exchange(stage, letters))  # type: ignore[arg-type]
-            return said[-1]
+        def exchange(self, stage: Stage, letters: object) -> Iterator[Letter]:
+            said.append(list(super().exchange(stage, letters)))  # type: ignore[arg-type]
+            yield from said[-1]
 
     transport = Noted(parties, secagg.Faults(vanish={2: Stage.MASK}))
     keys = {c: party.member.identity for c, party in parties.items()}
