@@ -252,11 +252,11 @@ def _record_ballots(
     seconds: float,
 ) -> dict[int, IntVector]:
     """Let every shard of every client's records fill a ballot; each client adds up its own."""
-    ballots, shards = {}, vote.terms.shards
-    steps = len(clients) * shards
+    ballots, each = {}, vote.terms.shards * len(space)
+    steps = len(clients) * each
     for client, data in enumerate(clients):
 
-        def advance(done: int, _: int, before: int = client * shards) -> None:
+        def advance(done: int, _: int, before: int = client * each) -> None:
             report("evaluating candidates", before + done, steps)
 
         filled = shard_ballots(
@@ -271,6 +271,8 @@ def _record_ballots(
             progress=advance,
         )
         ballots[client] = to_grid(np.sum(filled, axis=0), vote.tally)
+        # Shards that are too small are done as well.
+        report("evaluating candidates", (client + 1) * each, steps)
     return ballots
 
 
