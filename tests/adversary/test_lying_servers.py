@@ -560,3 +560,22 @@ def test_a_clients_own_messages_are_not_answered() -> None:
         if isinstance(reply, Refusal) or client in game.colluding:
             continue
         assert isinstance(game.send(client, reply), Refusal)
+
+
+def test_two_views_of_sixty_clients_give_nothing_away_to_those_who_expect_it() -> None:
+    """What works against clients that trust the server (`TestTheOracle`) ends here."""
+    plan = secagg.plan(clients=60, dimension=4, colluders=3, dropouts=6, server="dishonest")
+    game = Game(plan, colluding=frozenset({0, 1, 2}))
+    game.masks()
+    victim = 7
+    alive, dead = without(game), without(game, victim)
+    near = [c for c in game.neighbours(victim) if c in game.honest]
+    half = set(near[: len(near) // 2])
+    shown = {c: dead if c in half else alive for c in sorted(game.honest)}
+    signed = game.agree(shown)
+    for view in (alive, dead):
+        whose = {c: s for c, s in signed.items() if shown[c] == view and c in view[0]}
+        game.unmask(sorted(game.honest), view, game.signatures(whose, view))
+    game.check()
+    assert game.learnt() in ([], [game.honest])
+    assert victim not in game.known_secret(0) & game.known_secret(1)
