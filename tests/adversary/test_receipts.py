@@ -5,7 +5,7 @@ from itertools import chain, combinations
 
 import pytest
 from adversary_room import COIN, CURIOUS, DISHONEST, Liar, Room, plan_for
-from adversary_tricks import DEEDS
+from adversary_tricks import DEEDS, MALFORMED, Mangling, a_receipt
 
 from urna import secagg
 from urna.errors import RoundAborted, RoundFailed, RoundUnfinished
@@ -126,6 +126,21 @@ def test_silent_clients_give_no_receipts_and_leave_the_round_open(model: ServerM
     assert ended.kind is RoundUnfinished
     assert ended.failed is not None
     assert ended.failed.receipts == {}
+
+
+@pytest.mark.parametrize("mangling", [m for m in MALFORMED if m is not a_receipt])
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_no_receipt_does_not_count_and_is_named(
+    mangling: Mangling, model: ServerModel
+) -> None:
+    def trick(liar: Liar, request: Message, reply: Message) -> Message | bytes:
+        return mangling(liar, reply) if isinstance(reply, Receipt) else reply
+
+    ended = Room(plan_for(6, model), {3: trick}, dict.fromkeys(range(2), Stage.MASK)).play()
+    assert isinstance(ended.failed, RoundAborted)
+    assert ended.faults == {3}
+    assert set(ended.failed.receipts) == {2, 4, 5}
+    assert ended.lost == {0, 1}, "nobody is lost by what it says at the end"
 
 
 def test_a_receipt_signed_wrongly_does_not_count_and_is_named() -> None:
