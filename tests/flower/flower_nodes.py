@@ -19,7 +19,10 @@ __all__ = ["BUDGET", "DATA", "OPEN", "QUICK", "SPACE", "Near", "federation", "ma
 
 SPACE = Space(lr=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
 BUDGET = Budget(8.0, 1e-5)
-OPEN = Policy(epsilon=10.0, delta=1e-4)
+OPEN = Policy(
+    epsilon=10.0, delta=1e-4, forgets=True, fewest_clients=2, least_colluding=0, most_missing=99
+)
+"""What a node agrees to in most tests: nearly everything, so that one limit shows at a time."""
 QUICK = Deadlines(gather=0.3, evaluate=0.3, stage=0.3)
 DATA = [0.3, 0.4, 0.5]
 

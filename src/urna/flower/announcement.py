@@ -109,6 +109,13 @@ class Announcement:
         return _subject(self.kind, self.detail)
 
     @property
+    def label(self) -> str:
+        """What a ledger calls it."""
+        shards = f", {self.terms.shards} shards" if self.terms.shards > 1 else ""
+        rounds = f", {self.rounds} rounds" if self.rounds > 1 else ""
+        return f"{self.subject.label}{shards}{rounds}"
+
+    @property
     def size(self) -> int:
         """How many entries the summed vector has, before the subject is made."""
         return size_of(self.kind, json.loads(self.detail))

@@ -45,7 +45,7 @@ class Call:
     context: Context
     policy: Policy
     number: int
-    """The round's number in its series, from one."""
+    """The round's number in its series, from one; zero while nodes are gathered."""
     inputs: bytes = field(repr=False)
     """What the round starts from."""
     key: bytes = field(repr=False)
@@ -64,6 +64,9 @@ class Contributor(Protocol):
 
     def check(self, call: Call) -> None:
         """Refuse what no data can change: wrong settings, too few records.
+
+        Asked at the gathering, so that who refuses is not counted on, and again before each
+        contribution.
 
         Raises:
             Refused: With a reason for the server.
@@ -148,8 +151,9 @@ class Participant:
         """Say whether the node would take part. Nothing is computed and nothing is kept."""
         policy = self._policy_of(context)
         announcement = policy.read_announcement(letter.announcement, letter.signature)
-        self._contributor(announcement)
         policy.check_budget(announcement, private=self._private)
+        call = Call(announcement, context, policy, 0, b"", b"", 0.0)
+        self._contributor(announcement).check(call)
         if announcement.signed and (key := policy.node_key()) is not None:
             proof = key.sign(presence(announcement, key.name))
             return Reply.ready(key.name, proof, private=self._private)

@@ -365,14 +365,14 @@ class Policy:
         with ledger_refusals():
             if (ledger := self.open_ledger()) is None:
                 return
-            label = announcement.subject.label
+            label = announcement.label
             if announcement.rounds == 1:
                 event = event_of(announcement, private=private)
                 ledger.enter(event, label=label, id=coin.hex())
                 return
             name = announcement.digest.hex()
             series = Repeated(event_of(announcement, private=private), announcement.rounds)
-            ledger.begin(series, label=f"{label}, {announcement.rounds} rounds", id=name)
+            ledger.begin(series, label=label, id=name)
             ledger.advance(name, number)
 
     def withdraw(self, announcement: Announcement, number: int, coin: bytes, reason: str) -> None:

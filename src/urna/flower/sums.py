@@ -150,7 +150,7 @@ class Sums:
         )
         announced.round_plan  # noqa: B018 - what cannot be planned is wrong use: say so first
         # The ledger is asked as well, before anybody is.
-        Releases(announced.plan, subject.label, "", rounds=announced.rounds, ledger=self._ledger)
+        Releases(announced.plan, announced.label, "", rounds=announced.rounds, ledger=self._ledger)
         gathering = _Gathering(announced, self._keys, dict(self._excluded))
         letter = self._letter(Kind.ANNOUNCE, announced)
         for node, reply in self._post.ask(
@@ -168,7 +168,7 @@ class Sums:
         final = gathering.final
         self._releases = Releases(
             final.plan,
-            subject.label,
+            final.label,
             _described(final),
             rounds=final.rounds,
             ledger=self._ledger,
