@@ -151,6 +151,12 @@ class Announcement:
         bound = self.digest + number.to_bytes(8, "big") + inputs_digest
         return hashlib.sha256(b"urna flower coin\0" + bound).digest()
 
+    def place(self, number: int) -> bytes:
+        """Return what names one round of the series, whatever its inputs are."""
+        return hashlib.sha256(
+            b"urna flower place\0" + self.digest + number.to_bytes(8, "big")
+        ).digest()
+
     def with_names(self, names: tuple[str, ...]) -> "Announcement":
         """Return the announcement for those who take part."""
         return replace(self, terms=self.terms.among(len(names)), names=names)

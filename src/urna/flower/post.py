@@ -3,7 +3,7 @@
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from flwr.app import Message
@@ -19,7 +19,7 @@ __all__ = ["Deadlines", "GridTransport", "Post", "Progress", "SumProgress"]
 
 _AT_ONCE = 64  # messages per push: one request must not grow with the federation
 _SIMULATED_AT_ONCE, _EVERYBODY = 32, 2**31  # letters without an answer yet
-_VOID_SECONDS = 60.0
+_VOID_SECONDS = _END_SECONDS = 60.0  # most who would answer do so at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for replies
 
 _log = logging.getLogger("flwr")
@@ -110,9 +110,19 @@ class Post:
             time.sleep(min(pause, left))
             pause = min(1.5 * pause, _LONGEST_PAUSE)
 
-    def tell(self, nodes: Iterable[int], letter: Letter, *, seconds: float) -> None:
-        """Send a letter whose replies nobody waits for."""
-        self._push(dict.fromkeys(nodes, letter), "end", seconds)
+    def tell(
+        self, nodes: Iterable[int], letter: Letter, *, seconds: float, gone: Collection[int] = ()
+    ) -> None:
+        """Send a letter whose replies mean nothing; wait a little, but not for who may be gone.
+
+        What comes next, another vote or the end of the app, must not overtake it.
+        """
+        everyone = set(nodes)
+        self._push(dict.fromkeys(everyone & set(gone), letter), "end", seconds)
+        there = dict.fromkeys(sorted(everyone - set(gone)), letter)
+        if there:
+            for _ in self.ask(there, stage="ending", seconds=min(seconds, _END_SECONDS)):
+                pass
 
     def _push(self, letters: Mapping[int, Letter], stage: str, seconds: float) -> dict[str, int]:
         """Push letters; return the nodes by message id."""
@@ -155,6 +165,10 @@ class GridTransport:
         self._post, self._nodes, self._plan = post, nodes, plan
         self._begin, self._deadlines = begin, deadlines
         self._clients = {node: client for client, node in nodes.items()}
+        self.silent: set[int] = set()
+        """Nodes that did not answer the last letter they got: they may be gone."""
+        self.holding: set[int] = set()
+        """Nodes that may still hold state of the round: they did not finish it."""
 
     @property
     def client_seconds(self) -> float:
@@ -180,9 +194,14 @@ class GridTransport:
             for client, body in letters
         }
         seconds = self._deadlines.evaluate if first else self._deadlines.stage
-        if stage is Stage.VOID:  # most who would answer do so at once, and nothing hangs on it
+        if stage is Stage.VOID:  # nothing hangs on it
             seconds = min(seconds, _VOID_SECONDS)
+        self.silent |= asked.keys()
+        self.holding |= asked.keys()
         for node, reply in self._post.ask(asked, stage=_NAMES[stage], seconds=seconds):
+            self.silent.discard(node)
+            if reply.body and stage in (Stage.UNMASK, Stage.VOID):
+                self.holding.discard(node)
             client = self._clients[node]
             yield client, reply.body or encode(Refusal(client, reply.refused), self._plan)
 

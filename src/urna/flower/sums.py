@@ -105,6 +105,7 @@ class Sums:
         self._excluded: dict[int, str] = {}
         self._gathered: _Gathering | None = None
         self._releases: Releases | None = None
+        self._number = 0
         self.lost: dict[int, str] = {}
         """Who was not in the last sum and why, by Flower's node id."""
         self.faults: dict[int, str] = {}
@@ -164,7 +165,8 @@ class Sums:
                 f"{self._least}. Nothing was begun.",
                 gathering.missing,
             )
-        self._gathered, self.lost = gathering, dict(gathering.missing)
+        self._gathered, self._number = gathering, 0
+        self.lost = dict(gathering.missing)
         final = gathering.final
         self._releases = Releases(
             final.plan,
@@ -181,7 +183,7 @@ class Sums:
 
         A round that comes to nothing because a node broke the protocol is held again without
         it, where it is the only round: in a series the electorate is fixed, and the caller
-        decides.
+        decides. The number of a round that came to nothing is not used again.
 
         Args:
             inputs: What the round starts from; every node gets it, bound to the round's coin.
@@ -214,7 +216,10 @@ class Sums:
         gathering, releases = self._gathered, self._releases
         if gathering is None or releases is None:
             raise ParameterError("nobody was gathered yet")
-        round_ = _Round(self, gathering, releases.done + 1, inputs)
+        if self._number >= self._rounds:
+            raise ParameterError(f"all {self._rounds} rounds of this series were held")
+        self._number += 1
+        round_ = _Round(self, gathering, self._number, inputs)
         try:
             released = releases.release(round_.add_up)
         except RoundFailed as failed:
@@ -227,7 +232,7 @@ class Sums:
             round_.end(_ending(failed), failed)
             raise named from failed
         except BaseException:  # Ctrl-C, a grid that fails: nodes must not keep their secrets
-            self._post.tell(gathering.ready.values(), Letter(Kind.END), seconds=self._waits.stage)
+            round_.forget()
             raise
         round_.end(Ending.RELEASED, None)
         self.lost = gathering.missing | gathering.by_node(released.tallied.lost)
@@ -260,6 +265,8 @@ class _Gathering:
     missing: dict[int, str]
     ready: dict[str, int] = field(default_factory=dict)
     proofs: dict[str, bytes] = field(default_factory=dict)
+    keeping: set[int] = field(default_factory=set)
+    """Nodes that keep transcripts."""
     private: bool = True
 
     def take(self, node: int, reply: Reply) -> None:
@@ -281,6 +288,8 @@ class _Gathering:
         else:
             self.ready[name], self.proofs[name] = node, reply.proof
             self.private = self.private and reply.private
+            if reply.keeps:
+                self.keeping.add(node)
 
     def close(self, nodes: Iterable[int]) -> None:
         """Note the silent ones, and put those who take part in the order of their names."""
@@ -311,17 +320,21 @@ class _Round:
         self._sums, self._gathering = sums, gathering
         self._number, self._inputs = number, inputs
         self._final = gathering.final
+        self._transport = GridTransport(
+            sums._post,
+            dict(enumerate(gathering.ready.values())),
+            self._final.round_plan,
+            sums._letter(Kind.BEGIN, self._final, number, inputs),
+            sums._waits,
+        )
         self._tallied: Tallied | None = None
 
     def add_up(self) -> Tallied:
         """Conduct the protocol among those who take part."""
-        sums, final, gathering = self._sums, self._final, self._gathering
-        begin = sums._letter(Kind.BEGIN, final, self._number, self._inputs)
-        members = dict(enumerate(gathering.ready.values()))
-        transport = GridTransport(sums._post, members, final.round_plan, begin, sums._waits)
+        sums, final = self._sums, self._final
         outcome = conduct(
             final.round_plan,
-            transport,
+            self._transport,
             number=self._number,
             coin=final.coin(self._number, self._inputs),
             directory=sums._keys.for_round(final.names) if sums._keys else None,
@@ -330,7 +343,10 @@ class _Round:
         return self._tallied
 
     def end(self, ending: Ending, failed: RoundFailed | None) -> None:
-        """Write the transcript and hand it to the nodes."""
+        """Write the transcript and hand it to the nodes that have a use for it.
+
+        Of a sum that was opened: those who keep it, and those who may hold state of the round.
+        """
         sums, gathering, names = self._sums, self._gathering, self._final.names
         done = self._tallied
         transcript = Transcript(
@@ -349,8 +365,17 @@ class _Round:
         sums.transcript = transcript
         if sums._transcripts is not None:
             transcript.keep(sums._transcripts)
+        told = set(gathering.ready.values())
+        if ending is Ending.RELEASED:
+            told &= gathering.keeping | self._transport.holding
         letter = Letter(Kind.END, transcript.as_bytes())
-        sums._post.tell(gathering.ready.values(), letter, seconds=sums._waits.stage)
+        sums._post.tell(told, letter, seconds=sums._waits.stage, gone=self._transport.silent)
+
+    def forget(self) -> None:
+        """Tell everybody that the round is over, and wait for nobody."""
+        nodes = self._gathering.ready.values()
+        seconds = self._sums._waits.stage
+        self._sums._post.tell(nodes, Letter(Kind.END), seconds=seconds, gone=nodes)
 
 
 def _ending(failed: RoundFailed) -> Ending:
