@@ -25,7 +25,7 @@ from urna.noise import IntVector
 from urna.privacy import Adjacency, Unit
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.secagg import ClientSession, ClientState, Member, freeze, thaw
-from urna.secagg.client import Agreed, Finished, Masked
+from urna.secagg.client import Advertised, Finished, Masked, Shared
 from urna.tally import to_grid
 
 __all__ = ["POLICY_KEY", "Participant"]
@@ -195,8 +195,8 @@ class Participant:
             policy.account.count(announcement, memory.number, coin, private=self._private)
         if not isinstance(after, Finished | Member):
             taken = source.taken if isinstance(source, PartyScript) else 0
-            sent = isinstance(after, Masked | Agreed)
-            kept = replace(memory, vector=None if sent else vector, taken=taken)
+            waits = isinstance(after, Advertised | Shared)  # for the stage that sends it
+            kept = replace(memory, vector=vector if waits else None, taken=taken)
             keep(context, replace(kept, state=freeze(after)))
         return Reply.letter(answer)
 
