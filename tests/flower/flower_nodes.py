@@ -6,16 +6,29 @@ from typing import Any
 
 import numpy as np
 from flower_grid import LocalGrid, Node
-from flwr.app import Context
+from flower_tricks import Trick
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from urna.flower import Deadlines, NodeKey, Policy, Voter
+from urna.flower import Deadlines, NodeKey, Participant, Policy, Voter
+from urna.flower.mail import ACTION, Letter, Reply
 from urna.local import Losses, Progress
 from urna.privacy import Budget
 from urna.randomness import ScriptedSecrets
 from urna.space import Space
 
-__all__ = ["BUDGET", "DATA", "OPEN", "QUICK", "SPACE", "Near", "federation", "make_keys", "node"]
+__all__ = [
+    "BUDGET",
+    "DATA",
+    "OPEN",
+    "QUICK",
+    "SPACE",
+    "Near",
+    "app_of",
+    "federation",
+    "make_keys",
+    "node",
+]
 
 SPACE = Space(lr=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
 BUDGET = Budget(8.0, 1e-5)
@@ -40,16 +53,40 @@ class Near:
         return np.array([abs(candidate["lr"] - data) for candidate in space])
 
 
-def node(number: int, *, faults: Mapping[int, str] | None = None, **settings: Any) -> Node:
+def node(
+    number: int,
+    *,
+    faults: Mapping[int, str] | None = None,
+    trick: Trick | None = None,
+    **settings: Any,
+) -> Node:
     """Return a node of the federation with an open policy unless told otherwise."""
     settings = {"objective": Near(), "policy": OPEN} | settings
 
     def data(context: Context) -> float:
         return DATA[int(context.node_config["partition-id"]) % len(DATA)]
 
+    voter = Voter(settings.pop("objective"), settings.pop("data", data), **settings)
+    return Node(app_of(voter, trick), {"partition-id": number}, faults or {})
+
+
+def app_of(participant: Participant, trick: Trick | None = None) -> ClientApp:
+    """Return the app of a node that is honest, or plays a trick."""
     app = ClientApp()
-    Voter(settings.pop("objective"), settings.pop("data", data), **settings).mount(app)
-    return Node(app, {"partition-id": number}, faults or {})
+    if trick is None:
+        participant.mount(app)
+        return app
+
+    @app.query(ACTION)
+    def play(message: Message, context: Context) -> Message:
+        def answer(letter: Letter, context: Context) -> Reply:
+            message.content = letter.as_records()
+            return Reply.read(participant.handle(message, context).content)
+
+        reply = trick(answer, Letter.read(message.content), context)
+        return Message(reply.as_records(), reply_to=message)
+
+    return app
 
 
 def federation(*nodes: Node) -> LocalGrid:
