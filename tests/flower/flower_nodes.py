@@ -1,6 +1,7 @@
 """Nodes, policies and spaces that several tests of the vote over Flower share."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,17 @@ from flower_tricks import Trick
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from urna.flower import Deadlines, NodeKey, Participant, Policy, Voter
-from urna.flower.mail import ACTION, Letter, Reply
+from urna.flower import Deadlines, NodeKey, Participant, Policy, Subject, Voter, VoteSubject
+from urna.flower.announcement import Announcement
+from urna.flower.mail import ACTION, Kind, Letter, Reply
 from urna.local import Losses, Progress
 from urna.privacy import Budget
-from urna.randomness import ScriptedSecrets
+from urna.randomness import OsSecrets, ScriptedSecrets
+from urna.secagg.messages import Invitation
+from urna.secagg.wire import encode
 from urna.space import Space
+from urna.tally import Terms
+from urna.vote import BallotShape
 
 __all__ = [
     "BUDGET",
@@ -24,7 +30,10 @@ __all__ = [
     "QUICK",
     "SPACE",
     "Near",
+    "announced",
     "app_of",
+    "ask",
+    "begin",
     "federation",
     "make_keys",
     "node",
@@ -87,6 +96,42 @@ def app_of(participant: Participant, trick: Trick | None = None) -> ClientApp:
         return Message(reply.as_records(), reply_to=message)
 
     return app
+
+
+def announced(
+    subject: Subject | None = None, *, names: Sequence[str] = (), **changes: Any
+) -> Announcement:
+    """Return an announcement that a default policy accepts, but for the changes."""
+    own = {"nonce": OsSecrets().take(32), "issued": int(time.time()), "rounds": 1,
+           "seconds": 10.0, "signed": False}  # fmt: skip
+    terms = {"clients": len(names) or 20, "budget": BUDGET, "colluding": 0.1}
+    terms |= {name: value for name, value in changes.items() if name not in own}
+    own |= {name: value for name, value in changes.items() if name in own}
+    subject = subject or VoteSubject(SPACE, BallotShape.top_k(2, len(SPACE)))
+    offer = Announcement.of(subject, Terms.of(**terms), **own)  # type: ignore[arg-type]
+    return offer.with_names(tuple(names)) if names else offer
+
+
+def begin(final: Announcement, client: int = 0, number: int = 1, inputs: bytes = b"") -> Letter:
+    """Return the letter that begins a round."""
+    coin = final.coin(number, inputs)
+    invitation = Invitation(number, coin, final.round_plan.digest)
+    return Letter(
+        Kind.BEGIN,
+        encode(invitation, final.round_plan),
+        final.as_bytes(),
+        client=client,
+        number=number,
+        inputs=inputs,
+    )
+
+
+def ask(member: Node, letter: Letter) -> Reply:
+    """Return a node's answer to one letter."""
+    grid = federation(member)
+    (name,) = grid.push_messages([Message(letter.as_records(), 1000, f"query.{ACTION}")])
+    (reply,) = grid.pull_messages([name])
+    return Reply.read(reply.content)
 
 
 def federation(*nodes: Node) -> LocalGrid:

@@ -131,6 +131,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
+        # Their names are as good as themselves to a caller.
+        object.__setattr__(self, "relation", Adjacency(self.relation))
+        object.__setattr__(self, "server_model", ServerModel(self.server_model))
         if self.fewest_clients < 2:
             raise ParameterError("a policy asks for 2 clients or more")
         if not 1 <= self.most_bytes <= LONGEST or self.most_clients < self.fewest_clients:
@@ -253,6 +256,10 @@ class Policy:
         self._check_terms(announcement)
         self._check_grant(announcement)
         self._check_trust(announcement)
+        try:
+            announcement.round_plan  # noqa: B018 - kept; what cannot be planned is refused
+        except (ParameterError, ArithmeticError) as error:
+            raise Refused(f"the sum announced cannot be planned: {error}") from error
         return announcement
 
     def _check_terms(self, announcement: Announcement) -> None:
