@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from flwr.app import Context
+
+from urna.local import losses_apart
 
 os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -19,16 +22,23 @@ os.environ |= {
 def evaluate_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluate in this process, so that tests can count calls and need not wait for processes.
 
-    A test marked `apart` evaluates as a deployed node does.
+    In a test marked `apart` the first node evaluates as a deployed one does.
     """
-    if request.node.get_closest_marker("apart") is None:
-        monkeypatch.setattr("urna.flower.voter.losses_apart", _losses_here)
-        monkeypatch.setattr("urna.vote.shards.losses_apart", _losses_here)
+    marked = request.node.get_closest_marker("apart") is not None
+
+    def evaluate(
+        objective: Any, pieces: Sequence[Any], space: Any, *, seed: int, **limits: Any
+    ) -> list[Any]:
+        first = isinstance(pieces[0], Context) and pieces[0].node_config["partition-id"] == 0
+        if marked and first:
+            return losses_apart(objective, pieces, space, seed=seed, **limits)
+        return _losses_here(objective, pieces, space, seed)
+
+    monkeypatch.setattr("urna.flower.voter.losses_apart", evaluate)
+    monkeypatch.setattr("urna.vote.shards.losses_apart", evaluate)
 
 
-def _losses_here(
-    objective: Any, pieces: Sequence[Any], space: Any, *, seed: int, **_: object
-) -> list[Any]:
+def _losses_here(objective: Any, pieces: Sequence[Any], space: Any, seed: int) -> list[Any]:
     found: list[Any] = []
     for piece in pieces:
         try:
