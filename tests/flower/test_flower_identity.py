@@ -20,6 +20,8 @@ from urna.flower import DirectoryFile, NodeKey, Policy, poll
 from urna.flower.announcement import Announcement
 from urna.flower.mail import Kind, Letter, Reply
 from urna.randomness import ScriptedSecrets
+from urna.secagg.messages import UnmaskRequest, Void
+from urna.secagg.wire import decode, encode
 
 
 def signed_federation(folder: Path, count: int) -> LocalGrid:
@@ -102,6 +104,43 @@ def test_no_stage_is_answered_twice_on_one_old_state(tmp_path: Path, server: str
         (name,) = grid.push_messages([message])
         (reply,) = grid.pull_messages([name])
         assert "answered this" in Reply.read(reply.content).refused
+
+
+@pytest.mark.parametrize("server", ["honest-but-curious", "dishonest"])
+@pytest.mark.parametrize("first", ["reveal", "receipt"])
+def test_a_node_reveals_shares_or_signs_a_receipt_and_never_both(
+    tmp_path: Path, first: str, server: str
+) -> None:
+    grid = signed_federation(tmp_path, 7)
+    said: list[Reply] = []
+
+    def ask(body: bytes, state: RecordDict) -> None:
+        grid.nodes[1000].state, grid.tamper = copy.deepcopy(state), lambda message: message
+        letter = Message(Letter(Kind.STAGE, body).as_records(), 1000, "query.urna")
+        (name,) = grid.push_messages([letter])
+        (reply,) = grid.pull_messages([name])
+        said.append(Reply.read(reply.content))
+
+    def both(message: Message) -> Message:
+        letter = Letter.read(message.content)
+        if message.metadata.dst_node_id == 1000 and letter.kind is Kind.STAGE:
+            plan = Announcement.read(grid.nodes[1000].letters[1].announcement).round_plan
+            request = decode(letter.body, plan)
+            if isinstance(request, UnmaskRequest):
+                void, state = encode(Void(request.round_id), plan), grid.nodes[1000].state
+                for body in [letter.body, void][:: 1 if first == "reveal" else -1]:
+                    ask(body, state)
+                said.append(Reply(body=encode(request, plan)))
+        return message
+
+    grid.tamper = both
+    poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.2, deadlines=QUICK, server=server,
+         directory=tmp_path / "directory.toml")  # fmt: skip
+    answered, refused, _ = said
+    assert answered.body
+    assert not answered.refused
+    assert "answered this stage of the round before" in refused.refused
+    assert not refused.body
 
 
 def test_a_policy_file_with_a_directory_requires_it(tmp_path: Path) -> None:
