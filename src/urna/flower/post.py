@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,9 +19,10 @@ from urna.secagg.wire import encode
 __all__ = ["Deadlines", "GridTransport", "Post", "Progress", "SumProgress"]
 
 _AT_ONCE = 64  # messages per push: one request must not grow with the federation
-_SIMULATED_AT_ONCE, _EVERYBODY = 32, 2**31  # letters without an answer yet
+_AHEAD = 0.25  # seconds of letters that lie ready for the simulation's workers
+_FEWEST, _SCANNED = 32, 30_000  # fewest of them; and most, times the number of nodes
 _VOID_SECONDS = _END_SECONDS = 60.0  # most who would answer do so at once
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for replies
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks for replies
 
 _log = logging.getLogger("flwr")
 
@@ -73,10 +75,7 @@ class Post:
     def __init__(self, grid: Grid, progress: Progress | None = None) -> None:
         self._grid = grid
         self._progress = progress or _log_stage
-        # The simulation engine looks through all undelivered messages for each of its nodes
-        # again and again; that takes a core from the workers unless there are only a few.
-        simulated = type(grid).__name__ == "InMemoryGrid"
-        self._window = _SIMULATED_AT_ONCE if simulated else _EVERYBODY
+        self._simulated = type(grid).__name__ == "InMemoryGrid"
 
     def ask(
         self, letters: Mapping[int, Letter], *, stage: str, seconds: float
@@ -87,7 +86,8 @@ class Post:
         no reply.
         """
         waiting, pending = dict(letters), dict[str, int]()
-        answered, pause, window = 0, _FIRST_PAUSE, self._window
+        answered, pause = 0, _FIRST_PAUSE
+        window = _FEWEST if self._simulated else len(letters)
         start = heard = time.monotonic()
         self._progress(SumProgress(stage, 0, len(letters), seconds))
         while (waiting or pending) and (left := seconds - (time.monotonic() - start)) > 0:
@@ -102,6 +102,7 @@ class Post:
             ]
             if came:
                 answered, pause, heard = answered + len(came), _FIRST_PAUSE, time.monotonic()
+                window = max(window, self._window(len(letters), answered / (heard - start)))
                 self._progress(SumProgress(stage, answered, len(letters), left))
                 yield from came
                 continue
@@ -109,6 +110,17 @@ class Post:
                 window *= 2  # those who are silent must not hold up the others
             time.sleep(min(pause, left))
             pause = min(1.5 * pause, _LONGEST_PAUSE)
+
+    def _window(self, nodes: int, rate: float) -> int:
+        """Return how many letters may be without an answer, at so many answers a second.
+
+        The simulation's engine looks through all letters that are on their way for each of its
+        nodes, ten times a second, on a core that its workers need. So there are as many as
+        they will answer soon, and no more than it looks through in a tenth of a second.
+        """
+        if not self._simulated:
+            return nodes
+        return min(math.ceil(_AHEAD * rate), max(_FEWEST, _SCANNED // nodes))
 
     def tell(
         self, nodes: Iterable[int], letter: Letter, *, seconds: float, gone: Collection[int] = ()
