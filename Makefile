@@ -31,4 +31,4 @@ audit: ## the long tests: kills in a loop, large electorates
 
 bench: ## measure every claim beside its peer, and replay the evaluation
 	@tools/setup.sh $(DEVELOP)
-	@for script in noise secagg local_search flower_vote dp_hype/evaluate; do echo "== $$script"; $(RUN) benchmarks/$$script.py || exit 1; done
+	@for script in noise.py secagg.py local_search flower_vote.py dp_hype/evaluate.py; do echo "== $$script"; $(RUN) benchmarks/$$script || exit 1; done

@@ -11,6 +11,7 @@ Claims:
     python benchmarks/secagg.py --case wide        # 1,000 × 61,450
     python benchmarks/secagg.py --case many        # 10,000 × 200
     python benchmarks/secagg.py --case growth      # 100 to 3,200 clients
+    python benchmarks/secagg.py --case large       # 100 × 1,000,000, memory of each party
 
 Like for like: Flower neither signs keys nor adds noise, so `ratio` compares its round with ours
 with the noise and its removal, without signatures, against an honest-but-curious server. The
@@ -33,6 +34,7 @@ import numpy as np
 
 from urna import secagg
 from urna.randomness import OsSecrets
+from urna.secagg.masks import zeros
 
 _STAGES = (secagg.Stage.SHARE, secagg.Stage.MASK, secagg.Stage.UNMASK)
 _VARIANCE = Fraction(250_000)
@@ -45,13 +47,13 @@ def ours(
     plan = secagg.plan(
         clients=clients,
         dimension=dimension,
-        colluding=Fraction(1, 10),
-        dropout=Fraction(1, 5),
+        colluders=-(-clients // 10),
+        dropouts=-(-clients // 5),
         noise_variance=_VARIANCE if xnoise else None,
         xnoise=xnoise or "none",
     )
-    if plan.noise:
-        plan.noise.draw(dict.fromkeys(range(plan.noise.shared + 1), bytes(32)), 1)  # build tables
+    if plan.noise:  # build tables
+        plan.noise.add_to(zeros(1, 32), [dict.fromkeys(range(plan.noise.shared + 1), bytes(32))])
     vectors = {c: np.full(dimension, c % 3, dtype=np.int64) for c in range(clients)}
     dropouts = {c: _STAGES[c // 10 % 3] for c in range(0, clients, 10)}
     start = time.perf_counter()
@@ -151,12 +153,75 @@ def single(clients: int, dimension: int) -> dict[str, Any]:
     return {"with_noise": found, "without_noise": plain}
 
 
+class Produced:
+    """A client's vector, made when it is asked for."""
+
+    def __init__(self, client: int, dimension: int) -> None:
+        self._client, self._dimension = client, dimension
+
+    def __call__(self) -> np.ndarray:
+        return np.full(self._dimension, self._client % 3, dtype=np.int64)
+
+
+def above(kilobytes: int) -> float:
+    """Return the most memory this process had, in MiB above some kilobytes."""
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - kilobytes) / 2**10
+
+
+def one_client(dimension: int) -> float:
+    """Return the memory, in MiB above the interpreter's own, of one client of a large round."""
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    plan = large_plan(4, dimension)
+    vectors = {c: Produced(c, dimension) for c in range(4)}
+    secagg.run(vectors, plan, OsSecrets(), workers=1)
+    return above(base)
+
+
+def large_plan(clients: int, dimension: int) -> secagg.Plan:
+    """Return the plan of a round in which a fifth of the clients may be lost."""
+    return secagg.plan(
+        clients=clients,
+        dimension=dimension,
+        colluders=clients // 10,
+        dropouts=clients // 5,
+        noise_variance=_VARIANCE,
+        xnoise="approximate",
+    )
+
+
+def large(clients: int, dimension: int) -> dict[str, Any]:
+    """Run a round of long vectors in which a fifth is lost; clients live in another process."""
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    plan = large_plan(clients, dimension)
+    vectors = {c: Produced(c, dimension) for c in range(clients)}
+    dropouts = {c: secagg.Stage.MASK for c in range(0, clients, 5)}
+    start = time.perf_counter()
+    outcome = secagg.run(vectors, plan, OsSecrets(), dropouts=dropouts, workers=2)
+    return {
+        "clients": clients,
+        "dimension": dimension,
+        "lost": len(outcome.lost),
+        "wall_seconds": time.perf_counter() - start,
+        "total_cpu_seconds": outcome.client_seconds + outcome.server_seconds,
+        "client_cpu_ms": 1e3 * outcome.client_seconds / clients,
+        "server_cpu_seconds": outcome.server_seconds,
+        "server_mib": above(base),
+    }
+
+
+def in_own_process(clients: int, dimension: int) -> dict[str, Any]:
+    """Run the large round and one client of it, each in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+        found = pool.submit(large, clients, dimension).result()
+        return found | {"client_mib": pool.submit(one_client, dimension).result()}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--clients", type=int, default=250)
     parser.add_argument("--dimension", type=int, default=200)
-    parser.add_argument("--case", choices=["flower", "wide", "many", "growth"], default="flower")
+    parser.add_argument("--case", choices=["flower", "wide", "many", "growth", "large"], default="flower")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     chosen = parser.parse_args()
     cases = {
@@ -164,6 +229,7 @@ def main() -> None:
         "wide": lambda: single(1_000, 61_450),
         "many": lambda: single(10_000, 200),
         "growth": lambda: growth(chosen.dimension),
+        "large": lambda: in_own_process(100, 1_000_000),
     }
     found = cases[chosen.case]()
     if chosen.format == "json":

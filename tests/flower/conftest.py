@@ -27,20 +27,22 @@ def evaluate_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     marked = request.node.get_closest_marker("apart") is not None
 
     def evaluate(
-        objective: Any, pieces: Sequence[Any], space: Any, *, seed: int, **limits: Any
+        objective: Any, pieces: Sequence[Any], space: Any, *, seeds: Sequence[int], **limits: Any
     ) -> list[Any]:
         first = isinstance(pieces[0], Context) and pieces[0].node_config["partition-id"] == 0
         if marked and first:
-            return losses_apart(objective, pieces, space, seed=seed, **limits)
-        return _losses_here(objective, pieces, space, seed)
+            return losses_apart(objective, pieces, space, seeds=seeds, **limits)
+        return _losses_here(objective, pieces, space, seeds)
 
     monkeypatch.setattr("urna.flower.voter.losses_apart", evaluate)
     monkeypatch.setattr("urna.vote.shards.losses_apart", evaluate)
 
 
-def _losses_here(objective: Any, pieces: Sequence[Any], space: Any, seed: int) -> list[Any]:
+def _losses_here(
+    objective: Any, pieces: Sequence[Any], space: Any, seeds: Sequence[int]
+) -> list[Any]:
     found: list[Any] = []
-    for piece in pieces:
+    for piece, seed in zip(pieces, seeds, strict=True):
         try:
             found.append(objective.losses(piece, space, seed=seed))
         except Exception:

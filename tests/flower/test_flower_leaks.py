@@ -27,7 +27,7 @@ from flwr.app import Context
 from urna.data import Samples
 from urna.errors import ParameterError, Refused
 from urna.flower import Deadlines, Grant, Participant, Statistic, Statistics, Sums, poll
-from urna.local import Losses, Progress, losses_apart
+from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Ledger
 from urna.space import Space
 from urna.tally import BoundedVector, Terms
@@ -36,10 +36,6 @@ from urna.vote import plan_vote, shard_ballots
 VICTIM, SIZE = 1000, 8
 SECRET = "patient 4711"
 PATIENCE = Deadlines(gather=30.0, evaluate=2.0, stage=30.0)
-apart = pytest.mark.skipif(
-    (losses_apart.__doc__ or "").startswith("Return each piece's losses; None where"),
-    reason="urna.local evaluates in this process for the time being",
-)
 
 
 @dataclass(frozen=True)
@@ -183,7 +179,6 @@ def test_the_comparison_would_see_a_node_that_refuses(good: Heard) -> None:
     assert other.all_but_the_sum() != good.all_but_the_sum()
 
 
-@apart
 @pytest.mark.apart
 @pytest.mark.parametrize(
     ("where", "does"),

@@ -28,6 +28,7 @@ LEVELS = (
     {"tally"},
     {"local"},
     {"average", "combine", "train", "vote"},
+    {"evaluation"},
     {"flower"},
     {"study"},
     {"report"},
@@ -38,7 +39,7 @@ OUTSIDE = {"__init__", "__main__", "testing"}  # fronts of the house; no room im
 MAY_IMPORT = {
     "flwr": {"flower"},
     "rich": {"cli"},
-    "torch": {"local", "train", "average", "data"},
+    "torch": {"local", "train", "average", "data", "evaluation"},
     "typer": {"cli"},
 }
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -97,6 +98,18 @@ def test_imports_point_downwards(file: Path) -> None:
     assert faults(room_of(file), ast.parse(file.read_text(encoding="utf-8"))) == []
 
 
+def test_the_engine_of_local_search_knows_no_objective() -> None:
+    inside = SOURCE / "local" / "engine"
+    known = {f"urna.local.{name}" for name in ("holdout", "racing", "recipe", "speed")}
+    for file in sorted(inside.rglob("*.py")):
+        outside = {
+            name
+            for name in imports(ast.parse(file.read_text(encoding="utf-8")))
+            if name.startswith("urna.local") and not name.startswith("urna.local.engine")
+        }
+        assert outside <= known, file.name
+
+
 @pytest.mark.parametrize(
     ("room", "line"),
     [
@@ -107,6 +120,7 @@ def test_imports_point_downwards(file: Path) -> None:
         ("space", "from urna.testing import ScriptedSecrets"),
         ("vote", "import torch.nn"),
         ("local", "import flwr"),
+        ("vote", "from urna.evaluation import federated_averaging"),
         ("report", "from rich.table import Table"),
     ],
 )

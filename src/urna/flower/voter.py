@@ -14,7 +14,7 @@ from urna.flower.contributor import Call, simulated
 from urna.flower.participant import Participant
 from urna.flower.policy import Policy
 from urna.flower.subjects import Statistic, VoteSubject
-from urna.local import Losses, Objective, Progress, losses_apart
+from urna.local import Losses, Objective, Progress, check_objective, losses_apart
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.space import Space
@@ -63,13 +63,11 @@ class Votes(Generic[DataT]):
         subject, terms = _vote(call), call.announcement.terms
         if self._space is not None and self._space.fingerprint != subject.space.fingerprint:
             raise Refused("the space announced is not the one this node votes on")
-        check = getattr(self._objective, "check", None)
-        if check is not None:
-            try:
-                check(subject.space)
-            except ParameterError as error:
-                _log.error("%s", error)
-                raise Refused("this node's objective cannot judge the space announced") from error
+        try:
+            check_objective(self._objective, subject.space)
+        except ParameterError as error:
+            _log.error("%s", error)
+            raise Refused("this node's objective cannot judge the space announced") from error
         if terms.adjacency.unit is Unit.RECORD:
             self._check_records(call)
 
@@ -112,7 +110,7 @@ class Votes(Generic[DataT]):
         if simulated():  # many nodes share a worker, and one person owns all of them
             losses = here.losses(context, space, seed=seed)
         else:
-            (found,) = losses_apart(here, [context], space, seed=seed, seconds=call.seconds)
+            (found,) = losses_apart(here, [context], space, seeds=[seed], seconds=call.seconds)
             losses = np.full(len(space), np.nan) if found is None else found
         return fill_ballot(np.asarray(losses), vote.shape, call.key)
 

@@ -20,7 +20,7 @@ __all__ = ["IntVector", "Table"]
 
 IntVector = npt.NDArray[np.int64]
 
-_BATCH = 1 << 16  # numbers drawn at a time: the intermediate arrays stay in the cache
+_BATCH = 1 << 17  # numbers drawn at a time: the intermediate arrays stay in the cache
 _MOST_GUIDE_BITS = 20
 
 
@@ -86,7 +86,7 @@ class Table:
     def pieces(self, seed: bytes, count: int) -> Iterator[tuple[int, IntVector]]:
         """Yield the draws of a seed in pieces, each with its place; a piece is used up at once."""
         stream, more = KeyStream(seed), _MoreBits(seed)
-        size = min(_BATCH, count)
+        size = max(1, min(_BATCH, count))
         room = np.empty(4 * size, dtype=np.uint8)
         drawn, cells = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
         shift, mark = self._cell_shift(), np.iinfo(self._guide.dtype).max
@@ -113,10 +113,10 @@ class Table:
             return
         drawing = [self.pieces(seed, count) for seed in seeds]
         for parts in zip(*drawing, strict=True):
-            total = parts[0][1].copy()
-            for _, piece in parts[1:]:
+            (start, total), *others = parts  # a piece is ours until the next is asked for
+            for _, piece in others:
                 total += piece
-            yield parts[0][0], total
+            yield start, total
 
     def _short_sum(self, seeds: Sequence[bytes], count: int, together: int) -> IntVector:
         total = np.zeros(count, dtype=np.int64)

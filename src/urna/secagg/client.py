@@ -40,7 +40,7 @@ from urna.secagg.bundles import (
     good_bundle,
     partly_shown,
 )
-from urna.secagg.evidence import prove
+from urna.secagg.evidence import on_curve, prove
 from urna.secagg.graph import ServerModel, ring
 from urna.secagg.keys import (
     SIGNATURE_BYTES,
@@ -330,12 +330,16 @@ def complain(
         Nothing is shown of a bundle that the neighbour may not have sent: against a dishonest
         server only with the neighbour's signature. What is shown, that neighbour knows
         (`evidence`). The client takes no further part; its vector has not left it.
+
+        With a key that is on no point of the curve nothing can be proven, and need not be:
+        the server sees it.
     """
     member, plan, round_id = state.member, state.member.plan, state.round_id
-    proof = b""
-    if plan.server is not ServerModel.DISHONEST or _signed(state, against, box.bundles[against]):
+    proof, key = b"", state.channel_keys[against]
+    sent = plan.server is not ServerModel.DISHONEST or _signed(state, against, box.bundles[against])
+    if sent and on_curve(key):
         context = complaint_context(round_id, member.client, against)
-        proof = prove(state.channel_pair.private, state.channel_keys[against], context, source)
+        proof = prove(state.channel_pair.private, key, context, source)
     return Complained(member, round_id), Complaint(round_id, member.client, against, proof)
 
 

@@ -61,7 +61,7 @@ def residues(vector: IntVector, bits: int) -> Words:
 
 def wrapped(vector: IntVector, bits: int) -> Words:
     """Return integers modulo 2^bits, however large they are. Noise may wrap; votes may not."""
-    return vector.astype(np.int64).view(np.uint64).astype(f"u{bits // 8}")
+    return vector.astype(np.int64, copy=False).view(np.uint64).astype(f"u{bits // 8}")
 
 
 def centred(words: Words) -> IntVector:

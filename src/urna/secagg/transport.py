@@ -1,5 +1,6 @@
 """The seam to the network: deliver one stage's messages, return the replies that came in time."""
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -78,17 +79,16 @@ class MemoryTransport:
         """The same: the clients run in this process."""
         return self._seconds
 
-    def exchange(self, stage: Stage, letters: Iterable[Letter]) -> list[Letter]:
-        """Deliver letters and return replies as the faults allow."""
-        delivered = list(letters)
+    def exchange(self, stage: Stage, letters: Iterable[Letter]) -> Iterator[Letter]:
+        """Deliver letters and yield replies as the faults allow, each as soon as it is there."""
         due, self._held_back = self._held_back, []
-        start = time.process_time()  # once per stage: on some machines reading it is slow
-        replies = [*due, *self._answers(stage, delivered)]
-        self._seconds += time.process_time() - start
-        if self._faults.shuffle is not None:
-            order = np.random.default_rng([self._faults.shuffle, stage]).permutation(len(replies))
-            replies = [replies[place] for place in order]
-        return replies
+        replies = itertools.chain(due, self._answers(stage, letters))
+        if self._faults.shuffle is None:
+            yield from replies
+            return
+        came = list(replies)
+        order = np.random.default_rng([self._faults.shuffle, stage]).permutation(len(came))
+        yield from (came[place] for place in order)
 
     def _answers(self, stage: Stage, letters: Iterable[Letter]) -> Iterator[Letter]:
         faults = self._faults
@@ -96,7 +96,9 @@ class MemoryTransport:
             if client not in self._parties or faults.vanish.get(client, Stage.VOID + 1) <= stage:
                 continue
             for _ in range(2 if client in faults.twice else 1):
+                start = time.process_time()
                 answer = self._parties[client].handle(data)
+                self._seconds += time.process_time() - start
                 if faults.late.get(client) is stage:
                     self._held_back.append((client, answer))
                 else:

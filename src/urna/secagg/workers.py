@@ -17,7 +17,7 @@ from urna.secagg.transport import Faults, Letter, MemoryTransport, Party
 
 __all__ = ["WorkerTransport"]
 
-_BATCH = 32
+_BATCH, _BATCH_BYTES = 32, 1 << 24  # letters that travel together
 
 
 class Group(Protocol):
@@ -39,9 +39,14 @@ class WorkerTransport:
     Args:
         groups: The clients of each worker process.
         faults: What goes wrong on the way.
+        vector_bytes: Length of a client's vector; so many letters travel together that they
+            fit into a few megabytes.
     """
 
-    def __init__(self, groups: Sequence[Group], faults: Faults | None = None) -> None:
+    def __init__(
+        self, groups: Sequence[Group], faults: Faults | None = None, vector_bytes: int = 0
+    ) -> None:
+        self._batch = max(1, min(_BATCH, _BATCH_BYTES // max(1, vector_bytes)))
         # Fresh interpreters: forking a process that has threads (torch) may hang.
         context = multiprocessing.get_context("spawn")
         self._homes = {c: worker for worker, group in enumerate(groups) for c in group.clients}
@@ -107,7 +112,7 @@ class WorkerTransport:
             if home is None:
                 continue
             waiting[home].append((client, data))
-            if len(waiting[home]) == _BATCH:
+            if len(waiting[home]) == self._batch:
                 yield from hand_over(home)
         for worker in range(len(self._links)):
             yield from hand_over(worker)

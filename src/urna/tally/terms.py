@@ -4,8 +4,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fractions import Fraction
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from urna.errors import ParameterError, UnknownName
 from urna.noise import FAMILIES, Noise
@@ -22,6 +23,8 @@ MOST_PRECISE = 8
 """Tolerated dropouts up to which excess noise is removed precisely, one component for each."""
 
 _EXPONENT = re.compile(r"^[^e]*(?:e[-+]?[0-9]{1,2})?\s*$")  # none, or of two digits
+
+Name = TypeVar("Name", bound=StrEnum)
 
 Part = float | str | Fraction
 """A part of the clients: 0.2, "1/3" or Fraction(1, 3)."""
@@ -110,16 +113,20 @@ class Terms:
         family: str = SKELLAM.name,
         server: ServerModel | str = ServerModel.HONEST_BUT_CURIOUS,
     ) -> "Terms":
-        """Return terms from what people type."""
+        """Return terms from what people type.
+
+        Raises:
+            UnknownName: There is no such relation, family or kind of server.
+        """
         return cls(
             clients,
             budget,
             exact_part("dropout", dropout),
             exact_part("colluding", colluding),
-            Adjacency(adjacency),
+            _known("neighbouring relation", adjacency, Adjacency),
             shards,
             family,
-            ServerModel(server),
+            _known("kind of server", server, ServerModel),
         )
 
     @property
@@ -219,6 +226,13 @@ class Terms:
                 f"{Adjacency.REPLACE_ONE_RECORD} (which protects single records, not whole "
                 "clients), or for one shard."
             )
+
+
+def _known(kind: str, value: str, names: type[Name]) -> Name:
+    try:
+        return names(value)
+    except ValueError as error:
+        raise UnknownName(kind, str(value), names) from error
 
 
 def exact_part(name: str, value: Part) -> Fraction:

@@ -11,6 +11,7 @@ import numpy as np
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError
 from urna.local import Losses, Objective, losses_of_each
+from urna.local import check_objective as check_space
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, Unit
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
@@ -160,9 +161,7 @@ def check_objective(
     Raises:
         ParameterError: The objective cannot judge this space, or fails on the first clients.
     """
-    check = getattr(objective, "check", None)
-    if check is not None:
-        check(space)
+    check_space(objective, space)
     errors: list[Exception] = []
     first = space.only([0])
     for data in clients[:_TRIED]:

@@ -79,7 +79,12 @@ def shard_ballots(
     large = [number for number, part in enumerate(parts) if part.records >= smallest]
     pieces = [parts[number].data for number in large]
     evaluated = losses_apart(
-        objective, pieces, space, seed=seed, seconds=seconds, progress=progress
+        objective,
+        pieces,
+        space,
+        seeds=[seed] * len(pieces),
+        seconds=seconds,
+        progress=progress,
     )
     ballots = [np.zeros(vote.candidates, dtype=np.int64) for _ in parts]
     for number, losses in zip(large, evaluated, strict=True):

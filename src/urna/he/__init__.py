@@ -1,0 +1,90 @@
+"""Threshold homomorphic encryption: computing on vectors that only all parties can open.
+
+`additive`, `levelled` and `approximate` plan parameters; a `Session` names one joint key.
+The stages are `draw_key`, `add_key_shares`, `finish_key` and `join_relinearisation_key`; then
+`encrypt`, an `Evaluator`, and `ask_to_decrypt`, `help_to_decrypt`, `combine`. `make_keys`, `run`
+and `decrypt` play all parties in memory.
+
+Our own, unaudited code, for parties and a server that are honest but curious. Up to all
+parties but one may collude.
+"""
+
+from urna.he.decryption import ask_to_decrypt, combine, help_to_decrypt, precision
+from urna.he.encoding import centred, uniform_entries
+from urna.he.evaluator import Evaluator, encrypt
+from urna.he.keys import (
+    Drawn,
+    KeyHolder,
+    Member,
+    add_key_shares,
+    draw_key,
+    finish_key,
+    join_public_key,
+    join_relinearisation_key,
+)
+from urna.he.messages import (
+    Ciphertext,
+    DecryptionRequest,
+    DecryptionShare,
+    KeyShare,
+    KeySum,
+    PublicKey,
+    RelinearisationKey,
+    RelinearisationShare,
+)
+from urna.he.noise import Arithmetic, Noise, noise_model
+from urna.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters
+from urna.he.plan import Circuit, additive, approximate, levelled
+from urna.he.polynomial import Reciprocal, depth_of, evaluate, quotient, reciprocal
+from urna.he.run import Cost, Desk, Keys, decrypt, make_keys, run
+from urna.he.session import PartyId, Session
+
+__all__ = [
+    "LARGEST_MODULUS_BITS",
+    "Arithmetic",
+    "Ciphertext",
+    "Circuit",
+    "Cost",
+    "DecryptionRequest",
+    "DecryptionShare",
+    "Desk",
+    "Drawn",
+    "Evaluator",
+    "KeyHolder",
+    "KeyShare",
+    "KeySum",
+    "Keys",
+    "Member",
+    "Noise",
+    "Packing",
+    "Parameters",
+    "PartyId",
+    "PublicKey",
+    "Reciprocal",
+    "RelinearisationKey",
+    "RelinearisationShare",
+    "Session",
+    "add_key_shares",
+    "additive",
+    "approximate",
+    "ask_to_decrypt",
+    "centred",
+    "combine",
+    "decrypt",
+    "depth_of",
+    "draw_key",
+    "encrypt",
+    "evaluate",
+    "finish_key",
+    "help_to_decrypt",
+    "join_public_key",
+    "join_relinearisation_key",
+    "levelled",
+    "make_keys",
+    "noise_model",
+    "precision",
+    "quotient",
+    "reciprocal",
+    "run",
+    "uniform_entries",
+]

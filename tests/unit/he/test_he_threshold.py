@@ -1,0 +1,123 @@
+"""t of n: any group of the right size decrypts, no smaller one does, shares stay sealed."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from urna import he
+from urna.errors import ProtocolError
+from urna.he import threshold
+from urna.randomness import ScriptedSecrets
+
+SECRETS = ScriptedSecrets(b"threshold")
+PLAN = he.additive(parties=5, width=4, threshold=3)
+SESSION = he.Session(PLAN, SECRETS.take(32))
+KEYS = he.make_keys(he.Desk(SESSION), SECRETS)
+CIPHERTEXT = he.encrypt(KEYS.public_key, [5, 6, 7], SECRETS)
+
+
+@pytest.mark.parametrize("helpers", list(itertools.combinations(range(5), 3)), ids=str)
+def test_any_three_of_five_decrypt(helpers: tuple[int, ...]) -> None:
+    opened = he.decrypt(he.Desk(SESSION), KEYS, CIPHERTEXT, SECRETS, helpers=helpers)
+    assert opened.tolist() == [5, 6, 7, 0]
+
+
+@pytest.mark.parametrize("helpers", [(0, 1), (0, 1, 2, 3), None], ids=["two", "four", "all"])
+def test_another_number_of_helpers_is_refused(helpers: tuple[int, ...] | None) -> None:
+    with pytest.raises(ProtocolError, match="exactly 3 parties"):
+        he.decrypt(he.Desk(SESSION), KEYS, CIPHERTEXT, SECRETS, helpers=helpers)
+
+
+def test_who_was_not_asked_does_not_help() -> None:
+    request = he.ask_to_decrypt(KEYS.public_key, CIPHERTEXT, {0, 1, 2})
+    with pytest.raises(ProtocolError, match="party 4 is not among"):
+        he.help_to_decrypt(KEYS.holders[4], request, SECRETS)
+
+
+def test_shares_of_two_different_groups_do_not_combine() -> None:
+    shares = {}
+    for group in ({0, 1, 2}, {2, 3, 4}):
+        request = he.ask_to_decrypt(KEYS.public_key, CIPHERTEXT, group)
+        for party in group:
+            shares[party] = he.help_to_decrypt(KEYS.holders[party], request, SECRETS)
+    mixed = {party: shares[party] for party in (0, 1, 2)}
+    with pytest.raises(ProtocolError, match="answers another request"):
+        he.combine(KEYS.public_key, CIPHERTEXT, mixed)
+
+
+def test_weights_rebuild_a_polynomials_value_at_zero() -> None:
+    prime = 97
+    values = {party: (11 + 5 * (party + 1) + 3 * (party + 1) ** 2) % prime for party in range(6)}
+    for group in itertools.combinations(range(6), 3):
+        rebuilt = sum(
+            threshold.lagrange((prime,), group, party)[0] * values[party] for party in group
+        )
+        assert rebuilt % prime == 11
+
+
+def test_a_party_holds_no_share_that_is_its_own_secret() -> None:
+    # The joint share is the sum of five polynomials' values; its own secret went into one.
+    secrets = ScriptedSecrets(b"own")
+    drawn, _ = he.draw_key(he.Member(SESSION, 0), secrets)
+    assert not np.array_equal(KEYS.holders[0].secret, drawn.secret[: len(PLAN.chain)])
+
+
+def test_who_has_not_taken_the_others_shares_does_not_help() -> None:
+    early = dataclasses.replace(KEYS.holders[0], shared=False)
+    request = he.ask_to_decrypt(KEYS.public_key, CIPHERTEXT, {0, 1, 2})
+    with pytest.raises(ProtocolError, match="has not taken"):
+        he.help_to_decrypt(early, request, SECRETS)
+
+
+def sealed() -> tuple[threshold.Channel, threshold.ChannelBook, threshold.ShareBox, he.KeyHolder]:
+    """Play the exchanges up to what party 1 receives."""
+    secrets = ScriptedSecrets(b"sealed")
+    channels, keys, drawn, shares = {}, {}, {}, {}
+    for party in range(5):
+        channels[party], keys[party] = threshold.open_channel(SESSION, party, secrets)
+        drawn[party], _ = he.draw_key(he.Member(SESSION, party), secrets)
+    book = threshold.pass_on_channel_keys(SESSION, keys)
+    for party in range(5):
+        shares[party] = threshold.share_secret(drawn[party], channels[party], book, secrets)
+    box = threshold.pass_on_shares(SESSION, shares)[1]
+    return channels[1], book, box, KEYS.holders[1]
+
+
+def test_a_share_that_was_sealed_for_another_is_refused() -> None:
+    channel, book, box, holder = sealed()
+    assert threshold.take_shares(holder, channel, book, box).secret.shape == holder.secret.shape
+    swapped = {**box.bundles, 2: box.bundles[3], 3: box.bundles[2]}
+    altered = {**box.bundles, 0: bytes([box.bundles[0][0] ^ 1]) + box.bundles[0][1:]}
+    missing = {party: box.bundles[party] for party in range(4)}
+    for bundles, reason in (
+        (swapped, "party 2 was not sealed"),
+        (altered, "party 0 was not sealed"),
+        (missing, "one share of every party"),
+    ):
+        wrong = dataclasses.replace(box, bundles=bundles)
+        with pytest.raises(ProtocolError, match=reason):
+            threshold.take_shares(holder, channel, book, wrong)
+    for wrong in (dataclasses.replace(box, party=2), dataclasses.replace(box, session=b"x" * 32)):
+        with pytest.raises(ProtocolError, match="another's or another session's"):
+            threshold.take_shares(holder, channel, book, wrong)
+
+
+def test_secrets_are_not_shared_with_an_incomplete_group() -> None:
+    secrets = ScriptedSecrets(b"incomplete")
+    channel, key = threshold.open_channel(SESSION, 0, secrets)
+    with pytest.raises(ProtocolError, match=r"\[1, 2, 3, 4\] are missing"):
+        threshold.pass_on_channel_keys(SESSION, {0: key})
+    with pytest.raises(ProtocolError, match="another's"):
+        threshold.pass_on_channel_keys(SESSION, dict.fromkeys(range(5), key))
+    drawn, _ = he.draw_key(he.Member(SESSION, 0), secrets)
+    book = threshold.ChannelBook(SESSION.binding, (key.key,) * 4)
+    with pytest.raises(ProtocolError, match="incomplete"):
+        threshold.share_secret(drawn, channel, book, secrets)
+    with pytest.raises(ProtocolError, match="did not share"):
+        threshold.pass_on_shares(SESSION, {})
+    wrong = dataclasses.replace(book, keys=(bytes(32),) * 5)
+    with pytest.raises(ProtocolError, match="not one to agree with"):
+        threshold.share_secret(drawn, channel, wrong, secrets)
+    assert channel.private.hex() not in repr(channel)
