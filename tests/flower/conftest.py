@@ -29,7 +29,7 @@ def evaluate_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     def evaluate(
         objective: Any, pieces: Sequence[Any], space: Any, *, seeds: Sequence[int], **limits: Any
     ) -> list[Any]:
-        first = isinstance(pieces[0], Context) and pieces[0].node_config["partition-id"] == 0
+        first = all(isinstance(p, Context) and p.node_config["partition-id"] == 0 for p in pieces)
         if marked and first:
             return losses_apart(objective, pieces, space, seeds=seeds, **limits)
         return _losses_here(objective, pieces, space, seeds)

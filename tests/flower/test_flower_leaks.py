@@ -9,6 +9,7 @@ import functools
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,13 +22,24 @@ import pytest
 pytest.importorskip("flwr", reason="sums over Flower need Flower")
 
 from flower_grid import LocalGrid, Node
-from flower_nodes import BUDGET, OPEN, SPACE, app_of, federation, make_keys, node
+from flower_nodes import (
+    BUDGET,
+    OPEN,
+    SPACE,
+    announced,
+    app_of,
+    ask,
+    federation,
+    make_keys,
+    node,
+)
 from flower_tap import Heard, listen
 from flwr.app import Context
 
 from urna.data import Samples
 from urna.errors import ParameterError, Refused
 from urna.flower import Deadlines, Grant, Participant, Statistic, Statistics, Sums, poll
+from urna.flower.mail import Kind, Letter
 from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Ledger
 from urna.space import Space
@@ -196,6 +208,19 @@ def test_what_ends_or_blocks_the_evaluating_process_is_not_seen(where: str, does
     assert heard.all_but_the_sum() == good.all_but_the_sum()
     assert len(heard.vectors) == 1
     assert (heard.vectors == good.vectors) == (does == "" and where == "loader")
+
+
+@pytest.mark.apart
+def test_an_objective_that_cannot_travel_to_its_process_is_refused_and_not_silent() -> None:
+    """It would abstain from every vote, whatever the data, and nobody would know why."""
+    held = threading.Lock()
+
+    def load(_: Context) -> list[Row]:
+        return GOOD if held else []
+
+    member = node(0, objective=ByLabel(), data=load)
+    reply = ask(member, Letter(Kind.ANNOUNCE, announcement=announced().as_bytes()))
+    assert reply.refused == "this node's objective cannot run in a process of its own"
 
 
 @pytest.mark.parametrize("how", ["honest-but-curious", "dishonest"])

@@ -68,8 +68,22 @@ class Votes(Generic[DataT]):
         except ParameterError as error:
             _log.error("%s", error)
             raise Refused("this node's objective cannot judge the space announced") from error
+        if not simulated():
+            self._check_travels(subject.space)
         if terms.adjacency.unit is Unit.RECORD:
             self._check_records(call)
+
+    def _check_travels(self, space: Space) -> None:
+        """Refuse with what could never be evaluated, rather than abstain from every vote."""
+        try:
+            losses_apart(_Loading(self._objective, self._data), [], space, seeds=[], seconds=1.0)
+        except Exception as error:
+            _log.error(
+                "the objective and what loads the data must be such that pickle can hand them to "
+                "another process: %s",
+                type(error).__name__,
+            )
+            raise Refused("this node's objective cannot run in a process of its own") from error
 
     def _check_records(self, call: Call) -> None:
         smallest, shards = call.policy.smallest_shard, call.announcement.terms.shards
