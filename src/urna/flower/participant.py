@@ -161,7 +161,7 @@ class Participant:
             announcement, account = transcript.announcement, policy.account
             if account.begun(announcement, transcript.number):
                 name = self._name_in(announcement, policy, context)
-                if transcript.void_for(name, policy):
+                if policy.ledger is not None and transcript.void_for(name, policy):
                     reason = "the round came to nothing, and can never be opened any more"
                     account.withdraw(announcement, transcript.number, transcript.coin, reason)
                 if policy.transcripts is not None and name in announcement.names:

@@ -3,8 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Unpack
 
@@ -17,12 +16,13 @@ from urna.errors import (
     RoundSpoiled,
     RoundUnfinished,
 )
-from urna.flower.announcement import Announcement, check_name
-from urna.flower.identities import DirectoryFile, NodeKey, verify
-from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.announcement import Announcement
+from urna.flower.gathering import Gathering
+from urna.flower.identities import DirectoryFile, NodeKey
+from urna.flower.mail import Kind, Letter
 from urna.flower.post import Deadlines, GridTransport, Post, Progress
 from urna.flower.subjects import Subject
-from urna.flower.transcript import Ending, Transcript, presence, server_statement, sum_digest
+from urna.flower.transcript import Ending, Transcript, server_statement, sum_digest
 from urna.privacy import Budget, Ledger
 from urna.randomness import SEED_BYTES, OsSecrets
 from urna.secagg import conduct
@@ -103,7 +103,7 @@ class Sums:
         self._transcripts, self._attempts = transcripts, attempts
         self._post = Post(grid, progress)
         self._excluded: dict[int, str] = {}
-        self._gathered: _Gathering | None = None
+        self._gathered: Gathering | None = None
         self._releases: Releases | None = None
         self._number = 0
         self.lost: dict[int, str] = {}
@@ -152,7 +152,7 @@ class Sums:
         announced.round_plan  # noqa: B018 - what cannot be planned is wrong use: say so first
         # The ledger is asked as well, before anybody is.
         Releases(announced.plan, announced.label, "", rounds=announced.rounds, ledger=self._ledger)
-        gathering = _Gathering(announced, self._keys, dict(self._excluded))
+        gathering = Gathering(announced, self._keys, dict(self._excluded))
         letter = self._letter(Kind.ANNOUNCE, announced)
         for node, reply in self._post.ask(
             dict.fromkeys(nodes, letter), stage="gathering", seconds=self._waits.gather
@@ -223,13 +223,13 @@ class Sums:
         try:
             released = releases.release(round_.add_up)
         except RoundFailed as failed:
+            lost, faults = round_.end(_ending(failed), failed)
             named = type(failed)(
                 failed.reason,
-                gathering.missing | gathering.by_node(failed.lost),
-                gathering.by_node(failed.faults),
+                gathering.missing | gathering.by_node(lost),
+                gathering.by_node(faults),
                 failed.receipts,
             )
-            round_.end(_ending(failed), failed)
             raise named from failed
         except BaseException:  # Ctrl-C, a grid that fails: nodes must not keep their secrets
             round_.forget()
@@ -256,67 +256,10 @@ class Sums:
             time.sleep(_PAUSE)
 
 
-@dataclass(slots=True)
-class _Gathering:
-    """Who takes part, by name, and who does not and why, by node."""
-
-    announced: Announcement
-    keys: DirectoryFile | None
-    missing: dict[int, str]
-    ready: dict[str, int] = field(default_factory=dict)
-    proofs: dict[str, bytes] = field(default_factory=dict)
-    keeping: set[int] = field(default_factory=set)
-    """Nodes that keep transcripts."""
-    private: bool = True
-
-    def take(self, node: int, reply: Reply) -> None:
-        """Note one node's answer to the announcement."""
-        if reply.refused:
-            self.missing[node] = f"refused: {reply.refused}"
-            return
-        try:
-            name = check_name(reply.name)
-        except ParameterError:
-            self.missing[node] = "gave no proper name"
-            return
-        if self.keys is not None and not verify(
-            self.keys.keys.get(name, b""), reply.proof, presence(self.announced, name)
-        ):
-            self.missing[node] = f"{name}: not proven to be the one in the directory"
-        elif name in self.ready:
-            self.missing[node] = f"{name}: another node already has this name"
-        else:
-            self.ready[name], self.proofs[name] = node, reply.proof
-            self.private = self.private and reply.private
-            if reply.keeps:
-                self.keeping.add(node)
-
-    def close(self, nodes: Iterable[int]) -> None:
-        """Note the silent ones, and put those who take part in the order of their names."""
-        there = set(self.ready.values()) | self.missing.keys()
-        self.missing |= {n: "did not answer the announcement" for n in nodes if n not in there}
-        self.ready = dict(sorted(self.ready.items(), key=lambda entry: _order(entry[0])))
-
-    @property
-    def final(self) -> Announcement:
-        """The announcement for those who take part."""
-        return self.announced.with_names(tuple(self.ready))
-
-    def by_node(self, clients: Mapping[int, str]) -> dict[int, str]:
-        """Return what is said of clients, by Flower's node id."""
-        names, nodes = tuple(self.ready), tuple(self.ready.values())
-        return {nodes[client]: f"{names[client]}: {what}" for client, what in clients.items()}
-
-    def by_name(self, clients: Mapping[int, str]) -> dict[str, str]:
-        """Return what is said of clients, by name."""
-        names = tuple(self.ready)
-        return {names[client]: what for client, what in clients.items()}
-
-
 class _Round:
     """One round: the protocol over the grid, and what everybody is told at its end."""
 
-    def __init__(self, sums: Sums, gathering: _Gathering, number: int, inputs: bytes) -> None:
+    def __init__(self, sums: Sums, gathering: Gathering, number: int, inputs: bytes) -> None:
         self._sums, self._gathering = sums, gathering
         self._number, self._inputs = number, inputs
         self._final = gathering.final
@@ -342,13 +285,18 @@ class _Round:
         self._tallied = tallied(outcome, final.plan)
         return self._tallied
 
-    def end(self, ending: Ending, failed: RoundFailed | None) -> None:
+    def end(
+        self, ending: Ending, failed: RoundFailed | None
+    ) -> tuple[Mapping[int, str], Mapping[int, str]]:
         """Write the transcript and hand it to the nodes that have a use for it.
 
         Of a sum that was opened: those who keep it, and those who may hold state of the round.
+        Returns who was lost and who is to blame, by number.
         """
         sums, gathering, names = self._sums, self._gathering, self._final.names
         done = self._tallied
+        said = done or failed
+        lost, faults = (said.lost, said.faults) if said is not None else ({}, {})
         transcript = Transcript(
             announcement=self._final,
             signature=sums._letter(Kind.END, self._final).signature,
@@ -357,8 +305,8 @@ class _Round:
             presence=gathering.proofs if self._final.signed else {},
             ending=ending,
             survivors=tuple(names[c] for c in sorted(done.accepted)) if done else (),
-            lost=gathering.by_name(failed.lost if failed else done.lost if done else {}),
-            faults=gathering.by_name(failed.faults if failed else done.faults if done else {}),
+            lost=gathering.by_name(lost),
+            faults=gathering.by_name(faults),
             receipts={names[c]: r for c, r in failed.receipts.items()} if failed else {},
             sum_digest=sum_digest(done.total) if done else "",
         ).sealed_by(sums._signer)
@@ -370,6 +318,7 @@ class _Round:
             told &= gathering.keeping | self._transport.holding
         letter = Letter(Kind.END, transcript.as_bytes())
         sums._post.tell(told, letter, seconds=sums._waits.stage, gone=self._transport.silent)
+        return lost, faults
 
     def forget(self) -> None:
         """Tell everybody that the round is over, and wait for nobody."""
@@ -382,11 +331,6 @@ def _ending(failed: RoundFailed) -> Ending:
     if isinstance(failed, RoundUnfinished):
         return Ending.UNFINISHED
     return Ending.SPOILED if isinstance(failed, RoundSpoiled) else Ending.VOID
-
-
-def _order(name: str) -> tuple[int, int, str]:
-    """Order numbers as numbers, before other names."""
-    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
 
 
 def _described(final: Announcement) -> str:
