@@ -375,7 +375,7 @@ def choose() -> dict[str, Any]:
         names, every = list(away), np.array(list(away.values()))
         for place, name in enumerate(names):
             others = every[[i for i in range(6) if i != place]].min(axis=0)
-            closest = every[place] <= others + 1e-9
+            closest = every[place] <= others + 1e-5
             table.setdefault(name, {})[score] = int(closest.sum())
         table["cases"] = int(every[0].size)
     return table

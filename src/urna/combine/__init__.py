@@ -2,7 +2,9 @@
 
 from urna.combine.anchored import FEDAVGM, Anchored
 from urna.combine.density import Dbscan
+from urna.combine.federated import Averaging, Clustering, FederatedDbscan
 from urna.combine.frame import Frame, Ruler
+from urna.combine.grid import Grid
 from urna.combine.searches import Kept, LocalSearch, Searches, keep_best, keep_good
 from urna.combine.strategies import (
     TOP_SHARE,
@@ -19,10 +21,14 @@ __all__ = [
     "FEDAVGM",
     "TOP_SHARE",
     "Anchored",
+    "Averaging",
     "Cluster",
+    "Clustering",
     "Combined",
     "Dbscan",
+    "FederatedDbscan",
     "Frame",
+    "Grid",
     "Kept",
     "LocalSearch",
     "Mean",

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from urna.combine.frame import Frame
+from urna.combine.frame import Frame, mean_of
 from urna.combine.searches import Kept, Searches, keep_good
-from urna.combine.strategies import Cluster, Combined, centre, scaled
+from urna.combine.strategies import Cluster, Combined, scaled
 from urna.errors import ParameterError
 
 __all__ = ["Dbscan"]
@@ -82,8 +82,9 @@ def ranked(
     found = []
     for label in sorted(set(labels.tolist()) - {-1}):
         inside = labels == label
-        score = float(kept.scores[inside].mean())
-        cluster = Cluster(centre(frame, places[inside]), score, int(inside.sum()))
+        count = int(inside.sum())
+        setting = frame.setting(mean_of(np.append(places[inside].sum(axis=0), count)))
+        cluster = Cluster(setting, float(kept.scores[inside].mean()), count)
         found.append((label, cluster))
     found.sort(key=lambda each: (-each[1].score, -each[1].points, each[0]))
     order = {label: number for number, (label, _) in enumerate(found)}

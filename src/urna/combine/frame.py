@@ -12,7 +12,7 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.space import AxisKind, Space
 
-__all__ = ["PLACE_BITS", "Floats", "Frame", "Places", "Ruler"]
+__all__ = ["PLACE_BITS", "Floats", "Frame", "Places", "Ruler", "mean_of", "to_places"]
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -186,6 +186,25 @@ class Frame:
                 for axis in mapping
             )
         )
+
+
+def mean_of(total: npt.NDArray[np.int64]) -> list[Fraction]:
+    """Return the mean of summed points as parts of each axis, rounded nowhere.
+
+    Args:
+        total: For each axis the sum in whole steps, and last how many were added up.
+
+    Raises:
+        ParameterError: There were none.
+
+    Example:
+        >>> mean_of(np.array([2 << PLACE_BITS, 3]))
+        [Fraction(2, 3)]
+    """
+    *sums, count = total.tolist()
+    if count <= 0:
+        raise ParameterError("no client kept a setting, so there is nothing to combine")
+    return [Fraction(part, count << PLACE_BITS) for part in sums]
 
 
 def to_places(units: Floats) -> Places:

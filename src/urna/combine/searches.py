@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from urna.combine.frame import Floats, Frame
 from urna.errors import ParameterError
@@ -86,6 +87,16 @@ class Kept:
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    def sums(self, frame: Frame) -> npt.NDArray[np.int64]:
+        """Return the sums of the settings in whole steps, and last how many they are.
+
+        Equals that share a place are averaged first, and rounded to a step.
+        """
+        if not len(self):
+            return np.zeros(len(frame.rulers) + 1, dtype=np.int64)
+        sums = self.weights @ frame.places(self.settings)
+        return np.rint(np.append(sums, self.weights.sum())).astype(np.int64)
 
     @staticmethod
     def together(some: Iterable["Kept"]) -> "Kept":

@@ -7,12 +7,11 @@ privacy: `urna.combine.encrypted`, `urna.combine.private`.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 
-from urna.combine.frame import PLACE_BITS, Floats, Frame, Places
+from urna.combine.frame import Floats, mean_of
 from urna.combine.searches import Kept, LocalSearch, Searches, keep_best
 from urna.errors import ParameterError
 
@@ -24,7 +23,6 @@ __all__ = [
     "Median",
     "Strategy",
     "TrimmedMean",
-    "exact_mean",
 ]
 
 TOP_SHARE = 0.05
@@ -111,9 +109,9 @@ class Mean:
     def combine(self, searches: Searches) -> Combined:
         """Return the mean."""
         searches = scaled(searches, self.plain)
-        kept = pooled(searches, lambda client: keep_best(client, self.share))
-        places = searches.frame.places(kept.settings)
-        return Combined(searches.frame.setting(exact_mean(places, kept.weights)))
+        frame = searches.frame
+        sums = [keep_best(client, self.share).sums(frame) for client in searches.clients]
+        return Combined(frame.setting(mean_of(np.sum(sums, axis=0))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,31 +166,6 @@ class TrimmedMean:
         ordered = np.sort(np.array(rows), axis=0)
         cut = int(self.trimmed * len(ordered))
         return Combined(searches.frame.setting(ordered[cut : len(ordered) - cut].mean(axis=0)))
-
-
-def exact_mean(places: Places, weights: Floats | None = None) -> list[Fraction]:
-    """Return the mean of points as parts of each axis, rounded nowhere.
-
-    Example:
-        >>> exact_mean(np.array([[0], [1 << PLACE_BITS], [1 << PLACE_BITS]]))
-        [Fraction(2, 3)]
-    """
-    if weights is None:
-        total, count = places.sum(axis=0), Fraction(len(places))
-        return [Fraction(int(part)) / count / (1 << PLACE_BITS) for part in total]
-    exact = [Fraction(weight).limit_denominator(1 << 20) for weight in weights.tolist()]
-    count = sum(exact, Fraction(0))
-    return [
-        sum((w * int(p) for w, p in zip(exact, column, strict=True)), Fraction(0))
-        / count
-        / (1 << PLACE_BITS)
-        for column in places.T
-    ]
-
-
-def centre(frame: Frame, places: Places) -> dict[str, float]:
-    """Return the setting in the middle of some points."""
-    return frame.setting(exact_mean(places))
 
 
 def _weighted_median(values: Floats, weights: Floats) -> float:
