@@ -15,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from urna.combine.frame import Floats, Frame
+from urna.combine.grid import Mask
 from urna.combine.searches import Searches
 from urna.combine.strategies import Combined
 from urna.errors import ParameterError
@@ -75,11 +76,11 @@ class Anchored:
         chosen = next(place for place in order if good[place])
         return Combined(dict(zip(names, candidates[chosen].tolist(), strict=True)))
 
-    def _inside(self, frame: Frame, candidates: Floats) -> Floats:
+    def _inside(self, frame: Frame, candidates: Floats) -> Mask:
         """Say which candidates lie on the axes they are for."""
         rulers = (self.within or frame).rulers
         low, high = [r.low for r in rulers], [r.high for r in rulers]
-        inside = ((candidates >= low) & (candidates <= high)).all(axis=1)
+        inside: Mask = np.all((candidates >= low) & (candidates <= high), axis=1)
         return inside if inside.any() else np.ones_like(inside)
 
 

@@ -62,7 +62,7 @@ class Grid:
     @property
     def size(self) -> int:
         """Cells in all."""
-        return self.per_axis**self.axes
+        return int(self.per_axis**self.axes)
 
     @property
     def most_clusters(self) -> int:

@@ -1,8 +1,9 @@
 """What clients found alone: settings they tried, and how good each was."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +97,8 @@ class Kept:
         if not len(self):
             return np.zeros(len(frame.rulers) + 1, dtype=np.int64)
         sums = self.weights @ frame.places(self.settings)
-        return np.rint(np.append(sums, self.weights.sum())).astype(np.int64)
+        rounded = np.rint(np.append(sums, self.weights.sum()))
+        return np.asarray(rounded, dtype=np.int64)
 
     @staticmethod
     def together(some: Iterable["Kept"]) -> "Kept":
@@ -163,6 +165,5 @@ def keep_good(
     return _chosen(search, good[order], np.ones(len(order)))
 
 
-def _chosen(search: LocalSearch, places: Sequence[int] | Floats, weights: Floats) -> Kept:
-    rows = np.asarray(places, dtype=np.intp)
+def _chosen(search: LocalSearch, rows: npt.NDArray[np.signedinteger[Any]], weights: Floats) -> Kept:
     return Kept(search.settings[rows], search.scores[rows], weights)
