@@ -213,5 +213,5 @@ def to_places(units: Floats) -> Places:
 
 
 def _tidy(value: float) -> float:
-    """Drop digits that only rounding put there: 0.30000000000000004 is 0.3."""
-    return float(f"{value:.12g}")
+    """Drop digits beyond the millionth of an axis that a place is held to."""
+    return float(f"{value:.7g}")
