@@ -1,0 +1,325 @@
+"""`urna combine`: one setting from clients' own searches, with a guarantee or without."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from urna.cli.keep import Keeper, keeping
+from urna.cli.output import Format, FormatOption, errors, print_json, results, table
+from urna.cli.terms import ColludingOption, DeltaOption, DropoutOption, EpsilonOption
+from urna.combine import (
+    STRATEGIES,
+    Anchored,
+    Combination,
+    Dbscan,
+    FederatedDbscan,
+    Frame,
+    Guarantee,
+    Recorded,
+    Strategy,
+    read_searches,
+    strategy_named,
+)
+from urna.combine import combine as combine_searches
+from urna.errors import ParameterError
+from urna.evaluation.combining import Judged, VoteStrategy, compare, judge, vote_on
+from urna.files import write_json, write_whole
+from urna.privacy import Budget, Ledger
+from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
+from urna.report import settings_chart
+from urna.space import Axis, Space
+from urna.tally import Options
+
+__all__ = ["combine"]
+
+_VOTE = "vote"
+_NAMES = ", ".join([*STRATEGIES, _VOTE])
+_IN_THE_CLEAR = (
+    "The other rows were computed in the clear from the file, for comparison: whoever runs this "
+    "command has seen everything in it."
+)
+
+
+def combine(
+    searches: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULTS.csv",
+            help="Table of local searches, .csv or .csv.gz: `client`, one column per "
+            "hyperparameter, `accuracy`. Rows of client -1 are the federated search.",
+        ),
+    ],
+    strategy: Annotated[str, typer.Option(help=f"How to combine: {_NAMES}.")] = "dbscan",
+    guarantee: Annotated[
+        Guarantee, typer.Option(help="What clients are promised.")
+    ] = Guarantee.NONE,
+    where: Annotated[
+        list[str] | None, typer.Option(help="Only rows with COLUMN=VALUE; repeat for several.")
+    ] = None,
+    axes: Annotated[
+        str | None, typer.Option(help="Hyperparameters, separated by commas; all by default.")
+    ] = None,
+    space: Annotated[
+        Path | None, typer.Option(help="Axes and their scales, as .toml or .json.")
+    ] = None,
+    score: Annotated[
+        str, typer.Option(help="Column that says how good a setting is.")
+    ] = "accuracy",
+    min_points: Annotated[int, typer.Option(help="Settings that make a cell or core dense.")] = 4,
+    cell: Annotated[float, typer.Option(help="Length of a cell, as a part of an axis.")] = 0.15,
+    plain: Annotated[
+        bool, typer.Option(help="Average rates as they are, not on their log scale.")
+    ] = False,
+    hidden_count: Annotated[
+        bool, typer.Option(help="With encryption: open a mean and not its count.")
+    ] = False,
+    threshold: Annotated[
+        int | None, typer.Option(help="With encryption: how many must help to open; all if unset.")
+    ] = None,
+    processes: Annotated[
+        bool, typer.Option(help="With encryption: every party in a process of its own.")
+    ] = False,
+    recompute: Annotated[
+        bool, typer.Option(help="With encryption: parties compute results again before they help.")
+    ] = False,
+    epsilon: EpsilonOption = 5.0,
+    delta: DeltaOption = 1e-5,
+    dropout: DropoutOption = "0",
+    colluding: ColludingOption = "0",
+    ledger: Annotated[
+        Path | None, typer.Option(help="Count releases in this ledger (`urna ledger create`).")
+    ] = None,
+    scripted_secrets: Annotated[
+        str | None, typer.Option(help="Repeatable secrets from this label. NOT PRIVATE.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            help="Folder for result.json, report.html, settings.svg, comparison.json; with a "
+            "ledger, beside the ledger by default.",
+        ),
+    ] = None,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Combine clients' own searches into one setting for all (PrivTuna)."""
+    opened = Ledger(ledger) if ledger is not None else None
+    secrets: SecretSource = (
+        OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
+    )
+    names = ("result.json", "report.html", "settings.svg", "comparison.json")
+    with keeping(out, opened, *names) as keeper:
+        recorded = read_searches(
+            searches,
+            where=_conditions(where),
+            axes=None if axes is None else [name.strip() for name in axes.split(",")],
+            score=score,
+            space=None if space is None else Space.read(space),
+        )
+        chosen = _configured(recorded, strategy, min_points, cell, plain)
+        keeper.hold_room(20 * len(recorded.searches.candidates()))
+        options: Options = {"dropout": dropout, "colluding": colluding}
+        result = _combined(
+            recorded,
+            chosen,
+            guarantee,
+            Budget(epsilon, delta),
+            opened,
+            secrets,
+            keeper,
+            options,
+            {
+                "threshold": threshold,
+                "hidden_count": hidden_count,
+                "processes": processes,
+                "recomputes": recompute,
+            },
+        )
+        kept = keeper.keep(result)
+        page = keeper.keep_page(result, f"{searches.name}: {_said(where) or 'all rows'}")
+        compared = _comparison(recorded, chosen, result, min_points, cell)
+        if kept is not None:
+            write_whole(kept.with_name("settings.svg"), settings_chart(result, alone=True))
+            write_json(kept.with_name("comparison.json"), _as_mapping(recorded, compared))
+    if output is Format.JSON:
+        print_json({**result.as_mapping(), **_as_mapping(recorded, compared)})
+        return
+    _print(recorded, result, compared)
+    if kept is not None and page is not None:
+        results().print(f"written: {page}, {kept} and settings.svg")
+
+
+def _combined(
+    recorded: Recorded,
+    strategy: Strategy,
+    guarantee: Guarantee,
+    budget: Budget,
+    ledger: Ledger | None,
+    secrets: SecretSource,
+    keeper: Keeper,
+    options: Options,
+    encrypted: dict[str, Any],
+) -> Combination:
+    if isinstance(strategy, VoteStrategy) and guarantee is not Guarantee.NONE:
+        if guarantee is Guarantee.ENCRYPTION:
+            raise ParameterError("a vote has noise: ask for --guarantee dp or both")
+        return vote_on(
+            recorded.searches,
+            guarantee=guarantee,
+            budget=budget,
+            ledger=ledger,
+            secrets=secrets,
+            **options,
+        )
+
+    def keep(found: Combination) -> None:
+        keeper.keep(found)
+
+    return combine_searches(
+        recorded.searches,
+        strategy,
+        guarantee=guarantee,
+        budget=budget,
+        ledger=ledger,
+        secrets=secrets,
+        keep=keep,
+        **(encrypted if guarantee is Guarantee.ENCRYPTION else {}),
+        **(options if guarantee.private else {}),
+    )
+
+
+def _configured(
+    recorded: Recorded, name: str, min_points: int, cell: float, plain: bool
+) -> Strategy:
+    """Return the strategy that was asked for, as it was asked for."""
+    if name == _VOTE:
+        return VoteStrategy()
+    strategy = strategy_named(name)
+    if isinstance(strategy, Dbscan):
+        return Dbscan(min_points=min_points, plain=plain)
+    if isinstance(strategy, FederatedDbscan):
+        return FederatedDbscan(cell=cell, min_points=min_points, plain=plain)
+    if isinstance(strategy, Anchored):
+        return Anchored(within=_server_frame(recorded))
+    if plain:
+        if not hasattr(strategy, "plain"):
+            raise ParameterError(f"{name} averages nothing: leave --plain out")
+        return type(strategy)(**{**_fields(strategy), "plain": True})
+    return strategy
+
+
+def _fields(strategy: Strategy) -> dict[str, Any]:
+    slots = getattr(strategy, "__slots__", ())
+    return {name: getattr(strategy, name) for name in slots}
+
+
+def _server_frame(recorded: Recorded) -> Frame | None:
+    """Return the axes the federation searched, where it did: public, its results are not read."""
+    if recorded.federated is None:
+        return None
+    axes = {}
+    for place, (name, axis) in enumerate(recorded.space.axes.items()):
+        values = sorted(set(recorded.federated.settings[:, place].tolist()))
+        axes[name] = Axis(axis.kind, tuple(values))
+    return Frame.of(Space(**axes))
+
+
+def _comparison(
+    recorded: Recorded, chosen: Strategy, result: Combination, min_points: int, cell: float
+) -> list[Judged]:
+    """Judge all strategies, in the clear, and what was found under the guarantee."""
+    listed: list[Strategy] = [
+        _configured(recorded, name, min_points, cell, plain=False) for name in STRATEGIES
+    ]
+    listed.append(VoteStrategy())
+    if recorded.federated is None:
+        found = []
+        for strategy in listed:
+            try:
+                setting = strategy.combine(recorded.searches).setting
+            except ParameterError:
+                setting = None
+            found.append(Judged(strategy.name, setting, {}, math.nan, math.nan, math.nan))
+    else:
+        found = compare(recorded.searches, recorded.federated, listed)
+    if result.guarantee is not Guarantee.NONE or chosen.name not in {j.strategy for j in found}:
+        name = f"{result.strategy}, {result.guarantee}"
+        if recorded.federated is None:
+            found.append(Judged(name, result.setting, {}, math.nan, math.nan, math.nan))
+        else:
+            frame = recorded.searches.frame
+            found.append(judge(name, result.setting, recorded.federated, frame))
+    return found
+
+
+def _as_mapping(recorded: Recorded, compared: list[Judged]) -> dict[str, Any]:
+    federated = recorded.federated
+    optimum = None
+    if federated is not None:
+        best = int(federated.scores.argmax())
+        names = recorded.searches.frame.names
+        optimum = {
+            "setting": dict(zip(names, federated.settings[best].tolist(), strict=True)),
+            "accuracy": float(federated.scores[best]),
+        }
+    return {
+        "federated_optimum": optimum,
+        "comparison": [judged.as_mapping() for judged in compared],
+    }
+
+
+def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> None:
+    console, known = results(), recorded.federated is not None
+    names = recorded.searches.frame.names
+    columns = ["", "strategy", *(f">{name}" for name in names)]
+    if known:
+        columns += [*(f">{name} off by" for name in names), ">nearest accuracy", ">below the best"]
+    rows = table(f"{result.clients} clients' searches", *columns)
+    own = result.strategy
+    if result.guarantee is not Guarantee.NONE:
+        own = f"{result.strategy}, {result.guarantee}"
+    for judged in compared:
+        mark = "→" if judged.strategy == own else ""
+        if judged.setting is None:
+            rows.add_row(mark, judged.strategy, "nothing to combine")
+            continue
+        values = [f"{judged.setting[name]:.4g}" for name in names]
+        if known:
+            values += [f"{judged.distance[name]:.3f}" for name in names]
+            values += [f"{judged.accuracy:.4f}", f"{judged.regret:.4f}"]
+        rows.add_row(mark, judged.strategy, *values)
+    console.print(rows)
+    if known:
+        optimum = _as_mapping(recorded, [])["federated_optimum"]
+        setting = ", ".join(f"{k}={v:g}" for k, v in optimum["setting"].items())
+        console.print(
+            f"the federation's own best: {setting}, accuracy {optimum['accuracy']:.4f}",
+            style="dim",
+        )
+    if result.guarantee is not Guarantee.NONE:
+        errors.print(_IN_THE_CLEAR)
+    console.print(f"\n{result}")
+    if result.cost:
+        cost = result.cost
+        console.print(
+            f"cost: {cost['party_seconds'] + cost['server_seconds']:.2f} s of CPU, all parties and "
+            f"the server; {cost['bytes_per_party'] / 1e6:.2f} MB per party and "
+            f"{cost['key_bytes_per_party'] / 1e6:.2f} MB of keys",
+            style="dim",
+        )
+
+
+def _conditions(where: list[str] | None) -> dict[str, str]:
+    found = {}
+    for each in where or []:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise ParameterError(f"--where takes COLUMN=VALUE, got {each!r}")
+        found[name] = value
+    return found
+
+
+def _said(where: list[str] | None) -> str:
+    return ", ".join(where or [])
