@@ -18,8 +18,8 @@ Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 """Points in steps of 2^-PLACE_BITS: what is added up, exactly."""
 
-PLACE_BITS = 20
-"""A coordinate is held to a millionth of its axis: sums of these integers are exact."""
+PLACE_BITS = 24
+"""A coordinate is held to 2^-24 of its axis: sums of these integers are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,5 +213,5 @@ def to_places(units: Floats) -> Places:
 
 
 def _tidy(value: float) -> float:
-    """Drop digits beyond the millionth of an axis that a place is held to."""
-    return float(f"{value:.7g}")
+    """Drop digits beyond those that a place is held to."""
+    return float(f"{value:.6g}")

@@ -247,7 +247,12 @@ class _Run:
                     )
                     for p, letter in replies.items()
                 }
-                return self._task.shown(number, he.combine(public_key, result, shares))
+                try:
+                    opened = he.combine(public_key, result, shares)
+                except ProtocolError as error:
+                    reason = f"step {number + 1} cannot be opened: {error}"
+                    raise RoundUnfinished(reason, self._lost) from error
+                return self._task.shown(number, opened)
         raise self._ended(f"{len(able)} parties were left to open step {number + 1}")
 
     def _parts(

@@ -6,6 +6,7 @@ noise of a loss, because clients measure the same settings differently, and with
 equations are singular.
 """
 
+import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -83,6 +84,7 @@ class Surface:
 
     def _process(self, points: Floats, losses: Floats, grid: Floats) -> Floats:
         """Fit to the mean loss of each distinct setting: the same process, far fewer points."""
+        from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
         from sklearn.gaussian_process import GaussianProcessRegressor  # noqa: PLC0415
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel  # noqa: PLC0415
 
@@ -93,11 +95,13 @@ class Surface:
         middle, spread = float(means.mean()), float(means.std()) or 1.0
         within = float(np.mean((losses - means[inverse]) ** 2)) / spread**2
         process: Any = GaussianProcessRegressor(
-            kernel=ConstantKernel(1.0, (1e-7, 1e7)) * RBF(1.0, (1e-3, 1e3)),
+            kernel=ConstantKernel(1.0, (1e-7, 1e7)) * RBF(0.5, (0.05, 10.0)),
             alpha=np.maximum(within / counts, 1e-8),
             random_state=_SEED,
         )
-        process.fit(distinct, (means - middle) / spread)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a range at its end is an answer
+            process.fit(distinct, (means - middle) / spread)
         mean, std = process.predict(grid, return_std=True)
         return np.asarray(mean + self.alpha * std)
 
