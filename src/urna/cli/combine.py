@@ -84,6 +84,12 @@ def combine(
     recompute: Annotated[
         bool, typer.Option(help="With encryption: parties compute results again before they help.")
     ] = False,
+    others: Annotated[
+        bool,
+        typer.Option(
+            "--compare/--no-compare", help="Show all strategies, in the clear, beside it."
+        ),
+    ] = True,
     epsilon: EpsilonOption = 5.0,
     delta: DeltaOption = 1e-5,
     dropout: DropoutOption = "0",
@@ -109,8 +115,8 @@ def combine(
     secrets: SecretSource = (
         OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
     )
-    names = ("result.json", "report.html", "settings.svg", "comparison.json")
-    with keeping(out, opened, *names) as keeper:
+    files = ("result.json", "report.html", "settings.svg", "comparison.json")
+    with keeping(out, opened, *files) as keeper:
         recorded = read_searches(
             searches,
             where=_conditions(where),
@@ -139,7 +145,8 @@ def combine(
         )
         kept = keeper.keep(result)
         page = keeper.keep_page(result, f"{searches.name}: {_said(where) or 'all rows'}")
-        compared = _comparison(recorded, chosen, result, min_points, cell)
+        names = tuple(STRATEGIES) if others else ()
+        compared = _comparison(recorded, names, result, min_points, cell)
         if kept is not None:
             write_whole(kept.with_name("settings.svg"), settings_chart(result, alone=True))
             write_json(kept.with_name("comparison.json"), _as_mapping(recorded, compared))
@@ -227,13 +234,17 @@ def _server_frame(recorded: Recorded) -> Frame | None:
 
 
 def _comparison(
-    recorded: Recorded, chosen: Strategy, result: Combination, min_points: int, cell: float
+    recorded: Recorded,
+    names: tuple[str, ...],
+    result: Combination,
+    min_points: int,
+    cell: float,
 ) -> list[Judged]:
-    """Judge all strategies, in the clear, and what was found under the guarantee."""
+    """Judge strategies by name, in the clear, and what was found under the guarantee."""
     listed: list[Strategy] = [
-        _configured(recorded, name, min_points, cell, plain=False) for name in STRATEGIES
+        _configured(recorded, name, min_points, cell, plain=False)
+        for name in (*names, *([_VOTE] if names else []))
     ]
-    listed.append(VoteStrategy())
     if recorded.federated is None:
         found = []
         for strategy in listed:
@@ -244,8 +255,8 @@ def _comparison(
             found.append(Judged(strategy.name, setting, {}, math.nan, math.nan, math.nan))
     else:
         found = compare(recorded.searches, recorded.federated, listed)
-    if result.guarantee is not Guarantee.NONE or chosen.name not in {j.strategy for j in found}:
-        name = f"{result.strategy}, {result.guarantee}"
+    name = _named(result)
+    if name not in {judged.strategy for judged in found}:
         if recorded.federated is None:
             found.append(Judged(name, result.setting, {}, math.nan, math.nan, math.nan))
         else:
@@ -277,9 +288,7 @@ def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> N
     if known:
         columns += [*(f">{name} off by" for name in names), ">nearest accuracy", ">below the best"]
     rows = table(f"{result.clients} clients' searches", *columns)
-    own = result.strategy
-    if result.guarantee is not Guarantee.NONE:
-        own = f"{result.strategy}, {result.guarantee}"
+    own = _named(result)
     for judged in compared:
         mark = "→" if judged.strategy == own else ""
         if judged.setting is None:
@@ -298,7 +307,7 @@ def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> N
             f"the federation's own best: {setting}, accuracy {optimum['accuracy']:.4f}",
             style="dim",
         )
-    if result.guarantee is not Guarantee.NONE:
+    if result.guarantee is not Guarantee.NONE and len(compared) > 1:
         errors.print(_IN_THE_CLEAR)
     console.print(f"\n{result}")
     if result.cost:
@@ -309,6 +318,13 @@ def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> N
             f"{cost['key_bytes_per_party'] / 1e6:.2f} MB of keys",
             style="dim",
         )
+
+
+def _named(result: Combination) -> str:
+    """Return what the table calls the result: its guarantee goes with its strategy."""
+    if result.guarantee is Guarantee.NONE:
+        return result.strategy
+    return f"{result.strategy}, {result.guarantee}"
 
 
 def _conditions(where: list[str] | None) -> dict[str, str]:

@@ -102,7 +102,7 @@ def read_clusters(agreed: Clustering, dense: Mask, sums: Floats, noise: float) -
 
 
 def densest(agreed: Clustering, masses: Floats, dense: Mask) -> Combined:
-    """Return the cluster of most mass, at the middle of its mass: all that is known so far."""
+    """Return the cluster of most mass, at the middle of its mass: no score is known of it."""
     labels = agreed.grid.clusters(dense)
     found = []
     for number in range(int(labels.max(initial=-1)) + 1):
@@ -111,7 +111,7 @@ def densest(agreed: Clustering, masses: Floats, dense: Mask) -> Combined:
         middles = np.array([_box(agreed, cells[[place]])[0] for place in range(len(cells))])
         point = np.clip(mass @ middles / mass.sum(), 0.0, 1.0)
         where = tuple(agreed.grid.coordinates(int(cell)) for cell in cells)
-        found.append(Cluster(agreed.frame.setting(point), 0.0, float(mass.sum()), where))
+        found.append(Cluster(agreed.frame.setting(point), math.nan, float(mass.sum()), where))
     found.sort(key=lambda cluster: -cluster.points)
     return Combined(found[0].setting, tuple(found))
 

@@ -100,7 +100,7 @@ class Combination:
             "clusters": [
                 {
                     "setting": dict(cluster.setting),
-                    "score": cluster.score,
+                    "score": cluster.score if math.isfinite(cluster.score) else None,
                     "points": cluster.points,
                     "cells": [list(cell) for cell in cluster.cells],
                 }
@@ -144,7 +144,7 @@ class Combination:
                 clusters=tuple(
                     Cluster(
                         {str(k): float(v) for k, v in each["setting"].items()},
-                        float(each["score"]),
+                        math.nan if each["score"] is None else float(each["score"]),
                         each["points"],
                         tuple(tuple(map(int, cell)) for cell in each["cells"]),
                     )

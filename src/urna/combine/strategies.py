@@ -36,7 +36,7 @@ class Cluster:
     setting: dict[str, float]
     """Its centre."""
     score: float
-    """Mean score of its settings."""
+    """Mean score of its settings; not a number where it is not known."""
     points: float
     """How many settings are in it; noisy where they were counted with noise."""
     cells: tuple[tuple[int, ...], ...] = ()

@@ -1,6 +1,7 @@
 """The page about a combination: the setting, what was opened to find it, and what that promises."""
 
 import datetime
+import math
 from html import escape
 
 from urna.combine import Combination, Guarantee
@@ -64,9 +65,11 @@ def _clusters(result: Combination) -> str:
     for number, cluster in enumerate(result.clusters[:_SHOWN], start=1):
         setting = ", ".join(f"{name} {value:.4g}" for name, value in cluster.setting.items())
         size = f"{cluster.points:.1f} clients' worth" if noisy else f"{cluster.points:g} settings"
+        known = math.isfinite(cluster.score)
+        score = f"mean score {cluster.score:.3f}, " if known else "score not known, "
         cells = f", {len(cluster.cells)} cells" if cluster.cells else ""
         rows.append(
-            f"<li>{escape(setting)}: mean score {cluster.score:.3f}, {size}{cells}"
+            f"<li>{escape(setting)}: {score}{size}{cells}"
             f"{' (taken)' if number == 1 else ''}</li>"
         )
     more = len(result.clusters) - len(rows)

@@ -15,7 +15,8 @@ STYLE = (
 """For a picture that stands alone; a page brings its own."""
 
 _WIDTH, _HEIGHT = 720, 440
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 16, 52
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 50
+_PAD = 18  # between the frame and the ends of the axes
 _COLOURS = ("#1f5fbf", "#c2571a", "#2c8a57", "#8a4fb0", "#a8842c", "#3d8fa6", "#b04a6f", "#6b7280")
 _NONE = "#9aa6b8"
 _LARGEST = 15.0
@@ -63,11 +64,12 @@ def legend(result: Combination) -> str:
 
 
 def _x(unit: float) -> float:
-    return _LEFT + min(max(unit, 0.0), 1.0) * (_WIDTH - _LEFT - _RIGHT)
+    return _LEFT + _PAD + min(max(unit, 0.0), 1.0) * (_WIDTH - _LEFT - _RIGHT - 2 * _PAD)
 
 
 def _y(unit: float) -> float:
-    return _HEIGHT - _BOTTOM - min(max(unit, 0.0), 1.0) * (_HEIGHT - _TOP - _BOTTOM)
+    room = _HEIGHT - _TOP - _BOTTOM - 2 * _PAD
+    return _HEIGHT - _BOTTOM - _PAD - min(max(unit, 0.0), 1.0) * room
 
 
 def _unit(ruler: Ruler, value: float) -> float:
