@@ -25,10 +25,10 @@ check: ## style and types: ruff, mypy --strict
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-audit: ## the long tests: kills in a loop, large electorates
+audit: ## the long tests: kills in a loop, large electorates, liars by the thousand
 	@tools/setup.sh $(DEVELOP)
 	$(RUN) -m pytest -m audit --timeout 3600
 
 bench: ## measure every claim beside its peer, and replay the evaluation
 	@tools/setup.sh $(DEVELOP)
-	@for script in noise secagg local_search flower_vote dp_hype/evaluate; do echo "== $$script"; $(RUN) benchmarks/$$script.py || exit 1; done
+	@for script in noise.py secagg.py local_search flower_vote.py dp_hype/evaluate.py; do echo "== $$script"; $(RUN) benchmarks/$$script || exit 1; done

@@ -6,4 +6,4 @@ from importlib.util import find_spec
 
 if shutil.which("nvidia-smi") is None:
     os.environ["TRITON_INTERPRET"] = "1"
-collect_ignore = [] if find_spec("triton") else ["src/urna/local/convolve.py"]
+collect_ignore = [] if find_spec("triton") else ["src/urna/local/engine/convolve.py"]

@@ -26,16 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.data import Dataset, Samples, load, split
-from urna.local import (
-    BatchedObjective,
-    Losses,
-    Progress,
-    adult_mlp,
-    authors_space,
-    federated_averaging,
-    mnist_cnn,
-)
+from urna.evaluation import federated_averaging
+from urna.local import BatchedObjective, Losses, Progress
 from urna.local.cache import data_fingerprint
+from urna.local.models import adult_mlp, authors_space, mnist_cnn
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Budget
 from urna.space import Space

@@ -43,7 +43,8 @@ def _described(meta: dict[str, Any]) -> dict[str, Any]:
     options = (meta.get("federated") or meta["local"])["options"]
     words = ["python benchmarks/dp_hype/losses.py --data FOLDER --output FOLDER"]
     words += [f"--settings {setting.name}", f"--seeds {setting.seed}"]
-    words += [f"--precision {options['precision']}", *(["--compiled"] * options["compiled"])]
+    if "precision" in options:  # files from before the engine knew one way only
+        words += [f"--precision {options['precision']}", *(["--compiled"] * options["compiled"])]
     if options.get("limit_rows"):
         words.append(f"--limit-rows {options['limit_rows']}")
     return {**meta, "command": " ".join(words)}

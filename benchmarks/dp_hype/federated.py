@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.data import Samples
-from urna.local.batched import BatchedObjective
-from urna.local.federated import federated_averaging
+from urna.evaluation import federated_averaging
+from urna.local import BatchedObjective, Progress
 from urna.local.models import authors_space
-from urna.local.objective import Progress
 from urna.space import Space
 
 __all__ = ["train_federated"]

@@ -7,7 +7,6 @@ anywhere and continued elsewhere.
 
     python benchmarks/dp_hype/losses.py --plan
     python benchmarks/dp_hype/losses.py --data FOLDER --output FOLDER --datasets adult,mnist
-    python benchmarks/dp_hype/losses.py --data FOLDER --probe
 
 FOLDER of data: mnist.npz, cifar10_small.npz, and adult.parquet (or adult_rows.npz and
 adult_test.npz, which `--prepare-adult FOLDER` makes of it). Needs a GPU in earnest; on a CPU
@@ -34,7 +33,7 @@ from sets import clients_of, prepare_adult, read
 from settings import BATCH, MODELS, Setting, chosen
 
 from urna.data import Samples
-from urna.local.batched import BatchedObjective
+from urna.local import BatchedObjective
 from urna.local.models import authors_space
 from urna.space import Space
 
@@ -43,7 +42,7 @@ SPACE = authors_space()
 EXPECTED = {"adult": (10.0, 40.0), "mnist": (50.0, 200.0), "cifar10": (210.0, 9000.0)}
 """Seconds of a setting's two parts on an H200 before one was measured in this run."""
 PREPARING = {"adult": 5.0, "mnist": 40.0, "cifar10": 100.0}
-"""Seconds to record and compile steps for a data set, likewise."""
+"""Seconds to record steps for a data set, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +50,6 @@ class Options:
     """How to compute; none of it changes what is computed beyond rounding."""
 
     device: str
-    precision: str
-    compiled: bool
-    graphs: bool
     limit_rows: int | None = None
     federated_epochs: int | None = None
     """Local epochs in each federated round; None for as many as in the local search."""
@@ -107,9 +103,6 @@ def objective_for(setting: Setting, options: Options) -> BatchedObjective:
         epochs=setting.local_epochs,
         batch_size=BATCH,
         device=options.device,
-        precision=options.precision,
-        graphs=options.graphs,
-        compiled=options.compiled and setting.dataset != "adult",
     )
 
 
@@ -166,7 +159,7 @@ def warm_up(
     train: Samples,
     epochs: int,
 ) -> float:
-    """Record and compile steps on the largest client of all settings; return the seconds.
+    """Record steps on the largest client of all settings; return the seconds.
 
     What is recorded for it serves every smaller one.
     """
@@ -268,10 +261,10 @@ def run(
                     continue
                 if train is None or test is None:
                     train, test = read(dataset, data, options.limit_rows)
-                if (part, epochs) not in prepared and options.device == "cuda" and options.graphs:
+                if (part, epochs) not in prepared and options.device == "cuda":
                     took = warm_up(part, missing, objective, train, epochs)
                     prepared[part, epochs] = took
-                    say(f"{dataset} {part}: recorded and compiled in {took:.1f} s")
+                    say(f"{dataset} {part}: recorded in {took:.1f} s")
                 clients = clients_of(setting, train)
                 arrays, note = run_part(part, setting, objective, clients, test, options)
                 took = prepared.get((part, epochs), 0.0)
@@ -328,7 +321,6 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plan", action="store_true", help="list the settings and stop")
-    parser.add_argument("--probe", action="store_true", help="measure ways to compute and stop")
     parser.add_argument("--prepare-adult", type=Path, help="write Adult's plain files from here")
     parser.add_argument("--data", type=Path, default=Path("local-data"), help="folder of data")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
@@ -341,9 +333,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", default="0", help="for example 0,1")
     parser.add_argument("--parts", default="local,federated")
     parser.add_argument("--seconds", type=float, help="start nothing that would end later")
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--compiled", action="store_true", help="compile steps (not for Adult)")
-    parser.add_argument("--no-graphs", action="store_true", help="record no CUDA graphs")
     parser.add_argument("--no-tf32", action="store_true", help="full float32 matrix products")
     parser.add_argument(
         "--federated-epochs", type=int, help="in each round; as many as in the search by default"
@@ -359,14 +348,7 @@ def main() -> None:
     clock = Clock(given.seconds, time.perf_counter(), {})
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     torch.backends.cuda.matmul.allow_tf32 = not given.no_tf32
-    options = Options(
-        given.device,
-        given.precision,
-        given.compiled,
-        not given.no_graphs,
-        given.limit_rows,
-        given.federated_epochs,
-    )
+    options = Options(given.device, given.limit_rows, given.federated_epochs)
     settings = chosen(
         names=given.settings,
         datasets=given.datasets,
@@ -381,10 +363,6 @@ def main() -> None:
             print(f"{setting.name:20} {setting.file:28} {'+'.join(state) or '-'}")
     elif given.prepare_adult is not None:
         prepare_adult(given.prepare_adult, given.data)
-    elif given.probe:
-        from probe import probe  # noqa: PLC0415 - imports this module
-
-        probe(given.data, given.device, given.limit_rows)
     else:
         parts = given.parts.split(",")
         rows = run(

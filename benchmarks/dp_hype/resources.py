@@ -37,7 +37,7 @@ def training(notes: Notes) -> list[dict[str, Any]]:
             row[f"{part}_gigabytes"] = round((note["peak_bytes"] or 0) / 1e9, 1)
             row[f"{part}_preparing_seconds"] = note.get("preparing_seconds_of_data_set", 0.0)
             row |= {"machine": note["machine"], "date": note["date"], "torch": note["torch"]}
-            row["precision"] = note["options"]["precision"]
+            row["precision"] = note["options"].get("precision", "float32")
         rows.append(row)
     return rows
 

@@ -3,6 +3,7 @@
 UrnaError
 ├── ParameterError        what was asked for cannot be: wrong use, exit code 2
 │   ├── UnknownName       no such data set, split, family ...; names the nearest
+│   ├── CannotBatch       torch.func cannot train this module's candidates together
 │   └── DataMissing       the folder or package that should hold the data does not
 ├── BudgetExceeded        a release would pass the ledger's cap; nothing was released
 ├── LedgerError           a ledger file cannot be used as it is
@@ -24,6 +25,7 @@ from collections.abc import Iterable, Mapping
 
 __all__ = [
     "BudgetExceeded",
+    "CannotBatch",
     "DataMissing",
     "LedgerError",
     "OutputError",
@@ -60,6 +62,10 @@ class UnknownName(ParameterError):
         near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         super().__init__(f"unknown {kind} {name!r}; {hint}known are: {', '.join(self.known)}")
+
+
+class CannotBatch(ParameterError):
+    """A torch module cannot be trained for several candidates at once; no data causes this."""
 
 
 class DataMissing(ParameterError):
@@ -116,7 +122,8 @@ class RoundFailed(ProtocolError):
         """
         self.reason, self.lost, self.faults = reason, dict(lost or {}), dict(faults or {})
         self.receipts = dict(receipts or {})
-        super().__init__(reason + _named(" Missing", self.lost) + _named(" Fault", self.faults))
+        named = _named(" Missing", self.lost) + _named(" Fault", self.faults)
+        super().__init__(f"{reason.rstrip('.')}.{named}" if named else reason)
 
 
 class RoundAborted(RoundFailed):

@@ -73,13 +73,7 @@ class Axis:
                 raise ParameterError(f"axis values must be finite, got {value}")
             if isinstance(value, str):
                 _check_text(value)
-        seen: set[str] = set()
-        for value in self.values:
-            # Texts hash by a secret of the process; numbers hash alike for whoever wants them to.
-            exact = f"text {value}" if isinstance(value, str) else str(value.as_integer_ratio())
-            if exact in seen:
-                raise ParameterError(f"axis values must differ, got {value!r} twice")
-            seen.add(exact)
+        _check_different(self.values)
         if self.kind in (AxisKind.LOG, AxisKind.LINEAR):
             for value in self.values:
                 if isinstance(value, bool | str):
@@ -388,6 +382,16 @@ def _plain(values: Sequence[Value]) -> tuple[Value, ...]:
     if isinstance(values, str | bytes) or not listed:
         raise ParameterError(f"an axis takes a list of values, got {values!r}")
     return tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+
+
+def _check_different(values: Sequence[Value]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        # Texts hash by a secret of the process; numbers hash alike for whoever wants them to.
+        exact = f"text {value}" if isinstance(value, str) else str(value.as_integer_ratio())
+        if exact in seen:
+            raise ParameterError(f"axis values must differ, got {value!r} twice")
+        seen.add(exact)
 
 
 def _check_text(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 import numpy as np
 
@@ -31,8 +30,8 @@ COIN = b"c" * 32
 def small_plan(clients: int = 12, dimension: int = 6, **changes: object) -> secagg.Plan:
     """A plan for a dozen clients; two may drop out and one may collude."""
     wanted: dict[str, object] = {
-        "colluding": Fraction(1, clients),
-        "dropout": Fraction(2, clients),
+        "colluders": 1,
+        "dropouts": 2,
         "noise_variance": None,
     }
     return secagg.plan(clients=clients, dimension=dimension, **(wanted | changes))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from secagg_play import ballots, small_plan
 
 from urna import secagg
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
-from urna.randomness import KeyStream, ScriptedSecrets
+from urna.randomness import KeyStream, ScriptedSecrets, derive_seed
 from urna.secagg import ServerModel, Stage
 from urna.secagg.graph import choose
 from urna.secagg.shamir import draw_secret
@@ -53,7 +53,7 @@ def test_any_mixture_of_dropouts_gives_the_exact_sum_or_an_abort(
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.dictionaries(st.integers(0, 11), st.sampled_from(list(Stage)), max_size=4))
+@given(st.dictionaries(st.integers(0, 11), st.sampled_from([*FOUR, Stage.AGREE]), max_size=4))
 def test_the_same_where_the_server_may_be_dishonest(dropouts: dict[int, Stage]) -> None:
     plan = small_plan(server="dishonest")
     try:
@@ -79,7 +79,7 @@ def test_the_plan_is_kept_to_the_client(stage: Stage, extra: int) -> None:
 
 @pytest.mark.parametrize("extra", [0, 1], ids=["threshold answers", "one fewer"])
 def test_unmasking_needs_exactly_the_threshold(extra: int) -> None:
-    plan = small_plan(clients=9, dropout=Fraction(3, 9))
+    plan = small_plan(clients=9, dropouts=3)
     assert plan.neighbours == 8  # a complete graph: of 9, exactly `threshold` others answer
     silent = plan.clients - plan.threshold - 1 + extra
     dropouts = dict.fromkeys(range(silent), Stage.UNMASK)
@@ -91,14 +91,14 @@ def test_unmasking_needs_exactly_the_threshold(extra: int) -> None:
 
 
 def test_dropouts_at_all_stages_at_once() -> None:
-    plan = small_plan(clients=20, dropout=Fraction(6, 20))
+    plan = small_plan(clients=20, dropouts=6)
     dropouts = {c: FOUR[c % 4] for c in range(6)}
     check(plan, play(plan, dropouts), dropouts)
 
 
 def test_fifteen_hundred_clients_are_summed_exactly() -> None:
     """Where a popular implementation wraps silently: more than 1,024 clients at full range."""
-    plan = secagg.plan(clients=1_500, dimension=3, dropout=Fraction(1, 500))
+    plan = secagg.plan(clients=1_500, dimension=3, dropouts=3)
     vectors = {c: np.array([1_000_000, -1_000_000, c]) for c in range(1_500)}
     dropouts = {7: Stage.SHARE, 8: Stage.MASK, 9: Stage.UNMASK}
     outcome = secagg.run(vectors, plan, ScriptedSecrets(b"1500"), dropouts=dropouts, workers=1)
@@ -141,8 +141,8 @@ def test_left_over_noise_is_exactly_what_was_never_removed(xnoise: str, lost: in
     """The total is votes plus components 0..D of each survivor, drawn again from its seeds."""
     plan = small_plan(
         clients=16,
-        colluding=Fraction(1, 16),
-        dropout=Fraction(4, 16),
+        colluders=1,
+        dropouts=4,
         noise_variance=Fraction(400),
         xnoise=xnoise,
     )
@@ -157,7 +157,9 @@ def test_left_over_noise_is_exactly_what_was_never_removed(xnoise: str, lost: in
     expected = np.zeros(plan.dimension, dtype=np.int64)
     for client, seeds in noise_seeds(plan, b"d").items():
         if client in outcome.survivors:
-            expected += plan.noise.draw({k: seeds[k] for k in kept}, plan.dimension)
+            for k in kept:
+                table = plan.noise.family.table(plan.noise.components()[k])
+                expected += table.draw(derive_seed(seeds[k], b"noise"), plan.dimension)
     np.testing.assert_array_equal(noise, expected)
 
 

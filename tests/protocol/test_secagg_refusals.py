@@ -1,7 +1,8 @@
 """What a client refuses, and what the server would have gained had it answered."""
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +14,8 @@ from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.randomness import ScriptedSecrets
 from urna.secagg import client as stages
 from urna.secagg import server
-from urna.secagg.client import _check_lists
+from urna.secagg.bundles import KEY, SEED
+from urna.secagg.client import BadShares, _check_lists
 from urna.secagg.keys import Identity, KeyPair, channel_keys, unseal
 from urna.secagg.messages import (
     Advertisement,
@@ -68,9 +70,9 @@ def test_a_second_request_with_other_lists_would_give_one_vector_away() -> None:
         # The state after the first answer holds no shares: there is nothing to answer with.
         finished, reply = stages.reveal_shares(play.masked[peer], honest)
         assert finished == stages.Finished(play.round_id)
-        seeds[peer] = reply.survivors[0]
+        seeds[peer] = reply.survivors[0][:32]  # the rest are digests
         # A client that kept its old state would answer the second request as well.
-        keys[peer] = stages.reveal_shares(play.masked[peer], second)[1].dropped[0]
+        keys[peer] = stages.reveal_shares(play.masked[peer], second)[1].dropped[0][:32]
     victim_of(play, seeds, keys)
 
     # A session keeps no old state: the first answer again, or nothing.
@@ -106,8 +108,8 @@ def test_a_shrunken_survivor_set_would_give_a_small_sum_away() -> None:
         replies[client] = server.UnmaskReply(
             play.round_id,
             client,
-            Parts.of({p: bundles[p][32:64] for p in bundles if p in few}, 32),
-            Parts.of({p: bundles[p][:32] for p in bundles if p not in few}, 32),
+            stages._shares_of(bundles, few, [SEED]),
+            stages._shares_of(bundles, request.dropped, [KEY]),
         )
     two = server.Summed(
         play.routed,
@@ -125,20 +127,9 @@ def test_a_shrunken_survivor_set_would_give_a_small_sum_away() -> None:
 def replace_least(plan: secagg.Plan) -> secagg.Plan:
     """The same plan for a server that does not care how many are left."""
     loose = object.__new__(secagg.Plan)
-    for name in (
-        "clients",
-        "dimension",
-        "ring_bits",
-        "colluding",
-        "neighbours",
-        "threshold",
-        "secrets",
-        "bundle_bytes",
-    ):
-        object.__setattr__(loose, name, getattr(plan, name))
-    object.__setattr__(loose, "server", plan.server)
-    object.__setattr__(loose, "noise", plan.noise)
-    object.__setattr__(loose, "dropout", Fraction(99, 100))
+    for field in fields(plan):
+        object.__setattr__(loose, field.name, getattr(plan, field.name))
+    object.__setattr__(loose, "dropouts", plan.clients)
     return loose
 
 
@@ -197,7 +188,7 @@ def test_a_survivor_that_never_shared_is_refused() -> None:
 
 def test_too_few_surviving_neighbours_are_refused() -> None:
     """Around a client with few listed neighbours the server could close a ring of its own."""
-    plan = small_plan(clients=300, colluding=Fraction(0), dropout=Fraction(1, 5))
+    plan = small_plan(clients=300, colluders=0, dropouts=60)
     invited, _ = server.invite(plan, 1, COIN)
     peers = tuple(invited.neighbours[0].tolist())
     state = stages.Masked(
@@ -234,8 +225,8 @@ class TestInvitation:
     @pytest.mark.parametrize(
         "other",
         [
-            {"dropout": Fraction(1, 12)},
-            {"colluding": Fraction(0)},
+            {"dropouts": 1},
+            {"colluders": 0},
             {"dimension": 7},
             {"ring_bits": 16},
             {"server": "dishonest"},
@@ -291,7 +282,8 @@ class TestKeyBook:
         shares = {}
         for peer, bundle in sealed.bundles.items():
             _, key = channel_keys(mine[peer], play.advertisements[0].channel_key, play.round_id)
-            shares[peer] = unseal(key, bundle, play.round_id, 0, peer)[32:64]
+            sealed_part = bundle[: play.plan.sealed_bytes]
+            shares[peer] = unseal(key, sealed_part, play.round_id, 0, peer)[32:64]  # type: ignore[index]
         assert rebuild(play, 0, shares) == state.self_mask_seed
 
     @pytest.mark.parametrize(
@@ -382,7 +374,7 @@ class TestShareBox:
             "another round": replace(box, round_id=bytes(32)),
             "not expected": holding({0: box.bundles[peer]}),
             "are needed": holding({peer: box.bundles[peer]}, keep=False),
-            "not encrypted": holding({peer: box.bundles[other]}),
+            "is not what it says": holding({peer: box.bundles[other]}),
             "must have": replace(box, bundles=short),
         }
         for message, changed_box in wrong.items():
@@ -390,6 +382,22 @@ class TestShareBox:
                 stages.mask_vector(state, changed_box, vector)
         with pytest.raises(ParameterError, match="6 integers"):
             stages.mask_vector(state, box, vector[:5])
+
+    @pytest.mark.parametrize("server_model", list(secagg.ServerModel))
+    def test_a_bundle_altered_anywhere_is_not_used(self, server_model: str) -> None:
+        """Its ciphertext by one bit, its digest by one bit; a signature is looked at later."""
+        play = Play(small_plan(server=server_model)).to_shares()
+        peer, size = play.neighbours[0][0], play.plan.bundle_bytes
+        good = play.boxes[0].bundles[peer]
+        for place in range(play.plan.sealed_bytes + 16):
+            bad = bytearray(good)
+            bad[place] ^= 1
+            bundles = Parts.of({**play.boxes[0].bundles, peer: bytes(bad)}, size)
+            with pytest.raises(BadShares) as refused:
+                stages.mask_vector(
+                    play.shared[0], replace(play.boxes[0], bundles=bundles), play.vectors[0]
+                )
+            assert refused.value.peer == peer
 
     def test_masking_with_nobody_would_leave_the_vector_bare(self) -> None:
         play = Play(small_plan()).to_shares()
@@ -404,9 +412,7 @@ class TestAgreement:
 
     def test_two_views_would_give_one_vector_away_and_are_refused(self) -> None:
         """A server tells half of a victim's neighbours that it survived, the others not."""
-        curious = Play(
-            small_plan(clients=60, colluding=Fraction(0), dropout=Fraction(1, 6))
-        ).to_vectors()
+        curious = Play(small_plan(clients=60, colluders=0, dropouts=10)).to_vectors()
         plan = curious.plan
         assert 2 * plan.threshold <= plan.neighbours  # the smaller neighbourhood allows it
         alive = curious.request()
@@ -418,7 +424,7 @@ class TestAgreement:
             (seeds if place < plan.threshold else keys)[peer] = {
                 **reply.survivors,
                 **reply.dropped,
-            }[0]
+            }[0][:32]
         victim_of(curious, seeds, keys)
 
         # Against a dishonest server the clients sign one view, and ask for others' signatures.
@@ -505,6 +511,14 @@ def resume(play: Play, client: int) -> ScriptedSecrets:
     return source
 
 
+def shown(bundle: bytes, places: list[int]) -> bytes:
+    """The shares of a bundle at some places, then a digest of every other one."""
+    shares = [bundle[at : at + 32] for at in range(0, len(bundle), 32)]
+    hidden = [share for place, share in enumerate(shares) if place not in places]
+    digests = [hashlib.sha256(share).digest()[:16] for share in hidden]
+    return b"".join([shares[place] for place in places] + digests)
+
+
 class TestNoise:
     def test_claiming_fewer_dropouts_would_bring_the_noise_under_the_target(self) -> None:
         plan = small_plan(noise_variance=Fraction(100), xnoise="precise")
@@ -516,19 +530,16 @@ class TestNoise:
 
     @pytest.mark.parametrize("xnoise", ["precise", "approximate"])
     def test_only_what_the_target_does_not_need_is_revealed(self, xnoise: str) -> None:
-        plan = small_plan(
-            clients=16, dropout=Fraction(4, 16), noise_variance=Fraction(100), xnoise=xnoise
-        )
+        plan = small_plan(clients=16, dropouts=4, noise_variance=Fraction(100), xnoise=xnoise)
         play = Play(plan, silent=frozenset({2, 9})).to_vectors()
         reply = stages.reveal_shares(play.masked[0], play.request())[1]
         assert plan.noise is not None
         opened = plan.noise.opened(2)
+        assert reply.survivors.keys() | reply.dropped.keys() == set(play.neighbours[0])
         for peer, part in reply.survivors.items():
-            bundle = play.masked[0].bundles[peer]
-            wanted = [bundle[32:64], *(bundle[32 * (1 + k) : 32 * (2 + k)] for k in opened)]
-            assert part == b"".join(wanted)
+            assert part == shown(play.masked[0].bundles[peer], [1, *(1 + k for k in opened)])
         for peer, part in reply.dropped.items():
-            assert part == play.masked[0].bundles[peer][:32]
+            assert part == shown(play.masked[0].bundles[peer], [0])
 
 
 class TestMember:

@@ -55,6 +55,46 @@ def test_a_late_reply_is_a_dropout_and_does_no_harm_when_it_comes() -> None:
     assert outcome.total.tolist() == total_of(plan, outcome.survivors)
 
 
+class Stuttering:
+    """A network that brings every reply again with those of the next stage, and before them."""
+
+    client_seconds = own_seconds = 0.0
+
+    def __init__(self, plan: secagg.Plan, faults: Faults, *, again: bool = True) -> None:
+        sessions = {
+            c: secagg.ClientSession(secagg.Member(c, plan), v, ScriptedSecrets(b"%d" % c))
+            for c, v in ballots(plan).items()
+        }
+        self._inner = secagg.MemoryTransport(sessions, faults)
+        self._again, self._before = again, list[Letter]()
+
+    def exchange(self, stage: Stage, letters: Iterable[Letter]) -> list[Letter]:
+        before, self._before = self._before, list(self._inner.exchange(stage, letters))
+        return [*(before if self._again else []), *self._before]
+
+
+def test_nobody_is_blamed_for_a_network_that_repeats_itself() -> None:
+    plan = small_plan()
+    outcome = conduct(plan, Stuttering(plan, Faults()), number=1, coin=bytes(32))
+    assert outcome.total.tolist() == total_of(plan, range(12))
+    assert (outcome.lost, outcome.faults) == ({}, {})
+
+
+@pytest.mark.parametrize("stutters", [False, True], ids=["late", "late and twice"])
+@pytest.mark.parametrize("stage", [Stage.SHARE, Stage.MASK], ids=lambda s: s.name)
+def test_nobody_is_blamed_for_being_late_when_a_round_is_given_up(
+    stage: Stage, stutters: bool
+) -> None:
+    """What comes late meets the question whether the round was forgotten."""
+    plan = small_plan()
+    faults = Faults(late=dict.fromkeys(range(plan.dropouts + 1), stage))
+    network = Stuttering(plan, faults, again=stutters)
+    with pytest.raises(RoundAborted) as aborted:
+        conduct(plan, network, number=1, coin=bytes(32))
+    assert aborted.value.faults == {}
+    assert aborted.value.lost.keys() == set(range(plan.dropouts + 1))
+
+
 def test_repeated_and_shuffled_letters_change_nothing() -> None:
     plan = small_plan(noise_variance=Fraction(100))
     plain = secagg.run(ballots(plan), plan, ScriptedSecrets(b"n"))
@@ -156,6 +196,13 @@ def test_a_wrong_signature_costs_the_server_one_client() -> None:
     assert outcome.lost.keys() == {3}
     assert outcome.lost[3].stage is Stage.AGREE
     assert outcome.total.tolist() == total_of(plan, range(12))
+
+
+def test_against_a_dishonest_server_a_round_needs_a_directory() -> None:
+    """Without it nobody could tell whose fault a bundle without a signature is."""
+    plan = small_plan(server="dishonest")
+    with pytest.raises(ParameterError, match="needs a directory"):
+        conduct(plan, Hostile([]), number=1, coin=bytes(32))
 
 
 def test_a_wrong_invitation_costs_a_client_nothing() -> None:

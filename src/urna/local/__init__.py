@@ -5,32 +5,36 @@ package does not import torch.
 """
 
 from urna.local.apart import losses_apart
-from urna.local.batched import BatchedObjective, Precision
+from urna.local.batched import BatchedObjective
 from urna.local.cache import CachedObjective
 from urna.local.callable import CallableObjective
+from urna.local.engine import Recordings
+from urna.local.engine.loss import TorchLoss
 from urna.local.estimator import EstimatorObjective, Metric
-from urna.local.federated import FederatedScores, federated_averaging
 from urna.local.holdout import Holdout, hold_out
-from urna.local.models import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
-from urna.local.objective import Losses, ManyClients, Objective, Progress, losses_of_each
-from urna.local.pool import Limits, PooledObjective
-from urna.local.racing import (
-    BallotAgreement,
-    OptimisticStop,
-    Race,
-    SuccessiveHalving,
-    ballot_agreement,
+from urna.local.objective import (
+    ChecksSpace,
+    Losses,
+    ManyClients,
+    Objective,
+    Progress,
+    check_objective,
+    losses_of_each,
 )
+from urna.local.processes import Limits
+from urna.local.racing import Race, SuccessiveHalving
 from urna.local.recipe import Optimiser, Recipe
-from urna.local.torch_sgd import TorchLoss, TorchObjective
+from urna.local.speed import Speed
+from urna.local.torch_sgd import TorchObjective
+from urna.local.training import ClientWeights, first_weights, train_clients
 
 __all__ = [
-    "BallotAgreement",
     "BatchedObjective",
     "CachedObjective",
     "CallableObjective",
+    "ChecksSpace",
+    "ClientWeights",
     "EstimatorObjective",
-    "FederatedScores",
     "Holdout",
     "Limits",
     "Losses",
@@ -38,22 +42,18 @@ __all__ = [
     "Metric",
     "Objective",
     "Optimiser",
-    "OptimisticStop",
-    "PooledObjective",
-    "Precision",
     "Progress",
     "Race",
     "Recipe",
+    "Recordings",
+    "Speed",
     "SuccessiveHalving",
     "TorchLoss",
     "TorchObjective",
-    "adult_mlp",
-    "authors_space",
-    "ballot_agreement",
-    "cifar10_cnn",
-    "federated_averaging",
+    "check_objective",
+    "first_weights",
     "hold_out",
     "losses_apart",
     "losses_of_each",
-    "mnist_cnn",
+    "train_clients",
 ]

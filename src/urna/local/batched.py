@@ -8,19 +8,16 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from urna.data import Samples
-from urna.errors import ParameterError, UnknownName
-from urna.local.lanes import Group, group_plans
-from urna.local.objective import Losses, Progress
-from urna.local.racing import Race
-from urna.local.recipe import Recipe, plan_candidates
-from urna.local.torch_sgd import (
+from urna.errors import ParameterError
+from urna.local.engine import Model, Recordings, check_client, check_model, search_group
+from urna.local.engine.lanes import Group, group_plans
+from urna.local.engine.loss import (
     Loss,
     TorchLoss,
     check_loss,
@@ -28,20 +25,16 @@ from urna.local.torch_sgd import (
     out_of_memory,
     require_torch,
 )
+from urna.local.holdout import Holdout, hold_out
+from urna.local.objective import Losses, Progress, note_failure
+from urna.local.racing import Race
+from urna.local.recipe import Recipe, plan_candidates
+from urna.local.speed import Speed
 from urna.space import Space
 
-__all__ = ["BatchedObjective", "Precision"]
+__all__ = ["BatchedObjective"]
 
 _log = logging.getLogger(__name__)
-
-
-class Precision(StrEnum):
-    """In which numbers matrix products are computed."""
-
-    FLOAT32 = "float32"
-    """As PyTorch does by default."""
-    BFLOAT16 = "bfloat16"
-    """Products in bfloat16, weights in float32: faster on a GPU, and another answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +47,8 @@ class BatchedObjective:
     So does one that alone does not fit into memory.
 
     The module must be one that torch.func can batch: no random numbers other than dropout,
-    no control flow that depends on the data. Recurrent layers and attention are written out
-    for it. Others belong to `TorchObjective`. Threads may share an objective: they take turns.
+    no recurrent layers, no control flow that depends on the data. Others belong to
+    `TorchObjective`. Threads may share an objective: they take turns.
 
     Args:
         factory: Makes a fresh module; called with the candidate's names that are its own.
@@ -67,13 +60,11 @@ class BatchedObjective:
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
         race: Stop candidates early; None trains all of them to the end.
         most_lanes: Candidates trained at once; None lets memory and cache decide.
-        precision: Of matrix products; lower only when asked for.
-        graphs: Whether to record steps as CUDA graphs on a GPU.
-        compiled: Whether to compile steps on a GPU. Takes ten to forty seconds per shape.
         repeatable: Whether a GPU should give the same bits every time, at the price of time:
-            one client after the other, pieces of one width, kernels that repeat themselves.
-            Without it, the last digits depend on how many candidates and clients run at once,
-            and may differ from one search to the next. A CPU always repeats itself.
+            one client after the other, pieces of one width, deterministic kernels. Without it,
+            the last digits depend on how many candidates and clients run at once, and may
+            differ from one search to the next. A CPU always repeats itself.
+        speed: What may be done to be faster; `Speed.plain()` does none of it.
     """
 
     factory: Callable[..., Any]
@@ -85,24 +76,48 @@ class BatchedObjective:
     device: str = "auto"
     race: Race | None = None
     most_lanes: int | None = None
-    precision: Precision | str = Precision.FLOAT32
-    graphs: bool = True
-    compiled: bool = False
     repeatable: bool = False
-    _runners: dict[Group, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Modules and recordings by group, kept for the next client."""
+    speed: Speed = field(default_factory=Speed, compare=False)
+    _recordings: Recordings = field(
+        default_factory=Recordings, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         check_loss(self.loss)
         self.recipe()
-        if self.precision not in list(Precision):
-            raise UnknownName("precision", str(self.precision), Precision)
         if self.most_lanes is not None and self.most_lanes < 1:
             raise ParameterError(f"most_lanes must be at least 1, got {self.most_lanes}")
 
     def recipe(self) -> Recipe:
         """Return what candidates start from."""
         return replace(self.defaults, epochs=self.epochs, batch_size=self.batch_size)
+
+    def model(self, group: Group) -> Model:
+        """Return what a group's candidates train."""
+        return Model(self.factory, group.shape, self.loss, self.device, self.speed, self.repeatable)
+
+    def groups(self, space: Space) -> list[Group]:
+        """Return the candidates in groups that train together.
+
+        Raises:
+            ParameterError: An axis is unknown or has a value out of range.
+            DataMissing: Torch is not installed.
+        """
+        require_torch()
+        plans = plan_candidates(space, self.recipe(), self.factory)
+        check_smoothing((plan.recipe for plan in plans), self.loss)
+        return group_plans(plans)
+
+    def check(self, space: Space) -> None:
+        """Refuse a space that this objective cannot judge, whatever the data.
+
+        Raises:
+            ParameterError: An axis is unknown or has a value out of range, or a module has
+                recurrent layers.
+            DataMissing: Torch is not installed.
+        """
+        for group in self.groups(space):
+            check_model(self.model(group))
 
     def losses(
         self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
@@ -111,8 +126,14 @@ class BatchedObjective:
 
         All candidates advance together, so `progress` counts the share of the work done, in
         candidates.
+
+        Raises:
+            ParameterError: The space cannot be judged, there are too few rows, or targets are
+                not among the module's classes.
         """
-        result: Losses = self.losses_of_clients([data], space, seeds=[seed], progress=progress)[0]
+        groups = self.groups(space)
+        part = self._split(data, groups, seed)
+        result: Losses = self._scores([part], groups, [seed], progress)[0, :, 0]
         return result
 
     def losses_of_clients(
@@ -127,7 +148,8 @@ class BatchedObjective:
 
         On a GPU, equally large clients are trained together as far as that is faster, unless
         the objective is `repeatable`. Each client's losses are those it would get alone, up
-        to rounding on a GPU and to the last bit on a CPU or where repeatable.
+        to rounding on a GPU and to the last bit on a CPU or where repeatable. All losses of a
+        client whose rows cannot be trained on are NaN, and the log says why, by the error's type.
 
         Args:
             clients: The clients' data.
@@ -153,44 +175,72 @@ class BatchedObjective:
         Takes what `losses_of_clients` takes. An accuracy is NaN where targets are no classes,
         and where training did not come to its end.
         """
-        require_torch()
         if len(seeds) != len(clients):
             raise ParameterError(
                 f"every client needs a seed, got {len(seeds)} seeds for {len(clients)} clients"
             )
-        plans = plan_candidates(space, self.recipe(), self.factory)
-        check_smoothing(plans, self.loss)
-        groups = group_plans(plans)
-        scores = np.full((len(clients), len(space), 2), (math.inf, math.nan))
-        bar = _Bar(progress, len(clients) * len(space))
+        groups = self.groups(space)
+        parts: list[Holdout | None] = []
+        for number, (client, seed) in enumerate(zip(clients, seeds, strict=True)):
+            try:
+                parts.append(self._split(client, groups, seed))
+            except Exception as error:  # whatever is wrong with these rows
+                note_failure(number, error)
+                parts.append(None)
+        return self._scores(parts, groups, seeds, progress)
+
+    def _split(self, data: Samples, groups: Sequence[Group], seed: int) -> Holdout:
+        """Hold rows out, and refuse rows that a device should not see."""
+        part = hold_out(data, fraction=self.validation_fraction, seed=seed)
+        for group in groups:
+            try:
+                for rows in (part.train, part.validation):
+                    check_client(self.model(group), group.recipes, rows, self._recordings)
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise  # else its candidates will fail, and no others
+        return part
+
+    def _scores(
+        self,
+        parts: Sequence[Holdout | None],
+        groups: Sequence[Group],
+        seeds: Sequence[int],
+        progress: Progress | None,
+    ) -> npt.NDArray[np.float64]:
+        """Train every group on every client that has a part; the others' scores are NaN."""
+        there = [place for place, part in enumerate(parts) if part is not None]
+        clients = [part for part in parts if part is not None]
+        candidates = sum(map(len, groups))
+        scores = np.full((len(parts), candidates, 2), math.nan)
+        scores[there, :, 0] = math.inf
+        bar = _Bar(progress, len(parts) * candidates)
+        if len(there) < len(parts):
+            bar.finish((len(parts) - len(there)) * candidates)
         for group in groups:
             share = len(group)
             finished = 0
             try:
-                runner = self.runner_of(group)
-                with runner.lock:
-                    for places, found in runner.blocks(clients, seeds, bar.part(share)):
-                        scores[np.ix_(places, group.places)] = found
-                        finished += len(places)
-                        bar.finish(len(places) * share)
+                blocks = search_group(
+                    self.model(group),
+                    group,
+                    clients,
+                    [seeds[place] for place in there],
+                    recordings=self._recordings,
+                    race=self.race,
+                    most_lanes=self.most_lanes,
+                    tick=bar.part(share),
+                )
+                for places, found in blocks:
+                    scores[np.ix_([there[p] for p in places], group.places)] = found
+                    finished += len(places)
+                    bar.finish(len(places) * share)
             except RuntimeError as error:  # what torch raises when memory runs out
                 if not out_of_memory(error):
                     raise
                 _log.warning("a module of shape %s does not fit into memory", dict(group.shape))
                 bar.finish((len(clients) - finished) * share)
         return scores
-
-    def runner_of(self, group: Group) -> Any:  # noqa: ANN401 - its module imports torch
-        """Return what runs a group, with the recordings made so far."""
-        from urna.local.runner import Runner  # noqa: PLC0415 - imports torch
-
-        found = self._runners.get(group)
-        # Two threads may make one; both then use the same.
-        return found or self._runners.setdefault(group, Runner(self, group))
-
-    def module_of(self, group: Group) -> Any:  # noqa: ANN401 - a torch module
-        """Build a group's module."""
-        return self.factory(**dict(group.shape))
 
 
 class _Bar:
@@ -200,7 +250,7 @@ class _Bar:
         self._progress, self._total, self._done = progress, total, 0
 
     def part(self, members: int) -> Callable[[int, float], None]:
-        """Return what a runner calls with (clients in the block, share done)."""
+        """Return what the engine calls with (clients in the block, share done)."""
 
         def tick(clients: int, share: float) -> None:
             if self._progress is not None and share < 1:

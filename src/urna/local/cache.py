@@ -6,7 +6,8 @@ seed, and the versions of the libraries that compute.
 
 Guarantee:
     A file is written whole or not at all; a damaged one counts as absent. Losses are used
-    again only if every ingredient above is the same.
+    again only if every ingredient above is the same. The code of `urna.local` is one of them,
+    engine included, so what a fixed fault computed is not served; its `Speed` is none.
 
 Assumes:
     What the objective does follows from its own fields, its functions' code and constants,
@@ -39,7 +40,13 @@ import numpy as np
 
 from urna.data import Samples
 from urna.errors import OutputError, ParameterError
-from urna.local.objective import Losses, Objective, Progress, losses_of_each
+from urna.local.objective import (
+    Losses,
+    Objective,
+    Progress,
+    check_objective,
+    losses_of_each,
+)
 from urna.space import Space
 
 __all__ = ["CachedObjective", "data_fingerprint", "objective_identity"]
@@ -65,6 +72,10 @@ class CachedObjective:
     folder: Path
     label: str = ""
     enabled: bool = True
+
+    def check(self, space: Space) -> None:
+        """Let the objective refuse a space that it cannot judge."""
+        check_objective(self.objective, space)
 
     def losses(
         self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
@@ -92,6 +103,7 @@ class CachedObjective:
         """Return the losses of many simulated clients; those not there yet are computed together.
 
         They are stored some at a time, so that a run that was stopped has not been for nothing.
+        Those of a client that could not be evaluated are not stored.
         """
         report = progress or (lambda done, total: None)
         total = len(clients) * len(space)
@@ -123,7 +135,7 @@ class CachedObjective:
             )
             for place, found in zip(places, each, strict=True):
                 losses[place] = found
-                if self.enabled:
+                if self.enabled and not np.isnan(found).all():
                     _write(paths[place], found)
         return losses
 
@@ -134,6 +146,7 @@ class CachedObjective:
             data_fingerprint(data),
             space.fingerprint,
             objective_identity(self.objective),
+            _own_code(),
             str(seed),
             self.label,
             *(f"{name} {_version(name)}" for name in _LIBRARIES),
@@ -145,9 +158,26 @@ class CachedObjective:
 def data_fingerprint(data: Samples) -> str:
     """Return a digest of one client's rows: values, types, shapes and order."""
     digest = hashlib.sha256()
-    for array in (data.features, data.targets):
-        digest.update(f"{array.dtype.str} {array.shape} ".encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    for table in (data.features, data.targets):
+        if hasattr(table, "columns"):  # a pandas DataFrame
+            digest.update(repr([(name, str(table[name].dtype)) for name in table]).encode())
+            arrays = [np.asarray(table[name]) for name in table]
+        else:
+            arrays = [np.asarray(table)]
+        for array in arrays:
+            plain = array.astype(str) if array.dtype == object else array
+            digest.update(f"{plain.dtype.str} {plain.shape} ".encode())
+            digest.update(np.ascontiguousarray(plain).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+@functools.cache
+def _own_code() -> str:
+    """Return a digest of all of `urna.local`: a change to any of it may change losses."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parent
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(f"{file.relative_to(folder).as_posix()} ".encode() + file.read_bytes())
     return digest.hexdigest()
 
 

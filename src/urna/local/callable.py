@@ -3,9 +3,8 @@
 import inspect
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,11 +12,14 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local.holdout import hold_out
 from urna.local.objective import Losses, Progress
+from urna.local.processes import Answer, Limits, in_processes
 from urna.space import Candidate, Space
 
-__all__ = ["CallableObjective", "report_failures"]
+__all__ = ["CallableObjective", "judge_each"]
 
 _log = logging.getLogger(__name__)
+
+Judge = Callable[[Candidate], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,15 @@ class CallableObjective:
     infinite and it ranks last. If it raises for all of them, the log names the first error's
     type, and the client abstains. The text of an error is not logged: it may hold data.
 
+    With `limits` each candidate is judged in a process of its own. One that hangs, crashes, is
+    killed or takes too much memory then fails alone as well. The function may be any, lambdas
+    and functions of a notebook included; what it needs must be importable in a fresh process.
+
     Args:
         function: What judges a candidate.
         validation_fraction: Share of rows to validate on, for three-argument functions.
+        limits: How many processes, and what each may use; None judges in this process. Losses
+            are the same if the function's result depends on its arguments alone.
 
     Example:
         >>> space = Space(x=[0.0, 1.0, 2.0])
@@ -47,9 +55,13 @@ class CallableObjective:
 
     function: Callable[..., float]
     validation_fraction: float = 0.2
+    limits: Limits | None = None
 
     def __post_init__(self) -> None:
         call_shape(self.function)
+
+    def check(self, space: Space) -> None:
+        """Accept any space: what a function can judge, only it can tell."""
 
     def losses(
         self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
@@ -58,18 +70,71 @@ class CallableObjective:
         arguments, keywords = call_arguments(
             self.function, data, fraction=self.validation_fraction, seed=seed
         )
-        losses = np.full(len(space), math.inf)
-        errors: list[str] = []
-        for place, candidate in enumerate(space):
-            try:
-                losses[place] = one_loss(self.function, candidate, arguments, keywords)
-            except Exception as error:
-                # Whatever a stranger's function raises is its own verdict on this candidate.
-                errors.append(type(error).__name__)
-            if progress is not None:
-                progress(place + 1, len(space))
-        report_failures(errors, len(space))
-        return losses
+        function = self.function
+
+        def judge(candidate: Candidate) -> float:
+            return float(function(dict(candidate), *arguments, **keywords))
+
+        return judge_each(judge, space, self.limits, progress)
+
+
+def judge_each(
+    judge: Judge,
+    candidates: Sequence[Candidate],
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> Losses:
+    """Judge all candidates; a loss is infinite where one failed or is no number.
+
+    Args:
+        judge: What judges; travels by value where there are limits.
+        candidates: What is judged.
+        limits: Judge each in a process of its own; None judges one after the other here.
+        progress: Called after each candidate.
+    """
+    losses = np.full(len(candidates), math.inf)
+    errors: list[str] = []
+    answers = (
+        in_processes(_Judging(judge), candidates, limits)
+        if limits is not None
+        else (_judged(judge, place, candidate) for place, candidate in enumerate(candidates))
+    )
+    for done, answer in enumerate(answers, start=1):
+        if answer.numbers is None:
+            errors.append(answer.error)
+        elif not np.isnan(answer.numbers):
+            losses[answer.place] = answer.numbers.item()
+        if progress is not None:
+            progress(done, len(candidates))
+    if errors and len(errors) == len(candidates):  # then the mistake is rarely a candidate's
+        _log.warning(
+            "all %d candidates failed, the first with %s; this client has nothing to vote for",
+            len(candidates),
+            errors[0],
+        )
+    return losses
+
+
+def _judged(judge: Judge, place: int, candidate: Candidate) -> Answer:
+    try:
+        return Answer(place, np.array(judge(candidate), dtype=np.float64))
+    except Exception as error:
+        # Whatever a stranger's function raises is its own verdict on this candidate.
+        return Answer(place, None, type(error).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    """What a process does with one candidate."""
+
+    judge: Judge
+
+    def prepare(self) -> None:
+        """Do nothing: unpickling has imported what is needed."""
+
+    def __call__(self, item: Candidate) -> float:
+        """Return the loss of one candidate."""
+        return self.judge(item)
 
 
 def call_shape(function: Callable[..., float]) -> tuple[int, bool]:
@@ -111,24 +176,3 @@ def call_arguments(
         return (data,), keywords
     parts = hold_out(data, fraction=fraction, seed=seed)
     return (parts.train, parts.validation), keywords
-
-
-def one_loss(
-    function: Callable[..., float],
-    candidate: Candidate,
-    arguments: tuple[Samples, ...],
-    keywords: dict[str, Any],
-) -> float:
-    """Return one candidate's loss; NaN becomes infinite."""
-    loss = float(function(dict(candidate), *arguments, **keywords))
-    return math.inf if math.isnan(loss) else loss
-
-
-def report_failures(errors: list[str], candidates: int) -> None:
-    """Log a warning when every candidate failed: then the mistake is rarely a candidate's."""
-    if errors and len(errors) == candidates:
-        _log.warning(
-            "all %d candidates failed, the first with %s; this client has nothing to vote for",
-            candidates,
-            errors[0],
-        )

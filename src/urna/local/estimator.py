@@ -1,6 +1,5 @@
 """Estimators with scikit-learn's interface as objectives."""
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,10 +11,10 @@ import numpy.typing as npt
 
 from urna.data import Samples
 from urna.errors import ParameterError, UnknownName
-from urna.local.callable import report_failures
+from urna.local.callable import judge_each
 from urna.local.holdout import Holdout, hold_out
 from urna.local.objective import Losses, Progress
-from urna.local.pool import Limits, judge_all
+from urna.local.processes import Limits
 from urna.space import Candidate, Space
 
 __all__ = ["EstimatorObjective", "Metric"]
@@ -73,6 +72,14 @@ class EstimatorObjective:
             raise UnknownName("metric", str(self.metric), Metric)
         _check_names(_prototype(self.estimator), self.fixed)
 
+    def check(self, space: Space) -> None:
+        """Refuse a space that this objective cannot judge, whatever the data.
+
+        Raises:
+            ParameterError: An axis is no parameter of the estimator.
+        """
+        _check_names(_prototype(self.estimator), space.axes)
+
     def losses(
         self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
     ) -> Losses:
@@ -82,21 +89,11 @@ class EstimatorObjective:
             ParameterError: An axis is no parameter of the estimator, or there are too few
                 samples to split.
         """
-        prototype = _prototype(self.estimator)
-        _check_names(prototype, space.axes)
+        self.check(space)
         parts = hold_out(_flat(data), fraction=self.validation_fraction, seed=seed)
+        prototype = _prototype(self.estimator)
         fit = Fit(prototype, Metric(self.metric), dict(self.fixed), parts, seed)
-        if self.limits is not None:
-            return judge_all(fit, space, self.limits, progress)
-        losses = np.full(len(space), math.inf)
-        errors: list[str] = []
-        for place, candidate in enumerate(space):
-            losses[place], error = fit(candidate)
-            errors += [error] if error else []
-            if progress is not None:
-                progress(place + 1, len(space))
-        report_failures(errors, len(space))
-        return losses
+        return judge_each(fit, space, self.limits, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +106,8 @@ class Fit:
     parts: Holdout
     seed: int
 
-    def __call__(self, candidate: Candidate) -> tuple[float, str]:
-        """Return the candidate's loss, and the name of the error that ended its fit, if any."""
+    def __call__(self, candidate: Candidate) -> float:
+        """Return the candidate's loss; what a fit raises is this candidate's verdict, no more."""
         from sklearn.base import clone
 
         model = clone(self.prototype)
@@ -119,14 +116,9 @@ class Fit:
             settings["random_state"] = self.seed % 2**32
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            try:
-                model.set_params(**settings)
-                model.fit(self.parts.train.features, self.parts.train.targets)
-                loss = _loss(model, self.metric, self.parts.validation)
-            except Exception as error:
-                # A library's own refusal of a setting: this candidate's verdict, no more.
-                return math.inf, type(error).__name__
-        return (math.inf if math.isnan(loss) else loss), ""
+            model.set_params(**settings)
+            model.fit(self.parts.train.features, self.parts.train.targets)
+            return _loss(model, self.metric, self.parts.validation)
 
 
 def _prototype(estimator: Any) -> Any:  # noqa: ANN401 - estimators share no base class
@@ -162,6 +154,7 @@ def _flat(data: Samples) -> Samples:
 
 
 def _loss(model: Any, metric: Metric, validation: Samples) -> float:  # noqa: ANN401
+    targets = np.asarray(validation.targets)
     if metric is Metric.AUTO:
         from sklearn.base import is_regressor
 
@@ -171,11 +164,11 @@ def _loss(model: Any, metric: Metric, validation: Samples) -> float:  # noqa: AN
             metric = Metric.LOG_LOSS if hasattr(model, "predict_proba") else Metric.ERROR
     if metric is Metric.LOG_LOSS:
         chances = np.asarray(model.predict_proba(validation.features), dtype=np.float64)
-        return _log_loss(chances, np.asarray(model.classes_), validation.targets)
+        return _log_loss(chances, np.asarray(model.classes_), targets)
     predicted = np.asarray(model.predict(validation.features))
     if metric is Metric.ERROR:
-        return float(np.mean(predicted != validation.targets))
-    return float(np.mean((predicted - validation.targets) ** 2))
+        return float(np.mean(predicted != targets))
+    return float(np.mean((predicted - targets) ** 2))
 
 
 def _log_loss(

@@ -51,7 +51,7 @@ def hold_out(data: Samples, *, fraction: float = 0.2, seed: int) -> Holdout:
         )
     rng = np.random.default_rng([_PURPOSE, seed])
     shuffled = rng.permutation(rows)
-    sorted_rows = shuffled[np.argsort(data.targets[shuffled], kind="stable")]
+    sorted_rows = shuffled[np.argsort(np.asarray(data.targets)[shuffled], kind="stable")]
     held = min(max(round(rows * fraction), 1), rows - 1)
     # Evenly spaced places along the sorted targets: each class is hit in proportion.
     places = np.floor((np.arange(held) + rng.random()) * rows / held).astype(np.intp)

@@ -1,14 +1,26 @@
 """The seam between a vote and the machine learning behind it."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from urna.errors import CannotBatch
 from urna.space import Space
 
-__all__ = ["Losses", "ManyClients", "Objective", "Progress", "losses_of_each"]
+__all__ = [
+    "ChecksSpace",
+    "Losses",
+    "ManyClients",
+    "Objective",
+    "Progress",
+    "check_objective",
+    "losses_of_each",
+]
+
+_log = logging.getLogger(__name__)
 
 Losses = npt.NDArray[np.float64]
 """One loss per candidate, in the space's order; lower is better, NaN or inf is a failure."""
@@ -47,6 +59,22 @@ class Objective(Protocol[DataT_contra]):
 
 
 @runtime_checkable
+class ChecksSpace(Protocol):
+    """An objective that can tell before it sees data whether it can judge a space at all."""
+
+    def check(self, space: Space) -> None:
+        """Refuse a space that this objective cannot judge, whatever the data.
+
+        Looks at no data, computes nothing and touches no device, so whoever evaluates many
+        clients calls it first: what is wrong here is wrong for everybody.
+
+        Raises:
+            ParameterError: An axis is unknown or has a value out of range.
+        """
+        ...
+
+
+@runtime_checkable
 class ManyClients(Protocol[DataT_contra]):
     """An objective that is faster with many simulated clients at once.
 
@@ -69,8 +97,21 @@ class ManyClients(Protocol[DataT_contra]):
             space: The candidates, in order.
             seeds: One public seed per client.
             progress: Called with the work done, in candidates of all clients.
+
+        Returns:
+            The losses; all of a client whose data cannot be evaluated are NaN.
         """
         ...
+
+
+def check_objective(objective: object, space: Space) -> None:
+    """Let an objective refuse a space before any data is looked at, if it can tell.
+
+    Raises:
+        ParameterError: The objective cannot judge the space.
+    """
+    if isinstance(objective, ChecksSpace):
+        objective.check(space)
 
 
 def losses_of_each(
@@ -81,21 +122,72 @@ def losses_of_each(
     seeds: Sequence[int],
     progress: Progress,
 ) -> Iterator[Losses]:
-    """Yield every client's losses in order: computed together where the objective can.
+    """Return every client's losses in order: computed together where the objective can.
 
-    `progress` counts candidates of all clients, and each client's are finished before its
-    losses come.
+    Guarantee:
+        What a client's data make the objective raise stops no other client. That client's
+        losses are all NaN, so it abstains, and the log of this process names the error's type:
+        its text may hold data.
+
+    Args:
+        objective: What evaluates.
+        clients: Each client's data.
+        space: The candidates, in order.
+        seeds: One public seed per client.
+        progress: Counts candidates of all clients; each client's are finished before its losses
+            come. Once it goes on raising, everything ends.
+
+    Raises:
+        ParameterError: The objective cannot judge the space. Nothing was computed.
+        CannotBatch: A module cannot be batched, which shows at the first client.
     """
-    total = len(clients) * len(space)
-    if isinstance(objective, ManyClients):
-        together = objective.losses_of_clients(clients, space, seeds=seeds, progress=progress)
-        yield from np.asarray(together)
-        return
-    for client, (data, seed) in enumerate(zip(clients, seeds, strict=True)):
+    check_objective(objective, space)
+    return _each(objective, clients, space, seeds, progress)
 
-        def advance(done: int, _: int, before: int = client * len(space)) -> None:
+
+def _each(
+    objective: Objective[DataT],
+    clients: Sequence[DataT],
+    space: Space,
+    seeds: Sequence[int],
+    progress: Progress,
+) -> Iterator[Losses]:
+    if isinstance(objective, ManyClients):
+        try:
+            together = objective.losses_of_clients(clients, space, seeds=seeds, progress=progress)
+        except CannotBatch:
+            raise
+        except Exception as error:  # whatever strangers' data make strangers' code raise
+            reason = type(error).__name__
+            _log.warning("clients could not be evaluated together (%s); one by one", reason)
+        else:
+            yield from np.asarray(together)
+            return
+    total = len(clients) * len(space)
+    failed = 0
+    for number, (data, seed) in enumerate(zip(clients, seeds, strict=True)):
+
+        def advance(done: int, _: int, before: int = number * len(space)) -> None:
             progress(before + done, total)
 
-        losses = np.asarray(objective.losses(data, space, seed=seed, progress=advance))
-        progress((client + 1) * len(space), total)
+        try:
+            losses = np.asarray(objective.losses(data, space, seed=seed, progress=advance))
+        except CannotBatch:
+            raise
+        except Exception as error:  # likewise
+            note_failure(number, error)
+            losses, failed = abstention(space), failed + 1
+        progress((number + 1) * len(space), total)
         yield losses
+    if failed and failed == len(clients):
+        _log.error("no client could be evaluated; call `losses` on data of your own to see why")
+
+
+def abstention(space: Space) -> Losses:
+    """Return the losses of a client that could not be evaluated: with these it abstains."""
+    return np.full(len(space), np.nan)
+
+
+def note_failure(client: int, error: Exception) -> None:
+    """Log why a client abstains, by the error's type: its text may hold data."""
+    _log.warning("client %d abstains: its evaluation failed (%s)", client, type(error).__name__)

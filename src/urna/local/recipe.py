@@ -48,6 +48,8 @@ class Recipe:
     """AdamW's decay of the mean gradient."""
     beta2: float = 0.999
     """AdamW's decay of the mean squared gradient."""
+    proximal: float = 0.0
+    """FedProx's pull to the first weights: μ/2 ‖w − w₀‖² is added to the loss, this is μ."""
     batch_size: int = 64
     """Rows per step; an epoch's last batch may be smaller."""
     epochs: int = 5
@@ -55,7 +57,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "optimiser", _optimiser(self.optimiser))
-        for name in ("lr", "decay", "momentum", "weight_decay"):
+        for name in ("lr", "decay", "momentum", "weight_decay", "proximal"):
             value = getattr(self, name)
             if not (_is_number(value) and math.isfinite(value) and value >= 0):
                 raise ParameterError(f"{name} must be a finite number >= 0, got {value!r}")

@@ -1,78 +1,143 @@
-"""The far end of `urna.local.pool`: one process that judges candidates until told to stop.
+"""The far end of `urna.local.processes`. It is no part of the public interface.
 
-Run as `python -m urna.local.worker`. It reads a task and then candidates from its standard
-input and answers on what was its standard output; whatever the task prints goes to the
-standard error instead. It is no part of the public interface.
+Called as `fork N` it is a zygote: it loads a task from its standard input, which imports all that
+the task needs, and then forks a process for every connection that comes over the socket with the
+number N. It never sees what the processes work on, starts no thread and computes nothing, so each
+process begins as if it were the first. Called as `once` it does a single item from standard input
+to standard output, where there is no fork.
 """
 
 import contextlib
+import gc
 import os
 import pickle
+import signal
+import socket
 import struct
 import sys
-from typing import IO, Any
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
 
-__all__ = ["main", "receive", "send"]
+import numpy as np
+import numpy.typing as npt
 
-_HEADER = struct.Struct("<Q")
+__all__ = ["PID", "Task", "main", "read_answer"]
 
-
-def send(stream: IO[bytes], message: bytes) -> None:
-    """Write one message, its length first."""
-    stream.write(_HEADER.pack(len(message)))
-    stream.write(message)
-    stream.flush()
+PID = struct.Struct("<q")
+_DONE, _FAILED, _END = b"\1", b"\0", b"."
 
 
-def receive(stream: IO[bytes]) -> bytes | None:
-    """Read one message; None when the other end is gone."""
-    header = _exactly(stream, _HEADER.size)
-    return None if header is None else _exactly(stream, _HEADER.unpack(header)[0])
+class Task(Protocol):
+    """What is done with every item."""
+
+    def prepare(self) -> None:
+        """Import what will be needed; compute nothing."""
+        ...
+
+    def __call__(self, item: Any) -> npt.ArrayLike:  # noqa: ANN401 - whatever was sent
+        """Return the numbers that answer an item."""
+        ...
 
 
-def _exactly(stream: IO[bytes], count: int) -> bytes | None:
-    parts = []
-    while count:
-        part = stream.read(count)
-        if not part:
-            return None
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+def read_answer(message: bytes) -> tuple[npt.NDArray[np.float64] | None, str]:
+    """Return the numbers of an answer, or None and the type of the error that ended it.
+
+    Raises:
+        ValueError: The process was lost before its answer was whole.
+    """
+    if message[-1:] != _END:
+        raise ValueError("the answer is not whole")
+    if message[:1] == _DONE:
+        return np.frombuffer(message[1:-1], np.float64).copy(), ""
+    return None, message[1:-1].decode(errors="replace")
 
 
 def main() -> None:
-    """Answer candidates until the input ends."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    """Serve as the command line says."""
+    answers = os.dup(sys.stdout.fileno())
+    # What a task prints must not mix with answers.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    questions = sys.stdin.buffer
-    first = receive(questions)
-    if first is None:
+    memory, task, item = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent process
+    if sys.argv[1] == "fork":
+        with socket.socket(fileno=int(sys.argv[2])) as control:
+            _serve(control, _load(task), memory)
         return
-    memory_limit, task = pickle.loads(first)  # noqa: S301 - from our own parent process
-    if memory_limit is not None:
-        _limit_memory(memory_limit)
-    judge = pickle.loads(task)  # noqa: S301 - likewise
-    send(answers, b"ready")
-    while (question := receive(questions)) is not None:
-        send(answers, pickle.dumps(_answer(judge, pickle.loads(question))))  # noqa: S301
+    _limit_memory(memory)
+    with os.fdopen(answers, "wb") as out:
+        out.write(_answer(lambda: _load(task), item))
 
 
-def _answer(judge: Any, candidate: Any) -> tuple[float, str]:  # noqa: ANN401 - pickled
+def _load(pickled: bytes) -> Task:
+    task: Task = pickle.loads(pickled)  # noqa: S301 - likewise
+    task.prepare()
+    return task
+
+
+def _serve(control: socket.socket, task: Task, memory: int | None) -> None:
+    """Fork for every connection, and kill who is named, until the other end is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    running: set[int] = set()
+    killed: set[int] = set()
+    gc.freeze()  # what is loaded stays shared: a collection in a fork would copy its pages
+    control.send(b"ready")
+    while True:
+        request, connections, _, _ = socket.recv_fds(control, PID.size, 1)
+        if not request:
+            break
+        killed -= {pid for pid in killed if os.waitpid(pid, os.WNOHANG)[0]}
+        if connections:
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                _serve_one(connections[0], task, memory)
+            os.close(connections[0])
+            running.add(pid)
+            control.send(PID.pack(pid))
+            continue
+        (pid,) = PID.unpack(request)
+        if pid in running:
+            _kill(pid)
+            running.discard(pid)
+            killed.add(pid)
+    for pid in running:
+        _kill(pid)
+
+
+def _kill(pid: int) -> None:
+    """End a process and all that it has started."""
+    for end in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            end(pid, signal.SIGKILL)
+
+
+def _serve_one(connection: int, task: Task, memory: int | None) -> NoReturn:
+    """Be the forked process: answer one item and end."""
     try:
-        loss, error = judge(candidate)
-    except Exception as error:
-        # Whatever a stranger's function raises is its own verdict on this candidate.
-        return float("inf"), type(error).__name__
-    return float(loss), error
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _limit_memory(memory)
+        with socket.socket(fileno=connection) as mine:
+            item = mine.makefile("rb").read()
+            mine.sendall(_answer(lambda: task, item))
+            # Processes that this one has started may hold the connection open; it ends here.
+            mine.shutdown(socket.SHUT_RDWR)
+    finally:
+        os._exit(0)
 
 
-def _limit_memory(size: int) -> None:
+def _answer(task: Callable[[], Task], item: bytes) -> bytes:
+    try:
+        numbers = np.asarray(task()(pickle.loads(item)), dtype=np.float64)  # noqa: S301
+    except BaseException as error:
+        # Whatever a stranger's code raises is its own verdict; the text may hold data.
+        return _FAILED + type(error).__name__.encode() + _END
+    return _DONE + numbers.tobytes() + _END
+
+
+def _limit_memory(size: int | None) -> None:
+    if size is None:
+        return
     with contextlib.suppress(ImportError, ValueError, OSError):  # no such limit on this system
         import resource  # noqa: PLC0415 - POSIX only
 
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
-
-
-if __name__ == "__main__":
-    main()

@@ -86,7 +86,7 @@ class Table:
     def pieces(self, seed: bytes, count: int) -> Iterator[tuple[int, IntVector]]:
         """Yield the draws of a seed in pieces, each with its place; a piece is used up at once."""
         stream, more = KeyStream(seed), _MoreBits(seed)
-        size = min(_BATCH, count)
+        size = max(1, min(_BATCH, count))
         room = np.empty(4 * size, dtype=np.uint8)
         drawn, cells = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
         shift, mark = self._cell_shift(), np.iinfo(self._guide.dtype).max

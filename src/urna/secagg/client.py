@@ -40,7 +40,7 @@ from urna.secagg.bundles import (
     good_bundle,
     partly_shown,
 )
-from urna.secagg.evidence import prove
+from urna.secagg.evidence import on_curve, prove
 from urna.secagg.graph import ServerModel, ring
 from urna.secagg.keys import (
     SIGNATURE_BYTES,
@@ -84,6 +84,7 @@ __all__ = [
     "Advertised",
     "Agreed",
     "BadShares",
+    "Complained",
     "Finished",
     "Masked",
     "Member",
@@ -184,6 +185,14 @@ class Agreed:
 
     held: Masked
     digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Complained:
+    """After a complaint: no secret is left, but it can still sign that it revealed nothing."""
+
+    member: Member
+    round_id: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,30 +323,35 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
 
 def complain(
     state: Shared, box: ShareBox, against: ClientId, source: SecretSource
-) -> tuple[Finished, Complaint]:
+) -> tuple[Complained, Complaint]:
     """Stage 3, client, in place of a vector: show the server what a neighbour has sent.
 
     Guarantee:
         Nothing is shown of a bundle that the neighbour may not have sent: against a dishonest
         server only with the neighbour's signature. What is shown, that neighbour knows
         (`evidence`). The client takes no further part; its vector has not left it.
+
+        With a key that is on no point of the curve nothing can be proven, and need not be:
+        the server sees it.
     """
     member, plan, round_id = state.member, state.member.plan, state.round_id
-    proof = b""
-    if plan.server is not ServerModel.DISHONEST or _signed(state, against, box.bundles[against]):
+    proof, key = b"", state.channel_keys[against]
+    sent = plan.server is not ServerModel.DISHONEST or _signed(state, against, box.bundles[against])
+    if sent and on_curve(key):
         context = complaint_context(round_id, member.client, against)
-        proof = prove(state.channel_pair.private, state.channel_keys[against], context, source)
-    return Finished(round_id), Complaint(round_id, member.client, against, proof)
+        proof = prove(state.channel_pair.private, key, context, source)
+    return Complained(member, round_id), Complaint(round_id, member.client, against, proof)
 
 
 def give_up(
-    state: Advertised | Shared | Masked | Agreed, request: Void
+    state: Advertised | Shared | Masked | Agreed | Complained, request: Void
 ) -> tuple[Finished, Receipt]:
     """Client, after a round that came to nothing: forget everything, and sign that it did.
 
     Guarantee:
         A client that signs has revealed nothing in this round and never will: it holds no
-        state any more from which it could.
+        state any more from which it could. (One that complained has shown what it has in
+        common with a client that deviates, which that client knows.)
     """
     member = state.held.member if isinstance(state, Agreed) else state.member
     round_id = state.held.round_id if isinstance(state, Agreed) else state.round_id

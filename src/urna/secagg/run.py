@@ -178,12 +178,16 @@ def conduct(
         number: The number of the round; clients refuse one they have seen.
         coin: 32 public bytes that decide the graph.
         directory: The clients' identity keys, if the server has them too: then one client
-            with a wrong signature is lost, and not all who would refuse it.
+            with a wrong signature is lost, and not all who would refuse it. A plan against a
+            dishonest server needs it, to decide who is to blame for an unsigned bundle.
 
     Raises:
+        ParameterError: The plan needs a directory, and there is none.
         RoundAborted: More clients were lost than planned. Nothing was revealed.
         RoundUnfinished: They were lost after others had begun to reveal.
     """
+    if plan.server is ServerModel.DISHONEST and directory is None:
+        raise ParameterError("a plan against a dishonest server needs a directory of identity keys")
     desk = _Desk(plan, transport)
     try:
         return _conduct(desk, number=number, coin=coin, directory=directory)
@@ -271,6 +275,7 @@ class _Desk:
         self.routed: server.Routed | None = None
         self.survivors: frozenset[ClientId] = frozenset()
         self.traffic: dict[ClientId, int] = {}
+        self._past: set[type] = set()
 
     def ask(
         self,
@@ -285,6 +290,8 @@ class _Desk:
     ) -> dict[ClientId, Reply]:
         """Send one stage's messages; return the first right reply of each client.
 
+        A reply to an earlier stage is nobody's fault: a network may be late or repeat itself.
+
         Args:
             stage: The stage.
             messages: What each client is sent.
@@ -297,6 +304,14 @@ class _Desk:
         replies: dict[ClientId, Reply] = {}
         answered: set[ClientId] = set()
         reasons: dict[ClientId, str] = {}
+        failed: RoundFailed | None = None
+
+        def keep(reply: Reply) -> None:
+            replies[reply.client] = reply
+
+        use = take or keep
+        past = frozenset(self._past)
+        self._past |= {kind, Complaint} if hear is not None else {kind}
         letters = self._letters(messages)
         for sender, data in self._transport.exchange(stage, letters):
             self._count(sender, len(data))
@@ -310,22 +325,25 @@ class _Desk:
                 if isinstance(reply, Complaint) and hear is not None:
                     self._check_sender(reply, sender, round_id)
                     raise ProtocolError(hear(reply))
+                if type(reply) in past:
+                    continue
                 if not isinstance(reply, kind):
                     wanted, found = kind.__name__, type(reply).__name__
                     raise ProtocolError(f"sent {found} instead of {wanted}")
                 self._check_sender(reply, sender, round_id)
                 if check is not None:
                     check(reply)
-            except RoundFailed:
-                raise
+            except RoundFailed as error:
+                failed = failed or error
+                continue
             except ProtocolError as error:
                 reasons[sender] = self.faults[sender] = str(error)
                 continue
             answered.add(sender)
-            if take is None:
-                replies[sender] = reply
-            else:
-                take(reply)
+            use(reply)
+        # Only now: a transport that is left half-way would bring the rest with the next stage.
+        if failed is not None:
+            raise failed
         for client in messages.keys() - answered:
             self.lost[client] = Loss(stage, reasons.get(client, "did not answer in time"))
         return dict(sorted(replies.items()))

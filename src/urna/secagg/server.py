@@ -543,17 +543,18 @@ class _Rebuilding:
             )
         # Public: which shares are tried first does not matter to anybody.
         rng = np.random.default_rng([*routed.round_id, owner])
-        first, last = np.array(honest[: plan.threshold]), np.array(honest[-plan.threshold :])
-        found = None
-        for turn in range(_TRIES):
-            chosen = np.sort(rng.choice(honest, plan.threshold, replace=False))
-            chosen = first if turn == 0 else last if turn == 1 else chosen
-            (secrets,) = self._recover([owner], [held], [chosen])
+        size, found = plan.threshold, None
+        # Every share is in one of these.
+        ways = [honest[at : at + size] for at in range(0, len(honest) - size, size)]
+        ways.append(honest[-size:])
+        for turn in range(len(ways) + _TRIES):
+            some = ways[turn] if turn < len(ways) else rng.choice(honest, size, replace=False)
+            (secrets,) = self._recover([owner], [held], [np.sort(some)])
             fits = self.right(owner, secrets)
             if not fits:
                 self.faults[owner] = "shared secrets in parts that do not fit together"
             found = secrets if fits else found
-            if found is not None and (turn or not every):
+            if found is not None and (turn >= len(ways) - 1 or not every):
                 return found
         self.faults[owner] = "shared secrets that are not those it committed to"
         raise RoundUnfinished(

@@ -170,7 +170,8 @@ class NoisePlan:
             for k, table in enumerate(_tables(self))
             if (seeds := [derive_seed(s[k], b"noise") for s in clients if k in s])
         ]
-        for (start, total), *more in zip(*drawing, strict=True):
+        for (start, first), *more in zip(*drawing, strict=True):
+            total = first  # ours until the next piece is asked for
             for _, drawn in more:
                 total += drawn
             piece = words[start : start + len(total)]

@@ -120,9 +120,11 @@ class BoundedVector:
 
     def check(self, vector: IntVector) -> None:
         """Raise ParameterError unless the norm is within its bound, computed exactly."""
-        if vector.size and int(np.abs(vector).max()) > self.reach:
+        # Not by np.abs: of the least integer of a width there is none.
+        most = max(int(vector.max(initial=0)), -int(vector.min(initial=0)))
+        if most > self.reach:
             raise ParameterError(f"an entry of a vector is at most {self.reach} in magnitude")
-        squared = sum(int(piece @ piece) for piece in _pieces(vector))
+        squared = _squared(vector, most)
         if squared > self.norm_squared:
             raise ParameterError(
                 f"the squared norm of a vector is at most {self.norm_squared:,}, got {squared:,}"
@@ -144,8 +146,10 @@ class BoundedVector:
         return cls(*(mapping[k] for k in ("dimension", "norm_squared", "record_squared", "most")))
 
 
-def _pieces(vector: IntVector) -> list[IntVector]:
-    """Cut a vector so that the products of a piece cannot overflow 64 bits."""
-    most = int(np.abs(vector).max(initial=0))
-    size = max(1, (1 << 62) // max(1, most * most))
-    return [vector[start : start + size] for start in range(0, len(vector), size)]
+def _squared(vector: IntVector, most: int) -> int:
+    """Return the squared norm of integers of any width, no larger than `most`, exactly."""
+    if most >= 1 << 31:  # two such squares overflow 64 bits
+        return sum(int(entry) ** 2 for entry in vector)
+    size = (1 << 62) // max(1, most * most)
+    wide = (vector[at : at + size].astype(np.int64) for at in range(0, len(vector), size))
+    return sum(int(piece @ piece) for piece in wide)

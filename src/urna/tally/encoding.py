@@ -233,7 +233,7 @@ def _signs(seed: bytes, number: int, count: int) -> npt.NDArray[np.float64]:
     packed = np.frombuffer(
         expand(derive_seed(seed, b"signs %d" % number), (count + 7) // 8), dtype=np.uint8
     )
-    return 1.0 - 2.0 * np.unpackbits(packed)[:count]
+    return np.asarray(1.0 - 2.0 * np.unpackbits(packed)[:count], dtype=np.float64)
 
 
 def _hadamard(values: npt.NDArray[np.float64], block: int) -> npt.NDArray[np.float64]:

@@ -83,12 +83,14 @@ class Releases:
         if self.done >= self.rounds:
             raise ParameterError(f"all {self.rounds} rounds of this series were held")
         self._count(self.done + 1)
+        # However this ends, the next round is another one, unless nothing was revealed.
+        self.done += 1
         try:
             tallied = add_up()
         except RoundAborted as aborted:
+            self.done -= 1
             self._take_back(aborted.reason)
             raise
-        self.done += 1
         check_noise(tallied, self.plan)
         check_sum(tallied.total, self.plan, len(tallied.accepted), tallied.noise_variance)
         return Released(tallied, self.statement(), self.id)

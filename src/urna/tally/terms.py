@@ -1,10 +1,12 @@
 """The terms of a private sum: everything the parties agree on before anybody contributes."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fractions import Fraction
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from urna.errors import ParameterError, UnknownName
 from urna.noise import FAMILIES, Noise
@@ -19,6 +21,10 @@ MOST_SHARDS = 100_000
 
 MOST_PRECISE = 8
 """Tolerated dropouts up to which excess noise is removed precisely, one component for each."""
+
+_EXPONENT = re.compile(r"^[^e]*(?:e[-+]?[0-9]{1,2})?\s*$")  # none, or of two digits
+
+Name = TypeVar("Name", bound=StrEnum)
 
 Part = float | str | Fraction
 """A part of the clients: 0.2, "1/3" or Fraction(1, 3)."""
@@ -107,16 +113,20 @@ class Terms:
         family: str = SKELLAM.name,
         server: ServerModel | str = ServerModel.HONEST_BUT_CURIOUS,
     ) -> "Terms":
-        """Return terms from what people type."""
+        """Return terms from what people type.
+
+        Raises:
+            UnknownName: There is no such relation, family or kind of server.
+        """
         return cls(
             clients,
             budget,
             exact_part("dropout", dropout),
             exact_part("colluding", colluding),
-            Adjacency(adjacency),
+            _known("neighbouring relation", adjacency, Adjacency),
             shards,
             family,
-            ServerModel(server),
+            _known("kind of server", server, ServerModel),
         )
 
     @property
@@ -218,6 +228,13 @@ class Terms:
             )
 
 
+def _known(kind: str, value: str, names: type[Name]) -> Name:
+    try:
+        return names(value)
+    except ValueError as error:
+        raise UnknownName(kind, str(value), names) from error
+
+
 def exact_part(name: str, value: Part) -> Fraction:
     """Return a part of the clients, exactly as it was typed: 0.29 is 29/100, "1/3" is 1/3.
 
@@ -228,8 +245,12 @@ def exact_part(name: str, value: Part) -> Fraction:
         >>> exact_part("dropout", 0.29), exact_part("dropout", "1/3")
         (Fraction(29, 100), Fraction(1, 3))
     """
+    text = repr(value) if isinstance(value, float) else value
+    # A number with a large exponent takes longer to write out than anybody waits.
+    if isinstance(text, str) and (len(text) > 60 or not _EXPONENT.search(text.lower())):
+        raise ParameterError(f"{name} is written with at most 18 digits, got {text[:40]}")
     try:
-        part = Fraction(repr(value) if isinstance(value, float) else value)
+        part = Fraction(text)
     except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
         raise ParameterError(
             f"{name} is a part of the clients, such as 0.2 or 1/3; got {value!r}"

@@ -1,5 +1,6 @@
 """What every way of adding up must do, as a suite that implementations subclass."""
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -10,11 +11,22 @@ import pytest
 
 from urna.errors import ParameterError, RoundAborted
 from urna.noise import IntVector
-from urna.privacy import Adjacency, BallotShape, Budget, Calibration, TallyRelease, honest_survivors
-from urna.privacy.calibration import readers
+from urna.privacy import Adjacency, Budget, Calibration, SumRelease
 from urna.randomness import SEED_BYTES, ScriptedSecrets
-from urna.tally import ClientId, Summation, TallyPlan, encode
-from urna.vote import fill_ballot
+from urna.secagg import ServerModel
+from urna.tally import (
+    BoundedVector,
+    ClientId,
+    Contribution,
+    Contributions,
+    Part,
+    Summation,
+    Tallied,
+    TallyPlan,
+    Terms,
+    to_grid,
+)
+from urna.vote import Ballots, BallotShape, fill_ballot
 
 __all__ = ["SILENT", "SummationContract", "ballots_for", "unpriced_plan"]
 
@@ -29,44 +41,50 @@ def unpriced_plan(
     clients: int,
     candidates: int,
     votes: int = 2,
+    contribution: Contribution | None = None,
     scale: int = 16,
-    dropout: Fraction = Fraction(0),
-    colluding: Fraction = Fraction(0),
+    dropout: Part = 0,
+    colluding: Part = 0,
+    server: ServerModel = ServerModel.HONEST_BUT_CURIOUS,
     ring_bits: int = 32,
     share: Fraction = SILENT,
 ) -> TallyPlan:
     """Return a plan with noise that nobody priced, for tests alone. It promises nothing.
 
     By default the noise is as good as none, to see sums as they are; `share` is the variance
-    of each client's noise in grid steps squared.
+    of each client's noise in grid steps squared. `contribution` stands in for ballots.
     """
-    shape = BallotShape.top_k(votes, candidates)
-    shifts = tuple((s * scale, n) for s, n in shape.shifts(Adjacency.REPLACE_ONE_CLIENT))
-    shares = honest_survivors(clients, dropout=dropout, colluding=colluding)
-    return TallyPlan(
-        clients=clients,
-        shape=shape,
-        calibration=Calibration(scale, TallyRelease(shifts, share, shares), math.inf, "none"),
-        adjacency=Adjacency.REPLACE_ONE_CLIENT,
-        budget=Budget(1.0, 1e-5),
-        dropout=dropout,
-        colluding=colluding,
-        ring_bits=ring_bits,
+    terms = Terms.of(
+        clients, Budget(1.0, 1e-5), dropout=dropout, colluding=colluding, server=server
     )
+    what = contribution or Ballots(BallotShape.top_k(votes, candidates))
+    move = what.move(Adjacency.REPLACE_ONE_CLIENT).scaled(scale)
+    calibration = Calibration(scale, SumRelease(move, share, terms.honest), math.inf)
+    return TallyPlan(terms, what, calibration, ring_bits)
 
 
 def ballots_for(plan: TallyPlan, rng: np.random.Generator) -> dict[ClientId, IntVector]:
-    """Return a random encoded ballot for each client of a plan; the last client abstains."""
+    """Return a random ballot, in grid steps, for each client; the last client abstains.
+
+    Raises:
+        ParameterError: The plan is not one of ballots.
+    """
+    if not isinstance(plan.contribution, Ballots):
+        raise ParameterError("this plan sums something else than ballots")
     losses = rng.random((plan.clients, plan.dimension))
     losses[-1] = np.inf
+    shape = plan.contribution.shape
     return {
-        client: encode(fill_ballot(row, plan.shape, rng.bytes(SEED_BYTES)), plan)
+        client: to_grid(fill_ballot(row, shape, rng.bytes(SEED_BYTES)), plan)
         for client, row in enumerate(losses)
     }
 
 
 class SummationContract(ABC):
     """Subclass it as `TestSomething` and say how your summation is made.
+
+    All clients here keep to the protocol, some vanish. What becomes of a sum that a client
+    spoils is no part of this contract: `urna.tally.check_sum` looks at every opened sum.
 
     Example:
         >>> from urna.tally import ClearSummation
@@ -76,6 +94,8 @@ class SummationContract(ABC):
     """
 
     clients = 10
+    server = ServerModel.HONEST_BUT_CURIOUS
+    """Which server the plans name."""
 
     @abstractmethod
     def make_summation(self, absent: frozenset[ClientId] = frozenset()) -> Summation:
@@ -85,28 +105,94 @@ class SummationContract(ABC):
         """Return a public generator for the ballots."""
         return np.random.default_rng(20_261_115)
 
+    def plan(
+        self, candidates: int, dropout: Part = 0, colluding: Part = 0, share: Fraction = SILENT
+    ) -> TallyPlan:
+        """Return a plan for this suite's clients and server."""
+        return unpriced_plan(
+            clients=self.clients,
+            candidates=candidates,
+            dropout=dropout,
+            colluding=colluding,
+            server=self.server,
+            share=share,
+        )
+
+    def tally(
+        self,
+        contributions: Contributions,
+        plan: TallyPlan,
+        label: bytes,
+        absent: frozenset[ClientId] = frozenset(),
+    ) -> Tallied:
+        """Add up, and see that nobody is accused: all clients here are honest."""
+        summation = self.make_summation(absent)
+        tallied = summation.tally(contributions, plan, ScriptedSecrets(label))
+        assert dict(tallied.faults) == {}
+        return tallied
+
     @pytest.mark.parametrize("ring_bits", [16, 32, 64])
     def test_the_total_is_the_exact_sum(self, ring_bits: int) -> None:
-        plan = unpriced_plan(clients=self.clients, candidates=37, ring_bits=ring_bits)
+        plan = unpriced_plan(
+            clients=self.clients, candidates=37, ring_bits=ring_bits, server=self.server
+        )
         ballots = ballots_for(plan, self.rng())
-        tallied = self.make_summation().tally(ballots, plan, ScriptedSecrets(b"exact"))
+        tallied = self.tally(ballots, plan, b"exact")
         assert tallied.total.tolist() == _sum(ballots, tallied.accepted)
         assert tallied.accepted == frozenset(range(self.clients))
         assert dict(tallied.lost) == {}
 
     def test_the_largest_sum_a_ring_may_hold_does_not_wrap(self) -> None:
         scale = (1 << 15) // self.clients - 1
-        plan = unpriced_plan(clients=self.clients, candidates=3, votes=1, scale=scale, ring_bits=16)
-        unanimous = encode(np.array([0, 1, 0]), plan)
+        plan = unpriced_plan(
+            clients=self.clients,
+            candidates=3,
+            votes=1,
+            scale=scale,
+            ring_bits=16,
+            server=self.server,
+        )
+        unanimous = to_grid(np.array([0, 1, 0]), plan)
         ballots = dict.fromkeys(range(self.clients), unanimous)
-        tallied = self.make_summation().tally(ballots, plan, ScriptedSecrets(b"full"))
+        tallied = self.tally(ballots, plan, b"full")
         assert tallied.total.tolist() == [0, self.clients * scale, 0]
+
+    def test_signed_vectors_are_summed_like_any_other(self) -> None:
+        plan = unpriced_plan(
+            clients=self.clients,
+            candidates=5,
+            contribution=BoundedVector(5, norm_squared=500),
+            server=self.server,
+        )
+        rng = self.rng()
+        vectors = {
+            client: to_grid(rng.integers(-10, 11, size=5), plan) for client in range(self.clients)
+        }
+        tallied = self.tally(vectors, plan, b"signed")
+        assert tallied.total.tolist() == _sum(vectors, tallied.accepted)
+
+    def test_a_vector_may_be_produced_when_it_is_asked_for(self) -> None:
+        plan = self.plan(11)
+        ballots = ballots_for(plan, self.rng())
+        made: list[ClientId] = []
+
+        def produce(client: ClientId) -> IntVector:
+            made.append(client)
+            return ballots[client]
+
+        later: Contributions = {
+            client: functools.partial(produce, client) if client % 2 else ballot
+            for client, ballot in ballots.items()
+        }
+        tallied = self.tally(later, plan, b"later")
+        assert tallied.total.tolist() == _sum(ballots, ballots)
+        assert sorted(made) == [client for client in ballots if client % 2], "each once"
 
     @pytest.mark.parametrize("gone", [frozenset({0}), frozenset({3, 7})], ids=["one", "two"])
     def test_clients_that_drop_out_are_named_and_left_out(self, gone: frozenset[int]) -> None:
-        plan = unpriced_plan(clients=self.clients, candidates=11, dropout=Fraction(1, 5))
+        plan = self.plan(11, dropout="1/5")
         ballots = ballots_for(plan, self.rng())
-        tallied = self.make_summation(gone).tally(ballots, plan, ScriptedSecrets(b"dropouts"))
+        tallied = self.tally(ballots, plan, b"dropouts", gone)
         there = frozenset(range(self.clients)) - gone
         assert tallied.accepted == there
         assert tallied.lost.keys() == gone
@@ -114,31 +200,30 @@ class SummationContract(ABC):
         assert tallied.total.tolist() == _sum(ballots, there)
 
     def test_with_too_few_clients_the_round_aborts(self) -> None:
-        plan = unpriced_plan(clients=self.clients, candidates=11, dropout=Fraction(1, 5))
-        gone = frozenset(range(self.clients - plan.fewest + 1))
+        plan = self.plan(11, dropout="1/5")
+        gone = frozenset(range(self.clients - plan.terms.fewest + 1))
         ballots = ballots_for(plan, self.rng())
-        with pytest.raises(RoundAborted):
-            self.make_summation(gone).tally(ballots, plan, ScriptedSecrets(b"abort"))
+        with pytest.raises(RoundAborted) as aborted:
+            self.tally(ballots, plan, b"abort", gone)
+        assert aborted.value.lost.keys() == gone
+        assert aborted.value.faults == {}
 
     @pytest.mark.parametrize("gone", [frozenset(), frozenset({2, 5})], ids=["nobody", "two gone"])
     def test_the_release_claims_no_more_noise_than_the_sum_holds(
         self, gone: frozenset[int]
     ) -> None:
-        plan = unpriced_plan(
-            clients=self.clients,
-            candidates=5,
-            dropout=Fraction(1, 5),
-            colluding=Fraction(1, 10),
-        )
+        plan = self.plan(5, dropout="1/5", colluding="1/10")
         ballots = ballots_for(plan, self.rng())
-        tallied = self.make_summation(gone).tally(ballots, plan, ScriptedSecrets(b"claims"))
-        planned = plan.calibration.release
+        tallied = self.tally(ballots, plan, b"claims", gone)
+        planned, released = plan.release, tallied.release
+        assert planned is not None
+        assert isinstance(released, SumRelease)
         # Readers know their own noise, so it is in the sum and does not protect from them.
         there = len(tallied.accepted)
-        honest = tallied.noise_variance * Fraction(there - readers(there, plan.colluding), there)
-        assert planned.variance <= tallied.release.variance <= honest
-        assert tallied.release.shifts == planned.shifts
-        assert tallied.release.family == planned.family
+        honest = tallied.noise_variance * Fraction(there - plan.terms.readers, there)
+        assert planned.variance <= released.variance <= honest
+        assert released.move == planned.move
+        assert released.family == planned.family
 
     @pytest.mark.statistical
     @pytest.mark.parametrize("gone", [frozenset(), frozenset({4, 9})], ids=["nobody", "two gone"])
@@ -147,14 +232,9 @@ class SummationContract(ABC):
 
         The same check must notice when one client of ten has added nothing.
         """
-        plan = unpriced_plan(
-            clients=self.clients,
-            candidates=20_000,
-            dropout=Fraction(1, 5),
-            share=Fraction(41, 2),
-        )
+        plan = self.plan(20_000, dropout="1/5", share=Fraction(41, 2))
         ballots = ballots_for(plan, self.rng())
-        tallied = self.make_summation(gone).tally(ballots, plan, ScriptedSecrets(b"variance"))
+        tallied = self.tally(ballots, plan, b"variance", gone)
         true = np.array(_sum(ballots, tallied.accepted))
         noise = np.asarray(tallied.total - true, dtype=np.float64)
         stated = float(tallied.noise_variance)
@@ -164,36 +244,36 @@ class SummationContract(ABC):
         assert not _plausible(noise, one_silent)
 
     def test_scripted_secrets_repeat_the_sum(self) -> None:
-        plan = unpriced_plan(clients=self.clients, candidates=50, share=Fraction(41, 2))
+        plan = self.plan(50, share=Fraction(41, 2))
         ballots = ballots_for(plan, self.rng())
 
         def total(label: bytes) -> list[int]:
-            tallied = self.make_summation().tally(ballots, plan, ScriptedSecrets(label))
-            return list(tallied.total.tolist())
+            return list(self.tally(ballots, plan, label).total.tolist())
 
         assert total(b"one") == total(b"one")
         assert total(b"one") != total(b"another")
 
     def test_every_round_draws_fresh_noise(self) -> None:
-        plan = unpriced_plan(clients=self.clients, candidates=50, share=Fraction(41, 2))
+        plan = self.plan(50, share=Fraction(41, 2))
         ballots = ballots_for(plan, self.rng())
         secrets, summation = ScriptedSecrets(b"rounds"), self.make_summation()
         first = summation.tally(ballots, plan, secrets).total
         assert first.tolist() != summation.tally(ballots, plan, secrets).total.tolist()
 
     def test_contributions_that_do_not_fit_the_plan_are_refused(self) -> None:
-        plan = unpriced_plan(clients=self.clients, candidates=5)
+        plan = self.plan(5)
         ballots = ballots_for(plan, self.rng())
         short = ballots | {0: np.zeros(4, dtype=np.int64)}
         fewer = {client: ballot for client, ballot in ballots.items() if client}
         for wrong in (short, fewer):
             with pytest.raises(ParameterError):
-                self.make_summation().tally(wrong, plan, ScriptedSecrets(b"wrong"))
+                self.tally(wrong, plan, b"wrong")
 
     def test_it_says_in_words_who_saw_what(self) -> None:
         summation = self.make_summation()
-        assert len(summation.described.split()) > 5
-        assert ("in the clear" in summation.described) == (not summation.secure)
+        said = summation.describe(self.plan(5).terms)
+        assert len(said.split()) > 5
+        assert ("in the clear" in said) == (not summation.secure)
 
 
 def _sum(ballots: Mapping[ClientId, IntVector], clients: Iterable[ClientId]) -> list[int]:

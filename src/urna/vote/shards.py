@@ -71,7 +71,7 @@ def shard_ballots(
         shard_key: 32 bytes that decide the split, the same in every round.
         smallest: Fewest records of a shard that votes.
         seconds: How long one shard's evaluation may take.
-        progress: Called with shards finished and shards in all.
+        progress: Called with candidates finished, of all shards that vote, and how many they are.
     """
     shards = vote.terms.shards
     check_records(data, shards, smallest)
@@ -79,7 +79,12 @@ def shard_ballots(
     large = [number for number, part in enumerate(parts) if part.records >= smallest]
     pieces = [parts[number].data for number in large]
     evaluated = losses_apart(
-        objective, pieces, space, seed=seed, seconds=seconds, progress=progress
+        objective,
+        pieces,
+        space,
+        seeds=[seed] * len(pieces),
+        seconds=seconds,
+        progress=progress,
     )
     ballots = [np.zeros(vote.candidates, dtype=np.int64) for _ in parts]
     for number, losses in zip(large, evaluated, strict=True):

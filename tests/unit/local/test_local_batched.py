@@ -12,24 +12,24 @@ import pytest
 from sklearn.datasets import load_digits
 
 from urna.data import Samples
-from urna.errors import ParameterError, UnknownName
+from urna.errors import CannotBatch, ParameterError
 from urna.local import BatchedObjective, Recipe, TorchObjective, hold_out
-from urna.local.batches import epoch_batches, seeded_module, step_key
-from urna.local.lanes import group_plans
+from urna.local.engine.batches import epoch_batches, seeded_module, step_key
+from urna.local.engine.lanes import group_plans
 from urna.local.recipe import plan_candidates
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
-block = pytest.importorskip("urna.local.block")
-chunks = pytest.importorskip("urna.local.chunks")
-course = pytest.importorskip("urna.local.course")
-crew = pytest.importorskip("urna.local.crew")
-engine = pytest.importorskip("urna.local.engine")
-gradients = pytest.importorskip("urna.local.gradients")
-graphs = pytest.importorskip("urna.local.graphs")
-masks = pytest.importorskip("urna.local.masks")
-runner = pytest.importorskip("urna.local.runner")
-stack = pytest.importorskip("urna.local.stack")
+block = pytest.importorskip("urna.local.engine.block")
+capacity = pytest.importorskip("urna.local.engine.capacity")
+epochs = pytest.importorskip("urna.local.engine.epochs")
+gradients = pytest.importorskip("urna.local.engine.gradients")
+graphs = pytest.importorskip("urna.local.engine.graphs")
+masks = pytest.importorskip("urna.local.engine.masks")
+runner = pytest.importorskip("urna.local.engine.runner")
+search = pytest.importorskip("urna.local.engine.search")
+stack = pytest.importorskip("urna.local.engine.stack")
+threads = pytest.importorskip("urna.local.engine.threads")
 nn = torch.nn
 
 features, targets = load_digits(return_X_y=True)
@@ -164,27 +164,27 @@ def test_the_chunk_size_changes_nothing(most_lanes: int | None) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("factory", [cnn, patched_cnn, Parted])
-def test_the_number_of_threads_changes_nothing(factory: Callable[[], object], threads: int) -> None:
+def test_the_number_of_threads_changes_nothing(factory: Callable[[], object], count: int) -> None:
     objective = BatchedObjective(factory, epochs=2, device="cpu")
     space = Space(lr=[0.3, 0.1, 0.03, 0.01], momentum=[0.0, 0.5, 0.9], decay=[0.5, 1.0])
     alone = objective.losses(DIGITS, space, seed=1)
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(count)
     try:
         np.testing.assert_array_equal(objective.losses(DIGITS, space, seed=1), alone)
-        assert torch.get_num_threads() == threads
+        assert torch.get_num_threads() == count
     finally:
         torch.set_num_threads(before)
 
 
-def _hands(threads: int) -> "crew.Crew":
-    return crew.Crew(gradients.Batched(mlp(), "cross_entropy"), threads)
+def _threads(count: int) -> "threads.Threads":
+    return threads.Threads(gradients.Batched(mlp(), "cross_entropy"), count)
 
 
-@pytest.mark.parametrize("threads", [2, 3, 7])
-def test_pieces_come_back_in_order_and_no_two_threads_share_a_module(threads: int) -> None:
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_pieces_come_back_in_order_and_no_two_threads_share_a_module(count: int) -> None:
     using: dict[int, int] = {}
 
     def work(batched: object, piece: slice) -> int:
@@ -193,8 +193,8 @@ def test_pieces_come_back_in_order_and_no_two_threads_share_a_module(threads: in
         assert using.setdefault(id(batched.module), thread) == thread
         return piece.start
 
-    assert _hands(threads).run(crew.cut(20, 4), work) == [0, 4, 8, 12, 16]
-    assert 2 <= len(using) <= min(threads, 5)
+    assert _threads(count).run(threads.cut(20, 4), work) == [0, 4, 8, 12, 16]
+    assert 2 <= len(using) <= min(count, 5)
 
 
 @pytest.mark.parametrize("bad", [0, 1])
@@ -208,7 +208,7 @@ def test_after_an_error_nobody_goes_on(bad: int) -> None:
         done.append(piece.start)
 
     with pytest.raises(MemoryError):
-        _hands(2).run(crew.cut(100, 1), work)
+        _threads(2).run(threads.cut(100, 1), work)
     assert len(done) <= 2
 
 
@@ -247,11 +247,11 @@ def test_simulated_clients_get_the_losses_they_would_get_alone() -> None:
 
 def _run(
     batched_clients: int,
-    make_engine: Callable[..., object],
+    make_trainer: Callable[..., object],
     factory: Callable[[], object],
     width: int | None = None,
 ) -> np.ndarray:
-    """Run a course on three stacked or separate clients with a given engine."""
+    """Search on three stacked or separate clients with a given trainer."""
     clients = [DIGITS.take(np.arange(start, start + 60)) for start in (0, 60, 120)]
     space = Space(lr=[0.2, 0.02], decay=[0.0, 0.5, 1.0])
     (group,) = group_plans(plan_candidates(space, Recipe(epochs=3, batch_size=20), factory))
@@ -263,22 +263,25 @@ def _run(
             for i, c in enumerate(clients[start : start + batched_clients])
         ]
         seeds = range(start, start + batched_clients)
-        batched = gradients.Batched(factory().train(), "cross_entropy", batched_clients)
-        rows_of_clients = block.stack_clients(parts, list(seeds), "cpu")
-        search = course.Course(
+        batched = gradients.Batched(factory().train(), "cross_entropy")
+        modules = []
+        for seed in seeds:
+            with seeded_module(seed):
+                modules.append(factory())
+        found = search.GroupSearch(
             group,
-            rows_of_clients,
-            crew.Crew(batched),
-            make_engine(batched, used),
-            chunks.Room(width or 100, batched_clients, fixed=width is not None),
+            block.stack_clients(parts, list(seeds), "cpu"),
+            threads.Threads(batched),
+            make_trainer(batched, used),
+            capacity.Capacity(width or 100, batched_clients, fixed=width is not None),
         )
-        first = course.first_weights(rows_of_clients, group.optimiser, factory)
-        rows.append(course.run_course(search, first).collect()[..., 0])
+        found.run(stack.first_stack(modules, used, "cpu"), lambda share: None)
+        rows.append(found.scores()[..., 0])
     return np.concatenate(rows)
 
 
 def _eager(batched: object, used: object) -> object:
-    return engine.EagerEngine(crew.Crew(batched), used)
+    return epochs.EagerTrainer(threads.Threads(batched), used)
 
 
 class _Repeat:
@@ -290,12 +293,12 @@ class _Repeat:
 
 
 def _recorded(**options: bool) -> Callable[..., object]:
-    return lambda batched, used: graphs.GraphEngine(batched, used, _Repeat(), **options)
+    return lambda batched, used: graphs.GraphTrainer(batched, used, _Repeat(), **options)
 
 
 @pytest.mark.parametrize("factory", [mlp, cnn])
 def test_stacked_clients_and_recorded_steps_change_nothing(factory: Callable[[], object]) -> None:
-    recorded = _recorded(repeatable=True)
+    recorded = _recorded(deterministic=True)
     alone = _run(1, _eager, factory)
     assert np.isfinite(alone).all()
     for width in (None, 2, 4):
@@ -306,9 +309,7 @@ def test_stacked_clients_and_recorded_steps_change_nothing(factory: Callable[[],
         np.testing.assert_array_equal(_run(3, recorded, factory, width), stacked)
 
 
-def test_only_repeatable_engines_ask_for_kernels_that_repeat_themselves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_who_is_to_repeat_itself_asks_for_deterministic_kernels() -> None:
     cudnn = torch.backends.cudnn
     asked: set[tuple[bool, bool]] = set()
 
@@ -319,84 +320,44 @@ def test_only_repeatable_engines_ask_for_kernels_that_repeat_themselves(
 
     def kernels_of(**options: bool) -> set[tuple[bool, bool]]:
         asked.clear()
-        _run(1, lambda b, used: graphs.GraphEngine(b, used, Noting(), **options), mlp)
+        _run(1, lambda b, used: graphs.GraphTrainer(b, used, Noting(), **options), mlp)
         return set(asked)
 
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
     before = cudnn.deterministic, cudnn.benchmark
     assert kernels_of() == {before}
-    assert (False, True) in kernels_of(compiled=True)
-    for compiled in (False, True):  # what is picked by the clock may be another next time
-        assert kernels_of(repeatable=True, compiled=compiled) == {(True, False)}
+    assert kernels_of(deterministic=True) == {(True, False)}
     assert (cudnn.deterministic, cudnn.benchmark) == before
-
-
-@pytest.mark.parametrize(
-    ("always", "says"), [(True, "place among the others"), (False, "when it is repeated")]
-)
-def test_kernels_that_break_the_promise_are_named(
-    always: bool, says: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    plain, calls = gradients.Batched.gradients, []
-
-    def uneven(self: object, *arguments: object) -> object:
-        found, buffers = plain(self, *arguments)
-        calls.append(None)
-        if always or len(calls) % 2:
-            found["1.weight"][-1] *= 1.001
-        return found, buffers
-
-    monkeypatch.setattr(gradients.Batched, "gradients", uneven)
-    _run(1, _recorded(), mlp)
-    assert not caplog.records
-    _run(1, _recorded(repeatable=True), mlp)
-    assert says in caplog.text
 
 
 def test_a_gpu_keeps_one_width_and_one_client_only_where_asked_to_repeat_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chunks, "free_bytes", lambda device: 2**36)
+    # A stand-in for a GPU: only what is planned for one is looked at.
+    monkeypatch.setattr(capacity, "free_bytes", lambda device: 2**36)
     space = Space(lr=[0.3, 0.1, 0.03, 0.01], momentum=[0.0, 0.9], decay=[0.0, 0.5, 1.0])
     for factory in (mlp, cnn):
         fast, steady = (
-            BatchedObjective(factory, device="cuda", repeatable=wanted) for wanted in (False, True)
+            BatchedObjective(factory, device="cpu", repeatable=wanted) for wanted in (False, True)
         )
-        (group,) = group_plans(plan_candidates(space, fast.recipe(), factory))
-        room = runner.measure_room(fast, group, DIGITS, 10)
-        assert (room.lanes, room.clients, room.fixed) == (24, 10, False)
-        room = runner.measure_room(steady, group, DIGITS, 10)
-        assert (room.clients, room.fixed) == (1, True)
-        assert room == runner.measure_room(steady, group, DIGITS, 1)
+        (group,) = fast.groups(space)
+        planned = []
+        for objective, clients in ((fast, 10), (steady, 10), (steady, 1)):
+            here = runner.Runner(objective.model(group), stack.Features.of(group.recipes))
+            here._device, here._on_gpu = "cuda", True
+            planned.append(here._search_capacity(group, DIGITS, clients, None, None))
+        assert (planned[0].lanes, planned[0].clients, planned[0].fixed) == (24, 10, False)
+        assert (planned[1].lanes, planned[1].clients, planned[1].fixed) == (20, 1, True)
+        assert planned[1] == planned[2]
 
 
-@pytest.mark.parametrize("factory", [mlp, cnn])
-def test_a_step_traced_for_the_compiler_changes_nothing(
-    factory: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    traced = []
-
-    def as_traced(graph: object, *, dynamic: bool) -> object:
-        traced.append(dynamic)
-        return graph
-
-    monkeypatch.setattr(torch, "compile", as_traced)
-    tries = torch.backends.cudnn.benchmark
-    alone = _run(1, _eager, factory)
-    found = _run(1, _recorded(compiled=True), factory)
-    np.testing.assert_allclose(found, alone, rtol=1e-5)
-    assert traced
-    assert torch.backends.cudnn.benchmark == tries
-
-
-def test_a_step_that_cannot_be_recorded_runs_unrecorded(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_that_cannot_be_recorded_runs_eagerly(caplog: pytest.LogCaptureFixture) -> None:
     class Refuses:
         def record(self, step: Callable[[], None]) -> Callable[[], None]:
             step()
             raise RuntimeError("operation not permitted when stream is capturing")
 
     alone = _run(1, _eager, mlp)
-    found = _run(1, lambda batched, used: graphs.GraphEngine(batched, used, Refuses()), mlp)
+    found = _run(1, lambda batched, used: graphs.GraphTrainer(batched, used, Refuses()), mlp)
     np.testing.assert_array_equal(found, alone)
     assert "could not be recorded" in caplog.text
 
@@ -444,25 +405,8 @@ def test_a_module_that_cannot_be_batched_is_told_so() -> None:
         def forward(self, x: "torch.Tensor") -> "torch.Tensor":
             return self.layer(x.flatten(1) + torch.randn(64))
 
-    with pytest.raises(ParameterError, match="TorchObjective"):
+    with pytest.raises(CannotBatch, match="TorchObjective"):
         BatchedObjective(Noisy, epochs=1, device="cpu").losses(DIGITS, Space(lr=[0.1]), seed=0)
-
-
-def test_lower_precision_only_when_asked_for() -> None:
-    space = Space(lr=[0.1, 0.01])
-    exact = BatchedObjective(mlp, epochs=1, device="cpu").losses(DIGITS, space, seed=0)
-    rough = BatchedObjective(mlp, epochs=1, device="cpu", precision="bfloat16")
-    found = rough.losses(DIGITS, space, seed=0)
-    assert not np.array_equal(found, exact)
-    np.testing.assert_allclose(found, exact, rtol=0.05)
-    with pytest.raises(UnknownName, match="bfloat16"):
-        BatchedObjective(mlp, precision="float16")
-
-
-def test_batch_norm_in_lower_precision_is_refused_with_the_way_out() -> None:
-    rough = BatchedObjective(cnn, epochs=1, device="cpu", precision="bfloat16")
-    with pytest.raises(ParameterError, match="precision='float32'"):
-        rough.losses(DIGITS, Space(lr=[0.1, 0.01]), seed=0)
 
 
 def test_every_client_needs_a_seed() -> None:

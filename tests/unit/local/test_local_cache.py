@@ -1,5 +1,6 @@
 import functools
 import os
+import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,15 @@ from sklearn.linear_model import Ridge
 
 from urna.data import Samples
 from urna.errors import OutputError, ParameterError
-from urna.local import CachedObjective, CallableObjective, EstimatorObjective, TorchObjective
+from urna.local import (
+    BatchedObjective,
+    CachedObjective,
+    CallableObjective,
+    EstimatorObjective,
+    Speed,
+    TorchObjective,
+    cache,
+)
 from urna.local.cache import data_fingerprint, objective_identity
 from urna.space import Candidate, Space
 
@@ -161,3 +170,64 @@ def test_clients_not_there_yet_are_computed_together(cached: CachedObjective) ->
         assert called() == before
         assert seen[-1] == (3 * len(SPACE), 3 * len(SPACE))
     assert seen == sorted(seen, key=lambda step: step[0])
+
+
+def test_a_change_to_the_engine_computes_anew(
+    cached: CachedObjective, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Everything in `urna.local` is part of the identity, whatever the objective's own file."""
+    before = cached.path(DATA, SPACE, seed=0)
+    folder = tmp_path / "local"
+    shutil.copytree(Path(cache.__file__).parent, folder)
+    monkeypatch.setattr(cache, "__file__", str(folder / "cache.py"))
+    cache._own_code.cache_clear()
+    assert cached.path(DATA, SPACE, seed=0) == before
+    for name in ("engine/stack.py", "engine/tape.py", "holdout.py"):
+        with (folder / name).open("a") as file:
+            file.write("# a fault is fixed\n")
+        cache._own_code.cache_clear()
+        after = cached.path(DATA, SPACE, seed=0)
+        assert after != before, name
+        before = after
+    cache._own_code.cache_clear()
+
+
+def test_the_switches_of_speed_are_no_part_of_the_identity() -> None:
+    fast, plain, other = (
+        BatchedObjective(_module, speed=Speed()),
+        BatchedObjective(_module, speed=Speed.plain()),
+        BatchedObjective(_module, repeatable=True),
+    )
+    assert objective_identity(fast) == objective_identity(plain)
+    assert objective_identity(fast) != objective_identity(other)
+
+
+def _module() -> None: ...
+
+
+def test_a_client_that_failed_is_not_remembered(tmp_path: Path) -> None:
+    def function(candidate: Candidate, train: Samples, validation: Samples) -> float:
+        _note()
+        return candidate["x"]
+
+    cached = CachedObjective(CallableObjective(function), tmp_path)
+    clients = [DATA, DATA.take(np.arange(1))]  # one row cannot be split
+    for calls in (3, 3):
+        found = cached.losses_of_clients(clients, SPACE, seeds=[0, 0])
+        assert found[0].tolist() == [1, 2, 3]
+        assert np.isnan(found[1]).all()
+        assert called() == calls
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_tables_with_names_are_told_apart() -> None:
+    pandas = pytest.importorskip("pandas")
+    tables = [
+        pandas.DataFrame({"a": [1, 2], "b": ["x", "y"]}),
+        pandas.DataFrame({"a": [1, 2], "c": ["x", "y"]}),
+        pandas.DataFrame({"a": [1, 2], "b": ["x", "z"]}),
+        pandas.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}),
+    ]
+    found = [data_fingerprint(Samples(table, np.arange(2))) for table in tables]
+    assert len(set(found)) == len(tables)
+    assert data_fingerprint(Samples(tables[0].copy(), np.arange(2))) == found[0]

@@ -25,6 +25,18 @@ def test_three_arguments_get_a_training_and_a_validation_part() -> None:
     assert CallableObjective(function).losses(DATA, SPACE, seed=0).tolist() == [802] * 4
 
 
+def test_a_function_gets_tables_with_names_as_they_are() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": range(10), "b": list("abcdefghij")})
+
+    def function(candidate: Candidate, train: Samples, validation: Samples) -> float:
+        assert list(train.features.columns) == ["a", "b"]
+        return float(validation.features["a"].sum() + train.features["a"].sum())
+
+    found = CallableObjective(function).losses(Samples(table, np.arange(10) % 2), SPACE, seed=0)
+    assert found.tolist() == [45] * 4
+
+
 def test_a_function_that_asks_for_the_seed_gets_it() -> None:
     objective = CallableObjective(lambda candidate, data, seed: seed)
     assert objective.losses(DATA, SPACE, seed=17).tolist() == [17] * 4

@@ -97,6 +97,26 @@ def test_images_are_flattened() -> None:
     assert np.array_equal(objective.losses(images, space, seed=0), flat)
 
 
+def test_a_table_with_names_reaches_the_estimator_as_it_is() -> None:
+    pandas = pytest.importorskip("pandas")
+    names = [f"column {n}" for n in range(CANCER.features.shape[1])]
+    # Labels that are no places: rows must be picked by place.
+    table = pandas.DataFrame(CANCER.features, columns=names, index=range(1000, 1569))
+    targets = pandas.Series(CANCER.targets, index=table.index)
+    space = Space(max_depth=[1, 4])
+    objective = EstimatorObjective(DecisionTreeClassifier)
+    found = objective.losses(Samples(table, targets), space, seed=2)
+    assert np.array_equal(found, objective.losses(CANCER, space, seed=2))
+
+    class Named(DecisionTreeClassifier):
+        def fit(self, X: object, y: object) -> "Named":
+            assert list(X.columns) == names
+            return super().fit(X, y)
+
+    named = EstimatorObjective(Named).losses(Samples(table, targets), space, seed=2)
+    assert np.array_equal(named, found)
+
+
 def test_an_unknown_parameter_is_named_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="max_depth"):
         EstimatorObjective(DecisionTreeClassifier).losses(CANCER, Space(max_dept=[1]), seed=0)

@@ -8,20 +8,15 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import (
     BatchedObjective,
-    OptimisticStop,
     Race,
     SuccessiveHalving,
-    ballot_agreement,
 )
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
-chunks = pytest.importorskip("urna.local.chunks")
-course = pytest.importorskip("urna.local.course")
-crew = pytest.importorskip("urna.local.crew")
-gradients = pytest.importorskip("urna.local.gradients")
-graphs = pytest.importorskip("urna.local.graphs")
-runner = pytest.importorskip("urna.local.runner")
+capacity = pytest.importorskip("urna.local.engine.capacity")
+graphs = pytest.importorskip("urna.local.engine.graphs")
+runner = pytest.importorskip("urna.local.engine.runner")
 
 features, targets = load_digits(return_X_y=True)
 DIGITS = Samples(features[:300] / 16, targets[:300])
@@ -32,53 +27,36 @@ def softmax() -> "torch.nn.Module":
     return torch.nn.Linear(64, 10)
 
 
-def survivors(race: Race, start: list[float], before: list[float], now: list[float]) -> list[int]:
-    return race.survivors(
-        start=np.array(start), before=np.array(before), now=np.array(now),
-        racing=range(len(now)), finished=[], epoch=1, epochs=4,
-    )  # fmt: skip
+def survivors(race: Race, losses: list[float]) -> list[int]:
+    return race.survivors(losses=np.array(losses), racing=range(len(losses)), epoch=1)
 
 
 def test_halving_keeps_the_best_and_whoever_ties_with_the_last() -> None:
     race = SuccessiveHalving(factor=3.0, finalists=1)
-    now = [0.5, 0.1, 0.2, 0.9, 0.2, 0.8]
-    assert survivors(race, now, now, now) == [1, 2, 4]
+    assert survivors(race, [0.5, 0.1, 0.2, 0.9, 0.2, 0.8]) == [1, 2, 4]
 
 
 def test_halving_keeps_the_finalists_and_waits_for_its_first_epoch() -> None:
-    now = [0.4, 0.3, 0.2, 0.1]
-    assert survivors(SuccessiveHalving(factor=4.0, finalists=3), now, now, now) == [1, 2, 3]
+    losses = [0.4, 0.3, 0.2, 0.1]
+    assert survivors(SuccessiveHalving(factor=4.0, finalists=3), losses) == [1, 2, 3]
     late = SuccessiveHalving(factor=4.0, finalists=1, first_epoch=3)
-    assert survivors(late, now, now, now) == [0, 1, 2, 3]
+    assert survivors(late, losses) == [0, 1, 2, 3]
 
 
 def test_whoever_diverged_is_not_kept() -> None:
-    now = [np.nan, 0.3, np.inf]
-    for race in (SuccessiveHalving(factor=2.0, finalists=3), OptimisticStop(finalists=3)):
-        assert survivors(race, now, now, now) == [1]
+    race = SuccessiveHalving(factor=2.0, finalists=3)
+    assert survivors(race, [np.nan, 0.3, np.inf]) == [1]
 
 
-def test_an_optimist_stops_only_whom_its_best_hopes_cannot_save() -> None:
-    race = OptimisticStop(optimism=1.0, finalists=1)
-    # Two epochs are left. The leader stands at 0.2.
-    start = [1.0, 1.0, 1.0, 1.0]
-    before = [0.3, 0.7, 0.9, 0.5]
-    now = [0.2, 0.4, 0.89, 0.55]
-    # Hopes: 1: 0.4 - 2 * 0.3 < 0.2; 2: 0.89 - 2 * 0.055 > 0.2; 3: 0.55 - 2 * 0.225 < 0.2,
-    # although its last epoch went wrong.
-    assert survivors(race, start, before, now) == [0, 1, 3]
-    assert survivors(OptimisticStop(optimism=0.0, finalists=1), start, before, now) == [0]
-
-
-@pytest.mark.parametrize("race", [SuccessiveHalving(4.0, 6), OptimisticStop(1.0, 6)], ids=str)
-def test_finalists_have_the_full_searchs_losses_and_all_others_none(race: Race) -> None:
+def test_finalists_have_the_full_searchs_losses_and_all_others_none() -> None:
+    race = SuccessiveHalving(4.0, 6)
     full = BatchedObjective(softmax, epochs=4, device="cpu").losses(DIGITS, SPACE, seed=0)
     raced = BatchedObjective(softmax, epochs=4, device="cpu", race=race)
     losses = raced.losses(DIGITS, SPACE, seed=0)
     kept = np.isfinite(losses)
     assert 6 <= kept.sum() < len(SPACE)
     np.testing.assert_array_equal(losses[kept], full[kept])
-    assert ballot_agreement(full[None], losses[None], votes=3).same_first == 1.0
+    assert np.argmin(losses) == np.argmin(full)
 
 
 @pytest.mark.parametrize(("width", "clients"), [(4, 1), (5, 2), (7, 3)])
@@ -90,8 +68,7 @@ def test_pieces_of_one_width_change_no_finalist(
     full = BatchedObjective(softmax, epochs=4, device="cpu").losses_of_clients(
         data, SPACE, seeds=seeds
     )
-    room = chunks.Room(width, clients, fixed=True)
-    monkeypatch.setattr(runner, "measure_room", lambda *_: room)
+    _plan(monkeypatch, capacity.Capacity(width, clients, fixed=True))
     race = SuccessiveHalving(4.0, 6)
     raced = BatchedObjective(softmax, epochs=4, device="cpu", race=race).losses_of_clients(
         data, SPACE, seeds=seeds
@@ -115,10 +92,13 @@ class _Repeat:
         return step
 
 
-def _recorded(objective: BatchedObjective, module: object, features: object, *_: object) -> object:
-    """Build what a GPU would run, without a GPU."""
-    batched = gradients.Batched(module, objective.loss)
-    return crew.Crew(batched), graphs.GraphEngine(batched, features, _Repeat(), repeatable=True)
+def _plan(monkeypatch: pytest.MonkeyPatch, planned: object) -> None:
+    """Let so many candidates and clients run at once."""
+    monkeypatch.setattr(runner.Runner, "_search_capacity", lambda *_: planned)
+
+
+def _record_like_a_gpu(self: object) -> object:
+    return graphs.GraphTrainer(self._batched, self._features, _Repeat(), deterministic=True)
 
 
 @pytest.mark.parametrize("width", [4, 10])
@@ -127,8 +107,8 @@ def test_recorded_finalists_with_all_their_state_go_on_as_in_the_full_search(
 ) -> None:
     # Batch norm, dropout, momentum, runs that end early, lanes that split, shorter last
     # batches and clients of different sizes that share recordings: none may tell apart.
-    monkeypatch.setattr(runner, "measure_room", lambda *_: chunks.Room(width, 1, fixed=True))
-    monkeypatch.setattr(runner, "make_engine", _recorded)
+    _plan(monkeypatch, capacity.Capacity(width, 1, fixed=True))
+    monkeypatch.setattr(runner.Runner, "_make_graphs", _record_like_a_gpu)
     data = [DIGITS.take(np.arange(a, b)) for a, b in ((0, 100), (100, 200), (200, 287))]
     space = Space(lr=[1.0, 0.1, 0.01, 1e-5], momentum=[0.0, 0.9], decay=[0.0, 0.5, 1.0])
     options = {"epochs": 4, "batch_size": 32, "device": "cpu"}
@@ -145,78 +125,6 @@ def test_recorded_finalists_with_all_their_state_go_on_as_in_the_full_search(
     assert not caplog.records
 
 
-def test_the_next_client_is_prepared_while_a_race_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-
-    class Halving(SuccessiveHalving):
-        def survivors(self, **known: object) -> list[int]:
-            done.append("decided")
-            return super().survivors(**known)
-
-    def build(*arguments: object) -> object:
-        done.append("built")
-        return course.first_weights(*arguments)
-
-    monkeypatch.setattr(runner, "measure_room", lambda *_: chunks.Room(100, 1))
-    monkeypatch.setattr(runner, "first_weights", build)
-    data = [DIGITS.take(np.arange(n, n + 100)) for n in (0, 100, 200)]
-    BatchedObjective(softmax, epochs=2, device="cpu", race=Halving(4.0, 6)).losses_of_clients(
-        data, SPACE, seeds=[1, 2, 3]
-    )
-    assert done == ["built", "built", "decided", "built", "decided", "decided"]
-
-
-def _three(
-    monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], None]
-) -> Callable[[], np.ndarray]:
-    """Search three clients one after the other; `fails` is told how many were prepared."""
-    prepared = 0
-
-    def build(*arguments: object) -> object:
-        nonlocal prepared
-        prepared += 1
-        fails(prepared)
-        return course.first_weights(*arguments)
-
-    monkeypatch.setattr(runner, "measure_room", lambda *_: chunks.Room(100, 1))
-    monkeypatch.setattr(runner, "first_weights", build)
-    data = [DIGITS.take(np.arange(n, n + 100)) for n in (0, 100, 200)]
-    objective = BatchedObjective(softmax, epochs=2, device="cpu", race=SuccessiveHalving(4.0, 6))
-    return lambda: objective.losses_of_clients(data, SPACE, seeds=[1, 2, 3])
-
-
-def test_memory_that_runs_out_for_the_next_client_costs_the_present_one_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    expected = _three(monkeypatch, lambda prepared: None)()
-    tries: list[int] = []
-
-    def fails(prepared: int) -> None:
-        tries.append(prepared)
-        if prepared == 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    caplog.set_level("INFO")
-    np.testing.assert_array_equal(_three(monkeypatch, fails)(), expected)
-    assert tries == [1, 2, 3, 4]
-    assert not caplog.records
-
-
-def test_a_search_that_was_broken_off_leaves_nothing_to_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    expected = _three(monkeypatch, lambda prepared: None)()
-
-    def fails(prepared: int) -> None:
-        if prepared == 3:
-            raise KeyboardInterrupt
-
-    search = _three(monkeypatch, fails)
-    with pytest.raises(KeyboardInterrupt):
-        search()
-    np.testing.assert_array_equal(search(), expected)
-
-
 def test_a_race_among_few_stops_nobody() -> None:
     space = Space(lr=[0.1, 1e-9])
     race = SuccessiveHalving(finalists=2)
@@ -226,26 +134,8 @@ def test_a_race_among_few_stops_nobody() -> None:
     assert np.isfinite(losses).all()
 
 
-def test_agreement_counts_ties_as_the_same() -> None:
-    full = np.array([[0.1, 0.1, 0.3], [0.3, 0.2, 0.1]])
-    raced = np.array([[np.inf, 0.1, 0.3], [0.1, 0.2, np.inf]])
-    agreement = ballot_agreement(full, raced, votes=1)
-    assert agreement.same_first == 0.5
-    assert agreement.same_ballot == 0.5
-    assert agreement.clients == 2
-
-
-def test_agreement_refuses_what_does_not_match() -> None:
-    with pytest.raises(ParameterError, match="shape"):
-        ballot_agreement(np.zeros((2, 3)), np.zeros((2, 4)), votes=1)
-    with pytest.raises(ParameterError, match="votes"):
-        ballot_agreement(np.zeros((2, 3)), np.zeros((2, 3)), votes=4)
-
-
 def test_races_refuse_nonsense() -> None:
     with pytest.raises(ParameterError, match="factor"):
         SuccessiveHalving(factor=1.0)
     with pytest.raises(ParameterError, match="finalists"):
-        OptimisticStop(finalists=0)
-    with pytest.raises(ParameterError, match="optimism"):
-        OptimisticStop(optimism=-1.0)
+        SuccessiveHalving(finalists=0)

@@ -8,12 +8,12 @@ from sklearn.datasets import load_digits
 
 from urna.data import Samples
 from urna.errors import ParameterError, UnknownName
-from urna.local import Recipe, TorchObjective, hold_out
-from urna.local.batches import epoch_batches, step_key
+from urna.local import BatchedObjective, Recipe, TorchObjective, hold_out
+from urna.local.engine.batches import epoch_batches, step_key
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
-masks = pytest.importorskip("urna.local.masks")
+masks = pytest.importorskip("urna.local.engine.masks")
 nn = torch.nn
 
 features, targets = load_digits(return_X_y=True)
@@ -56,7 +56,7 @@ def test_every_name_of_the_recipe_changes_the_loss() -> None:
     axes = {
         "lr": 0.1, "decay": 0.5, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1,
         "label_smoothing": 0.3, "optimiser": "adamw", "clip_norm": 0.01, "batch_size": 16,
-        "epochs": 3, "width": 8, "dropout": 0.5,
+        "proximal": 0.5, "epochs": 3, "width": 8, "dropout": 0.5,
     }  # fmt: skip
     for name, value in axes.items():
         assert objective.losses(DIGITS, Space(**{name: [value]}), seed=0)[0] != plain, name
@@ -84,6 +84,49 @@ def test_the_seed_decides_everything_and_the_global_generator_nothing() -> None:
     torch.manual_seed(2)
     assert objective.losses(DIGITS, space, seed=0) == first
     assert objective.losses(DIGITS, space, seed=1) != first
+
+
+def test_random_numbers_that_a_module_draws_follow_the_seed() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.last = nn.GRU(8, 8, 2, dropout=0.5, batch_first=True), nn.Linear(8, 10)
+
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+            noise = torch.randn(8) if self.training else 0.0
+            return self.last(self.rnn(x.view(-1, 8, 8))[0][:, -1] + noise)
+
+    objective, space = TorchObjective(Noisy, epochs=1), Space(lr=[0.1, 0.01])
+    found = []
+    for seed, before in ((0, 1), (0, 2), (1, 1)):
+        torch.manual_seed(before)
+        found.append(objective.losses(DIGITS, space, seed=seed).tolist())
+    assert found[0] == found[1] != found[2]
+
+
+def test_the_proximal_term_is_part_of_the_loss() -> None:
+    parts = hold_out(DIGITS, seed=4)
+    inputs = torch.tensor(parts.train.features, dtype=torch.float32)
+    labels = torch.tensor(parts.train.targets)
+    torch.manual_seed(4)
+    module = mlp()
+    first = [p.detach().clone() for p in module.parameters()]
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
+    for rows in epoch_batches(len(labels), 32, seed=4, epoch=0):
+        loss = nn.functional.cross_entropy(module(inputs[rows]), labels[rows])
+        pairs = zip(module.parameters(), first, strict=True)
+        loss = loss + 1.5 * sum(((p - start) ** 2).sum() for p, start in pairs)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    with torch.no_grad():
+        out = module(torch.tensor(parts.validation.features, dtype=torch.float32))
+    expected = nn.functional.cross_entropy(out, torch.tensor(parts.validation.targets)).item()
+    space = Space(lr=[0.1], proximal=[3.0, 0.0])
+    for kind in (TorchObjective, BatchedObjective):
+        found = kind(mlp, epochs=1, batch_size=32, device="cpu").losses(DIGITS, space, seed=4)
+        assert found[0] == pytest.approx(expected, rel=1e-5)
+        assert found[1] != pytest.approx(expected, rel=1e-3)
 
 
 def test_numbers_as_targets_are_trained_by_squared_error() -> None:

@@ -13,7 +13,8 @@ from scipy import stats
 
 from urna.errors import ParameterError
 from urna.noise import DISCRETE_GAUSSIAN, FAMILIES, SKELLAM, Noise, Table
-from urna.randomness import derive_seed, expand, expand_words
+from urna.noise import table as table_module
+from urna.randomness import derive_seed, expand
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "noise.json"
 FALSE_ALARM = 1e-6  # how often a correct sampler would fail a check here on a fresh seed
@@ -55,10 +56,10 @@ def test_draws_equal_a_slow_search_through_the_weights(noise: Noise, variance: F
 
 
 def test_equal_high_words_move_past_every_boundary_at_or_below() -> None:
-    seed = bytes(32)
-    # U is the word 0 followed by these three.
-    first, second, third = (int(word) for word in expand_words(seed, 3, 32))
-    high, low = first, second << 32 | third
+    # U is the word 5 followed by these three.
+    word, first, second, third = 5, 17, 2**32 - 1, 99
+    high, low = word << 32 | first, second << 32 | third
+    words, more = np.array([word], dtype=np.uint64), np.array([[first, second, third]], np.uint64)
     for lows, passed in (([low - 1, low + 1], 1), ([low, low], 2), ([low + 1, low + 2], 0)):
         table = Table(
             reach=1,
@@ -67,7 +68,33 @@ def test_equal_high_words_move_past_every_boundary_at_or_below() -> None:
             _low=np.array(lows, dtype=np.uint64),
             _guide=np.zeros(2, dtype=np.int16),
         )
-        assert table._search(np.zeros(1, dtype=np.uint64), seed).tolist() == [passed - 1]
+        assert table._look_up(words, more).tolist() == [passed - 1]
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1_000])
+@pytest.mark.parametrize("noise", FAMILIES.values(), ids=lambda noise: noise.name)
+def test_every_size_of_pieces_draws_the_same(
+    monkeypatch: pytest.MonkeyPatch, noise: Noise, size: int
+) -> None:
+    table, seed = noise.table(Fraction(2_000)), bytes([9]) * 32
+    whole = table.draw(seed, 500)
+    monkeypatch.setattr(table_module, "_BATCH", size)
+    np.testing.assert_array_equal(table.draw(seed, 500), whole)
+    places = [start for start, _ in table.pieces(seed, 500)]
+    assert places == list(range(0, 500, size))
+
+
+@pytest.mark.parametrize("count", [0, 1, 300, 40_000, 70_000, 140_000])
+@pytest.mark.parametrize("seeds", [0, 1, 3])
+def test_sums_of_draws_are_the_sums_of_the_draws(count: int, seeds: int) -> None:
+    """Short ones are looked up together, long ones come in pieces."""
+    table = SKELLAM.table(Fraction(50))
+    several = [bytes([i]) * 32 for i in range(seeds)]
+    found = np.zeros(count, dtype=np.int64)
+    for start, piece in table.draw_sums(several, count):
+        found[start : start + len(piece)] += piece
+    wanted = sum((table.draw(seed, count) for seed in several), np.zeros(count, dtype=np.int64))
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("noise", FAMILIES.values(), ids=lambda noise: noise.name)

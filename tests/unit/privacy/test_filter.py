@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from urna.privacy import Budget, Cost, Cover, gaussian_delta, gaussian_mu, gaussian_std, together
+from urna.privacy import Budget, Cost, Cover, gaussian_mu, gaussian_std, together
 
 CAP = Budget(1.0, 1e-5)
 FIRST = 0.2

@@ -1,7 +1,6 @@
 """Parts in one block: they read like a mapping, cannot be wrong, and turn around without loss."""
 
 from collections.abc import Mapping
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from urna.secagg.messages import ShareBox
 from urna.secagg.parts import Parts, turned
 from urna.secagg.wire import decode, encode
 
-PLAN = secagg.plan(clients=20, dimension=3, dropout=Fraction(1, 5))
+PLAN = secagg.plan(clients=20, dimension=3, dropouts=4)
 SIZE = PLAN.bundle_bytes
 ROUND = b"r" * 32
 CLIENTS = st.sets(st.integers(0, PLAN.clients - 1), max_size=PLAN.neighbours)

@@ -11,8 +11,6 @@ from urna.errors import ParameterError
 from urna.randomness import ScriptedSecrets
 from urna.secagg.graph import threshold_range
 
-TENTH, FIFTH = Fraction(1, 10), Fraction(1, 5)
-
 
 def test_everything_offered_can_be_imported() -> None:
     assert sorted(secagg.__all__) == secagg.__all__
@@ -21,7 +19,7 @@ def test_everything_offered_can_be_imported() -> None:
 
 def test_a_plan_says_what_a_round_will_cost() -> None:
     plan = secagg.plan(
-        clients=250, dimension=200, colluding=TENTH, dropout=FIFTH, noise_variance=Fraction(9)
+        clients=250, dimension=200, colluders=25, dropouts=50, noise_variance=Fraction(9)
     )
     text = plan.as_text()
     assert (plan.neighbours, plan.threshold, plan.colluders, plan.dropouts) == (56, 23, 25, 50)
@@ -37,8 +35,8 @@ def test_no_client_sends_or_receives_more_than_planned(
     plan = secagg.plan(
         clients=30,
         dimension=64,
-        colluding=Fraction(1, 20),
-        dropout=TENTH,
+        colluders=2,
+        dropouts=3,
         noise_variance=Fraction(100),
         xnoise=xnoise,
         server=server,
@@ -51,7 +49,7 @@ def test_no_client_sends_or_receives_more_than_planned(
 @pytest.mark.parametrize("step", [-1, 1], ids=["below", "above"])
 @pytest.mark.parametrize("server", list(secagg.ServerModel))
 def test_a_threshold_out_of_range_is_refused(step: int, server: secagg.ServerModel) -> None:
-    plan = secagg.plan(clients=100, dimension=5, colluding=TENTH, dropout=TENTH, server=server)
+    plan = secagg.plan(clients=100, dimension=5, colluders=10, dropouts=10, server=server)
     low, high = threshold_range(100, 10, 10, plan.neighbours, plan.server)
     wrong = low - 1 if step < 0 else high + 1
     with pytest.raises(ParameterError, match="threshold may be"):
@@ -66,50 +64,64 @@ def test_a_threshold_out_of_range_is_refused(step: int, server: secagg.ServerMod
         ({"clients": 1}, "at least 2 clients"),
         ({"dimension": 0}, "entries"),
         ({"ring_bits": 24}, "16, 32 or 64"),
-        ({"colluding": 0.1}, "exact fraction"),
-        ({"dropout": Fraction(1)}, "exact fraction"),
+        ({"colluders": 0.1}, "`colluders` is a whole number"),
+        ({"colluders": True}, "`colluders` is a whole number"),
+        ({"dropouts": 100}, "`dropouts` is a whole number"),
+        ({"dropouts": -1}, "`dropouts` is a whole number"),
         ({"neighbours": 5}, "even"),
         ({"neighbours": 100}, "even"),
         ({"noise": secagg.NoisePlan(secagg.Removal.NONE, Fraction(1), 99, 0, 0)}, "planned for"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(change: dict[str, object], message: str) -> None:
-    plan = secagg.plan(clients=100, dimension=5, colluding=TENTH, dropout=TENTH)
+    plan = secagg.plan(clients=100, dimension=5, colluders=10, dropouts=10)
     with pytest.raises(ParameterError, match=message):
         replace(plan, **change)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("server", list(secagg.ServerModel))
 def test_an_impossible_plan_says_what_would_be_possible(server: secagg.ServerModel) -> None:
-    wanted = {"clients": 20, "dimension": 5, "colluding": Fraction(3, 10), "server": server}
+    wanted = {"clients": 20, "dimension": 5, "colluders": 6, "server": server}
     with pytest.raises(ParameterError, match=r"at most \d+ may drop out") as refused:
-        secagg.plan(**wanted, dropout=Fraction(19, 20))  # type: ignore[arg-type]
+        secagg.plan(**wanted, dropouts=19)  # type: ignore[arg-type]
     possible = int(str(refused.value).split("at most ")[1].split()[0])
-    secagg.plan(**wanted, dropout=Fraction(possible, 20))  # type: ignore[arg-type]
+    secagg.plan(**wanted, dropouts=possible)  # type: ignore[arg-type]
     with pytest.raises(ParameterError):
-        secagg.plan(**wanted, dropout=Fraction(possible + 1, 20))  # type: ignore[arg-type]
+        secagg.plan(**wanted, dropouts=possible + 1)  # type: ignore[arg-type]
 
 
 def test_too_many_colluders_are_told_so() -> None:
     with pytest.raises(ParameterError, match="fewer colluding"):
-        secagg.plan(clients=10, dimension=5, colluding=Fraction(9, 10))
+        secagg.plan(clients=10, dimension=5, colluders=9)
 
 
 def test_any_change_of_a_plan_changes_its_digest() -> None:
     plan = secagg.plan(
-        clients=100, dimension=5, colluding=TENTH, dropout=TENTH, noise_variance=Fraction(9)
+        clients=100, dimension=5, colluders=10, dropouts=10, noise_variance=Fraction(9)
     )
     assert plan.noise is not None
     others = [
         replace(plan, dimension=6),
         replace(plan, ring_bits=64),
         replace(plan, neighbours=plan.neighbours + 2),
-        replace(plan, colluding=Fraction(1, 11) + Fraction(1, 110)),
+        replace(plan, threshold=plan.threshold + 1),
         replace(plan, noise=None),
+        replace(plan, noise=None, colluders=9),
+        replace(plan, noise=None, dropouts=9),
         replace(plan, noise=replace(plan.noise, target=Fraction(10))),
         replace(plan, noise=replace(plan.noise, removal=secagg.Removal.NONE)),
     ]
-    assert others[3] == plan
-    digests = {other.digest for other in others}
-    assert len(digests) == len(others)
-    assert plan.digest in digests
+    digests = {other.digest for other in [plan, *others]}
+    assert len(digests) == 1 + len(others)
+    assert replace(plan).digest == plan.digest
+
+
+@pytest.mark.parametrize("server", list(secagg.ServerModel))
+def test_a_bundle_is_as_long_as_its_parts(server: secagg.ServerModel) -> None:
+    plan = secagg.plan(
+        clients=20, dimension=5, dropouts=2, noise_variance=Fraction(9), server=server
+    )
+    assert plan.secrets == 2 + 2  # mask key and self-mask seed; one noise seed per dropout
+    assert plan.sealed_bytes == 32 * 4 + 16
+    signature = 64 if server is secagg.ServerModel.DISHONEST else 0
+    assert plan.bundle_bytes == plan.sealed_bytes + 16 + signature

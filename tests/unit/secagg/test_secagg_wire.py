@@ -9,19 +9,24 @@ from hypothesis import strategies as st
 
 from urna import secagg
 from urna.errors import ProtocolError
+from urna.secagg.bundles import partial_size
+from urna.secagg.evidence import PROOF_BYTES
 from urna.secagg.messages import (
     Advertisement,
     Agreement,
     AgreeRequest,
+    Complaint,
     Invitation,
     KeyBook,
     MaskedVector,
     Message,
+    Receipt,
     Refusal,
     SealedShares,
     ShareBox,
     UnmaskReply,
     UnmaskRequest,
+    Void,
 )
 from urna.secagg.parts import Parts
 from urna.secagg.wire import VERSION, decode, encode, largest_message
@@ -30,7 +35,7 @@ PLAN = secagg.plan(
     clients=20,
     dimension=3,
     ring_bits=16,
-    dropout=Fraction(1, 5),
+    dropouts=4,
     noise_variance=Fraction(10),
     xnoise="approximate",
 )
@@ -41,6 +46,12 @@ BUNDLE = b"b" * PLAN.bundle_bytes
 
 def bundles(*clients: int) -> Parts:
     return Parts.of(dict.fromkeys(clients, BUNDLE), PLAN.bundle_bytes)
+
+
+def shown(count: int, *clients: int) -> Parts:
+    """Bundles of which so many shares are shown."""
+    size = partial_size(count, PLAN.secrets)
+    return Parts.of({client: bytes([client]) * size for client in clients}, size)
 
 
 MESSAGES: list[Message] = [
@@ -56,9 +67,15 @@ MESSAGES: list[Message] = [
     AgreeRequest(ROUND, frozenset({0, 19}), frozenset()),
     Agreement(ROUND, 6, b"s" * 64),
     UnmaskRequest(ROUND, frozenset({0, 19}), frozenset({7}), Parts.of({0: b"s" * 64}, 64)),
-    UnmaskReply(ROUND, 6, Parts.of({1: b"p" * 64, 2: b"q" * 64}, 64), Parts.of({3: b"o" * 32}, 32)),
-    UnmaskReply(ROUND, 6, Parts.of({}, 32), Parts.of({}, 32)),
+    UnmaskReply(ROUND, 6, shown(2, 1, 2), shown(1, 3)),
+    UnmaskReply(ROUND, 6, shown(PLAN.secrets - 1, 1), shown(1, 3, 4)),
+    UnmaskReply(ROUND, 6, shown(1), shown(1)),
     Refusal(6, "no: é"),
+    Complaint(ROUND, 6, 5, b"p" * PROOF_BYTES),
+    Complaint(ROUND, 6, 19, b""),
+    Void(ROUND),
+    Receipt(ROUND, 6, b"s" * 64),
+    Receipt(ROUND, 6, b""),
 ]
 
 
@@ -109,7 +126,7 @@ def test_a_mangled_message_raises_the_protocols_error_only(
         start = data.draw(st.integers(0, len(body)))
         end = data.draw(st.integers(start, min(len(body), start + 8)))
         body[start:end] = data.draw(st.binary(max_size=8))
-    kind = data.draw(st.integers(0, 13))
+    kind = data.draw(st.integers(0, 16))
     mangled = b"URNA" + bytes([VERSION, kind]) + len(body).to_bytes(4, "big") + bytes(body)
     try:
         found = decode(mangled, PLAN)
@@ -121,7 +138,7 @@ def test_a_mangled_message_raises_the_protocols_error_only(
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 @example(b"")
-@example(b"URNA\x01\x03\xff\xff\xff\xff")
+@example(b"URNA\x02\x03\xff\xff\xff\xff")
 def test_any_bytes_raise_the_protocols_error_only(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode(data, PLAN)
@@ -131,10 +148,10 @@ def test_lengths_are_checked_before_anything_is_allocated() -> None:
     # A map that claims four billion parts of four billion bytes, in 60 bytes.
     body = ROUND + b"\xff" * 8
     with pytest.raises(ProtocolError, match="at most"):
-        decode(b"URNA\x01\x05" + len(body).to_bytes(4, "big") + body, PLAN)
+        decode(b"URNA\x02\x05" + len(body).to_bytes(4, "big") + body, PLAN)
     body = ROUND + (1).to_bytes(4, "big") + b"\xff" * 4
     with pytest.raises(ProtocolError, match="not expected here"):
-        decode(b"URNA\x01\x05" + len(body).to_bytes(4, "big") + body, PLAN)
+        decode(b"URNA\x02\x05" + len(body).to_bytes(4, "big") + body, PLAN)
     with pytest.raises(ProtocolError, match="has 10 to"):
         decode(bytes(largest_message(PLAN) + 1), PLAN)
 
@@ -143,8 +160,8 @@ def test_lengths_are_checked_before_anything_is_allocated() -> None:
     ("wrong", "message"),
     [
         (b"URNB", "not a message"),
-        (b"URNA\x02", "version 1"),
-        (b"URNA\x01\x63", "unknown kind"),
+        (b"URNA\x01", "version 2 is spoken here, got 1"),
+        (b"URNA\x02\x63", "unknown kind"),
     ],
 )
 def test_what_is_no_message_is_said_to_be_none(wrong: bytes, message: str) -> None:
@@ -163,6 +180,32 @@ def test_unsorted_and_doubled_clients_are_refused() -> None:
     book = KeyBook(ROUND, (replace(ENTRY, client=4), ENTRY))
     with pytest.raises(ProtocolError, match="ascend"):
         decode(encode(book, PLAN), PLAN)
+
+
+@pytest.mark.parametrize("length", [1, 63, 65, 127, 129, 255])
+@pytest.mark.parametrize(
+    "message", [Complaint(ROUND, 6, 5, b""), Receipt(ROUND, 6, b"")], ids=["proof", "signature"]
+)
+def test_a_proof_or_a_signature_is_there_in_full_or_not_at_all(
+    message: Message, length: int
+) -> None:
+    empty = encode(message, PLAN)
+    body = empty[10:-1] + bytes([length]) + bytes(length)
+    with pytest.raises(ProtocolError, match=r"has \d+ bytes or is left out"):
+        decode(empty[:6] + len(body).to_bytes(4, "big") + body, PLAN)
+
+
+def test_no_reply_shows_more_of_a_dropped_client_than_one_share() -> None:
+    """Two would be its mask key and its self-mask seed."""
+    both = UnmaskReply(ROUND, 6, shown(1), shown(2, 3))
+    with pytest.raises(ProtocolError, match="not expected here"):
+        decode(encode(both, PLAN), PLAN)
+
+
+def test_no_reply_shows_all_of_a_survivors_bundle() -> None:
+    every = UnmaskReply(ROUND, 6, shown(PLAN.secrets, 3), shown(1))
+    with pytest.raises(ProtocolError, match="not expected here"):
+        decode(encode(every, PLAN), PLAN)
 
 
 def test_a_long_reason_is_cut() -> None:

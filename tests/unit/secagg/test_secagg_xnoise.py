@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from urna.errors import ParameterError
-from urna.noise import DISCRETE_GAUSSIAN
-from urna.randomness import ScriptedSecrets
+from urna.noise import DISCRETE_GAUSSIAN, table
+from urna.randomness import ScriptedSecrets, derive_seed
+from urna.secagg.masks import wrapped, zeros
 from urna.secagg.xnoise import NoisePlan, Removal
 
 
@@ -92,13 +93,21 @@ def test_precise_removal_opens_one_seed_and_none_that_is_needed() -> None:
     assert [plan.opened(lost) for lost in range(6)] == [(1,), (2,), (3,), (4,), (5,), ()]
 
 
-def test_what_is_drawn_is_removed_bit_for_bit() -> None:
+@pytest.mark.parametrize("bits", [16, 32, 64])
+def test_what_is_added_is_removed_bit_for_bit(bits: int) -> None:
     plan = NoisePlan(Removal.APPROXIMATE, Fraction(900), 20, 0, 5)
     seeds = dict(enumerate(plan.draw_seeds(ScriptedSecrets(b"bits"))))
-    everything = plan.draw(seeds, 50)
-    removed = plan.draw({k: seeds[k] for k in plan.removed(2)}, 50)
-    kept = plan.draw({k: s for k, s in seeds.items() if k not in plan.removed(2)}, 50)
-    np.testing.assert_array_equal(everything - removed, kept)
+    words = zeros(50, bits)
+    words += np.arange(50, dtype=words.dtype)
+    before = words.copy()
+    plan.add_to(words, [seeds])
+    assert (words != before).any()
+    plan.remove_from(words, [{k: seeds[k] for k in plan.removed(2)}])
+    kept = before.copy()
+    plan.add_to(kept, [{k: s for k, s in seeds.items() if k not in plan.removed(2)}])
+    np.testing.assert_array_equal(words, kept)
+    plan.remove_from(words, [{k: s for k, s in seeds.items() if k not in plan.removed(2)}])
+    np.testing.assert_array_equal(words, before)
 
 
 def test_impossible_noise_is_refused() -> None:
@@ -114,13 +123,39 @@ def test_impossible_noise_is_refused() -> None:
         NoisePlan(Removal.PRECISE, Fraction(1), 10, 0, 5).removed(6)
 
 
+def one_by_one(plan: NoisePlan, clients: list[dict[int, bytes]], count: int) -> np.ndarray:
+    """The slow way: every component of every client as one whole vector, in plain integers."""
+    total = np.zeros(count, dtype=np.int64)
+    for seeds in clients:
+        for k, seed in seeds.items():
+            drawn = plan.family.table(plan.components()[k])
+            total += drawn.draw(derive_seed(seed, b"noise"), count)
+    return total
+
+
 @pytest.mark.parametrize("count", [0, 1, 200, 70_000])
-def test_noise_of_many_clients_is_the_sum_of_each(count: int) -> None:
+@pytest.mark.parametrize("bits", [16, 64])
+def test_noise_of_many_clients_is_the_sum_of_each(count: int, bits: int) -> None:
     plan = NoisePlan(Removal.APPROXIMATE, Fraction(90_000), 20, 0, 5)
     source = ScriptedSecrets(b"many")
     clients = [
         {k: seed for k, seed in enumerate(plan.draw_seeds(source)) if (k + c) % 3}
-        for c in range(1 if count > 1_000 else 700)
+        for c in range(2 if count > 1_000 else 700)
     ]
-    each = sum((plan.draw(seeds, count) for seeds in clients), np.zeros(count, dtype=np.int64))
-    np.testing.assert_array_equal(plan.draw_sum(clients, count), each)
+    words = zeros(count, bits)
+    plan.add_to(words, clients)
+    np.testing.assert_array_equal(words, wrapped(one_by_one(plan, clients, count), bits))
+
+
+@pytest.mark.parametrize("size", [7, 64, 10_000])
+def test_every_size_of_pieces_adds_the_same_noise(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    plan = NoisePlan(Removal.PRECISE, Fraction(900), 20, 0, 3)
+    source = ScriptedSecrets(b"pieces")
+    clients = [dict(enumerate(plan.draw_seeds(source))) for _ in range(3)]
+    whole, pieces = zeros(500, 32), zeros(500, 32)
+    plan.add_to(whole, clients)
+    monkeypatch.setattr(table, "_BATCH", size)
+    plan.add_to(pieces, clients)
+    np.testing.assert_array_equal(whole, pieces)

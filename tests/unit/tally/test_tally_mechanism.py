@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from urna.errors import ParameterError
 from urna.noise import IntVector
-from urna.privacy import BallotShape
+from urna.privacy import Budget
 from urna.secagg.masks import centred, wrapped, zeros
-from urna.tally import add_noise, decode, encode
+from urna.tally import BoundedVector, Terms, add_noise, in_units, plan_exact, to_grid
 from urna.testing import ScriptedSecrets, unpriced_plan
+from urna.vote import Ballots, BallotShape
 
 CANDIDATES = 6
 TOP_3 = unpriced_plan(clients=4, candidates=CANDIDATES, votes=3, scale=8)
 NOISY = unpriced_plan(clients=4, candidates=CANDIDATES, votes=3, share=Fraction(41, 2))
-RANKED = replace(NOISY, shape=BallotShape((5, 3, 1), CANDIDATES))
+RANKED = replace(NOISY, contribution=Ballots(BallotShape((5, 3, 1), CANDIDATES)))
 
 
 def votes(*marks: int) -> IntVector:
@@ -26,28 +27,30 @@ def votes(*marks: int) -> IntVector:
 
 
 @given(st.lists(st.integers(-1, 2), min_size=CANDIDATES, max_size=CANDIDATES))
-def test_exactly_the_ballots_with_three_ones_or_none_are_encoded(marks: list[int]) -> None:
+def test_exactly_the_ballots_with_three_ones_or_none_come_on_the_grid(marks: list[int]) -> None:
     if set(marks) <= {0, 1} and sum(marks) in (0, 3):
-        assert encode(votes(*marks), TOP_3).tolist() == [8 * mark for mark in marks]
+        assert to_grid(votes(*marks), TOP_3).tolist() == [8 * mark for mark in marks]
     else:
         with pytest.raises(ParameterError, match="a ballot holds the weights 1 … 1 on 3"):
-            encode(votes(*marks), TOP_3)
+            to_grid(votes(*marks), TOP_3)
 
 
 @pytest.mark.parametrize("chosen", range(1, CANDIDATES))
-def test_no_two_ballots_that_are_encoded_differ_by_more_than_is_priced(chosen: int) -> None:
+def test_no_two_ballots_on_the_grid_differ_by_more_than_is_priced(chosen: int) -> None:
     plan = unpriced_plan(clients=4, candidates=CANDIDATES, votes=chosen, scale=1)
     accepted = []
     for marks in itertools.product((0, 1), repeat=CANDIDATES):
         with contextlib.suppress(ParameterError):
-            accepted.append(encode(votes(*marks), plan))
-    worst = max(int(np.abs(a - b).sum()) for a in accepted for b in accepted)
-    assert plan.shape.shifts(plan.adjacency) == ((1, worst),)
+            accepted.append(to_grid(votes(*marks), plan))
+    differences = [a - b for a in accepted for b in accepted]
+    move = plan.contribution.move(plan.terms.adjacency)
+    assert move.l2_squared == max(int(d @ d) for d in differences)
+    assert move.coordinates == max(np.count_nonzero(d) for d in differences)
 
 
 @given(st.permutations([5, 3, 1, 0, 0, 0]))
 def test_a_ranked_ballot_may_stand_in_any_order(marks: list[int]) -> None:
-    assert encode(votes(*marks), RANKED).tolist() == [RANKED.scale * mark for mark in marks]
+    assert to_grid(votes(*marks), RANKED).tolist() == [RANKED.scale * mark for mark in marks]
 
 
 @pytest.mark.parametrize(
@@ -64,11 +67,11 @@ def test_a_ranked_ballot_may_stand_in_any_order(marks: list[int]) -> None:
 )
 def test_a_ranked_ballot_with_other_weights_than_planned_is_refused(marks: tuple[int, ...]) -> None:
     with pytest.raises(ParameterError, match=r"holds the weights 5 … 1 on 3 candidates"):
-        encode(votes(*marks), RANKED)
+        to_grid(votes(*marks), RANKED)
 
 
 def test_an_abstention_is_a_ballot() -> None:
-    assert encode(votes(0, 0, 0, 0, 0, 0), TOP_3).tolist() == [0] * 6
+    assert to_grid(votes(0, 0, 0, 0, 0, 0), TOP_3).tolist() == [0] * 6
 
 
 @pytest.mark.parametrize(
@@ -83,14 +86,14 @@ def test_an_abstention_is_a_ballot() -> None:
     ids=["short", "matrix", "floats", "truths", "nan"],
 )
 def test_what_is_no_vector_of_integers_is_refused(wrong: IntVector) -> None:
-    with pytest.raises(ParameterError, match="a ballot holds 6 integers, got shape"):
-        encode(wrong, TOP_3)
+    with pytest.raises(ParameterError, match="a contribution holds 6 integers, got shape"):
+        to_grid(wrong, TOP_3)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.uint64])
 def test_narrow_integers_do_not_wrap_when_scaled(kind: type[np.integer]) -> None:
     plan = unpriced_plan(clients=2, candidates=2, votes=1, scale=4096, ring_bits=64)
-    encoded = encode(np.array([1, 0], dtype=kind), plan)
+    encoded = to_grid(np.array([1, 0], dtype=kind), plan)
     assert encoded.dtype == np.int64
     assert encoded.tolist() == [4096, 0]
 
@@ -134,16 +137,28 @@ def test_noise_comes_from_one_fresh_seed_per_client() -> None:
 
 
 def test_noise_does_not_depend_on_the_ballot() -> None:
-    ballot = encode(votes(5, 0, 3, 0, 0, 1), RANKED)
+    ballot = to_grid(votes(5, 0, 3, 0, 0, 1), RANKED)
     noisy = add_noise(ballot, RANKED, ScriptedSecrets(b"same"))
     nothing = add_noise(np.zeros_like(ballot), RANKED, ScriptedSecrets(b"same"))
     assert (noisy - nothing).tolist() == ballot.tolist()
 
 
-def test_a_total_is_read_in_votes() -> None:
+def test_a_total_is_read_in_units() -> None:
     assert TOP_3.scale > 1
     total = votes(0, 1, -1, 7, 9 * TOP_3.scale, 123_457)
-    assert (decode(total, TOP_3) * TOP_3.scale).tolist() == total.tolist()
-    # A ballot of ranks weighs as much as five votes.
-    ballot = encode(votes(5, 0, 3, 0, 0, 1), RANKED)
-    assert float((decode(ballot, RANKED) ** 2).sum()) == pytest.approx(5.0)
+    assert (in_units(total, TOP_3) * TOP_3.scale).tolist() == total.tolist()
+    ballot = votes(5, 0, 3, 0, 0, 1)
+    assert in_units(to_grid(ballot, RANKED), RANKED).tolist() == ballot.tolist()
+
+
+def test_a_plan_without_noise_takes_no_secrets() -> None:
+    exact = plan_exact(Terms.of(3, Budget(1.0, 1e-5)), BoundedVector(4, norm_squared=9))
+
+    class Nothing:
+        private = True
+
+        def take(self, count: int) -> bytes:
+            raise AssertionError(f"{count} bytes were asked for")
+
+    vector = votes(1, -2, 0, 2)
+    assert add_noise(vector, exact, Nothing()).tolist() == vector.tolist()

@@ -5,11 +5,12 @@ from fractions import Fraction
 import pytest
 
 from urna.errors import ParameterError, RoundAborted
-from urna.privacy import BallotShape, Budget
+from urna.privacy import Budget, SumRelease
 from urna.randomness import ScriptedSecrets
 from urna.secagg import Removal, ServerModel, Stage
-from urna.tally import ClearSummation, SecureSummation, Summation, TallyPlan, plan_tally
+from urna.tally import ClearSummation, SecureSummation, Summation, TallyPlan, Terms, plan_tally
 from urna.testing import SummationContract, ballots_for, unpriced_plan
+from urna.vote import Ballots, BallotShape
 
 
 class TestHonestButCurious(SummationContract):
@@ -18,19 +19,16 @@ class TestHonestButCurious(SummationContract):
 
 
 class TestDishonest(SummationContract):
+    server = ServerModel.DISHONEST
+
     def make_summation(self, absent: frozenset[int] = frozenset()) -> Summation:
-        return SecureSummation(ServerModel.DISHONEST, dict.fromkeys(absent, Stage.ADVERTISE))
+        return SecureSummation(dict.fromkeys(absent, Stage.ADVERTISE))
 
 
 def priced(clients: int, dropout: str = "0.2", colluding: str = "0.1", **more: str) -> TallyPlan:
-    return plan_tally(
-        clients=clients,
-        shape=BallotShape.top_k(2, 12),
-        budget=Budget(1.0, 1e-3),
-        dropout=Fraction(dropout),
-        colluding=Fraction(colluding),
-        **more,  # type: ignore[arg-type]
-    )
+    budget = Budget(1.0, 1e-3)
+    terms = Terms.of(clients, budget, dropout=dropout, colluding=colluding, **more)  # type: ignore[arg-type]
+    return plan_tally(terms, Ballots(BallotShape.top_k(2, 12)))
 
 
 @pytest.mark.parametrize("gone", [0, 1, 4], ids=["nobody", "one", "all tolerated"])
@@ -39,7 +37,9 @@ def test_what_is_left_is_exactly_the_target_whoever_drops_out(gone: int) -> None
     ballots = ballots_for(plan, TestDishonest().rng())
     summation = SecureSummation(dropouts=dict.fromkeys(range(gone), Stage.MASK))
     tallied = summation.tally(ballots, plan, ScriptedSecrets(b"exact noise"))
-    assert tallied.release.variance == plan.calibration.release.variance
+    assert plan.release is not None
+    assert isinstance(tallied.release, SumRelease)
+    assert tallied.release.variance == plan.release.variance
     assert tallied.noise_variance <= plan.most_noise
     clear = ClearSummation(frozenset(range(gone))).tally(ballots, plan, ScriptedSecrets(b""))
     assert (tallied.noise_variance < clear.noise_variance) == (gone < 4)
@@ -66,7 +66,7 @@ def test_one_dropout_more_than_planned_aborts() -> None:
 def test_removal_follows_family_and_number_of_dropouts() -> None:
     few, many = priced(20), priced(400)
     gaussian = priced(20, family="discrete-gaussian")
-    removal = [SecureSummation().round_plan(plan).noise for plan in (few, many, gaussian)]
+    removal = [plan.round_plan.noise for plan in (few, many, gaussian)]
     assert [noise.removal for noise in removal if noise] == [
         Removal.PRECISE,
         Removal.APPROXIMATE,
@@ -76,13 +76,14 @@ def test_removal_follows_family_and_number_of_dropouts() -> None:
 
 def test_the_protocols_plan_aims_at_the_calibrated_noise() -> None:
     plan = priced(20)
-    noise = SecureSummation().round_plan(plan).noise
+    noise = plan.round_plan.noise
     assert noise is not None
-    assert noise.target == plan.calibration.release.variance
+    assert plan.release is not None
+    assert noise.target == plan.release.variance
     assert sum(noise.components()) == plan.share
 
 
 def test_an_electorate_too_small_for_its_dropouts_is_refused() -> None:
     plan = priced(4, dropout="0.5", colluding="0.25")
     with pytest.raises(ParameterError, match="cannot be summed securely"):
-        SecureSummation().round_plan(plan)
+        _ = plan.round_plan

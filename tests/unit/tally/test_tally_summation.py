@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from urna.errors import RoundAborted
+from urna.privacy import SumRelease
 from urna.randomness import SEED_BYTES
 from urna.tally import ClearSummation, ClientId, Summation, TallyPlan
 from urna.testing import ScriptedSecrets, SummationContract, ballots_for, unpriced_plan
@@ -41,10 +42,12 @@ def test_the_clear_release_counts_the_noise_of_honest_survivors(plan: TallyPlan,
     summation = ClearSummation(frozenset(range(gone)))
     tallied = summation.tally(ballots, plan, ScriptedSecrets(b"release"))
     # Of those who are left, the one colluder of ten counts for nothing.
+    assert isinstance(tallied.release, SumRelease)
     assert tallied.release.shares == 10 - gone - 1
     assert tallied.release.share == plan.share
     assert tallied.noise_variance == (10 - gone) * plan.share
-    assert plan.calibration.release.shares == 7
+    assert plan.release is not None
+    assert plan.release.shares == 7
 
 
 def test_an_aborted_round_says_how_many_were_needed(plan: TallyPlan) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
+from urna.evaluation.baselines.bounded import check_scores
 from urna.noise import IntVector
 from urna.privacy import Budget
-from urna.evaluation.baselines.bounded import check_scores
 
 __all__ = ["CentralSelection"]
 

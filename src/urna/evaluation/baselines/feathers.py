@@ -16,9 +16,9 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from urna.errors import ParameterError
+from urna.evaluation.baselines.bounded import check_scores
 from urna.noise import IntVector
 from urna.privacy import Budget, gaussian_std
-from urna.evaluation.baselines.bounded import check_scores
 
 __all__ = ["Feathers"]
 

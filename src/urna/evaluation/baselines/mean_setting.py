@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
+from urna.evaluation.baselines.bounded import BoundedSum, Floats, check_scores
 from urna.noise import IntVector
 from urna.privacy import Budget
 from urna.space import Space
-from urna.evaluation.baselines.bounded import BoundedSum, Floats, check_scores
 
 __all__ = ["MeanSetting"]
 

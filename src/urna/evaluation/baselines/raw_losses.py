@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from urna.evaluation.baselines.bounded import BoundedSum, check_scores
 from urna.noise import IntVector
 from urna.privacy import Budget
-from urna.evaluation.baselines.bounded import BoundedSum, check_scores
 
 __all__ = ["RawLosses"]
 

@@ -1,0 +1,377 @@
+"""Trains one module on many clients, within the memory there is.
+
+This module imports torch.
+"""
+
+import contextlib
+import copy
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from urna.data import Samples
+from urna.local.engine import Model, Tick, Weights, joined
+from urna.local.engine.batches import count_steps, seeded_module
+from urna.local.engine.block import Block, alike, stack_clients
+from urna.local.engine.capacity import (
+    Capacity,
+    lane_bytes,
+    plan_capacity,
+    rounds_alike,
+    rows_apart,
+)
+from urna.local.engine.epochs import EagerTrainer, Step, Trainer, eager_step, evaluate
+from urna.local.engine.gradients import Batched, KernelContext, refuse_recurrent
+from urna.local.engine.graphs import CudaRecorder, GraphTrainer
+from urna.local.engine.lanes import Group
+from urna.local.engine.loss import (
+    TorchLoss,
+    as_tensors,
+    check_targets,
+    count_classes,
+    out_of_memory,
+)
+from urna.local.engine.patches import by_patches
+from urna.local.engine.recorded import RecordedSteps, has_hooks
+from urna.local.engine.search import GroupSearch
+from urna.local.engine.stack import Features, Stack, first_stack, fresh_state, send
+from urna.local.engine.threads import Threads, rounds_to_tf32
+from urna.local.engine.training import GroupTraining, Piece, blocks_of, cut_blocks, repeated
+from urna.local.holdout import Holdout
+from urna.local.racing import Race
+from urna.local.recipe import Optimiser, Recipe
+from urna.local.speed import Speed
+
+__all__ = ["Runner", "pick_device"]
+
+_log = logging.getLogger(__name__)
+
+_REPEATABLE_LANES = 20
+"""Lanes of every piece where a GPU is to repeat itself, so that a race runs the same kernels as
+the full search. More cost a race that fills up its last piece, fewer leave the card idle."""
+
+
+def pick_device(device: str) -> str:
+    """Return the device to use; "auto" is a GPU where there is one."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return device
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Equally large clients that are searched at once, and how much of them."""
+
+    places: Sequence[int]
+    parts: Sequence[Holdout]
+    seeds: Sequence[int]
+    capacity: Capacity
+
+    def one_by_one(self) -> "Iterator[_Job]":
+        """Yield the clients each by itself."""
+        capacity = replace(self.capacity, clients=1)
+        for place, part, seed in zip(self.places, self.parts, self.seeds, strict=True):
+            yield _Job([place], [part], [seed], capacity)
+
+
+class Runner:
+    """Trains one model; what was recorded is kept from call to call.
+
+    Whoever calls holds `lock`: one module serves one call at a time.
+
+    Args:
+        model: What is trained.
+        features: What its recipes ask of the optimiser.
+    """
+
+    def __init__(self, model: Model, features: Features) -> None:
+        self.lock = Lock()
+        self._model, self._features = model, features
+        self._device = pick_device(model.device)
+        self._on_gpu = self._device.startswith("cuda")
+        self._speed = model.speed.on(torch.__version__)
+        with seeded_module(0):
+            self._module: nn.Module = model.build()
+        refuse_recurrent(self._module)
+        self._batched = Batched(
+            copy.deepcopy(self._module).to(self._device),
+            model.loss,
+            features.label_smoothing,
+            kernel_context(self._module, self._device, self._speed),
+        )
+        recorded = self._speed.recorded_steps and not (self._on_gpu or has_hooks(self._module))
+        self._step: Step = RecordedSteps() if recorded else eager_step
+        self._graphs = self._make_graphs()
+        self._threads: dict[tuple[int, bool], Threads] = {}
+        self._classes: dict[tuple[int, ...], int] = {}
+
+    def _make_graphs(self) -> GraphTrainer | None:
+        if not (self._on_gpu and self._speed.graphs):
+            return None
+        repeatable = self._model.repeatable
+        return GraphTrainer(self._batched, self._features, CudaRecorder(), deterministic=repeatable)
+
+    def _tools(self, capacity: Capacity) -> tuple[Threads, Trainer]:
+        """Return who runs pieces, and what moves a stack through an epoch."""
+        key = capacity.threads, capacity.least == 2
+        if key not in self._threads:
+            deterministic = self._on_gpu and self._model.repeatable
+            self._threads[key] = Threads(
+                self._batched, key[0], spread=key[1], deterministic=deterministic
+            )
+        threads = self._threads[key]
+        return threads, self._graphs or EagerTrainer(threads, self._features, self._step)
+
+    def _forget(self) -> None:
+        """Let go of recordings and of what PyTorch keeps, where memory has run out."""
+        self._graphs = self._make_graphs()
+        if self._on_gpu:
+            torch.cuda.empty_cache()
+
+    def check(self, data: Samples) -> None:
+        """Refuse rows that the module cannot be trained on, before a device sees them."""
+        inputs, targets = as_tensors(data)
+        if self._model.loss != TorchLoss.CROSS_ENTROPY:
+            return
+        shape = tuple(inputs.shape[1:])
+        if shape not in self._classes:
+            self._classes[shape] = count_classes(self._module, inputs)
+        check_targets(targets, self._classes[shape])
+
+    def search(
+        self,
+        group: Group,
+        clients: Sequence[Holdout],
+        seeds: Sequence[int],
+        race: Race | None,
+        most_lanes: int | None,
+        tick: Tick,
+    ) -> Iterator[tuple[list[int], npt.NDArray[np.float64]]]:
+        """Do what `search_group` says."""
+        for job in self._jobs(group, clients, seeds, race, most_lanes):
+            yield list(job.places), self._search(group, job, race, tick)
+
+    def _jobs(
+        self,
+        group: Group,
+        clients: Sequence[Holdout],
+        seeds: Sequence[int],
+        race: Race | None,
+        most_lanes: int | None,
+    ) -> Iterator[_Job]:
+        """Yield equally large clients, as many as run at once."""
+        kinds = [
+            (len(p.train), len(p.validation), *np.shape(p.train.features)[1:]) for p in clients
+        ]
+        known: dict[tuple[int, int], Capacity] = {}  # measuring takes longer than a small client
+        # The largest first: what is recorded for it serves all others.
+        for places in sorted(alike(kinds), key=lambda places: -kinds[places[0]][0]):
+            train = clients[places[0]].train
+            size = min(group.batch_size, len(train)), len(places)
+            if size not in known:
+                known[size] = self._search_capacity(group, train, len(places), race, most_lanes)
+            capacity = known[size]
+            for start in range(0, len(places), capacity.clients):
+                some = places[start : start + capacity.clients]
+                yield _Job(some, [clients[p] for p in some], [seeds[p] for p in some], capacity)
+
+    def _search_capacity(
+        self, group: Group, train: Samples, clients: int, race: Race | None, most_lanes: int | None
+    ) -> Capacity:
+        """Plan how many lanes and clients run at once.
+
+        What is asked to be repeatable on a GPU runs client by client in pieces of one width. On a
+        CPU clients stack only where their losses are those they would get alone.
+        """
+        repeatable = self._on_gpu and self._model.repeatable
+        stacks = self._speed.stacked_clients and most_lanes is None
+        stacks = stacks and (not repeatable if self._on_gpu else rounds_alike(self._module))
+        running = None if race is None else min(race.finalists, len(group))
+        clients = clients if stacks else 1
+        capacity = self._capacity(train, group.batch_size, len(group), clients, running)
+        if most_lanes is not None:
+            most = max(most_lanes, 2) if len(group) > 1 else 1
+            capacity = replace(capacity, lanes=min(most, capacity.lanes))
+        if repeatable:
+            lanes = min(_REPEATABLE_LANES, capacity.lanes)
+            capacity = replace(capacity, lanes=lanes, fixed=True)
+        return capacity
+
+    def _capacity(
+        self, train: Samples, batch_size: int, lanes: int, clients: int, running: int | None = None
+    ) -> Capacity:
+        """Measure one lane on a client's rows and plan how many run at once."""
+        batch = as_tensors(train)[0][:batch_size]
+        threaded = self._speed.threads and not self._on_gpu
+        states = 4 if self._features.optimiser is Optimiser.ADAMW else 3
+        activations, state = lane_bytes(self._module, batch, states + self._features.proximal)
+        return plan_capacity(
+            activations,
+            state,
+            lanes=lanes,
+            clients=clients,
+            device=self._device,
+            running=running,
+            threads=torch.get_num_threads() if threaded else 1,
+        )
+
+    def _search(
+        self, group: Group, job: _Job, race: Race | None, tick: Tick
+    ) -> npt.NDArray[np.float64]:
+        """Search a job; where memory runs out, again with half as much at once."""
+        try:
+            return self._search_once(group, job, race, tick)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        # Outside the handler: the error's traceback holds on to the tensors of the failed try.
+        self._forget()
+        if len(job.parts) > 1:
+            return np.concatenate(
+                [self._search(group, alone, race, tick) for alone in job.one_by_one()]
+            )
+        lanes = job.capacity.lanes
+        if lanes > 1:
+            _log.info("out of memory with %d candidates at once; trying half", lanes)
+            half = replace(job.capacity, lanes=-(-lanes // 2))
+            return self._search(group, replace(job, capacity=half), race, tick)
+        return self._search_alone(group, job, tick)
+
+    def _search_alone(self, group: Group, job: _Job, tick: Tick) -> npt.NDArray[np.float64]:
+        """Give each candidate all the memory; one that still does not fit has failed."""
+        scores = np.full((1, len(group), 2), (np.inf, np.nan))
+        alone = replace(job, capacity=Capacity(1, 1))
+        for member in range(len(group)):
+            try:
+                scores[:, [member]] = self._search_once(group.only(member), alone, None, tick)
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+        return scores
+
+    def _search_once(
+        self, group: Group, job: _Job, race: Race | None, tick: Tick
+    ) -> npt.NDArray[np.float64]:
+        threads, trainer = self._tools(job.capacity)
+        block = stack_clients(job.parts, job.seeds, self._device)
+        search = GroupSearch(
+            group, block, threads, trainer, job.capacity, race, self._speed.shared_lanes
+        )
+        with threads.between_pieces():
+            search.run(self._first_weights(block), lambda share: tick(block.clients, share))
+            return search.scores()
+
+    def _first_weights(self, block: Block) -> Stack:
+        """Return the weights from which each client's candidates start, one lane each."""
+        modules: dict[int, nn.Module] = {}
+        for seed in block.seeds:
+            if seed not in modules:
+                with seeded_module(seed):
+                    modules[seed] = self._model.build()
+        return first_stack([modules[seed] for seed in block.seeds], self._features, self._device)
+
+    def train(
+        self,
+        recipes: Sequence[Recipe],
+        weights: Weights,
+        clients: Sequence[Samples],
+        seeds: Sequence[int],
+        first_epoch: int,
+    ) -> Iterator[tuple[list[int], Weights]]:
+        """Do what `train_group` says."""
+        batch_size, lanes, start = recipes[0].batch_size, len(recipes), self._sent(weights)
+        steps = [count_steps(len(client), batch_size) for client in clients]
+        if idle := [place for place, count in enumerate(steps) if count == 0]:
+            yield idle, repeated(start, len(idle))
+        if len(idle) == len(clients):
+            return
+        largest = max(clients, key=len)
+        blocks = blocks_of(clients, steps, pads=self._pads(largest))
+        together = max(map(len, blocks)) if self._speed.stacked_clients else 1
+        capacity = self._capacity(largest, batch_size, lanes, together)
+        threads, _ = self._tools(capacity)
+        training = GroupTraining(
+            recipes, start, clients, seeds, first_epoch, self._features, self._device
+        )
+
+        def trainer(batched: Batched) -> Trainer:
+            # A piece is on a thread already; its steps need no others.
+            return self._graphs or EagerTrainer(Threads(batched), self._features, self._step)
+
+        def train(batched: Batched, piece: Piece) -> Weights:
+            try:
+                return training.run(piece, trainer(batched))
+            except RuntimeError as error:
+                if not out_of_memory(error) or len(piece[0]) == 1:
+                    raise
+            self._forget()
+            alone = [([place], piece[1]) for place in piece[0]]
+            return joined([training.run(one, trainer(batched)) for one in alone])
+
+        pieces = cut_blocks(blocks, lanes, capacity)
+        trained: list[Weights] = []
+        for first in range(0, len(pieces), capacity.threads):
+            wave = pieces[first : first + capacity.threads]
+            with threads.between_pieces():
+                found = threads.run(wave, train)
+            for (places, part), some in zip(wave, found, strict=True):
+                trained.append(some)
+                if part.stop == lanes:
+                    yield places, joined(trained)
+                    trained = []
+
+    def _pads(self, client: Samples) -> bool:
+        """Tell whether rows that the loss ignores may be added to a batch."""
+        plain = self._model.loss == TorchLoss.CROSS_ENTROPY and not self._features.label_smoothing
+        stacks = self._speed.stacked_clients
+        return stacks and plain and rows_apart(self._module, as_tensors(client)[0])
+
+    def score(self, weights: Weights, data: Samples, rows: int) -> npt.NDArray[np.float64]:
+        """Do what `score_group` says."""
+        self.check(data)
+        sent = self._sent(weights)
+        stack = fresh_state(sent.parameters, sent.buffers, self._features)
+        capacity = self._capacity(data, rows, len(stack), 1)
+        threads, _ = self._tools(capacity)
+        inputs, targets = (send(t.unsqueeze(0), self._device) for t in as_tensors(data))
+        with threads.between_pieces():
+            found = evaluate(threads, stack, inputs, targets, width=capacity.lanes, rows=rows)
+        scores: npt.NDArray[np.float64] = found.double().cpu().numpy().T
+        return scores
+
+    def _sent(self, weights: Weights) -> Weights:
+        return weights.each(lambda tensor: send(tensor, self._device))
+
+
+def kernel_context(module: nn.Module, device: str, speed: Speed) -> KernelContext:
+    """Return the context of convolutions: ours where they pay, else PyTorch's.
+
+    On a CPU normalising layers give images back in PyTorch's own order, and their gradient wants
+    them so: turning them over and back costs more than patches save.
+    """
+    if device.startswith("cuda"):
+        return _triton_kernels(device) if speed.kernels else contextlib.nullcontext
+    normalising = nn.modules.batchnorm._NormBase | nn.GroupNorm
+    convolves = any(parameter.dim() == 4 for parameter in module.parameters())
+    normalises = any(isinstance(part, normalising) for part in module.modules())
+    pays = speed.patches and convolves and not normalises
+    return by_patches if pays else contextlib.nullcontext
+
+
+def _triton_kernels(device: str) -> KernelContext:
+    """Return our kernels' context on a GPU that can run them.
+
+    Float32 counts as TF32 there, unless PyTorch was told otherwise; then it is cuDNN's.
+    """
+    if find_spec("triton") is None or not rounds_to_tf32():
+        return contextlib.nullcontext
+    from urna.local.engine.convolve import LaneKernels, works_on  # noqa: PLC0415 - imports triton
+
+    return (lambda _: LaneKernels()) if works_on(device) else contextlib.nullcontext

@@ -1,0 +1,192 @@
+"""The clients of one federated round, trained together from the same weights.
+
+Each client trains on its own rows with a fresh optimiser, as it would alone; all of them run as
+one stack. Nothing here is private: what leaves a client is for others to clip and to noise.
+Torch is imported when something is trained, not before.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.data import Samples
+from urna.errors import CannotBatch, ParameterError
+from urna.local.engine import Model, Recordings, Weights, check_client, check_model, train_group
+from urna.local.engine.batches import seeded_module
+from urna.local.engine.loss import Loss, TorchLoss, check_loss, check_smoothing, require_torch
+from urna.local.objective import note_failure
+from urna.local.recipe import Recipe
+from urna.local.speed import Speed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["ClientWeights", "first_weights", "train_clients"]
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientWeights:
+    """Every client's weights after training, one row for each client."""
+
+    parameters: Vector
+    """Shape (clients, parameters), each row in the order of `module.parameters()`, flattened."""
+    buffers: Vector
+    """Shape (clients, numbers), likewise of `module.buffers()` (batch norm's statistics) and of
+    parameters that are frozen; most modules have none."""
+
+
+def first_weights(factory: Callable[[], Any], *, seed: int) -> ClientWeights:
+    """Return a fresh module's weights as one row, drawn from the seed.
+
+    Example:
+        >>> from torch import nn
+        >>> first_weights(lambda: nn.Linear(2, 3), seed=0).parameters.shape
+        (1, 9)
+    """
+    require_torch()
+    from urna.local.engine.stack import weights_of  # noqa: PLC0415 - imports torch
+
+    with seeded_module(seed):
+        lane = Weights(*weights_of(factory())).each(lambda tensor: tensor.detach()[None])
+    return ClientWeights(*_rows(lane, 1))
+
+
+def train_clients(
+    factory: Callable[[], Any],
+    weights: npt.ArrayLike,
+    clients: Sequence[Samples],
+    recipe: Recipe,
+    *,
+    seeds: Sequence[int],
+    buffers: npt.ArrayLike | None = None,
+    loss: Loss = TorchLoss.CROSS_ENTROPY,
+    device: str = "auto",
+    speed: Speed = Speed(),  # noqa: B008 - a frozen value
+    first_epoch: int = 0,
+    recordings: Recordings | None = None,
+) -> ClientWeights:
+    """Train every client from the same weights on its own rows, and return what each reached.
+
+    Up to rounding this is what a loop over the clients computes. Clients of different sizes
+    train together if they take equally many steps, where the loss is cross entropy and rows do
+    not mix in the module (no batch norm); otherwise equally large ones do.
+
+    Args:
+        factory: Makes a fresh module; only its structure and buffers are used.
+        weights: The common parameters, one flat vector in the order of `module.parameters()`.
+        clients: Each client's rows. One without rows keeps the weights.
+        recipe: How each client trains: rate, momentum, epochs, batch size, and `proximal` for
+            FedProx's pull to the common weights.
+        seeds: One public seed per client, of its batches and dropout masks.
+        buffers: The common buffers, likewise flat; by default those of a fresh module.
+        loss: A `TorchLoss`, or a function (outputs, targets) -> mean loss over the rows.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        speed: What may be done to be faster.
+        first_epoch: The number of this round's first epoch: batches and masks go on from there
+            instead of repeating themselves. The learning rate begins anew with the recipe.
+        recordings: Pass the same value in every round, and steps are recorded once for all.
+
+    Returns:
+        Every client's weights. All numbers of a client whose rows cannot be trained on are NaN,
+        and the log of this process names the error's type.
+
+    Raises:
+        ParameterError: The weights do not fit the module, or a setting is out of range.
+        CannotBatch: The module cannot be batched.
+    """
+    require_torch()
+    check_loss(loss)
+    check_smoothing([recipe], loss)
+    if len(seeds) != len(clients):
+        raise ParameterError(
+            f"every client needs a seed, got {len(seeds)} seeds for {len(clients)} clients"
+        )
+    model = Model(factory, loss=loss, device=device, speed=speed)
+    check_model(model)
+    recordings = recordings or Recordings()
+    start = _start(factory, weights, buffers)
+    found = ClientWeights(
+        *(np.full((len(clients), row.size), np.nan, np.float32) for row in _rows(start, 1))
+    )
+
+    def train(places: Sequence[int]) -> None:
+        blocks = train_group(
+            model,
+            [recipe],
+            start,
+            [clients[p] for p in places],
+            [seeds[p] for p in places],
+            recordings=recordings,
+            first_epoch=first_epoch,
+        )
+        for some, trained in blocks:
+            chosen = [places[i] for i in some]
+            found.parameters[chosen], found.buffers[chosen] = _rows(trained, len(some))
+
+    sound = []
+    for place, client in enumerate(clients):
+        try:
+            if len(client):
+                check_client(model, [recipe], client, recordings)
+            sound.append(place)
+        except Exception as error:  # whatever is wrong with these rows
+            note_failure(place, error)
+    try:
+        train(sound)
+    except CannotBatch:
+        raise
+    except Exception:  # whose rows cause it shows one by one
+        for place in sound:
+            try:
+                train([place])
+            except Exception as error:
+                note_failure(place, error)
+    return found
+
+
+def _start(
+    factory: Callable[[], Any], weights: npt.ArrayLike, buffers: npt.ArrayLike | None
+) -> Weights:
+    """Return flat vectors as one lane of a module's weights."""
+    import torch  # noqa: PLC0415 - the core runs without torch
+
+    from urna.local.engine.stack import weights_of  # noqa: PLC0415
+
+    with seeded_module(0):
+        parameters, own = weights_of(factory())
+
+    def shaped(kind: str, like: "dict[str, Tensor]", given: npt.ArrayLike) -> "dict[str, Tensor]":
+        vector = torch.from_numpy(np.array(given, dtype=np.float32).ravel())
+        needed = sum(tensor.numel() for tensor in like.values())
+        if len(vector) != needed:
+            raise ParameterError(f"the module has {needed:,} {kind}, got {len(vector):,}")
+        parts = torch.split(vector, [tensor.numel() for tensor in like.values()])
+        return {
+            name: part.view(1, *tensor.shape).to(tensor.dtype)
+            for (name, tensor), part in zip(like.items(), parts, strict=True)
+        }
+
+    if buffers is None:
+        state = {name: tensor.detach()[None] for name, tensor in own.items()}
+    else:
+        state = shaped("numbers in buffers", own, buffers)
+    return Weights(shaped("parameters", parameters, weights), state)
+
+
+def _rows(weights: Weights, clients: int) -> tuple[Vector, Vector]:
+    """Return parameters and buffers of some clients as one flat row each."""
+    import torch  # noqa: PLC0415 - the core runs without torch
+
+    def flat(part: "dict[str, Tensor]") -> Vector:
+        if not part:
+            return np.zeros((clients, 0), np.float32)
+        flattened = [t.reshape(clients, -1).float() for t in part.values()]
+        rows: Vector = torch.cat(flattened, dim=1).cpu().numpy()
+        return rows
+
+    return flat(weights.parameters), flat(weights.buffers)

@@ -1,0 +1,273 @@
+"""Releases: in the ledger before they happen, out of it only if nothing was revealed."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from urna.errors import (
+    BudgetExceeded,
+    ParameterError,
+    ProtocolError,
+    RoundAborted,
+    RoundFailed,
+    RoundSpoiled,
+    RoundUnfinished,
+)
+from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Repeated
+from urna.randomness import OsSecrets
+from urna.tally import (
+    ClearSummation,
+    Released,
+    Releases,
+    Tallied,
+    TallyPlan,
+    Terms,
+    plan_exact,
+    plan_tally,
+    to_grid,
+)
+from urna.vote import Ballots, BallotShape
+
+SHAPE = BallotShape.top_k(2, 12)
+PLAN = plan_tally(Terms.of(20, Budget(0.5, 1e-5)), Ballots(SHAPE), removes_excess=False)
+SERIES = 4
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.open(tmp_path / "ledger", Budget(2.0, 1e-5))
+
+
+def releases(ledger: Ledger | None, rounds: int = 1, plan: TallyPlan = PLAN) -> Releases:
+    return Releases(plan, "a test", "Everybody saw everything", rounds=rounds, ledger=ledger)
+
+
+def add_up(plan: TallyPlan = PLAN) -> Tallied:
+    ballot = np.array([1, 1] + [0] * 10)
+    ballots = dict.fromkeys(range(plan.clients), to_grid(ballot, plan))
+    return ClearSummation().tally(ballots, plan, OsSecrets())
+
+
+def failing(kind: type[RoundFailed]) -> Callable[[], Tallied]:
+    def fail() -> Tallied:
+        raise kind("for a test", {3: "gone"})
+
+    return fail
+
+
+def spoiled() -> Tallied:
+    return replace(add_up(), total=np.full(12, 30_000))
+
+
+def cost(ledger: Ledger) -> float:
+    return ledger.spent().epsilon
+
+
+def of_rounds(count: int) -> float:
+    assert PLAN.release is not None
+    return Repeated(PLAN.release, count).cost().at(1e-5)
+
+
+def test_a_sum_is_counted_before_it_happens(ledger: Ledger) -> None:
+    def look() -> Tallied:
+        assert [entry.label for entry in ledger.entries()] == ["a test"]
+        assert cost(ledger) == pytest.approx(of_rounds(1))
+        return add_up()
+
+    released = releases(ledger).release(look)
+    assert isinstance(released, Released)
+    assert released.entry == ledger.entries()[0].id
+    assert released.privacy.epsilon == pytest.approx(of_rounds(1))
+    assert 0 < released.privacy.epsilon <= 0.5
+
+
+def test_an_aborted_sum_no_longer_counts_and_can_be_held_again(ledger: Ledger) -> None:
+    held = releases(ledger)
+    for _ in range(3):
+        with pytest.raises(RoundAborted):
+            held.release(failing(RoundAborted))
+        assert cost(ledger) == 0
+    assert [entry.withdrawn for entry in ledger.entries()] == [True] * 3
+    held.release(add_up)
+    assert cost(ledger) == pytest.approx(of_rounds(1))
+
+
+@pytest.mark.parametrize(
+    ("ending", "error"),
+    [
+        (failing(RoundUnfinished), RoundUnfinished),
+        (failing(RoundSpoiled), RoundSpoiled),
+        (spoiled, RoundSpoiled),
+    ],
+    ids=["unfinished", "spoiled by the protocol", "spoiled by its numbers"],
+)
+class TestWhatWasRevealedStaysCounted:
+    def test_a_single_sum_is_not_held_again_for_the_same_price(
+        self, ledger: Ledger, ending: Callable[[], Tallied], error: type[RoundFailed]
+    ) -> None:
+        held = releases(ledger)
+        with pytest.raises(error):
+            held.release(ending)
+        assert cost(ledger) == pytest.approx(of_rounds(1))
+        with pytest.raises(ParameterError, match="all 1 rounds of this series were held"):
+            held.release(add_up)
+        releases(ledger).release(add_up)
+        assert cost(ledger) == pytest.approx(of_rounds(2))
+
+    def test_a_round_of_a_series_is_paid_beside_the_next(
+        self, ledger: Ledger, ending: Callable[[], Tallied], error: type[RoundFailed]
+    ) -> None:
+        held = releases(ledger, SERIES)
+        held.release(add_up)
+        with pytest.raises(error):
+            held.release(ending)
+        assert cost(ledger) == pytest.approx(of_rounds(2))
+        released = held.release(add_up)
+        assert cost(ledger) == pytest.approx(of_rounds(3))
+        assert released.privacy.epsilon == pytest.approx(of_rounds(3))
+        assert [entry.rounds for entry in ledger.entries()] == [3]
+
+
+@pytest.mark.parametrize("rounds", [1, SERIES])
+def test_an_error_nobody_planned_for_counts(ledger: Ledger, rounds: int) -> None:
+    held = releases(ledger, rounds)
+
+    def broken() -> Tallied:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        held.release(broken)
+    assert held.done == 1
+    assert cost(ledger) == pytest.approx(of_rounds(1))
+
+
+class TestSeries:
+    def test_every_round_is_counted_as_it_comes(self, ledger: Ledger) -> None:
+        held = releases(ledger, SERIES)
+        assert cost(ledger) == 0
+        for done in range(1, SERIES + 1):
+            released = held.release(add_up)
+            assert cost(ledger) == pytest.approx(of_rounds(done))
+            assert released.privacy.epsilon == pytest.approx(of_rounds(done))
+            several = f"Epsilon is that of {done} rounds together"
+            assert (several in released.privacy.caveats) == (done > 1)
+        assert len(ledger.entries()) == 1
+        with pytest.raises(ParameterError, match="all 4 rounds"):
+            held.release(add_up)
+
+    def test_an_aborted_round_is_taken_back_and_the_others_stay(self, ledger: Ledger) -> None:
+        held = releases(ledger, SERIES)
+        with pytest.raises(RoundAborted):
+            held.release(failing(RoundAborted))
+        assert cost(ledger) == 0
+        held.release(add_up)
+        held.release(add_up)
+        with pytest.raises(RoundAborted):
+            held.release(failing(RoundAborted))
+        assert cost(ledger) == pytest.approx(of_rounds(2))
+        held.release(add_up)
+        assert cost(ledger) == pytest.approx(of_rounds(3))
+        assert [(e.rounds, e.withdrawn) for e in ledger.entries()] == [(3, False)]
+
+    def test_a_run_that_is_taken_up_again_goes_on_counting(self, ledger: Ledger) -> None:
+        first = releases(ledger, SERIES)
+        first.release(add_up)
+        first.release(add_up)
+        again = Releases(
+            PLAN,
+            "a test",
+            "Everybody saw everything",
+            rounds=SERIES,
+            ledger=Ledger(ledger.path),
+            id=first.id,
+            done=2,
+        )
+        assert again.release(add_up).privacy.epsilon == pytest.approx(of_rounds(3))
+        assert cost(ledger) == pytest.approx(of_rounds(3))
+
+    def test_a_cap_that_is_passed_half_way_stops_it(self, tmp_path: Path) -> None:
+        small = Ledger.open(tmp_path / "small", Budget(0.8, 1e-5))
+        held = releases(small, SERIES)
+        held.release(add_up)
+        held.release(add_up)
+        with pytest.raises(BudgetExceeded):
+            held.release(add_up)
+        assert cost(small) == pytest.approx(of_rounds(2))
+        assert held.done == 2
+
+
+def test_nothing_is_added_up_where_there_is_no_room(tmp_path: Path) -> None:
+    tight = Ledger.open(tmp_path / "tight", Budget(0.6, 1e-5))
+    releases(tight).release(add_up)
+    with pytest.raises(BudgetExceeded):
+        releases(tight)
+    assert len(tight.entries()) == 1
+
+
+def test_room_that_is_gone_by_then_is_noticed_before_anything_is_added_up(tmp_path: Path) -> None:
+    tight = Ledger.open(tmp_path / "tight", Budget(0.6, 1e-5))
+    first, second = releases(tight), releases(tight)
+    first.release(add_up)
+
+    def never() -> Tallied:
+        raise AssertionError("added up without having been counted")
+
+    with pytest.raises(BudgetExceeded):
+        second.release(never)
+    assert len(tight.entries()) == 1
+
+
+def test_a_ledger_of_another_relation_is_refused(tmp_path: Path) -> None:
+    other = Ledger.open(tmp_path / "other", Budget(2.0, 1e-5), adjacency=Adjacency.ZERO_OUT_CLIENT)
+    with pytest.raises(ParameterError, match="use a ledger of this relation"):
+        releases(other)
+
+
+def test_a_sum_with_less_noise_than_planned_is_not_handed_out(ledger: Ledger) -> None:
+    def quiet() -> Tallied:
+        tallied = add_up()
+        assert PLAN.release is not None
+        return replace(tallied, release=replace(PLAN.release, share=PLAN.share / 2))
+
+    with pytest.raises(ProtocolError, match="less noise than planned"):
+        releases(ledger).release(quiet)
+    assert cost(ledger) == pytest.approx(of_rounds(1))
+    with pytest.raises(ProtocolError, match="less noise than planned"):
+        releases(None).release(lambda: replace(add_up(), release=NonPrivateRelease("none")))
+
+
+class TestStatement:
+    def test_it_says_who_saw_what(self) -> None:
+        said = releases(None).release(add_up).privacy
+        assert said.private
+        assert said.caveats == ("Everybody saw everything",)
+        assert said.adjacency is Adjacency.REPLACE_ONE_CLIENT
+        assert said.accountant.startswith("GDP")
+
+    def test_scripted_randomness_promises_nothing_and_fits_no_ledger(self, ledger: Ledger) -> None:
+        scripted = Releases(PLAN, "a test", "Everybody", private=False)
+        said = scripted.release(add_up).privacy
+        assert (said.epsilon, said.accountant) == (math.inf, "none")
+        assert "scripted" in said.caveats[0]
+        with pytest.raises(BudgetExceeded):
+            Releases(PLAN, "a test", "Everybody", private=False, ledger=ledger)
+
+    def test_an_exact_sum_promises_nothing_and_fits_no_ledger(self, ledger: Ledger) -> None:
+        exact = plan_exact(PLAN.terms, PLAN.contribution)
+        released = releases(None, plan=exact).release(lambda: add_up(exact))
+        assert released.tallied.total.tolist() == [20, 20] + [0] * 10
+        assert released.tallied.noise_variance == Fraction(0)
+        assert not released.privacy.private
+        assert "nobody added noise" in released.privacy.caveats[0]
+        with pytest.raises(BudgetExceeded):
+            releases(ledger, plan=exact)
+
+    def test_without_a_ledger_rounds_are_added_up_all_the_same(self) -> None:
+        held = releases(None, 2)
+        assert held.release(add_up).entry is None
+        assert held.release(add_up).privacy.epsilon == pytest.approx(of_rounds(2))
