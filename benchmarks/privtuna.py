@@ -310,9 +310,7 @@ def _pooled(every: Sequence[Case]) -> list[Case]:
 
 def _best_of(search: LocalSearch, settings: npt.NDArray[np.float64]) -> list[float]:
     """Return the best accuracy at each setting, over batch sizes."""
-    return [
-        float(search.scores[(search.settings == row).all(axis=1)].max()) for row in settings
-    ]
+    return [float(search.scores[(search.settings == row).all(axis=1)].max()) for row in settings]
 
 
 def cost(data: Path, parties: int, processes: bool, hidden: bool) -> dict[str, Any]:
@@ -456,7 +454,9 @@ def main() -> None:
             print(json.dumps(found))
         else:
             for name, value in found.items():
-                print(f"{name:36} {value:.4g}" if isinstance(value, float) else f"{name:36} {value}")
+                print(
+                    f"{name:36} {value:.4g}" if isinstance(value, float) else f"{name:36} {value}"
+                )
         return
     found = compare(given.data)
     found["price"] = price(given.data, given.draws)

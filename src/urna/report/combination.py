@@ -69,8 +69,7 @@ def _clusters(result: Combination) -> str:
         score = f"mean score {cluster.score:.3f}, " if known else "score not known, "
         cells = f", {len(cluster.cells)} cells" if cluster.cells else ""
         rows.append(
-            f"<li>{escape(setting)}: {score}{size}{cells}"
-            f"{' (taken)' if number == 1 else ''}</li>"
+            f"<li>{escape(setting)}: {score}{size}{cells}{' (taken)' if number == 1 else ''}</li>"
         )
     more = len(result.clusters) - len(rows)
     rest = f"<li>and {more} more</li>" if more > 0 else ""
