@@ -405,7 +405,7 @@ def hidden_mean(case: Case, parties: int, memory: bool) -> dict[str, Any]:
 def as_tables(found: dict[str, Any]) -> str:
     """Write the comparison as Markdown."""
     lines = []
-    for by in SCORES:
+    for by in SCORES if "closest" in found else ():
         lines += [
             f"\nLocal searches ranked by {by} accuracy\n",
             "| strategy | closest | alone | lr | momentum | feature | label | qty | regret | "
@@ -449,6 +449,7 @@ def main() -> None:
     parser.add_argument("--parties", type=int, choices=(10, 20), default=10)
     parser.add_argument("--memory", action="store_true", help="all parties in one process")
     parser.add_argument("--hidden", action="store_true", help="also the mean with a hidden count")
+    parser.add_argument("--part", choices=("all", "strategies", "price"), default="all")
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--output", type=Path, help="keep the comparison here, as JSON")
     parser.add_argument("--format", choices=("text", "json"), default="text")
@@ -463,8 +464,9 @@ def main() -> None:
                     f"{name:36} {value:.4g}" if isinstance(value, float) else f"{name:36} {value}"
                 )
         return
-    found = compare(given.data)
-    found["price"] = price(given.data, given.draws)
+    found = compare(given.data) if given.part != "price" else {}
+    if given.part != "strategies":
+        found["price"] = price(given.data, given.draws)
     if given.output is not None:
         given.output.write_text(json.dumps(found) + "\n", encoding="utf-8")
     print(json.dumps(found) if given.format == "json" else as_tables(found))

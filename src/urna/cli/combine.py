@@ -1,6 +1,8 @@
 """`urna combine`: one setting from clients' own searches, with a guarantee or without."""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,13 +19,16 @@ from urna.combine import (
     FederatedDbscan,
     Frame,
     Guarantee,
+    Mean,
+    Median,
     Recorded,
     Strategy,
+    TrimmedMean,
     read_searches,
     strategy_named,
 )
 from urna.combine import combine as combine_searches
-from urna.errors import ParameterError
+from urna.errors import ParameterError, UnknownName
 from urna.evaluation.combining import Judged, VoteStrategy, compare, judge, vote_on
 from urna.files import write_json, write_whole
 from urna.privacy import Budget, Ledger
@@ -34,12 +39,23 @@ from urna.tally import Options
 
 __all__ = ["combine"]
 
-_VOTE = "vote"
+_VOTE, _LOSS = "vote", "loss"
+_BY_ACCURACY = (Dbscan, FederatedDbscan, Anchored)
 _NAMES = ", ".join([*STRATEGIES, _VOTE])
 _IN_THE_CLEAR = (
     "The other rows were computed in the clear from the file, for comparison: whoever runs this "
     "command has seen everything in it."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Encrypted:
+    """What is asked of encryption."""
+
+    threshold: int | None = None
+    hidden_count: bool = False
+    processes: bool = False
+    recompute: bool = False
 
 
 def combine(
@@ -68,7 +84,10 @@ def combine(
         str, typer.Option(help="Column that says how good a setting is.")
     ] = "accuracy",
     min_points: Annotated[int, typer.Option(help="Settings that make a cell or core dense.")] = 4,
-    cell: Annotated[float, typer.Option(help="Length of a cell, as a part of an axis.")] = 0.15,
+    cell: Annotated[
+        float | None,
+        typer.Option(help="Length of a cell, as a part of an axis; 0.15 if unset."),
+    ] = None,
     plain: Annotated[
         bool, typer.Option(help="Average rates as they are, not on their log scale.")
     ] = False,
@@ -125,6 +144,12 @@ def combine(
             space=None if space is None else Space.read(space),
         )
         chosen = _configured(recorded, strategy, min_points, cell, plain)
+        if isinstance(chosen, Dbscan) and guarantee is not Guarantee.NONE:
+            chosen = _configured(recorded, "federated-dbscan", min_points, cell, plain)
+        elif cell is not None and not isinstance(chosen, FederatedDbscan):
+            raise ParameterError(f"{strategy} counts in no cells: leave --cell out")
+        if score == _LOSS and isinstance(chosen, _BY_ACCURACY):
+            raise ParameterError(f"{strategy} needs accuracies between 0 and 1, not losses")
         keeper.hold_room(20 * len(recorded.searches.candidates()))
         options: Options = {"dropout": dropout, "colluding": colluding}
         result = _combined(
@@ -136,17 +161,12 @@ def combine(
             secrets,
             keeper,
             options,
-            {
-                "threshold": threshold,
-                "hidden_count": hidden_count,
-                "processes": processes,
-                "recomputes": recompute,
-            },
+            _Encrypted(threshold, hidden_count, processes, recompute),
         )
         kept = keeper.keep(result)
         page = keeper.keep_page(result, f"{searches.name}: {_said(where) or 'all rows'}")
-        names = tuple(STRATEGIES) if others else ()
-        compared = _comparison(recorded, names, result, min_points, cell)
+        listed = _all(recorded, min_points, cell, score) if others else []
+        compared = _comparison(recorded, listed, result)
         if kept is not None:
             write_whole(kept.with_name("settings.svg"), settings_chart(result, alone=True))
             write_json(kept.with_name("comparison.json"), _as_mapping(recorded, compared))
@@ -167,8 +187,13 @@ def _combined(
     secrets: SecretSource,
     keeper: Keeper,
     options: Options,
-    encrypted: dict[str, Any],
+    encrypted: _Encrypted,
 ) -> Combination:
+    if guarantee is not Guarantee.ENCRYPTION and encrypted != _Encrypted():
+        raise ParameterError(
+            "--threshold, --hidden-count, --processes and --recompute belong to --guarantee "
+            f"encryption; this is {guarantee}"
+        )
     if isinstance(strategy, VoteStrategy) and guarantee is not Guarantee.NONE:
         if guarantee is Guarantee.ENCRYPTION:
             raise ParameterError("a vote has noise: ask for --guarantee dp or both")
@@ -192,34 +217,42 @@ def _combined(
         ledger=ledger,
         secrets=secrets,
         keep=keep,
-        **(encrypted if guarantee is Guarantee.ENCRYPTION else {}),
+        threshold=encrypted.threshold,
+        hidden_count=encrypted.hidden_count,
+        processes=encrypted.processes,
+        recomputes=encrypted.recompute,
         **(options if guarantee.private else {}),
     )
 
 
 def _configured(
-    recorded: Recorded, name: str, min_points: int, cell: float, plain: bool
+    recorded: Recorded, name: str, min_points: int, cell: float | None, plain: bool
 ) -> Strategy:
     """Return the strategy that was asked for, as it was asked for."""
-    if name == _VOTE:
-        return VoteStrategy()
-    strategy = strategy_named(name)
-    if isinstance(strategy, Dbscan):
-        return Dbscan(min_points=min_points, plain=plain)
-    if isinstance(strategy, FederatedDbscan):
-        return FederatedDbscan(cell=cell, min_points=min_points, plain=plain)
+    if name != _VOTE and name not in STRATEGIES:
+        raise UnknownName("strategy", name, [*STRATEGIES, _VOTE])
+    strategy: Strategy = VoteStrategy() if name == _VOTE else strategy_named(name)
+    match strategy:
+        case Dbscan():
+            return Dbscan(min_points=min_points, plain=plain)
+        case FederatedDbscan():
+            length = strategy.cell if cell is None else cell
+            found = FederatedDbscan(cell=length, min_points=min_points, plain=plain)
+            found.agreed(recorded.searches.frame)  # refuses what cannot be
+            return found
+        case Mean() | Median() | TrimmedMean():
+            return replace(strategy, plain=plain)
+    if plain:
+        raise ParameterError(f"{name} averages nothing: leave --plain out")
     if isinstance(strategy, Anchored):
         return Anchored(within=_server_frame(recorded))
-    if plain:
-        if not hasattr(strategy, "plain"):
-            raise ParameterError(f"{name} averages nothing: leave --plain out")
-        return type(strategy)(**{**_fields(strategy), "plain": True})
     return strategy
 
 
-def _fields(strategy: Strategy) -> dict[str, Any]:
-    slots = getattr(strategy, "__slots__", ())
-    return {name: getattr(strategy, name) for name in slots}
+def _all(recorded: Recorded, min_points: int, cell: float | None, score: str) -> list[Strategy]:
+    """Return all strategies that can work with these scores."""
+    every = [_configured(recorded, n, min_points, cell, plain=False) for n in (*STRATEGIES, _VOTE)]
+    return [each for each in every if score != _LOSS or not isinstance(each, _BY_ACCURACY)]
 
 
 def _server_frame(recorded: Recorded) -> Frame | None:
@@ -234,20 +267,13 @@ def _server_frame(recorded: Recorded) -> Frame | None:
 
 
 def _comparison(
-    recorded: Recorded,
-    names: tuple[str, ...],
-    result: Combination,
-    min_points: int,
-    cell: float,
+    recorded: Recorded, listed: Sequence[Strategy], result: Combination
 ) -> list[Judged]:
-    """Judge strategies by name, in the clear, and what was found under the guarantee."""
-    listed: list[Strategy] = [
-        _configured(recorded, name, min_points, cell, plain=False)
-        for name in (*names, *([_VOTE] if names else []))
-    ]
+    """Judge strategies in the clear, and what was found under the guarantee."""
     if recorded.federated is None:
         found = []
         for strategy in listed:
+            setting: Mapping[str, float] | None
             try:
                 setting = strategy.combine(recorded.searches).setting
             except ParameterError:

@@ -5,7 +5,7 @@ adds the mean of clients' updates, which are steps already: a learning rate of o
 averaging itself, and with a momentum of .9 (FedAvgM, Hsu, Qi & Brown 2019) it is what
 most federations are started with. Local searches are asked for one thing only: which settings
 ruin training. `benchmarks/own_federations.py` has the federations of ours on which the tolerance
-was chosen; docs/decisions/0018-combining-searches.md tells how.
+was chosen; docs/decisions/0020-combining.md tells how.
 """
 
 from collections.abc import Mapping

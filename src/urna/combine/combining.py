@@ -110,12 +110,20 @@ def combine(
     """
     strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
     guarantee, secrets = Guarantee(guarantee), secrets or OsSecrets()
+    if guarantee is not Guarantee.ENCRYPTION and (
+        threshold is not None or hidden_count or processes or recomputes
+    ):
+        raise ParameterError(
+            "threshold, hidden_count, processes and recomputes belong to the guarantee encryption; "
+            f"this is {guarantee}"
+        )
     if ledger is not None and not guarantee.private:
         ledger.check(NonPrivateRelease("the result is exact"))
     if guarantee is Guarantee.NONE:
         done = _in_the_clear(searches, strategy)
     elif guarantee is Guarantee.ENCRYPTION:
-        task = _task(searches, strategy, threshold or len(searches), hidden_count)
+        helpers = len(searches) if threshold is None else threshold
+        task = _task(searches, strategy, helpers, hidden_count)
         if processes:
             if not secrets.private:
                 raise ParameterError("parties in processes draw their own secrets: no script")

@@ -39,6 +39,14 @@ class Dbscan:
     plain: bool = False
     stretched: bool = False
 
+    def __post_init__(self) -> None:
+        if self.min_points < 1 or self.most < 1:
+            raise ParameterError(
+                f"min_points and most are positive, got {self.min_points} and {self.most}"
+            )
+        if not self.reach > 0:
+            raise ParameterError(f"neighbours have a positive reach, got {self.reach}")
+
     @property
     def name(self) -> str:
         """What tables call it."""

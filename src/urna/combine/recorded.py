@@ -134,9 +134,9 @@ def _search(
     losses: bool = True,
 ) -> LocalSearch:
     settings = np.array([[_number(row, name, path) for name in names] for row in rows])
-    scores = np.array([_score(row[score]) for row in rows])
+    scores = np.array([_score(row, score, path) for row in rows])
     known = losses and "loss" in rows[0] and score != "loss" and any(row["loss"] for row in rows)
-    found = np.array([_score(row["loss"]) for row in rows]) if known else None
+    found = np.array([_score(row, "loss", path) for row in rows]) if known else None
     return LocalSearch(settings, -scores if score == "loss" else scores, found)
 
 
@@ -164,12 +164,16 @@ def _number(row: Mapping[str, str], name: str, path: Path) -> float:
     return value
 
 
-def _score(text: str) -> float:
-    """Return a score; an empty or strange one is a run that failed."""
+def _score(row: Mapping[str, str], name: str, path: Path) -> float:
+    """Return a score; an empty one is a run that failed, and so is one that is not finite."""
+    text = row[name].strip()
     try:
-        return float(text)
-    except ValueError:
-        return math.nan
+        return float(text) if text else math.nan
+    except ValueError as error:
+        raise ParameterError(
+            f"column {name!r} of {path.name} holds {text!r}, which is no number. Leave the scores "
+            "of runs that failed empty"
+        ) from error
 
 
 def _same(found: str, wanted: str) -> bool:
