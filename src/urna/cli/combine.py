@@ -194,6 +194,10 @@ def _combined(
             "--threshold, --hidden-count, --processes and --recompute belong to --guarantee "
             f"encryption; this is {guarantee}"
         )
+
+    def keep(found: Combination) -> None:
+        keeper.keep(found)
+
     if isinstance(strategy, VoteStrategy) and guarantee is not Guarantee.NONE:
         if guarantee is Guarantee.ENCRYPTION:
             raise ParameterError("a vote has noise: ask for --guarantee dp or both")
@@ -203,12 +207,9 @@ def _combined(
             budget=budget,
             ledger=ledger,
             secrets=secrets,
+            keep=keep,
             **options,
         )
-
-    def keep(found: Combination) -> None:
-        keeper.keep(found)
-
     return combine_searches(
         recorded.searches,
         strategy,

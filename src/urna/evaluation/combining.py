@@ -1,7 +1,7 @@
 """Combinations beside each other: how far from the federation's own optimum, and the vote too."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -14,7 +14,7 @@ from urna.privacy import Budget, Ledger
 from urna.randomness import SecretSource
 from urna.space import Axis, Space
 from urna.tally import EncryptedSummation, Options, SecureSummation
-from urna.vote import Recording, replay
+from urna.vote import Recording, Result, replay
 from urna.vote import search as hold_vote
 
 __all__ = ["Judged", "VoteStrategy", "compare", "judge", "vote_on"]
@@ -129,9 +129,12 @@ def vote_on(
     budget: Budget,
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
+    keep: Callable[[Combination], None] | None = None,
     **options: Unpack[Options],
 ) -> Combination:
     """Hold a private vote on the settings that clients tried, with their recorded scores.
+
+    `keep` is called with the result as soon as the tally is open.
 
     Guarantee:
         That of `urna.search`: the tally is (epsilon, delta)-DP under `adjacency`.
@@ -143,6 +146,24 @@ def vote_on(
         return float(row[numbered[tuple(candidate.values())]])
 
     summation = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureSummation()
+
+    def as_combination(result: Result) -> Combination:
+        return Combination(
+            setting={name: float(value) for name, value in result.best.items()},
+            strategy="vote",
+            guarantee=guarantee,
+            frame=searches.frame,
+            privacy=result.privacy,
+            clients=len(searches),
+            took_part=result.took_part,
+            opened=(tuple(result.votes.tolist()),),
+            noise=(result.standard_error,),
+            terms=result.terms,
+            lost=result.lost,
+            entries=() if result.entry is None else (result.entry,),
+            when=result.when,
+        )
+
     result = hold_vote(
         space,
         recorded,
@@ -152,23 +173,10 @@ def vote_on(
         ledger=ledger,
         secrets=secrets,
         anyway=True,
+        keep=None if keep is None else lambda found: keep(as_combination(found)),
         **options,
     )
-    return Combination(
-        setting={name: float(value) for name, value in result.best.items()},
-        strategy="vote",
-        guarantee=guarantee,
-        frame=searches.frame,
-        privacy=result.privacy,
-        clients=len(searches),
-        took_part=result.took_part,
-        opened=(tuple(result.votes.tolist()),),
-        noise=(result.standard_error,),
-        terms=result.terms,
-        lost=result.lost,
-        entries=() if result.entry is None else (result.entry,),
-        when=result.when,
-    )
+    return as_combination(result)
 
 
 def ballots_on(searches: Searches) -> tuple[Space, npt.NDArray[np.float64]]:
