@@ -67,7 +67,8 @@ def _clusters(result: Combination) -> str:
         size = f"{cluster.points:.1f} clients' worth" if noisy else f"{cluster.points:g} settings"
         known = math.isfinite(cluster.score)
         score = f"mean score {cluster.score:.3f}, " if known else "score not known, "
-        cells = f", {len(cluster.cells)} cells" if cluster.cells else ""
+        many = len(cluster.cells)
+        cells = f", {many} cell{'s' if many > 1 else ''}" if many else ""
         rows.append(
             f"<li>{escape(setting)}: {score}{size}{cells}{' (taken)' if number == 1 else ''}</li>"
         )
