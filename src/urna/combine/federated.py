@@ -6,7 +6,7 @@ are the same vectors (`urna.combine.encrypted`, `urna.combine.private`), so
 results agree to the bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -81,6 +81,13 @@ class Averaging:
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
         return {"frame": self.frame.as_mapping(), "share": self.share, "most": self.most}
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> "Averaging":
+        """Read what `as_mapping` wrote."""
+        share = mapping["share"]
+        frame = Frame.read(mapping["frame"])
+        return cls(frame, None if share is None else float(share), int(mapping["most"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +191,18 @@ class Clustering:
             "most": self.most,
             "least": self.least,
         }
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> "Clustering":
+        """Read what `as_mapping` wrote."""
+        return cls(
+            Frame.read(mapping["frame"]),
+            float(mapping["cell"]),
+            int(mapping["min_points"]),
+            float(mapping["tolerance"]),
+            int(mapping["most"]),
+            float(mapping["least"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,44 +6,22 @@ a private sum (`urna.tally`): added up by secure summation, or under threshold e
 that follows, dense cells and clusters included, is computed from noisy sums.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Unpack
 
 import numpy as np
 
-from urna.combine.contributions import ClusterShares, Weights
-from urna.combine.federated import Averaging, Clustering, Integers
+from urna.combine.federated import Averaging, Clustering
 from urna.combine.frame import Floats
-from urna.combine.noisy import (
-    UNITS,
-    cluster_vector,
-    dense_cells,
-    densest,
-    mean_vector,
-    read_clusters,
-    spread,
-)
+from urna.combine.noisy import UNITS, dense_cells, densest, read_clusters
 from urna.combine.searches import LocalSearch
 from urna.combine.strategies import Combined
+from urna.combine.sums import SettingsSum, mean_from, parts_of, together
 from urna.errors import ParameterError
-from urna.privacy import (
-    Budget,
-    Cover,
-    Ledger,
-    NonPrivateRelease,
-    PrivacyStatement,
-    Release,
-    Unit,
-    compose,
-    gaussian_epsilon,
-)
-from urna.privacy.cost import SLIP_PART
+from urna.privacy import Budget, Ledger, NonPrivateRelease, PrivacyStatement, Release, Unit
 from urna.randomness import OsSecrets, SecretSource
 from urna.tally import (
-    BoundedVector,
-    Contribution,
     Options,
     Released,
     Releases,
@@ -115,14 +93,10 @@ def private_mean(
         RoundAborted: Too many clients dropped out. Nothing was revealed.
     """
     series = _Series(len(clients), budget, summation, ledger, secrets, options)
-    axes = len(agreed.frame.rulers)
-    contribution = BoundedVector(axes, norm_squared=axes * (UNITS // 2) ** 2, most=UNITS // 2)
-    series.plan([contribution], [1.0])
-    vectors = [mean_vector(agreed, client) for client in clients]
-    released, sums = series.release(0, vectors, "mean of settings")
-    count = len(released.tallied.accepted)
-    point = np.clip(sums / (UNITS * count) + 0.5, 0.0, 1.0)
-    run = series.run(Combined(agreed.frame.setting(point)))
+    summed = SettingsSum(agreed)
+    series.plan([summed], [1.0])
+    released, sums = series.release(summed, clients)
+    run = series.run(mean_from(agreed, sums, len(released.tallied.accepted)))
     if keep is not None:
         keep(run)
     return run
@@ -171,19 +145,14 @@ def private_dbscan(
     if not 0 < first_share < 1:
         raise ParameterError(f"the first sum's share lies in (0, 1), got {first_share}")
     series = _Series(len(clients), budget, summation, ledger, secrets, options)
-    grid = agreed.grid
-    # Clusters are not known yet, and the noise must be: room for as many as there can be.
-    second = ClusterShares(grid.most_clusters, grid.axes, UNITS)
-    series.plan([Weights(grid.size, UNITS), second], [first_share, 1 - first_share])
-    points = [agreed.points(client) for client in clients]
-    _, masses = series.release(
-        0, [spread(agreed.counts(some)) for some in points], "settings counted in cells"
-    )
+    first = SettingsSum(agreed)
+    every = first.after(np.ones(agreed.grid.size, dtype=np.bool_))  # not known yet; priced alike
+    series.plan([first, every], [first_share, 1 - first_share])
+    _, masses = series.release(first, clients)
     dense = dense_cells(agreed, masses / UNITS, series.noise[0] / UNITS)
     if keep is not None:
         keep(series.run(densest(agreed, masses / UNITS, dense)))
-    vectors = [cluster_vector(agreed, some, dense) for some in points]
-    _, sums = series.release(1, vectors, "sums of clusters")
+    _, sums = series.release(first.after(dense), clients)
     combined = read_clusters(agreed, dense, sums / UNITS, series.noise[1] / UNITS)
     run = series.run(combined or densest(agreed, masses / UNITS, dense))
     if keep is not None:
@@ -212,19 +181,13 @@ class _Series:
         self._released: list[Released] = []
         self._sums: list[Floats] = []
 
-    def plan(self, contributions: Sequence[Contribution], parts: Sequence[float]) -> None:
-        """Plan all sums so that together they keep within the budget: squares of μ add up."""
-        delta = self.terms.budget.delta
-        whole = Cover(self.terms.budget).mu * (1 - 1e-8)
-        for contribution, part in zip(contributions, parts, strict=True):
-            budget = self.terms.budget
-            if len(parts) > 1:
-                epsilon = gaussian_epsilon(whole * math.sqrt(part), delta * (1 - SLIP_PART))
-                budget = Budget(epsilon, delta)
+    def plan(self, sums: Sequence[SettingsSum], parts: Sequence[float]) -> None:
+        """Plan all sums so that together they keep within the budget."""
+        for summed, budget in zip(sums, parts_of(self.terms.budget, parts), strict=True):
             self._plans.append(
                 plan_tally(
                     self.terms.costing(budget),
-                    contribution,
+                    summed.contribution,
                     removes_excess=self._summation.removes_excess,
                 )
             )
@@ -238,18 +201,20 @@ class _Series:
         return tuple(plan.most_noise_std for plan in self._plans)
 
     def release(
-        self, number: int, vectors: Sequence[Integers], label: str
+        self, summed: SettingsSum, clients: Sequence[LocalSearch]
     ) -> tuple[Released, Floats]:
-        """Count a sum, add up, and return it in whole steps."""
-        plan = self._plans[number]
+        """Count the next sum, add up, and return it in whole steps."""
+        plan = self._plans[len(self._released)]
         releases = Releases(
             plan,
-            label,
+            summed.label,
             self._summation.describe(plan.terms),
             ledger=self._ledger,
             private=self._secrets.private,
         )
-        contributions = {client: to_grid(v, plan) for client, v in enumerate(vectors)}
+        contributions = {
+            client: to_grid(summed.vector(search), plan) for client, search in enumerate(clients)
+        }
         released = releases.release(
             lambda: self._summation.tally(contributions, plan, self._secrets)
         )
@@ -261,20 +226,8 @@ class _Series:
     def run(self, combined: Combined) -> PrivateRun:
         """Return what is known so far, and what all sums so far cost together."""
         last = self._released[-1]
-        spent = compose(self._events(len(self._released)), self.terms.budget.delta)
-        private = last.privacy.private
-        several = (
-            (f"Epsilon is that of {len(self._released)} sums together",)
-            if len(self._released) > 1
-            else ()
-        )
-        statement = PrivacyStatement(
-            spent.epsilon if private else math.inf,
-            self.terms.budget.delta,
-            self.terms.adjacency,
-            spent.accountant if private else "none",
-            (*last.privacy.caveats, *several),
-        )
+        plans = self._plans[: len(self._released)]
+        statement = together(self.terms, plans, last.privacy, last.privacy.private)
         return PrivateRun(
             combined,
             statement,

@@ -8,7 +8,7 @@ import pytest
 from combine_play import averaging, clustering, random_searches
 
 from urna import he
-from urna.combine import DbscanTask, MeanTask, conduct
+from urna.combine import DbscanTask, MeanTask, conduct, play
 from urna.combine.letters import (
     Kind,
     Letter,
@@ -19,6 +19,7 @@ from urna.combine.letters import (
     pack_opened,
     unpack_opened,
 )
+from urna.combine.memory import kept, thaw
 from urna.combine.party import Given, Invited, Over, PartySession, check_statement, invitation
 from urna.combine.run import MemoryTransport
 from urna.combine.tasks import Task, digest_of
@@ -331,3 +332,33 @@ def test_secrets_do_not_show_in_a_partys_state() -> None:
 def test_digests_differ_between_ciphertexts() -> None:
     assert digest(b"a") != digest(b"b")
     assert len(digest(b"a")) == 64
+
+
+class Forgetful(PartySession):
+    """A party that is started anew for every letter, with what it has kept."""
+
+    def handle(self, data: bytes) -> bytes:
+        answer = super().handle(data)
+        if held := kept(self.state):
+            self.state = thaw(held, self._invited)
+        return answer
+
+
+@pytest.mark.parametrize("threshold", [2, 3])
+def test_a_party_goes_on_from_what_it_has_kept(
+    threshold: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = random_searches(3, seed=5)
+    task = DbscanTask(3, threshold, clustering())
+    straight = play(task, searches.clients, ScriptedSecrets(b"kept"))
+    monkeypatch.setattr("urna.combine.run.PartySession", Forgetful)
+    anew = play(task, searches.clients, ScriptedSecrets(b"kept"))
+    assert anew.outcome.combined == straight.outcome.combined
+    assert [o.tolist() for o in anew.outcome.shown] == [o.tolist() for o in straight.outcome.shown]
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 100, b"PK\x03\x04" + bytes(60)])
+def test_what_was_not_kept_is_refused(data: bytes) -> None:
+    invited = Invited(MeanTask(2, 2, averaging()), random_searches(2).clients[0])
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        thaw(data, invited)
