@@ -6,7 +6,7 @@ under threshold encryption and with differential privacy.
 """
 
 from urna.combine.anchored import FEDAVGM, Anchored
-from urna.combine.combining import STRATEGIES, combine, strategy_named
+from urna.combine.combining import STRATEGIES, agreed_on, combine, strategy_named
 from urna.combine.density import Dbscan
 from urna.combine.federated import Averaging, Clustering, FederatedDbscan
 from urna.combine.frame import Frame, Ruler
@@ -64,6 +64,7 @@ __all__ = [
     "SurfaceKind",
     "Task",
     "TrimmedMean",
+    "agreed_on",
     "combine",
     "conduct",
     "keep_best",

@@ -10,20 +10,22 @@ import numpy as np
 from urna.combine.anchored import Anchored
 from urna.combine.density import Dbscan
 from urna.combine.federated import Averaging, Clustering, FederatedDbscan
+from urna.combine.frame import Frame
 from urna.combine.private import PrivateRun, private_dbscan, private_mean
 from urna.combine.processes import play_in_processes
-from urna.combine.result import Combination, Guarantee, Point
-from urna.combine.run import Played, play
+from urna.combine.result import Combination, Guarantee, Point, name_of
+from urna.combine.run import play
 from urna.combine.searches import Searches, keep_best, keep_good
+from urna.combine.server import Outcome
 from urna.combine.strategies import TOP_SHARE, Mean, Median, Strategy, TrimmedMean
 from urna.combine.surfaces import Surface, SurfaceKind
-from urna.combine.tasks import DbscanTask, HiddenMeanTask, MeanTask, Task
+from urna.combine.tasks import DbscanTask, HiddenMeanTask, MeanTask
 from urna.errors import ParameterError, UnknownName
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, PrivacyStatement
 from urna.randomness import OsSecrets, SecretSource
 from urna.tally import EncryptedSummation, Options, SecureSummation
 
-__all__ = ["STRATEGIES", "combine", "strategy_named"]
+__all__ = ["STRATEGIES", "agreed_on", "combine", "opened", "strategy_named", "task_for"]
 
 STRATEGIES: Mapping[str, Strategy] = {
     "mean": Mean(),
@@ -123,14 +125,21 @@ def combine(
         done = _in_the_clear(searches, strategy)
     elif guarantee is Guarantee.ENCRYPTION:
         helpers = len(searches) if threshold is None else threshold
-        task = _task(searches, strategy, helpers, hidden_count)
+        agreed = agreed_on(searches.frame, strategy, _most(searches))
+        task = task_for(agreed, len(searches), helpers, hidden_count)
         if processes:
             if not secrets.private:
                 raise ParameterError("parties in processes draw their own secrets: no script")
             played = play_in_processes(task, searches.clients, recomputes=recomputes)
         else:
             played = play(task, searches.clients, secrets, recomputes=recomputes)
-        done = _opened(searches, strategy, played, secrets.private)
+        done = opened(
+            len(searches),
+            agreed,
+            played.outcome,
+            private=secrets.private,
+            party_seconds=played.party_seconds,
+        )
     else:
         if budget is None:
             raise ParameterError("noise needs a budget: an epsilon and a delta")
@@ -181,14 +190,14 @@ def _points(
     return tuple(found)
 
 
-def _task(searches: Searches, strategy: Strategy, threshold: int, hidden_count: bool) -> Task:
-    """Return what is computed under encryption for a strategy.
+def task_for(
+    agreed: Averaging | Clustering, parties: int, threshold: int, hidden_count: bool
+) -> MeanTask | HiddenMeanTask | DbscanTask:
+    """Return what is computed under encryption.
 
     Raises:
         ParameterError: There is nothing of the kind.
     """
-    parties = len(searches)
-    agreed = agreed_on(searches, strategy)
     if isinstance(agreed, Clustering):
         if hidden_count:
             raise ParameterError("clusters open their counts; hide the count of a mean")
@@ -198,17 +207,20 @@ def _task(searches: Searches, strategy: Strategy, threshold: int, hidden_count: 
     return MeanTask(parties, threshold, agreed)
 
 
-def agreed_on(searches: Searches, strategy: Strategy) -> Averaging | Clustering:
-    """Return what the parties agree on for a strategy that is made of sums.
+def agreed_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging | Clustering:
+    """Return what parties agree on for a strategy that is made of sums.
+
+    Args:
+        frame: The axes.
+        strategy: How to combine.
+        tried: How many settings a client tried at most.
 
     Raises:
-        ParameterError: It is not.
+        ParameterError: It is not made of sums.
     """
-    frame = searches.frame
     if isinstance(strategy, Mean):
-        share, tried = strategy.share, max(len(client) for client in searches.clients)
-        most = 1 if share is None else math.ceil(share * tried)
-        return Averaging(frame.plain() if strategy.plain else frame, share, most)
+        most = 1 if strategy.share is None else math.ceil(strategy.share * tried)
+        return Averaging(frame.plain() if strategy.plain else frame, strategy.share, most)
     if isinstance(strategy, FederatedDbscan):
         return strategy.agreed(frame)
     if isinstance(strategy, Dbscan):
@@ -225,9 +237,28 @@ def agreed_on(searches: Searches, strategy: Strategy) -> Averaging | Clustering:
     )
 
 
-def _opened(searches: Searches, strategy: Strategy, played: Played, private: bool) -> Combination:
-    outcome, task = played.outcome, played.outcome.task
-    agreed = agreed_on(searches, strategy)
+def _most(searches: Searches) -> int:
+    return max(len(client) for client in searches.clients)
+
+
+def opened(
+    clients: int,
+    agreed: Averaging | Clustering,
+    outcome: Outcome,
+    *,
+    private: bool,
+    party_seconds: float | None = None,
+) -> Combination:
+    """Return what came of an encrypted run.
+
+    Args:
+        clients: How many were invited.
+        agreed: What was combined.
+        outcome: What the server found.
+        private: Whether all randomness was secret.
+        party_seconds: CPU time of all parties, where it is known.
+    """
+    task = outcome.task
     helpers = "all" if task.threshold == task.parties else f"any {task.threshold}"
     caveats = [_EXACT, _HIDDEN.format(helpers=helpers, parties=task.parties)]
     if not private:
@@ -235,31 +266,24 @@ def _opened(searches: Searches, strategy: Strategy, played: Played, private: boo
     online = {p: outcome.traffic[p] - outcome.key_traffic[p] for p in outcome.traffic}
     return Combination(
         setting=outcome.combined.setting,
-        strategy=_name(agreed, task),
+        strategy=name_of(agreed, hidden=isinstance(task, HiddenMeanTask)),
         guarantee=Guarantee.ENCRYPTION,
         frame=agreed.frame,
         privacy=_statement(*caveats),
-        clients=len(searches),
+        clients=clients,
         took_part=len(outcome.took_part),
         clusters=outcome.combined.clusters,
         cell=agreed.cell if isinstance(agreed, Clustering) else None,
         opened=tuple(tuple(np.asarray(entries).tolist()) for entries in outcome.shown),
         lost=outcome.lost,
         cost={
-            "party_seconds": played.party_seconds,
+            **({} if party_seconds is None else {"party_seconds": party_seconds}),
             "server_seconds": outcome.server_seconds,
             "bytes_per_party": max(online.values()),
             "key_bytes_per_party": max(outcome.key_traffic.values()),
         },
         when=time.time() if private else None,
     )
-
-
-def _name(agreed: Averaging | Clustering, task: Task | None = None) -> str:
-    if isinstance(agreed, Clustering):
-        return "federated dbscan"
-    named = Mean(agreed.share).name
-    return f"{named}, count hidden" if isinstance(task, HiddenMeanTask) else named
 
 
 def _with_noise(
@@ -272,13 +296,13 @@ def _with_noise(
     keep: Callable[[Combination], None] | None,
     options: Options,
 ) -> Combination:
-    agreed = agreed_on(searches, strategy)
+    agreed = agreed_on(searches.frame, strategy, _most(searches))
     summation = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureSummation()
 
     def result(run: PrivateRun) -> Combination:
         return Combination(
             setting=run.combined.setting,
-            strategy=_name(agreed),
+            strategy=name_of(agreed),
             guarantee=guarantee,
             frame=agreed.frame,
             privacy=run.privacy,

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from urna.combine.federated import Averaging, Clustering
 from urna.combine.frame import Frame
-from urna.combine.strategies import Cluster
+from urna.combine.strategies import Cluster, Mean
 from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
 from urna.tally import Terms
 
-__all__ = ["KIND", "VERSION", "Combination", "Guarantee", "Point"]
+__all__ = ["KIND", "VERSION", "Combination", "Guarantee", "Point", "name_of"]
 
 KIND, VERSION = "combination", 1
 """What a file that holds a result says it is."""
@@ -186,3 +187,11 @@ class Combination:
         many = f"{len(self.clusters)} cluster{'s' if len(self.clusters) > 1 else ''}"
         scored = f", mean score {best.score:.3f}" if math.isfinite(best.score) else ""
         return f", {many}{scored}"
+
+
+def name_of(agreed: Averaging | Clustering, *, hidden: bool = False) -> str:
+    """Return what tables call a combination that is made of sums."""
+    if isinstance(agreed, Clustering):
+        return "federated dbscan"
+    named = Mean(agreed.share).name
+    return f"{named}, count hidden" if hidden else named

@@ -16,7 +16,7 @@ Assumes:
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,7 +31,16 @@ from urna.combine.strategies import Combined
 from urna.errors import ParameterError
 from urna.randomness import SecretSource
 
-__all__ = ["COPIES", "DbscanTask", "HiddenMeanTask", "MeanTask", "Opened", "Step", "Task"]
+__all__ = [
+    "COPIES",
+    "DbscanTask",
+    "HiddenMeanTask",
+    "MeanTask",
+    "Opened",
+    "Step",
+    "Task",
+    "read_task",
+]
 
 Opened = Integers | Floats
 """What a step opened: one entry per slot."""
@@ -301,6 +310,27 @@ class DbscanTask(_Together):
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
         return _mapping("dbscan", self, self.agreed.as_mapping())
+
+
+def read_task(mapping: Mapping[str, Any]) -> MeanTask | HiddenMeanTask | DbscanTask:
+    """Read what a task's `as_mapping` wrote.
+
+    Raises:
+        ParameterError: It is no task, or one that cannot be.
+    """
+    try:
+        kind, agreed = mapping["kind"], mapping["agreed"]
+        parties, threshold = int(mapping["parties"]), int(mapping["threshold"])
+        if kind == "mean":
+            return MeanTask(parties, threshold, Averaging.from_mapping(agreed))
+        if kind == "hidden mean":
+            averaging, precision = Averaging.from_mapping(agreed), float(agreed["precision"])
+            return HiddenMeanTask(parties, threshold, averaging, precision)
+        if kind == "dbscan":
+            return DbscanTask(parties, threshold, Clustering.from_mapping(agreed))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ParameterError("the task cannot be read") from error
+    raise ParameterError("this kind of task is not known")
 
 
 def _mapping(kind: str, task: _Together, agreed: dict[str, Any]) -> dict[str, Any]:
