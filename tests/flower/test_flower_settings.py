@@ -50,7 +50,7 @@ WIDE = replace(GRANTED, epsilon=1e4)
 
 def search_of(number: int) -> LocalSearch:
     """Return a search whose best setting is the middle one for most, and a corner for few."""
-    best, score = ((0.1, 0.5), 0.9) if number % 4 else ((1.0, 0.9), 0.7)
+    best, score = ((0.1, 0.5), 0.9) if number % 4 else ((1.0, 0.9), 0.4)
     near = np.isclose(GRID, best).all(axis=1)
     return LocalSearch(GRID, np.where(near, score - 0.001 * number, 0.2))
 
@@ -81,12 +81,12 @@ def searches(*numbers: int) -> Searches:
 
 
 @pytest.mark.parametrize("strategy", [Mean(), FederatedDbscan(min_points=2)])
-def test_with_little_noise_nodes_find_what_is_found_in_the_clear(
+def test_nodes_find_what_is_found_in_the_clear_but_for_the_noise(
     strategy: Mean | FederatedDbscan,
 ) -> None:
     kept: list[Combination] = []
     result = combine_settings(
-        federation(8, WIDE),
+        federation(24, WIDE),
         FRAME,
         strategy,
         budget=Budget(5000.0, 1e-5),
@@ -94,9 +94,11 @@ def test_with_little_noise_nodes_find_what_is_found_in_the_clear(
         colluding=0,
         keep=kept.append,
     )
-    clear = strategy.combine(searches(*range(8))).setting
-    assert result.setting == pytest.approx(clear, rel=0.1, abs=0.05)
-    assert (result.clients, result.took_part, result.lost) == (8, 8, {})
+    clear = strategy.combine(searches(*range(24))).setting
+    units = FRAME.units(np.array([FRAME.row(result.setting), FRAME.row(clear)]))
+    # Five deviations of what the noise moves a mean of at least 18 clients by.
+    assert np.abs(units[0] - units[1]).max() < 5 * result.noise[-1] / (256 * 18)
+    assert (result.clients, result.took_part, result.lost) == (24, 24, {})
     assert result.privacy.epsilon <= 5000.0
     assert "over Flower" in " ".join(result.privacy.caveats)
     assert kept[-1] == result
