@@ -39,7 +39,7 @@ class Recorded:
 
 
 def read_searches(
-    path: Path,
+    path: Path | str,
     *,
     where: Mapping[str, str] | None = None,
     axes: Sequence[str] | None = None,
@@ -62,6 +62,7 @@ def read_searches(
     Raises:
         ParameterError: The table cannot be read, or has no such rows or columns.
     """
+    path = Path(path)
     rows = _rows(path)
     chosen = dict(where or {})
     columns = list(rows[0]) if rows else []
