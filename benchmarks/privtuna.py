@@ -68,7 +68,6 @@ from urna.space import Axis, Space
 from urna.tally import ClearSummation
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "privtuna_results.csv.gz"
-KEPT = Path(__file__).parent / "results" / "privtuna.json"
 SKEWS = {"feature": (0.02, 0.1), "label": (0.1, 1.0, 5.0), "qty": (0.1, 0.4, 1.0, 2.0)}
 AXES = ("lr", "momentum")
 SCORES = {"validation": "accuracy", "training": "train_accuracy"}
