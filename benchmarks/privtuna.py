@@ -232,7 +232,7 @@ def price(data: Path, draws: int) -> dict[str, Any]:
     """Return what differential privacy costs the mean, density clusters and the vote.
 
     On the authors' 10 and 20 clients, and on electorates of all clients of a data set
-    together (about 270 and 300), judged by the mean of the federated searches.
+    together (255 and 270), judged by the mean of the federated searches.
     """
     found: dict[str, Any] = {}
     every = list(cases(data, "accuracy"))
