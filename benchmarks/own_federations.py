@@ -15,17 +15,34 @@ cases take some minutes. `benchmarks/results/own_federations.npz` holds what cam
 """
 
 import argparse
+import itertools
 import json
 import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from urna.combine import (
+    Anchored,
+    Dbscan,
+    Frame,
+    LocalSearch,
+    Mean,
+    Median,
+    Searches,
+    Strategy,
+    TrimmedMean,
+)
+from urna.errors import ParameterError
+from urna.space import Axis, Space
+
+Tensor = Any  # torch's, which is imported where something is trained
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -55,9 +72,9 @@ def teacher(seed: int, features: int, classes: int, wrong: float, rows: int) -> 
 
 def prepare(folder: Path, output: Path) -> None:
     """Write all data sets into one file: features of unit deviation, labels, test rows last."""
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # noqa: PLC0415 - heavy, and needed here alone
 
-    from urna.data import load
+    from urna.data import load  # noqa: PLC0415 - heavy, and needed here alone
 
     adult = load("adult", folder=folder)
     digits = load_digits()
@@ -114,22 +131,25 @@ def split(y: Ints, skew: str, level: float, clients: int, rng: np.random.Generat
 class Networks:
     """Many small networks of the same shape, trained together: two hidden layers."""
 
-    def __init__(self, torch: Any, weights: list[Any]) -> None:
+    def __init__(self, torch: ModuleType, weights: list[Any]) -> None:
         self.torch, self.weights = torch, weights
         self.speeds = [torch.zeros_like(w) for w in weights]
 
     @classmethod
-    def equal(cls, torch: Any, count: int, features: int, classes: int, device: str) -> "Networks":
+    def equal(
+        cls, torch: ModuleType, count: int, features: int, classes: int, device: str
+    ) -> "Networks":
+        """Make networks that all start from the same weights."""
         generator = torch.Generator().manual_seed(7)
         sizes = [features, HIDDEN, HIDDEN, classes]
         weights = []
-        for inside, outside in zip(sizes[:-1], sizes[1:], strict=True):
+        for inside, outside in itertools.pairwise(sizes):
             w = torch.randn(inside, outside, generator=generator) * math.sqrt(2 / inside)
             for made in (w, torch.zeros(1, outside)):
                 weights.append(made.to(device).expand(count, *made.shape).clone())
         return cls(torch, weights)
 
-    def step(self, x: Any, y: Any, rate: Any, momentum: Any, live: Any) -> None:
+    def step(self, x: Tensor, y: Tensor, rate: Tensor, momentum: Tensor, live: Tensor) -> None:
         """One step of SGD for every network on its own batch (count, batch, features)."""
         torch, w = self.torch, self.weights
         a = torch.baddbmm(w[1], x, w[0])
@@ -155,7 +175,7 @@ class Networks:
             speed.copy_(torch.where(live, new, speed))
             weight.sub_(torch.where(live, rate * new, 0.0))
 
-    def accuracy(self, x: Any, y: Any, known: Any) -> Any:
+    def accuracy(self, x: Tensor, y: Tensor, known: Tensor) -> Tensor:
         """Return each network's accuracy on its own rows (count, rows, features)."""
         torch, w = self.torch, self.weights
         b = torch.baddbmm(w[1], x, w[0]).relu()
@@ -190,7 +210,7 @@ def batches(sizes: list[int], epochs: int, rng: np.random.Generator) -> Iterator
 class Case:
     """One split data set, on the device."""
 
-    torch: Any
+    torch: ModuleType
     device: str
     x: Array
     y: Ints
@@ -203,7 +223,7 @@ class Case:
     def __post_init__(self) -> None:
         torch, rng = self.torch, np.random.default_rng(self.seed)
         known = len(self.y) - self.test
-        parts = [part for part in split(self.y[:known], self.skew, self.level, self.clients, rng)]
+        parts = split(self.y[:known], self.skew, self.level, self.clients, rng)
         parts = [part for part in parts if len(part) >= 20]  # who has next to nothing stays away
         self.sizes = [len(part) for part in parts]
         width, features = max(self.sizes), self.x.shape[1]
@@ -284,14 +304,14 @@ class Case:
         x, y = self.xs[who, index], self.ys[who, index]
         return x.repeat_interleave(settings, 0), y.repeat_interleave(settings, 0)
 
-    def _live(self, live: Any, settings: int) -> Any:
+    def _live(self, live: Tensor, settings: int) -> Tensor:
         found = self.torch.from_numpy(live).to(self.device)
         return found.repeat_interleave(settings).view(-1, 1, 1)
 
 
 def train(data: Path, output: Path, only: str | None) -> None:
     """Run all searches, and write what they found after every case."""
-    import torch
+    import torch  # noqa: PLC0415 - heavy, and needed here alone
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     held = np.load(data)
@@ -336,11 +356,6 @@ def choose() -> dict[str, Any]:
 
     The field is the six strategies of the paper; a strategy of ours is held against all six.
     """
-    from urna.combine import Anchored, Dbscan, Frame, LocalSearch, Mean, Median, Searches
-    from urna.combine import TrimmedMean
-    from urna.errors import ParameterError
-    from urna.space import Axis, Space
-
     held = np.load(RESULTS)
     frame = Frame.of(Space(lr=Axis.log(LOCAL_RATES), momentum=Axis.linear(LOCAL_MOMENTA)))
     server = Frame.of(Space(lr=Axis.log(RATES), momentum=Axis.linear(MOMENTA)))
@@ -354,7 +369,7 @@ def choose() -> dict[str, Any]:
             searches = Searches(frame, tuple(LocalSearch(tried, row) for row in rows))
             best = searched[int(held[f"{key}/federated"].argmax())]
             few = 2 if "/qty/" in key else 4
-            field = [
+            field: list[Strategy] = [
                 Mean(plain=True),
                 Median(plain=True),
                 TrimmedMean(plain=True),
@@ -362,7 +377,7 @@ def choose() -> dict[str, Any]:
                 Median(0.05, plain=True),
                 Dbscan(plain=True, stretched=True, least=0.4, min_points=few),
             ]
-            ours = [
+            ours: list[tuple[str, Strategy]] = [
                 (f"anchored {t:g}", Anchored(tolerance=t, within=server))
                 for t in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
             ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from urna import he
+from urna.he import Arithmetic, Reciprocal, depth_of, quotient
 
 __all__ = ["DenseCells", "Quotient"]
 
@@ -41,7 +41,7 @@ class DenseCells:
             waiting = [max(first, second) + 1, *rest]
         return waiting[0]
 
-    def __call__(self, arithmetic: he.Arithmetic[Value], inputs: Sequence[Value], /) -> Value:
+    def __call__(self, arithmetic: Arithmetic[Value], inputs: Sequence[Value], /) -> Value:
         """Compute it from counts and factors."""
         count, factor = inputs
         last = self.min_points - 1
@@ -63,19 +63,19 @@ class DenseCells:
 class Quotient:
     """sum/count by a polynomial close to 1/x; both stay hidden. Approximate."""
 
-    inverse: he.Reciprocal
+    inverse: Reciprocal
 
     @property
     def depth(self) -> int:
         """How many multiplications follow one another."""
-        return he.depth_of(len(self.inverse.coefficients) - 1)
+        return depth_of(len(self.inverse.coefficients) - 1)
 
-    def __call__(self, arithmetic: he.Arithmetic[Value], inputs: Sequence[Value], /) -> Value:
+    def __call__(self, arithmetic: Arithmetic[Value], inputs: Sequence[Value], /) -> Value:
         """Compute it from sums over the largest count, and counts scaled to a width of two."""
         total, count = inputs
         inverse = self.inverse
         scaled = arithmetic.add_plain(count, [inverse.argument(0)])
-        return he.quotient(
+        return quotient(
             arithmetic,
             arithmetic.within(total, 1.0),
             arithmetic.within(scaled, 1.0),

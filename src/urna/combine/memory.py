@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from urna import he
 from urna.combine.letters import Run, pack_opened, unpack_opened
 from urna.combine.party import Given, Invited, Joined, Keyed, Over, State
 from urna.errors import ProtocolError
+from urna.he import Drawn, KeyHolder, Member, PublicKey
 from urna.he.messages import ChannelBook
 from urna.he.threshold import Channel
 from urna.he.wire import decode, encode
@@ -90,17 +90,17 @@ def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> St
         Channel(session, party, bytes.fromhex(private))
         for session, private in zip(sessions, texts["channels"], strict=bool(texts["channels"]))
     )
-    members = [he.Member(session, party) for session in sessions]
+    members = [Member(session, party) for session in sessions]
     if not texts["keyed"]:
         drawn = tuple(
-            he.Drawn(member, arrays[f"secret{number}"], arrays.get(f"mask{number}"))
+            Drawn(member, arrays[f"secret{number}"], arrays.get(f"mask{number}"))
             for number, member in enumerate(members)
         )
         return Joined(invited, run, party, drawn, channels)
     holders = tuple(
-        he.KeyHolder(
+        KeyHolder(
             member,
-            he.PublicKey(
+            PublicKey(
                 member.session, arrays[f"public{number}"], bytes.fromhex(texts["digests"][number])
             ),
             arrays[f"secret{number}"],

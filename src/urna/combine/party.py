@@ -17,11 +17,24 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from urna import he
 from urna.combine.letters import Kind, Letter, Run, Statement, digest, kind_of, unpack_opened
 from urna.combine.searches import LocalSearch
 from urna.combine.tasks import Opened, Task, digest_of
 from urna.errors import ParameterError, ProtocolError
+from urna.he import (
+    Ciphertext,
+    DecryptionRequest,
+    Drawn,
+    Evaluator,
+    KeyHolder,
+    KeySum,
+    Member,
+    RelinearisationKey,
+    draw_key,
+    encrypt,
+    finish_key,
+    help_to_decrypt,
+)
 from urna.he.decryption import request_digest
 from urna.he.messages import ChannelBook, ShareBox
 from urna.he.threshold import Channel, open_channel, share_secret, take_shares
@@ -53,7 +66,7 @@ class Joined:
     invited: Invited
     run: Run
     party: int
-    drawn: tuple[he.Drawn, ...] = field(repr=False)
+    drawn: tuple[Drawn, ...] = field(repr=False)
     channels: tuple[Channel, ...] = field(repr=False)
 
 
@@ -62,7 +75,7 @@ class Keyed:
     """It holds its share of every key, and waits for the next step."""
 
     joined: Joined
-    holders: tuple[he.KeyHolder, ...] = field(repr=False)
+    holders: tuple[KeyHolder, ...] = field(repr=False)
     books: tuple[ChannelBook, ...] = ()
     shown: tuple[Opened, ...] = ()
     """What the steps so far have opened."""
@@ -100,7 +113,7 @@ def join(state: Invited, letter: bytes, secrets: SecretSource) -> tuple[Joined, 
     sessions = run.sessions
     drawn, shares = [], []
     for session in sessions:
-        some, share = he.draw_key(he.Member(session, party), secrets)
+        some, share = draw_key(Member(session, party), secrets)
         drawn.append(some)
         shares.append(encode(share, session, sender=party))
     channels, keys = [], []
@@ -120,8 +133,8 @@ def finish_keys(state: Joined, letter: Letter, secrets: SecretSource) -> tuple[K
     for session, drawn, data in zip(
         sessions, state.drawn, letter.group(0, len(sessions)), strict=True
     ):
-        sums = decode(data, session, he.KeySum)
-        holder, share = he.finish_key(drawn, sums, secrets)
+        sums = decode(data, session, KeySum)
+        holder, share = finish_key(drawn, sums, secrets)
         holders.append(holder)
         rest.append(b"" if share is None else encode(share, session, sender=state.party))
     listed = letter.group(1, len(state.channels))
@@ -145,9 +158,7 @@ def give(state: Keyed, letter: Letter, secrets: SecretSource) -> tuple[Given, Le
         raise ProtocolError("all steps of the task are done")
     session, key = run.sessions[state.number], state.holders[state.number].public_key
     vectors = run.task.vectors(state.number, state.joined.invited.search, state.shown, secrets)
-    sent = tuple(
-        encode(he.encrypt(key, vector, secrets), session, sender=party) for vector in vectors
-    )
+    sent = tuple(encode(encrypt(key, vector, secrets), session, sender=party) for vector in vectors)
     return Given(state, tuple(map(digest, sent))), Letter(Kind.GIVEN, (sent,), party)
 
 
@@ -161,14 +172,14 @@ def help_to_open(state: Given, letter: Letter, secrets: SecretSource) -> tuple[G
     run, party, number = keyed.joined.run, keyed.joined.party, keyed.number
     session, holder = run.sessions[number], keyed.holders[number]
     said, asked = letter.group(0, 2)
-    request = decode(asked, session, he.DecryptionRequest)
+    request = decode(asked, session, DecryptionRequest)
     check_statement(state, Statement.decode(said), request)
     same = request_digest(replace(request, helpers=frozenset()))
     if state.opened not in (b"", same):
         raise ProtocolError("this party has helped to open another result of this step")
     if keyed.joined.invited.recomputes:
         _compute_again(state, Statement.decode(said), request, letter)
-    share = he.help_to_decrypt(holder, request, secrets)
+    share = help_to_decrypt(holder, request, secrets)
     answer = encode(share, session, sender=party)
     return replace(state, opened=same), Letter(Kind.HELP, ((answer,),), party)
 
@@ -216,7 +227,7 @@ def invitation(agreed: Task, run: Run, party: int) -> bytes:
     return Letter(Kind.INVITE, ((run.nonce, *numbers),)).encode(digest_of(agreed))
 
 
-def check_statement(state: Given, said: Statement, request: he.DecryptionRequest) -> None:
+def check_statement(state: Given, said: Statement, request: DecryptionRequest) -> None:
     """Refuse to open what is not said to be the step's result over enough parties.
 
     Raises:
@@ -246,25 +257,25 @@ def check_statement(state: Given, said: Statement, request: he.DecryptionRequest
 
 
 def _compute_again(
-    state: Given, said: Statement, request: he.DecryptionRequest, letter: Letter
+    state: Given, said: Statement, request: DecryptionRequest, letter: Letter
 ) -> None:
     """Compute the result from all ciphertexts, and compare."""
     keyed = state.keyed
     run, number = keyed.joined.run, keyed.number
     session, step = run.sessions[number], run.task.steps[number]
     public_key = keyed.holders[number].public_key
-    inputs: list[list[he.Ciphertext]] = [[] for _ in range(step.inputs)]
+    inputs: list[list[Ciphertext]] = [[] for _ in range(step.inputs)]
     witnesses = letter.group(1, step.inputs * len(said.inputs))
     places = [(party, place) for party in sorted(said.inputs) for place in range(step.inputs)]
     for (party, place), data in zip(places, witnesses, strict=True):
         if digest(data) != said.inputs[party][place]:
             raise ProtocolError(f"a ciphertext of party {party} is not the one that was named")
-        inputs[place].append(decode(data, session, he.Ciphertext, sender=party))
+        inputs[place].append(decode(data, session, Ciphertext, sender=party))
     key = None
     if session.parameters.levels:
         (data,) = letter.group(2, 1)
-        key = decode(data, session, he.RelinearisationKey)
-    result = step.evaluate(he.Evaluator(public_key, key), inputs)
+        key = decode(data, session, RelinearisationKey)
+    result = step.evaluate(Evaluator(public_key, key), inputs)
     if not np.array_equal(result.parts[1], request.second):
         raise ProtocolError("what is to be opened is not what these ciphertexts give")
 

@@ -10,12 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from urna import he
 from urna.combine.letters import Kind, Letter, Run, Statement, digest, kind_of, pack_opened
 from urna.combine.party import invitation
 from urna.combine.strategies import Combined
 from urna.combine.tasks import Opened, Task
 from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
+from urna.he import (
+    Ciphertext,
+    DecryptionShare,
+    Evaluator,
+    KeyShare,
+    PublicKey,
+    RelinearisationShare,
+    Session,
+    add_key_shares,
+    ask_to_decrypt,
+    combine,
+    join_public_key,
+    join_relinearisation_key,
+)
 from urna.he.messages import ChannelKey, Message, SealedShares
 from urna.he.threshold import pass_on_channel_keys, pass_on_shares
 from urna.he.wire import decode, encode
@@ -132,7 +145,7 @@ class _Run:
         self._task, self._sessions = self.run.task, self.run.sessions
         self._binding, self._longest = self.run.binding, self.run.longest
         self._live = dict(enumerate(self._places))
-        self._public: list[he.PublicKey] = []
+        self._public: list[PublicKey] = []
         self._boxes: dict[int, tuple[bytes, ...]] = {}
         self._begun = False
         """Whether somebody has been asked to open something."""
@@ -165,13 +178,13 @@ class _Run:
             self._key_traffic,
         )
 
-    def _make_keys(self) -> tuple[list[he.Evaluator], list[bytes]]:
+    def _make_keys(self) -> tuple[list[Evaluator], list[bytes]]:
         """Two exchanges with everybody; whoever is missing ends the attempt."""
         invitations = {p: invitation(self._agreed, self.run, p) for p in self._live}
         first = self._exchange("making keys", Kind.KEY_SHARES, invitations)
         self._insist(first, "before the keys were made")
         sums = [
-            he.add_key_shares(session, self._parts(first, 0, number, he.KeyShare))
+            add_key_shares(session, self._parts(first, 0, number, KeyShare))
             for number, session in enumerate(self._sessions)
         ]
         shared = self._task.threshold < self._task.parties
@@ -187,12 +200,12 @@ class _Run:
         self._insist(second, "before the keys were finished")
         evaluators, keys = [], []
         for number, (session, total) in enumerate(pairs):
-            public_key, key = he.join_public_key(session, total), None
+            public_key, key = join_public_key(session, total), None
             if session.parameters.levels:
-                rest = self._parts(second, 0, number, he.RelinearisationShare)
-                key = he.join_relinearisation_key(session, total, rest)
+                rest = self._parts(second, 0, number, RelinearisationShare)
+                key = join_relinearisation_key(session, total, rest)
             self._public.append(public_key)
-            evaluators.append(he.Evaluator(public_key, key))
+            evaluators.append(Evaluator(public_key, key))
             keys.append(encode(key, session) if key is not None and self._witnesses else b"")
         for number, session in enumerate(self._sessions if shared else ()):
             sealed = self._parts(second, 1, number, SealedShares)
@@ -215,14 +228,14 @@ class _Run:
     def _open(
         self,
         number: int,
-        evaluator: he.Evaluator,
+        evaluator: Evaluator,
         key: bytes,
         given: Mapping[int, tuple[bytes, ...]],
     ) -> Opened:
         """Compute a step's result and open it with as many helpers as needed."""
         session, step = self._sessions[number], self._task.steps[number]
         inputs = [
-            [self._decoded(p, given[p][place], session, he.Ciphertext) for p in sorted(given)]
+            [self._decoded(p, given[p][place], session, Ciphertext) for p in sorted(given)]
             for place in range(step.inputs)
         ]
         result = step.evaluate(evaluator, inputs)
@@ -234,7 +247,7 @@ class _Run:
         public_key = self._public[number]
         while len(able := sorted(self._live.keys() & given.keys())) >= self._task.threshold:
             helpers = able[: self._task.threshold]
-            request = he.ask_to_decrypt(public_key, result, helpers)
+            request = ask_to_decrypt(public_key, result, helpers)
             asked = ((said, encode(request, session)), *shown)
             self._begun = True
             replies = self._ask(
@@ -242,13 +255,11 @@ class _Run:
             )
             if len(replies) == len(helpers):
                 shares = {
-                    p: self._decoded(
-                        p, self._group(p, letter, 0, 1)[0], session, he.DecryptionShare
-                    )
+                    p: self._decoded(p, self._group(p, letter, 0, 1)[0], session, DecryptionShare)
                     for p, letter in replies.items()
                 }
                 try:
-                    opened = he.combine(public_key, result, shares)
+                    opened = combine(public_key, result, shares)
                 except ProtocolError as error:
                     reason = f"step {number + 1} cannot be opened: {error}"
                     raise RoundUnfinished(reason, self._lost) from error
@@ -271,9 +282,7 @@ class _Run:
         except ProtocolError as error:
             raise self._blamed(party, error) from error
 
-    def _decoded(
-        self, party: int, data: bytes, session: he.Session, kind: type[MessageT]
-    ) -> MessageT:
+    def _decoded(self, party: int, data: bytes, session: Session, kind: type[MessageT]) -> MessageT:
         try:
             return decode(data, session, kind, sender=party)
         except ProtocolError as error:

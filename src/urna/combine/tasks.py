@@ -22,13 +22,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from urna import he
 from urna.combine.circuits import DenseCells, Quotient
 from urna.combine.federated import Averaging, Clustering, Integers
 from urna.combine.frame import PLACE_BITS, Floats
 from urna.combine.searches import LocalSearch
 from urna.combine.strategies import Combined
 from urna.errors import ParameterError
+from urna.he import (
+    Ciphertext,
+    Circuit,
+    Evaluator,
+    Noise,
+    Parameters,
+    Reciprocal,
+    additive,
+    approximate,
+    levelled,
+    noise_model,
+    reciprocal,
+    uniform_entries,
+)
 from urna.randomness import SecretSource
 
 __all__ = [
@@ -56,16 +69,16 @@ class Step:
     """One exchange of ciphertexts and one opening."""
 
     name: str
-    parameters: he.Parameters
+    parameters: Parameters
     """Of the key of this step."""
     inputs: int
     """Vectors each party encrypts."""
-    circuit: he.Circuit | None = None
+    circuit: Circuit | None = None
     """What the server computes from their totals; left out, the first total is opened."""
 
-    def expected_noise(self, contributors: int) -> he.Noise:
+    def expected_noise(self, contributors: int) -> Noise:
         """Return the bound that the step's result carries if so many parties contributed."""
-        model = he.noise_model(self.parameters)
+        model = noise_model(self.parameters)
         fresh = model.fresh(self.parameters.depth)
         total = functools.reduce(model.add, [fresh] * contributors)
         if self.circuit is None:
@@ -73,9 +86,7 @@ class Step:
         result = self.circuit(model, [total] * self.inputs)
         return model.lower(result, 0) if self.parameters.exact else result
 
-    def evaluate(
-        self, evaluator: he.Evaluator, inputs: Sequence[Sequence[he.Ciphertext]]
-    ) -> he.Ciphertext:
+    def evaluate(self, evaluator: Evaluator, inputs: Sequence[Sequence[Ciphertext]]) -> Ciphertext:
         """Compute the step's result from every contributor's ciphertexts.
 
         Args:
@@ -286,7 +297,7 @@ class DbscanTask(_Together):
         points = self.agreed.points(search)
         if number == 0:
             counts = np.tile(self.agreed.counts(points), COPIES)
-            return [counts, he.uniform_entries(self.steps[0].parameters, source)]
+            return [counts, uniform_entries(self.steps[0].parameters, source)]
         return [self.agreed.sums(points, shown[0].astype(bool)).reshape(-1)]
 
     def shown(self, number: int, opened: Opened) -> Opened:
@@ -337,21 +348,21 @@ def _mapping(kind: str, task: _Together, agreed: dict[str, Any]) -> dict[str, An
     return {"kind": kind, "parties": task.parties, "threshold": task.threshold, "agreed": agreed}
 
 
-def _additive(task: _Together, width: int, most: int) -> he.Parameters:
+def _additive(task: _Together, width: int, most: int) -> Parameters:
     """Plan sums of so many settings in whole steps."""
     return _sums(task.parties, task.threshold, width, (task.parties * most << PLACE_BITS))
 
 
 @functools.lru_cache(maxsize=16)
-def _sums(parties: int, threshold: int, width: int, largest: int) -> he.Parameters:
+def _sums(parties: int, threshold: int, width: int, largest: int) -> Parameters:
     modulus = 1 << largest.bit_length()
-    return he.additive(parties=parties, width=width, plaintext_modulus=modulus, threshold=threshold)
+    return additive(parties=parties, width=width, plaintext_modulus=modulus, threshold=threshold)
 
 
 @functools.lru_cache(maxsize=16)
 def _dense_step(min_points: int, cells: int, parties: int, threshold: int) -> Step:
     circuit = DenseCells(min_points)
-    parameters = he.levelled(
+    parameters = levelled(
         circuit,
         parties=parties,
         width=COPIES * cells,
@@ -364,11 +375,11 @@ def _dense_step(min_points: int, cells: int, parties: int, threshold: int) -> St
 
 
 @functools.lru_cache(maxsize=16)
-def _reciprocal(lowest: int, highest: int, error: float) -> he.Reciprocal:
+def _reciprocal(lowest: int, highest: int, error: float) -> Reciprocal:
     """Return the polynomial of least degree that is close enough to 1/x."""
     found = None
     for degree in range(1, min(63, highest - lowest)):
-        found = he.reciprocal(lowest, highest, degree)
+        found = reciprocal(lowest, highest, degree)
         if found.relative_error <= error:
             return found
     if found is None:
@@ -380,9 +391,9 @@ def _reciprocal(lowest: int, highest: int, error: float) -> he.Reciprocal:
 
 
 @functools.lru_cache(maxsize=8)
-def _quotient_step(task: HiddenMeanTask, inverse: he.Reciprocal) -> Step:
+def _quotient_step(task: HiddenMeanTask, inverse: Reciprocal) -> Step:
     circuit = Quotient(inverse)
-    parameters = he.approximate(
+    parameters = approximate(
         circuit,
         parties=task.parties,
         width=task.agreed.dimension - 1,

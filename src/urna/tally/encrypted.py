@@ -6,8 +6,18 @@ from enum import IntEnum
 
 import numpy as np
 
-from urna import he
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
+from urna.he import (
+    Ciphertext,
+    Desk,
+    Parameters,
+    Session,
+    additive,
+    centred,
+    decrypt,
+    encrypt,
+    make_keys,
+)
 from urna.noise import IntVector
 from urna.randomness import SecretSource
 from urna.secagg import ServerModel
@@ -27,7 +37,7 @@ __all__ = ["EncryptedSummation", "Vanished"]
 
 _WIDEST_BITS = 46  # plaintext moduli stay below 2^47
 _SMALLEST_RING = 4096
-_SENT = he.Ciphertext
+_SENT = Ciphertext
 
 
 class Vanished(IntEnum):
@@ -109,14 +119,14 @@ class EncryptedSummation:
         lost = {c: _WHEN[when] for c, when in sorted(gone.items()) if c not in senders}
         _check_enough(len(members), plan, lost)
         parameters = _parameters(plan, len(members))
-        desk = he.Desk(he.Session(parameters, secrets.take(32)))
-        keys = he.make_keys(desk, secrets)
+        desk = Desk(Session(parameters, secrets.take(32)))
+        keys = make_keys(desk, secrets)
         _check_enough(len(senders), plan, lost)
-        evaluator, totals = keys.evaluator(), list[he.Ciphertext]()
+        evaluator, totals = keys.evaluator(), list[Ciphertext]()
         for sender in senders:
             noisy = add_noise(produced(contributions[sender], plan), plan, secrets)
             sent = [
-                desk.up(members.index(sender), he.encrypt(keys.public_key, block, secrets), _SENT)
+                desk.up(members.index(sender), encrypt(keys.public_key, block, secrets), _SENT)
                 for block in _blocks(noisy, parameters)
             ]
             totals = [
@@ -129,10 +139,10 @@ class EncryptedSummation:
                 {c: _WHEN[when] for c, when in sorted(gone.items())},
             )
         helpers = there[: parameters.threshold]
-        opened = [he.decrypt(desk, keys, part, secrets, helpers=helpers) for part in totals]
+        opened = [decrypt(desk, keys, part, secrets, helpers=helpers) for part in totals]
         whole = np.asarray(np.concatenate(opened)[: plan.dimension], dtype=np.int64)
         return Tallied(
-            total=he.centred(whole, parameters.plaintext_modulus),
+            total=centred(whole, parameters.plaintext_modulus),
             accepted=frozenset(senders),
             lost=lost,
             noise_variance=plan.share * len(senders),
@@ -166,7 +176,7 @@ def _check_server(plan: TallyPlan) -> None:
         )
 
 
-def _parameters(plan: TallyPlan, members: int) -> he.Parameters:
+def _parameters(plan: TallyPlan, members: int) -> Parameters:
     """Plan the smallest ring whose sums cannot wrap, and fill it."""
     bits = min(plan.ring_bits, _WIDEST_BITS)
     if plan.needed > 1 << (bits - 1):
@@ -175,8 +185,8 @@ def _parameters(plan: TallyPlan, members: int) -> he.Parameters:
             f"exact modulo 2^{_WIDEST_BITS}. Use coarser contributions."
         )
 
-    def fitting(width: int) -> he.Parameters:
-        return he.additive(
+    def fitting(width: int) -> Parameters:
+        return additive(
             parties=members,
             width=min(plan.dimension, width),
             plaintext_modulus=1 << bits,
@@ -187,7 +197,7 @@ def _parameters(plan: TallyPlan, members: int) -> he.Parameters:
     return least if plan.dimension <= least.width else fitting(least.degree)
 
 
-def _blocks(vector: IntVector, parameters: he.Parameters) -> list[IntVector]:
+def _blocks(vector: IntVector, parameters: Parameters) -> list[IntVector]:
     """Cut a vector into pieces that fit a ciphertext."""
     residues = vector % parameters.plaintext_modulus
     return [residues[at : at + parameters.width] for at in range(0, len(vector), parameters.width)]

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,7 +160,7 @@ def test_with_little_noise_the_mean_is_close(
 
 def test_both_sums_are_counted_and_keep_within_the_budget(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "cap.ledger", Budget(4.0, 1e-5), subject="settings")
-    kept = []
+    kept: list[Any] = []
     run = private_dbscan(
         random_searches(6).clients,
         clustering(2),
