@@ -13,6 +13,7 @@ import numpy as np
 
 from urna.combine.letters import Run, pack_opened, unpack_opened
 from urna.combine.party import Given, Invited, Joined, Keyed, Over, State
+from urna.combine.tasks import digest_of
 from urna.errors import ProtocolError
 from urna.he import Drawn, KeyHolder, Member, PublicKey
 from urna.he.messages import ChannelBook
@@ -31,6 +32,7 @@ def freeze(state: Joined | Keyed | Given) -> bytes:
         raise ProtocolError("there is nothing to keep of this state")
     sessions = joined.run.sessions
     texts: dict[str, Any] = {
+        "task": digest_of(joined.invited.task).hex(),
         "parties": joined.run.task.parties,
         "nonce": joined.run.nonce.hex(),
         "party": joined.party,
@@ -72,7 +74,7 @@ def thaw(data: bytes, invited: Invited) -> State:
         invited: The same task and search as before.
 
     Raises:
-        ProtocolError: These are other bytes.
+        ProtocolError: These are other bytes, or of another task: keys serve one task only.
     """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as held:
@@ -84,6 +86,8 @@ def thaw(data: bytes, invited: Invited) -> State:
 
 
 def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> State:
+    if texts["task"] != digest_of(invited.task).hex():
+        raise ProtocolError("what this party kept belongs to another task")
     run = Run(invited.task.among(texts["parties"]), bytes.fromhex(texts["nonce"]))
     party, sessions = texts["party"], run.sessions
     channels = tuple(

@@ -20,7 +20,15 @@ from urna.combine.letters import (
     unpack_opened,
 )
 from urna.combine.memory import kept, thaw
-from urna.combine.party import Given, Invited, Over, PartySession, check_statement, invitation
+from urna.combine.party import (
+    Given,
+    Invited,
+    Joined,
+    Over,
+    PartySession,
+    check_statement,
+    invitation,
+)
 from urna.combine.run import MemoryTransport
 from urna.combine.tasks import Task, digest_of
 from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
@@ -362,3 +370,14 @@ def test_what_was_not_kept_is_refused(data: bytes) -> None:
     invited = Invited(MeanTask(2, 2, averaging()), random_searches(2).clients[0])
     with pytest.raises(ProtocolError, match="cannot be read"):
         thaw(data, invited)
+
+
+def test_keys_that_were_kept_serve_no_other_task() -> None:
+    search, secrets = random_searches(3).clients[0], ScriptedSecrets(b"other task")
+    first, second = (DbscanTask(3, 3, clustering(points)) for points in (2, 3))
+    party = PartySession(Invited(first, search), secrets)
+    party.handle(invitation(first, Run(first, bytes(32)), 0))
+    held = kept(party.state)
+    assert isinstance(thaw(held, Invited(first, search)), Joined)
+    with pytest.raises(ProtocolError, match="another task"):
+        thaw(held, Invited(second, search))
