@@ -179,3 +179,12 @@ def test_losses_are_no_accuracies(urna: Command, tmp_path: Path) -> None:
     shown = combined(urna, path, "--score loss --strategy mean")
     assert shown["setting"]["lr"] == pytest.approx(0.1)
     assert "dbscan" not in {judged["strategy"] for judged in shown["comparison"]}
+
+
+def test_a_vote_runs_under_threshold_encryption(urna: Command, few: tuple[str, ...]) -> None:
+    arguments = ("search", *few, "--summation", "encrypted", "--quiet", "--format", "json")
+    shown = urna(*arguments).json()
+    assert shown["took_part"] == 12
+    assert "threshold encryption" in " ".join(shown["privacy"]["caveats"])
+    refused = urna("search", *few, "--summation", "encrypted", "--server", "dishonest").refused(2)
+    assert "trusts its server" in refused
