@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.files import read_json
 from urna.vote import Result
@@ -33,10 +34,11 @@ class FailedRound:
         )
 
 
-AnyResult = Result | FailedRound
+AnyResult = Result | Combination | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "vote": Result.read,
+    "combination": Combination.read,
     "spoiled": FailedRound.read,
     "unfinished": FailedRound.read,
 }
