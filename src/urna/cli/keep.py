@@ -51,8 +51,9 @@ class Keeper:
         path = self._folder / name
         self._set_aside(path)
         digest = write_json(path, result.as_mapping())
-        if self._ledger is not None and result.entry is not None:
-            self._ledger.note_result(result.entry, path.absolute(), digest)
+        if self._ledger is not None:
+            for entry in _entries(result):
+                self._ledger.note_result(entry, path.absolute(), digest)
         return path
 
     def _set_aside(self, path: Path) -> None:
@@ -109,3 +110,10 @@ def keeping(folder: Path | None, ledger: Ledger | None, *names: str) -> Iterator
         except (RoundSpoiled, RoundUnfinished) as failed:
             keeper.keep_failure(failed)
             raise
+
+
+def _entries(result: Result | Combination) -> tuple[str, ...]:
+    """Return the ledger's entries that a result was paid by: several sums may make one."""
+    if isinstance(result, Combination):
+        return result.entries
+    return () if result.entry is None else (result.entry,)
