@@ -155,7 +155,8 @@ class BoundedVector:
     def read(cls, mapping: Mapping[str, Any]) -> "BoundedVector":
         """Read what `as_mapping` wrote."""
         names = ("dimension", "norm_squared", "record_squared", "most", "client_squared")
-        return cls(*(mapping[name] for name in names), float(mapping["beyond"]))
+        known = {name: mapping[name] for name in names}
+        return cls(**known, beyond=float(mapping["beyond"]))
 
 
 def _squared(vector: IntVector, most: int) -> int:

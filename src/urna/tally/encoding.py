@@ -99,7 +99,7 @@ class Encoding:
         if self.seed is not None and len(self.seed) != SEED_BYTES:
             raise ParameterError(f"the rotation's seed has {SEED_BYTES} bytes")
         for move in self._moves:
-            if not (math.isfinite(move) and 0 < move and self.clip_norm <= _LONGEST * move):
+            if not (math.isfinite(move) and move > 0 and self.clip_norm <= _LONGEST * move):
                 raise ParameterError(
                     f"a move is positive and at least a {_LONGEST:.0e}th of the norm "
                     f"{self.clip_norm:g}, got {move:g}"
