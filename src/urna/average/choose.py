@@ -127,9 +127,9 @@ def _auto(schema: Schema, terms: Terms, records: Sequence[int]) -> tuple[Learner
             f"is {schema.width * schema.outputs:,}"
         )
     if terms.adjacency.unit is Unit.CLIENT:
-        return LearnerKind.MOMENTS, (
-            "all data of a client move its mean moments no further than one record does, and "
-            "a model of its own by twice its norm"
+        return LearnerKind.SOFTMAX, (
+            "whole clients are protected: models are scaled to the norm that noise is made for, "
+            "while a client's moments are mostly much shorter than the noise must assume"
         )
     fewest = max(min(records, default=1), 1)
     loss = Loss(LossKind.SOFTMAX)

@@ -67,6 +67,7 @@ class AveragePlan:
             "learner": self.learner.as_mapping(),
             "encoding": self.encoding.as_mapping(),
             "noise_std": self.noise_std,
+            "removes_excess": self.tally.removes_excess,
         }
 
 
