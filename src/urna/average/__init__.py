@@ -5,6 +5,7 @@ pooled moments sum second moments of all records and solve for the model afterwa
 """
 
 from urna.average.blind import Blind, Sizes, Trainer
+from urna.average.card import model_card
 from urna.average.choose import Chosen, LearnerKind, Settings, choose
 from urna.average.fit import fit
 from urna.average.learners import Learner, Solved
@@ -34,6 +35,7 @@ __all__ = [
     "choose",
     "fit",
     "load_model",
+    "model_card",
     "plan_average",
     "read_learner",
 ]

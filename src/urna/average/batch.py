@@ -102,11 +102,14 @@ def _stacked(
         signs[slot, client.targets.astype(np.int64), np.arange(len(client.rows))] = 1.0
     rows *= clip
     records = np.array([max(clients[place].records, 1) for place in places], dtype=np.float64)
-    arrays: list[Any] = [rows, signs, records.reshape(-1, 1, 1)]
     if device is None:
-        return Batch(places, *arrays, clip, np)
+        return Batch(places, rows, signs, records.reshape(-1, 1, 1), clip, np)
     torch = _torch()
-    return Batch(places, *(torch.as_tensor(a, device=device) for a in arrays), clip, torch)
+
+    def moved(array: Array) -> Array:
+        return torch.as_tensor(array, device=device)
+
+    return Batch(places, moved(rows), moved(signs), moved(records.reshape(-1, 1, 1)), clip, torch)
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, np.dtype[np.float64]]:

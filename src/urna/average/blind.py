@@ -244,7 +244,11 @@ class Blind:
         if self.sizes is Sizes.WEIGHTED:
             weight = max(float(total[-1]) / self.longest, 1.0)
         weights = (total[: schema.width * schema.outputs] / weight).reshape(schema.outputs, -1).T
-        facts = {"weight": weight, "weight_std": std / weight, "norm": float(np.linalg.norm(weights))}
+        facts = {
+            "weight": weight,
+            "weight_std": std / weight,
+            "norm": float(np.linalg.norm(weights)),
+        }
         return Solved(np.ascontiguousarray(weights) * schema.rows.clip, std, facts)
 
     def as_mapping(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A model card in Hugging Face's format: what the model is, what it cost, what it does not promise."""
+"""A model card in Hugging Face's format: what the model is, cost, and does not promise."""
 
 import datetime
 import json
@@ -51,8 +51,7 @@ def _head(result: ModelResult, name: str, licence: str | None) -> dict[str, Any]
     }
     if result.measured:
         metrics = [
-            {"type": key, "value": round(float(value), 4)}
-            for key, value in result.measured.items()
+            {"type": key, "value": round(float(value), 4)} for key, value in result.measured.items()
         ]
         head["model-index"] = [
             {
@@ -97,16 +96,16 @@ def _text(result: ModelResult, name: str) -> str:
             f"({json.dumps(result.tuned['best'])}); the epsilon above is that of both.\n"
         )
     measured = "".join(f"- {key}: {float(value):.4f}\n" for key, value in result.measured.items())
-    figures = f"\n## Figures\n\nOn public test data, which nobody trained on:\n\n{measured}" * bool(
-        result.measured
-    )
+    figures = ""
+    if measured:
+        figures = f"\n## Figures\n\nOn public test data, which nobody trained on:\n\n{measured}"
     promise = "\n".join(
         f"- {caveat.rstrip('.')}." for caveat in (_promise(result), *result.privacy.caveats)
     )
     return (
         f"# {name}\n\n"
-        f"A linear model of {schema.features} features ({targets}), computed{made} from one message "
-        f"of each of {result.took_part} clients: {result.learner.describe()}.\n{why}{tuned}\n"
+        f"A linear model of {schema.features} features ({targets}), computed{made} from one "
+        f"message of each of {result.took_part} clients: {result.learner.describe()}.\n{why}{tuned}\n"
         f"## Privacy\n\n{promise}\n{figures}\n"
         f"## How to use it\n\n"
         f"```python\nfrom urna.average import load_model\n\n"

@@ -61,9 +61,7 @@ def minimise(batch: Batch, loss: Loss, regularisation: float, *, tolerance: floa
     return Trained(weights, norms, steps)
 
 
-def certify(
-    batch: Batch, loss: Loss, regularisation: float, weights: Array
-) -> tuple[Array, Array]:
+def certify(batch: Batch, loss: Loss, regularisation: float, weights: Array) -> tuple[Array, Array]:
     """Return the gradient at each client's model and its norm, rounded up."""
     xp = batch.xp
     slopes = loss.slopes(weights @ _turned(batch.rows, xp), batch.signs, xp)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from urna.average.blind import Blind, Sizes, Trainer
 from urna.average.learners import Learner
@@ -137,7 +137,7 @@ def _auto(schema: Schema, terms: Terms, records: Sequence[int]) -> tuple[Learner
     if reg < _QUIET and fewest >= _ROOMY * schema.width:
         return LearnerKind.SOFTMAX, (
             f"each of {terms.clients} clients has {fewest:,} records or more for {schema.width} "
-            f"entries of a row, and at epsilon {terms.budget.epsilon:g} noise allows Λ = {reg:.1g}: "
+            f"entries of a row, and epsilon {terms.budget.epsilon:g} allows Λ = {reg:.1g}: "
             "models that are trained apart are then nearly the pooled one, and softmax fits better "
             "than least squares"
         )
@@ -152,7 +152,9 @@ def _moments(
     schema: Schema, unit: Unit, records: Sequence[int], group: int, settings: Settings
 ) -> Moments:
     most = 1 if unit is Unit.CLIENT else max(max(records, default=1), 1)
-    given = {name: settings[name] for name in ("weight", "ridge") if name in settings}
+    given: dict[str, Any] = {
+        name: settings[name] for name in ("weight", "ridge") if name in settings
+    }
     return Moments(schema, unit, settings.get("points") or most, group=group, **given)
 
 
@@ -166,22 +168,26 @@ def _blind(
 ) -> Blind:
     unit, clip = terms.adjacency.unit, schema.rows.clip
     radius, reg = settings.get("radius"), settings.get("regularisation")
-    given = {n: settings[n] for n in ("trainer", "epochs", "batch_size") if n in settings}
+    given: dict[str, Any] = {
+        name: settings[name] for name in ("trainer", "epochs", "batch_size") if name in settings
+    }
     if unit is Unit.CLIENT:
         if settings.get("sizes") is Sizes.WEIGHTED:
             raise ParameterError("where whole clients are protected all weigh the same")
         reg = reg if reg is not None else _CLIENT_LAMBDA * clip**2
         points = settings.get("points") or _CLIENT_POINTS
-        return Blind(schema, unit, points, reg, loss, radius=radius or _CLIENT_RADIUS / clip, **given)
+        return Blind(
+            schema, unit, points, reg, loss, radius=radius or _CLIENT_RADIUS / clip, **given
+        )
     sizes = settings.get("sizes")
     if sizes is None:
         sizes = Sizes.SMALLEST if len(set(records)) <= 1 else Sizes.WEIGHTED
-    points, heaviest = settings.get("points"), 1.0
+    named, heaviest = settings.get("points"), 1.0
     if sizes is Sizes.WEIGHTED:
-        points = points or max(1, round(sum(records) / max(len(records), 1)))
+        points = named or max(1, round(sum(records) / max(len(records), 1)))
         heaviest = max(max(records, default=1) / points, 1e-9)
-    elif points is None:
-        points = min(records, default=0)
+    else:
+        points = min(records, default=0) if named is None else named
     if points > 0 and reg is None:
         made = Loss(loss)
         reg = default_regularisation(made, schema, terms, points=points, group=group)

@@ -1,11 +1,11 @@
 """The same as scikit-learn estimators: `fit(X, y, groups)`, `predict`, pipelines, grid searches.
 
 `groups` says whose each row is; without it rows are dealt out evenly to `clients` simulated ones.
-The whole protocol runs inside `fit`. A `random_state` makes everything repeatable and so NOT PRIVATE.
+The whole protocol runs inside `fit`. A `random_state` makes it repeatable and so NOT PRIVATE.
 
 Both pass scikit-learn's `check_estimator`. Two checks are skipped there: consistency of pipelines
-(without a `random_state` two fits differ, by their noise) and array-API input (off by default). They
-say so by their tags: `non_deterministic`, and `poor_score`, because small sets drown in noise.
+(without a `random_state` two fits differ, by their noise) and array-API input (off by default).
+Their tags say so: `non_deterministic`, and `poor_score`, because small sets drown in noise.
 """
 
 from typing import Any, Self
@@ -243,4 +243,3 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         tags.regressor_tags.poor_score = True
         tags.non_deterministic = self.random_state is None
         return tags
-

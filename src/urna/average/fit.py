@@ -207,7 +207,9 @@ def _chosen(
 ) -> Chosen:
     if not isinstance(learner, str):
         if learner.schema != schema or settings or group != learner.group != 1:
-            raise ParameterError("a learner has its own schema, group and settings: name them there")
+            raise ParameterError(
+                "a learner has its own schema, group and settings: name them there"
+            )
         return Chosen(learner, "")
     records = [count_records(samples) for samples in clients]
     return choose(learner, schema, terms, records, group=group, **settings)

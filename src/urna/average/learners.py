@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from urna.average.rows import Matrix
+from urna.average.rows import MOST_RECORDS, Matrix
 from urna.average.schema import Schema
 from urna.data import Samples
 from urna.errors import ParameterError
@@ -111,6 +111,13 @@ def check_samples(clients: Sequence[Samples], schema: Schema) -> None:
                 f"client {place}: records have {schema.features} features, these have shape "
                 f"{tuple(shape[1:])}"
             )
+        if np.shape(samples.targets) != shape[:1]:
+            raise ParameterError(
+                f"client {place}: {shape[0]:,} records have as many targets, one each; these have "
+                f"shape {np.shape(samples.targets)}"
+            )
+        if shape[0] > MOST_RECORDS:
+            raise ParameterError(f"client {place}: a client has at most {MOST_RECORDS:,} rows")
 
 
 def check_spec(unit: Unit, group: int, points: int) -> None:

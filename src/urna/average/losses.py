@@ -53,7 +53,7 @@ class Loss:
         if self.kind is LossKind.SOFTMAX:
             high = xp.amax(scores, axis=1, keepdims=True)
             odds = xp.exp(scores - high)
-            return odds / xp.sum(odds, axis=1, keepdims=True) - (signs > 0)
+            return odds / xp.sum(odds, axis=1, keepdims=True) - (signs + 1) / 2
         margins = signs * scores
         if self.kind is LossKind.SVM:
             h = self.smoothing

@@ -202,9 +202,7 @@ class ModelResult:
 
     def __str__(self) -> str:
         schema = self.schema
-        what = (
-            f"{len(schema.classes)} classes" if schema.classes is not None else f"{schema.span}"
-        )
+        what = f"{len(schema.classes)} classes" if schema.classes is not None else f"{schema.span}"
         lines = [
             f"{self.learner.describe()}; {schema.features} features, {what}, "
             f"{self.took_part} of {self.terms.clients} clients.",
@@ -244,4 +242,3 @@ def load_model(path: Path | str) -> ModelResult:
         raise ParameterError(f"cannot read {path}: {error.strerror or error}") from error
     except Exception as error:  # whatever a damaged archive makes of its readers
         raise ParameterError(f"{path} holds no model: {type(error).__name__}") from error
-

@@ -45,12 +45,16 @@ def candidate_learner(base: Blind, candidate: Mapping[str, Any]) -> Blind:
         regularisation=float(candidate.get("regularisation", base.regularisation)),
     )
     if "radius_part" in candidate:
-        made = replace(made, radius=float(candidate["radius_part"]) * replace(made, radius=None).longest)
+        made = replace(
+            made, radius=float(candidate["radius_part"]) * replace(made, radius=None).longest
+        )
     return made
 
 
 def default_space(base: Blind) -> Space:
-    """Return candidates around a learner's own settings: Λ over two decades, R, and c if rows are clipped.
+    """Return candidates around a learner's own settings.
+
+    Λ over two decades, R, and c where rows are clipped.
 
     Where rows all have norm c, c and Λ say the same thing, so c stays.
     """
@@ -96,7 +100,8 @@ class BlindObjective:
         self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
     ) -> Losses:
         """Return the loss of every candidate on one client's data."""
-        return self.losses_of_clients([data], space, seeds=[seed], progress=progress)[0]
+        found = self.losses_of_clients([data], space, seeds=[seed], progress=progress)
+        return np.asarray(found[0])
 
     def losses_of_clients(
         self,

@@ -1,11 +1,8 @@
 """What one averaging will do, decided before anybody contributes."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from urna.average.blind import Blind
 from urna.average.learners import Learner, Vector
@@ -20,7 +17,7 @@ from urna.tally import Encoding, TallyPlan, Terms, plan_tally, to_grid
 __all__ = ["AveragePlan", "plan_average", "read_learner"]
 
 _EXCESS = (0.002, 0.01, 0.05, 0.2)
-"""Parts of the noise that rounding may cost; more only where noise is too large for a finer grid."""
+"""Parts of the noise that rounding may cost; more only where noise is too large for less."""
 
 
 @dataclass(frozen=True, slots=True)

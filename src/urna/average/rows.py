@@ -97,7 +97,7 @@ class RowRule:
         given = np.asarray(features, dtype=np.float64)
         if given.ndim != 2:
             raise ParameterError(f"features are a matrix, one row each, got shape {given.shape}")
-        finite = np.isfinite(given).all(axis=1)
+        finite = np.asarray(np.isfinite(given).all(axis=1))
         made = np.where(finite[:, None], given, 0.0)
         if self.projected is not None:
             # Shrunk first, so that no product overflows; a row's own largest entry alone decides.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from urna.average.rows import MOST_RECORDS, Matrix, RowRule
+from urna.average.rows import GRID, MOST_RECORDS, Matrix, RowRule
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
 
@@ -124,13 +124,13 @@ class Schema:
             places = {name: place for place, name in enumerate(self.classes)}
             found = [places.get(_name(name), -1) for name in given.tolist()]
             at = np.array(found, dtype=np.int64)
-            return at, at >= 0
+            return at, np.asarray(at >= 0)
         low, high = self.span or (0.0, 1.0)
         values = _floats(given)
         known = np.isfinite(values)
         scaled = (np.where(known, values, low) - low) / (high - low) * 2 - 1
         # On the rows' grid, so that sums are exact.
-        return np.trunc(np.clip(scaled, -1.0, 1.0) * (1 << 16)) / (1 << 16), known
+        return np.asarray(np.trunc(np.clip(scaled, -1.0, 1.0) * GRID) / GRID), known
 
     def encoded(self, targets: npt.NDArray[Any]) -> Matrix:
         """Return targets as the columns a model is fitted to: centred one-hot, or the values."""
@@ -141,7 +141,7 @@ class Schema:
     def decoded(self, scores: Matrix) -> npt.NDArray[Any]:
         """Return classes of the largest scores, or values within the span's scale."""
         if self.classes is not None:
-            return np.asarray(self.classes)[scores.argmax(axis=1)]
+            return np.asarray(np.asarray(self.classes)[scores.argmax(axis=1)])
         low, high = self.span or (0.0, 1.0)
         return np.asarray((scores[:, 0] + 1) / 2 * (high - low) + low)
 

@@ -24,8 +24,8 @@ from urna.errors import ParameterError
 __all__ = ["RIDGE", "Denoised", "denoise", "solve"]
 
 RIDGE = 0.7
-"""Ridge over sd·√width. This, the edge and the blocks' weight were chosen on MNIST (projected), Adult
-and digits; no model of the benchmark's features was looked at for them."""
+"""Ridge over sd·√width. This, the edge and the blocks' weight were chosen on MNIST (projected),
+Adult and digits; no model of the benchmark's features was looked at for them."""
 
 _EDGE = 1.1  # an eigenvalue counts as signal this far beyond where noise alone ends
 _FLOOR = 0.02  # least diagonal entry, as a part of their mean

@@ -175,16 +175,12 @@ def _split(terms: Terms, share: float) -> tuple[Terms, Terms]:
     return part(share), part(1 - share)
 
 
-def _events(
-    vote: Release | None, base: Blind, terms: Terms, summation: Summation
-) -> list[Release]:
+def _events(vote: Release | None, base: Blind, terms: Terms, summation: Summation) -> list[Release]:
     model = plan_average(terms, base, removes_excess=summation.removes_excess).tally.release
     return [event or NonPrivateRelease("no noise") for event in (vote, model)]
 
 
-def _together(
-    model: ModelResult, vote: Result, event: Release | None, share: float
-) -> ModelResult:
+def _together(model: ModelResult, vote: Result, event: Release | None, share: float) -> ModelResult:
     """Return the model with what it and the vote cost together."""
     tuned = {
         "best": vote.best,
