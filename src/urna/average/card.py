@@ -105,7 +105,8 @@ def _text(result: ModelResult, name: str) -> str:
     return (
         f"# {name}\n\n"
         f"A linear model of {schema.features} features ({targets}), computed{made} from one "
-        f"message of each of {result.took_part} clients: {result.learner.describe()}.\n{why}{tuned}\n"
+        f"message of each of {result.took_part} clients: {result.learner.describe()}.\n"
+        f"{why}{tuned}\n"
         f"## Privacy\n\n{promise}\n{figures}\n"
         f"## How to use it\n\n"
         f"```python\nfrom urna.average import load_model\n\n"

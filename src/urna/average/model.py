@@ -231,7 +231,7 @@ def load_model(path: Path | str) -> ModelResult:
     try:
         if path.stat().st_size > _LARGEST:
             raise ParameterError(f"{path} is too large for a model")
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             head = json.loads(archive[_HEAD].tobytes())
             weights = np.asarray(archive["weights"], dtype=np.float64)
             release = archive["release"] if "release" in archive.files else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from urna.average.blind import Blind
+from urna.average.blind import Blind, Sizes
 from urna.average.learners import Vector
 from urna.average.schema import Prepared
 from urna.data import Samples
@@ -122,7 +122,9 @@ class BlindObjective:
             learner = candidate_learner(self.base, candidate)
             judges = {p: learner.schema.prepare(splits[p].validation) for p in able}
             std = self._noise(learner)
-            trained = learner.vectors([splits[p].train for p in able])
+            # A part of a client's rows may be fewer than `points`; here nobody abstains for it.
+            alone = replace(learner, points=1, sizes=Sizes.SMALLEST, heaviest=1.0)
+            trained = alone.vectors([splits[p].train for p in able])
             for slot, vector in trained:
                 place = able[slot]
                 rng = np.random.default_rng([seeds[place], number])
@@ -146,11 +148,9 @@ def _error(
     """Return the part of held-out rows that a model gets wrong under noise."""
     schema = learner.schema
     size = schema.width * schema.outputs
-    weight = vector[size] / learner.longest if len(vector) > size else 1.0
-    model = vector[:size] / max(weight, 1e-12)
     wrong = 0.0
     for _ in range(_DRAWS):
-        noisy = (model + std * rng.normal(size=size)).reshape(schema.outputs, -1)
+        noisy = (vector + std * rng.normal(size=size)).reshape(schema.outputs, -1)
         wrong += float((np.argmax(held.rows @ noisy.T, axis=1) != held.targets).mean())
     return wrong / _DRAWS
 

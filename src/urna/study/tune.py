@@ -91,8 +91,8 @@ def tune_then_fit(
         seed: Public seed of the clients' holdouts.
         device: A torch device for training.
         progress: Called while it runs.
-        between: Called with the vote's result before the model is averaged: its part of the
-            budget is spent by then.
+        between: Called with the vote's result as soon as the tally is there, and again once
+            it is weighed: its part of the budget is spent by then, and no model is there yet.
         keep: Called with the model as soon as there is one.
         options: The rest of the terms; see `urna.tally.Terms`.
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,16 +29,20 @@ def schema(features: int = 3, classes: int = 2, **rows: object) -> Schema:
 
 
 def blind(loss: LossKind, trainer: Trainer, **more: object) -> Blind:
-    settings = {"radius": 4.0 if trainer is Trainer.SGD else None, "epochs": 30, "batch_size": 2}
+    settings: dict[str, Any] = {
+        "radius": 4.0 if trainer is Trainer.SGD else None,
+        "epochs": 30,
+        "batch_size": 2,
+    }
     settings |= more
     return Blind(
-        settings.pop("schema", schema()),  # type: ignore[arg-type]
+        settings.pop("schema", schema()),
         Unit.RECORD,
         POINTS,
-        settings.pop("regularisation", 0.5),  # type: ignore[arg-type]
+        settings.pop("regularisation", 0.5),
         loss,
         trainer,
-        **settings,  # type: ignore[arg-type]
+        **settings,
     )
 
 
@@ -104,9 +109,7 @@ def test_the_bound_of_models_is_nearly_reached(
 def test_records_of_heavy_clients_move_no_further_when_clients_are_weighed() -> None:
     rng = np.random.default_rng(3)
     for records in (2, 8, 30):
-        learner = blind(
-            LossKind.SVM, Trainer.CERTIFIED, sizes=Sizes.WEIGHTED, heaviest=30 / POINTS
-        )
+        learner = blind(LossKind.SVM, Trainer.CERTIFIED, sizes=Sizes.WEIGHTED, heaviest=30 / POINTS)
         x, y = rng.normal(size=(records, 3)), rng.integers(2, size=records)
         turned = x.copy()
         turned[0] = -x[0]
@@ -117,7 +120,9 @@ def test_groups_of_records_move_a_model_as_proven() -> None:
     x, y = np.tile([1.0, 0.0, 0.0], (POINTS, 1)), np.zeros(POINTS, dtype=int)
     turned = x.copy()
     turned[:3] *= -1
-    one, three = (blind(LossKind.SVM, Trainer.CERTIFIED, regularisation=40.0, group=g) for g in (1, 3))
+    one, three = (
+        blind(LossKind.SVM, Trainer.CERTIFIED, regularisation=40.0, group=g) for g in (1, 3)
+    )
     moved = apart(three, Samples(x, y), Samples(turned, y))
     assert one.move < 0.99 * three.move < moved <= three.move
 
@@ -162,9 +167,7 @@ def test_what_the_bounds_are_is_what_a_search_finds() -> None:
     # A grid over everything two records can be, beside the closed forms.
     c = np.linspace(-1, 1, 20_001)
     for w in (0.5, 1.0, 2.0, 4.0):
-        by_class = max(
-            float((2 - 2 * c**2 + w**2 * (1.8 - 2 * c * k)).max()) for k in (0.9, -0.1)
-        )
+        by_class = max(float((2 - 2 * c**2 + w**2 * (1.8 - 2 * c * k)).max()) for k in (0.9, -0.1))
         assert class_moments_square(w, 10) == pytest.approx(by_class, abs=1e-6)
         by_value = float((2 - 2 * c**2 + w**2 * (2 + 2 * np.abs(c))).max())
         assert value_moments_square(w) == pytest.approx(by_value, abs=1e-6)
@@ -188,10 +191,8 @@ def test_a_record_of_odd_numbers_moves_nothing_further(broken: float) -> None:
     x, y = np.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1]], np.array([0, 1] * 4)
     z = x.copy()
     z[2, 1] = broken
-    for learner in (
-        Moments(schema(), Unit.RECORD, POINTS),
-        *(blind(loss, trainer) for loss, trainer in LEARNERS),
-    ):
+    learners: list[Blind | Moments] = [blind(loss, trainer) for loss, trainer in LEARNERS]
+    for learner in (Moments(schema(), Unit.RECORD, POINTS), *learners):
         found = vector_of(learner, Samples(z, y))
         assert np.isfinite(found).all()
         limit = learner.record_move if isinstance(learner, Moments) else learner.move
