@@ -21,13 +21,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import dp_helmet_baselines as baselines
 import numpy as np
 from dp_hype.charts import Line, Panel, chart
 
-from urna.average import Blind, Moments, Schema, Trainer, choose, fit, plan_average
+from urna.average import Blind, Moments, Schema, Settings, Trainer, choose, fit, plan_average
 from urna.average.schema import Prepared
 from urna.data import Samples
 from urna.privacy import Adjacency, Budget
@@ -71,7 +71,9 @@ class Study:
         """Return the terms of every run: half of the clients are honest."""
         return Terms.of(clients, Budget(epsilon, DELTA), adjacency=RECORD, colluding="1/2")
 
-    def learner(self, kind: str, terms: Terms, each: int, **more: Any) -> Blind | Moments:
+    def learner(
+        self, kind: str, terms: Terms, each: int, **more: Unpack[Settings]
+    ) -> Blind | Moments:
         """Return a learner with the settings that follow from public facts."""
         chosen = choose(kind, self.schema, terms, [each] * terms.clients, **more).learner
         assert isinstance(chosen, Blind | Moments)

@@ -160,7 +160,7 @@ def dp_sgd_by_opacus(
     test: Prepared,
     setting: dict[str, Any],
 ) -> float | None:
-    """Train the same by Opacus's optimiser, with the same rounds, rate and noise; None without it."""
+    """Train the same by Opacus's optimiser: same rounds, rate and noise; None without it."""
     try:
         import torch  # noqa: PLC0415
         from opacus import GradSampleModule  # noqa: PLC0415

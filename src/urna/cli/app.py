@@ -12,6 +12,7 @@ from rich.text import Text
 
 import urna
 from urna.cli import STOPPED
+from urna.cli.average import average
 from urna.cli.data import data
 from urna.cli.keys import keys
 from urna.cli.ledger import ledger
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(search)
+app.command()(average)
 app.command()(plan)
 app.command()(replay)
 app.command()(simulate)

@@ -1,7 +1,9 @@
 """A result as a page to show to a colleague, and results read back from their files."""
 
+from urna.average import ModelResult
 from urna.errors import ParameterError
 from urna.report.load import AnyResult, FailedRound, load_result
+from urna.report.model import model_page
 from urna.report.vote import vote_page
 from urna.vote import Result
 
@@ -16,4 +18,6 @@ def page(result: AnyResult, *, title: str) -> str:
     """
     if isinstance(result, Result):
         return vote_page(result, title=title)
+    if isinstance(result, ModelResult):
+        return model_page(result, title=title)
     raise ParameterError(f"this round is {result.kind}: {result.reason}. There is no tally to show")

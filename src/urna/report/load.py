@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from urna.average import ModelResult
 from urna.errors import ParameterError
 from urna.files import read_json
 from urna.vote import Result
@@ -33,9 +34,10 @@ class FailedRound:
         )
 
 
-AnyResult = Result | FailedRound
+AnyResult = Result | ModelResult | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
+    "model": ModelResult.read,
     "vote": Result.read,
     "spoiled": FailedRound.read,
     "unfinished": FailedRound.read,
