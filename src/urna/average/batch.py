@@ -39,6 +39,14 @@ class Batch:
         """K."""
         return int(self.signs.shape[1])
 
+    def halved(self) -> "Batch":
+        """Return the same in single precision, in which steps take half the time."""
+        low = self.xp.float32
+        rows, signs, records = (
+            self.xp.asarray(array, dtype=low) for array in (self.rows, self.signs, self.records)
+        )
+        return Batch(self.places, rows, signs, records, self.clip, self.xp)
+
     @property
     def longest(self) -> float:
         """Largest mean of squared norms of a client's rows, over its records."""

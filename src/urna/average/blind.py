@@ -22,7 +22,7 @@ from urna.tally import Encoding
 
 __all__ = ["PRECISION", "RADIUS_PART", "Blind", "Sizes", "Trainer"]
 
-PRECISION = 1e-4
+PRECISION = 1e-3
 """The certificate's part of the sensitivity: gradient norms are at most this times L/N."""
 
 RADIUS_PART = 0.2

@@ -14,7 +14,7 @@ from urna.average.losses import Array, Loss, Namespace
 
 __all__ = ["Trained", "Uncertified", "certify", "minimise"]
 
-_MEMORY = 3  # pairs that L-BFGS remembers
+_MEMORY = 2  # pairs that L-BFGS remembers
 _MOST_STEPS = 300
 _OVERSHOOT = 0.8  # a step is shortened if the slope at its end is this part of the one at its start
 _HALVINGS = 40
@@ -43,20 +43,25 @@ def minimise(batch: Batch, loss: Loss, regularisation: float, *, tolerance: floa
         the returned weights; what rounding could hide, a 10^-12th of the largest gradient, is
         added.
 
-        L-BFGS does the work. Should it stop short, for whatever data, accelerated gradient
+        L-BFGS does the work, in single precision, and again in double precision where that
+        was not exact enough. Should it stop short, for whatever data, accelerated gradient
         steps follow, which converge at a rate known for the loss: a client's data decide how
         long it takes and never whether it succeeds.
 
     Raises:
         Uncertified: Not even these steps arrived: the machine's arithmetic is at fault.
     """
-    weights, steps = _lbfgs(batch, loss, regularisation, tolerance / 2)
+    weights, steps = _lbfgs(batch.halved(), loss, regularisation, tolerance / 2)
+    weights = batch.xp.asarray(weights, dtype=batch.rows.dtype)
     _, norms = certify(batch, loss, regularisation, weights)
-    if bool(batch.xp.any(norms > tolerance)):
+    if not bool(batch.xp.all(norms <= tolerance)):
+        weights, steps = _lbfgs(batch, loss, regularisation, tolerance / 2)
+        _, norms = certify(batch, loss, regularisation, weights)
+    if not bool(batch.xp.all(norms <= tolerance)):
         weights, more = _accelerated(batch, loss, regularisation, tolerance, weights)
         steps += more
         _, norms = certify(batch, loss, regularisation, weights)
-        if not bool(batch.xp.all(norms <= tolerance)):
+        if not bool(batch.xp.all(norms <= tolerance)):  # nor where it is no number
             raise Uncertified("the solver did not reach its certificate")
     return Trained(weights, norms, steps)
 
@@ -144,7 +149,7 @@ def _lbfgs(batch: Batch, loss: Loss, reg: float, tolerance: float) -> tuple[Arra
             over = (_dot(moved, there, xp) > -_OVERSHOOT * downhill) & active
             if not bool(xp.any(over)):
                 break
-            shorter = 1.0 - 0.5 * over
+            shorter = xp.where(over, 0.5, xp.ones_like(downhill))
             direction, ahead = direction * shorter, ahead * shorter
             moved, downhill = moved * shorter, downhill * shorter
         measured_there = space.measured(there)
@@ -211,7 +216,7 @@ def _accelerated(
 
 def _zeros(shape: tuple[int, ...], batch: Batch) -> Array:
     if batch.xp.__name__ == "numpy":
-        return batch.xp.zeros(shape)
+        return batch.xp.zeros(shape, dtype=batch.rows.dtype)
     return batch.xp.zeros(shape, dtype=batch.rows.dtype, device=batch.rows.device)
 
 

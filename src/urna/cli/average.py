@@ -104,6 +104,9 @@ def average(
     ] = None,
     regularisation: Annotated[float | None, typer.Option(help="Λ of blind averaging.")] = None,
     radius: Annotated[float | None, typer.Option(help="R, largest norm of a model.")] = None,
+    skewed: Annotated[
+        bool, typer.Option(help="Clients may hold few classes each: average with a larger Λ.")
+    ] = False,
     clip: Annotated[float, typer.Option(help="c, the norm of rows.")] = 1.0,
     unit_rows: Annotated[
         bool, typer.Option(help="Scale every row to norm c, or only clip longer ones.")
@@ -163,13 +166,7 @@ def average(
     secrets: SecretSource = (
         OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
     )
-    settings: Settings = {}
-    if regularisation is not None:
-        settings["regularisation"] = regularisation
-    if radius is not None:
-        settings["radius"] = radius
-    if trainer is not None:
-        settings["trainer"] = trainer
+    settings = _settings(regularisation, radius, trainer, skewed)
     common: dict[str, Any] = {
         "budget": Budget(epsilon, delta),
         "group": group,
@@ -208,6 +205,22 @@ def average(
     results().print(f"{task.title}\n{result}")
     if keeper.folder is not None:
         results().print(f"written: {', '.join(_FILES[:4])} in {keeper.folder}")
+
+
+def _settings(
+    regularisation: float | None, radius: float | None, trainer: Trainer | None, skewed: bool
+) -> Settings:
+    """Return what was said of the learner."""
+    said: Settings = {}
+    if regularisation is not None:
+        said["regularisation"] = regularisation
+    if radius is not None:
+        said["radius"] = radius
+    if trainer is not None:
+        said["trainer"] = trainer
+    if skewed:
+        said["skewed"] = True
+    return said
 
 
 def _tuned(
