@@ -189,7 +189,14 @@ def _blind(
         reg = reg if reg is not None else least * clip**2
         points = settings.get("points") or _CLIENT_POINTS
         return Blind(
-            schema, unit, points, reg, loss, radius=radius or _CLIENT_RADIUS / clip, **given
+            schema,
+            unit,
+            points,
+            reg,
+            loss,
+            radius=radius or _CLIENT_RADIUS / clip,
+            group=group,
+            **given,
         )
     sizes = settings.get("sizes")
     if sizes is None:
