@@ -6,6 +6,7 @@ everything that bears on privacy is decided in the rooms below, and by each node
 here, because a deployed node starts a process per message and should start quickly.
 """
 
+from urna.flower.averaging import Averages, AverageSubject, average
 from urna.flower.contributor import Call, Contributor
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.participant import Participant
@@ -18,6 +19,8 @@ from urna.flower.transcript import Transcript
 from urna.flower.voter import Statistics, Voter, Votes
 
 __all__ = [
+    "AverageSubject",
+    "Averages",
     "Call",
     "Contributor",
     "Deadlines",
@@ -35,6 +38,7 @@ __all__ = [
     "VoteSubject",
     "Voter",
     "Votes",
+    "average",
     "poll",
     "register",
 ]
