@@ -73,7 +73,7 @@ class Blind:
         sizes: How clients of different size are treated.
         heaviest: Largest weight of a client; heavier ones are cut to it.
         smoothing: h of the Huber hinge.
-        epochs: Of SGD.
+        epochs: Of SGD; as many as in the authors' own code.
         batch_size: Of SGD.
         seed: Public seed of SGD's shuffle.
 
@@ -92,7 +92,7 @@ class Blind:
     sizes: Sizes = Sizes.SMALLEST
     heaviest: float = 1.0
     smoothing: float = 0.1
-    epochs: int = 150
+    epochs: int = 100
     batch_size: int = 20
     seed: int = 0
 
