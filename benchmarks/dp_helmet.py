@@ -18,7 +18,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -64,10 +64,17 @@ class Study:
         if skewed:
             order = order[np.argsort(self.y[order], kind="stable")]
         each = each or len(self.x) // count
-        if count * each > len(self.x):  # records are used again
-            order = rng.integers(len(self.x), size=count * each)
         pieces = order[: count * each].reshape(count, each)
         return [Samples(self.x[piece], self.y[piece]) for piece in pieces]
+
+    def strips(self, count: int, each: int, *, again: bool) -> Iterator[list[Samples]]:
+        """Yield clients a thousand at a time; `again` draws records of all with replacement."""
+        rng = np.random.default_rng(2)
+        order = rng.permutation(len(self.x))
+        for start in range(0, count, 1_000):
+            size = 1_000 * each
+            rows = rng.integers(len(self.x), size=size) if again else order[start * each :][:size]
+            yield [Samples(self.x[some], self.y[some]) for some in rows.reshape(1_000, each)]
 
     def terms(self, clients: int, epsilon: float) -> Terms:
         """Return the terms of every run: half of the clients are honest."""
@@ -271,9 +278,7 @@ def many(study: Study, epsilon: float, draws: int) -> dict[str, Any]:
         terms = study.terms(count, epsilon)
         learners = {kind: study.learner(kind, terms, each) for kind in ("moments", "svm")}
         totals = {kind: np.zeros(made.dimension) for kind, made in learners.items()}
-        parts = study.clients(count, each=each)
-        for start in range(0, count, 2_000):
-            some = parts[start : start + 2_000]
+        for some in study.strips(count, each, again=again):
             _, vectors = zip(*learners["svm"].vectors(some), strict=True)
             totals["svm"] += np.sum(vectors, axis=0)
             # Sums of moments are exact, so those of many clients are those of one.

@@ -113,7 +113,7 @@ def test_tuning_first_costs_no_more_than_asked_for(
 ) -> None:
     Ledger.open(tmp_path / "l", Budget(3.0, 1e-5), adjacency=Adjacency.REPLACE_ONE_RECORD)
     common = split(
-        "--tune --classes ant,bee,cow --unit record --epsilon 3 --summation clear --quiet"
+        "--tune --anyway --classes ant,bee,cow --unit record --epsilon 3 --summation clear --quiet"
     )
     done = urna("average", tables, *common, "--ledger", tmp_path / "l", "--output", tmp_path / "o")
     assert done.code == 0, done.stderr

@@ -24,6 +24,7 @@ from urna.cli.output import Format, FormatOption, results
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
     AdjacencyOption,
+    AnywayOption,
     ColludingOption,
     DeltaOption,
     DropoutOption,
@@ -124,6 +125,7 @@ def average(
     share: Annotated[
         float, typer.Option(help="With --tune: the vote's share of the budget (of μ²).")
     ] = VOTE_SHARE,
+    anyway: AnywayOption = False,
     epsilon: EpsilonOption = 1.0,
     delta: DeltaOption = 1e-5,
     unit: UnitOption = None,
@@ -191,7 +193,8 @@ def average(
         with live_progress(quiet) as report:
             common |= {"progress": report, "keep": keeper.keep}
             if tune:
-                result = _tuned(task, learner, space, share, seed, keeper, common)
+                common |= {"anyway": anyway, "share": share, "seed": seed}
+                result = _tuned(task, learner, space, keeper, common)
             else:
                 result = fit(task.clients, task.schema, learner=learner, **common)
         if task.test is not None:
@@ -227,8 +230,6 @@ def _tuned(
     task: _Task,
     learner: LearnerKind,
     space: Path | None,
-    share: float,
-    seed: int,
     keeper: Keeper,
     common: dict[str, Any],
 ) -> ModelResult:
@@ -244,8 +245,6 @@ def _tuned(
         task.schema,
         learner=kind,
         space=None if space is None else Space.read(space),
-        share=share,
-        seed=seed,
         between=between,
         **common,
     ).model

@@ -60,6 +60,7 @@ def tune_then_fit(
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
     seed: int = 0,
+    anyway: bool = False,
     device: str | None = None,
     progress: AverageProgress | None = None,
     between: Callable[[Result], None] | None = None,
@@ -73,6 +74,10 @@ def tune_then_fit(
         budget's, under the same relation. What each of them costs is fixed before the vote
         begins (squares of μ add up); the settings are read from the noisy tally. One record,
         or one client, is in one ballot and one model.
+
+    A client judges settings by its own model under the noise of the mean. Its own is worse than
+    the mean, most of all under a large Λ: where clients are few, or rows nearly parallel (features
+    that are not centred), the defaults may do better.
 
     Args:
         clients: Each client's data.
@@ -89,6 +94,7 @@ def tune_then_fit(
         ledger: Where both releases are counted. It is asked for both before the first.
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' holdouts.
+        anyway: Whether to hold a vote that cannot succeed.
         device: A torch device for training.
         progress: Called while it runs.
         between: Called with the vote's result as soon as the tally is there, and again once
@@ -97,7 +103,8 @@ def tune_then_fit(
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
-        ParameterError: The parameters cannot be. Nothing was released.
+        ParameterError: The parameters cannot be, or the vote cannot succeed. Nothing was
+            released.
         BudgetExceeded: The ledger has no room for both. Nothing was released.
     """
     if not 0 < share < 1:
@@ -119,6 +126,8 @@ def tune_then_fit(
     objective = BlindObjective(base, for_model)
     objective.check(candidates)
     vote = plan_vote(for_vote, len(candidates), removes_excess=summation.removes_excess)
+    if not anyway:
+        vote.check_hopeful()
     events = _events(vote.tally.release, base, for_model, summation)
     if ledger is not None:
         ledger.check_relation(terms.adjacency)

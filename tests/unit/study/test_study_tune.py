@@ -107,3 +107,12 @@ def test_candidates_set_radius_and_clip_as_said() -> None:
     made = candidate_learner(base, {"clip": 2.0, "regularisation": 0.5, "radius_part": 0.1})
     assert made.schema.rows.clip == 2.0
     assert made.radius == pytest.approx(0.1 * 2**0.5 * 2.0 / 0.5, rel=1e-3)
+
+
+def test_a_vote_that_cannot_succeed_is_not_held_unless_asked_for(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", Budget(8.0, 1e-5), adjacency=RECORD)
+    hopeless: dict[str, Any] = {"budget": Budget(0.05, 1e-5), "ledger": ledger}
+    with pytest.raises(ParameterError, match="cannot succeed"):
+        tuned(clients(5), **hopeless)
+    assert not ledger.entries()
+    assert tuned(clients(5), **hopeless, anyway=True).model.took_part == 5
