@@ -90,8 +90,8 @@ def ada_ssp(
 ) -> float:
     """Return AdaSSP's accuracy (Wang 2018) where every client adds noise of its own.
 
-    A third of the budget (of μ²) each for XᵀX, XᵀY and the smallest eigenvalue; sensitivities
-    of one replaced record are √2 for each block and 2 for the eigenvalue's sum.
+    A third of the budget (of μ²) each for XᵀX, XᵀY and the smallest eigenvalue. One replaced
+    record moves them by √2, by up to 1.9, of which √2 is counted in its favour, and by 1.
     """
     rng, mu = np.random.default_rng(12), Cover(budget).mu / math.sqrt(3)
     whole = moments_of(schema.prepare(pooled(clients)), schema, 1.0)
@@ -102,7 +102,7 @@ def ada_ssp(
     for _ in range(draws):
         noise = rng.normal(size=(width, width)) * std / math.sqrt(2)
         noise = np.triu(noise, 1) + np.triu(noise, 1).T + np.diag(rng.normal(size=width) * std)
-        least = float(np.linalg.eigvalsh(square)[0]) + rng.normal() * 2 / mu * own
+        least = float(np.linalg.eigvalsh(square)[0]) + rng.normal() / mu * own
         ridge = max(0.0, std * math.sqrt(width * math.log(2 * width**2 / 0.05)) - max(least, 0.0))
         noisy = cross + rng.normal(size=cross.shape) * std
         found.append(accuracy(np.linalg.solve(square + noise + ridge * np.eye(width), noisy), test))
