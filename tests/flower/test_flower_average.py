@@ -17,12 +17,12 @@ from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, app_of
 from forks import environment
 
-from urna.average import ModelResult, RowRule, Schema
+from urna.average import ModelResult, Moments, RowRule, Schema
 from urna.data import Samples
-from urna.errors import ParameterError, RoundAborted
+from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.flower import Averages, AverageSubject, Grant, Participant, average
 from urna.flower.subjects import read_subject, size_of
-from urna.privacy import Adjacency, Budget, Ledger
+from urna.privacy import Adjacency, Budget, Ledger, Unit
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
 SCHEMA = Schema(3, (0, 1, 2))
@@ -155,6 +155,30 @@ def test_subjects_are_read_back_and_their_size_is_told_beforehand(learner: str) 
     assert read_subject("average", subject.as_mapping()) == subject
     assert size_of("average", subject.as_mapping()) >= made.learner.dimension
     assert "2 records of one client together" in str(made)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        ((), "kind", "forest"),
+        ((), "points", 1e300),
+        ((), "weight", "much"),
+        (("schema",), "features", "many"),
+        (("schema",), "classes", [[1], [2]]),
+        (("schema", "rows"), "projected", -5),
+        (("schema", "rows"), "clip", 1e200),
+    ],
+)
+def test_subjects_that_cannot_be_are_no_subjects(
+    where: tuple[str, ...], name: str, value: object
+) -> None:
+    mapping: Any = AverageSubject(Moments(SCHEMA, Unit.RECORD, 20)).as_mapping()
+    inner = mapping["learner"]
+    for key in where:
+        inner = inner[key]
+    inner[name] = value
+    with pytest.raises(ProtocolError):
+        read_subject("average", mapping)
 
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "one-message" / "one_message.py"

@@ -25,6 +25,9 @@ __all__ = ["PRECISION", "RADIUS_PART", "Blind", "Sizes", "Trainer"]
 PRECISION = 1e-3
 """The certificate's part of the sensitivity: gradient norms are at most this times L/N."""
 
+_STEEPEST = 1e6
+"""Largest c²/Λ, and Λ/c²."""
+
 RADIUS_PART = 0.2
 """Radius of models over L/Λ, the longest a minimiser can be, where SGD needs one."""
 
@@ -107,6 +110,13 @@ class Blind:
             raise ParameterError(
                 "regularisation, radius, smoothing, weights, epochs and batches are finite and "
                 f"positive, got {numbers}"
+            )
+        relative = self.regularisation / self.schema.rows.clip**2
+        if not 1 / _STEEPEST <= relative <= _STEEPEST:
+            # How long a solver takes grows with c²/Λ; data must never decide whether it arrives.
+            raise ParameterError(
+                f"regularisation lies between 1e-06 and 1e+06 times the square of the rows' norm, "
+                f"got {relative:g} times"
             )
         if self.unit is Unit.CLIENT and (self.radius is None or self.sizes is Sizes.WEIGHTED):
             raise ParameterError(

@@ -21,6 +21,7 @@ __all__ = ["Chosen", "LearnerKind", "Settings", "choose", "default_regularisatio
 _MOST_MOMENTS = 2_000_000  # numbers per client beyond which moments are no longer offered unasked
 _NOISE_NORM = 4.0  # norm that the noise of an averaged model should have, for rows of norm 1
 _NOISE_SCORE = 0.16  # and the most of it in one score, which counts for small models
+_LEAST, _MOST = 1e-5, 1e5  # Λ over c²: where noise is next to nothing, and where it is all
 _QUIET = 3e-4  # Λ below which noise hardly counts
 _SKEWED = {LossKind.SVM: 0.15, LossKind.LOGISTIC: 0.3, LossKind.SOFTMAX: 0.1}
 """Least Λ over c² where classes are skewed: hinge losses of rows inside the margin are linear, and
@@ -125,7 +126,8 @@ def default_regularisation(
     spread = math.sqrt(terms.clients / terms.honest) / Cover(terms.budget).mu
     moved = 2 * group * loss.lipschitz(clip, schema.outputs) / points  # times 1/Λ
     allowed = min(_NOISE_NORM, _NOISE_SCORE * math.sqrt(entries))
-    return moved * spread * math.sqrt(entries) / terms.clients * clip / allowed
+    found = moved * spread * math.sqrt(entries) / terms.clients * clip / allowed
+    return min(max(found, _LEAST * clip**2), _MOST * clip**2)
 
 
 def _auto(schema: Schema, terms: Terms, records: Sequence[int]) -> tuple[LearnerKind, str]:

@@ -133,6 +133,8 @@ def check_spec(unit: Unit, group: int, points: int) -> None:
             f"a number of records is a whole number of at least 1, got {points}. Clients without "
             "records can be left out, or asked for at least one by `points=1`, and abstain"
         )
+    if points > MOST_RECORDS:
+        raise ParameterError(f"a client has at most {MOST_RECORDS:,} records, got {points:,}")
     if unit is Unit.CLIENT and group > 1:
         raise ParameterError(
             "where whole clients are protected all their records are: leave `group` out"

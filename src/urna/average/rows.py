@@ -29,6 +29,7 @@ Matrix = npt.NDArray[np.float64]
 
 _HAIR = 1 - 1e-12  # so that rounding of floats cannot pass the norm
 _SEED = bytes(32)
+_LONGEST_ROW = 1e9  # squares of longer rows could overflow, and failing is something data decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,10 @@ class RowRule:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.clip) and self.clip > 0):
-            raise ParameterError(f"rows are clipped to a positive norm, got {self.clip}")
+        if not 1 / _LONGEST_ROW <= self.clip <= _LONGEST_ROW:
+            raise ParameterError(
+                f"rows are clipped to a norm between 1e-09 and 1e+09, got {self.clip}"
+            )
         most = 1.0 if self.unit else math.inf
         if not 0 <= self.intercept < most:
             raise ParameterError(

@@ -225,6 +225,8 @@ def test_other_things_that_cannot_be_are_refused() -> None:
         {"learner": "moments", "settings": {"radius": 1.0}},
         {"learner": "softmax", "settings": {"weight": 2.0}},
         {"learner": "softmax", "settings": {"regularisation": -1.0}},
+        {"learner": "softmax", "settings": {"regularisation": 1e-9}},
+        {"learner": "softmax", "settings": {"points": 1 << 21, "sizes": Sizes.SMALLEST}},
         {"learner": "moments", "group": 0},
         {"learner": "moments", "group": 2, "adjacency": Adjacency.REPLACE_ONE_CLIENT},
         {"learner": "moments", "shards": 2},
@@ -236,6 +238,9 @@ def test_other_things_that_cannot_be_are_refused() -> None:
             Schema(*schema)
     with pytest.raises(ParameterError):
         Schema(4, span=(1.0, 1.0))
+    for clip in (0.0, 1e-10, 1e150, math.nan):
+        with pytest.raises(ParameterError):
+            RowRule(clip=clip)
     with pytest.raises(ParameterError, match="for classes"):
         quick(clients(), Schema(4, span=(0.0, 2.0)), learner="svm")
 

@@ -67,7 +67,7 @@ def test_nothing_is_spent_where_there_is_no_room_for_both(tmp_path: Path) -> Non
 
 
 def test_a_good_setting_wins_against_hopeless_ones() -> None:
-    space = Space(regularisation=[1e-6, 0.05, 1e-7])
+    space = Space(regularisation=[1e-5, 0.05, 3e-6])
     done = tuned(clients(80), space=space, secrets=ScriptedSecrets(b"good"), share=0.5)
     assert done.vote.best["regularisation"] == 0.05
     assert not done.model.privacy.private
