@@ -105,7 +105,8 @@ def ada_ssp(
         least = float(np.linalg.eigvalsh(square)[0]) + rng.normal() / mu * own
         ridge = max(0.0, std * math.sqrt(width * math.log(2 * width**2 / 0.05)) - max(least, 0.0))
         noisy = cross + rng.normal(size=cross.shape) * std
-        found.append(accuracy(np.linalg.solve(square + noise + ridge * np.eye(width), noisy), test))
+        solved = np.linalg.solve(square + noise + ridge * np.eye(width), noisy)
+        found.append(accuracy(np.asarray(solved, dtype=np.float64), test))
     return float(np.mean(found))
 
 
