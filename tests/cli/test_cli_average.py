@@ -118,6 +118,7 @@ def test_tuning_first_costs_no_more_than_asked_for(
     done = urna("average", tables, *common, "--ledger", tmp_path / "l", "--output", tmp_path / "o")
     assert done.code == 0, done.stderr
     assert "Tuned by a private vote" in done.stdout
+    assert "Chosen because settings are voted on" in done.stdout
     ledger = Ledger(tmp_path / "l")
     assert len(ledger.entries()) == 2
     assert 2.5 < ledger.spent().epsilon <= 3

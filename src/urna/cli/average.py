@@ -240,7 +240,7 @@ def _tuned(
         keeper.hold_room(task.schema.width * task.schema.outputs)
 
     kind = LearnerKind.SOFTMAX if learner is LearnerKind.AUTO else learner
-    return tune_then_fit(
+    model = tune_then_fit(
         task.clients,
         task.schema,
         learner=kind,
@@ -248,6 +248,9 @@ def _tuned(
         between=between,
         **common,
     ).model
+    if learner is LearnerKind.AUTO:
+        model = replace(model, why="settings are voted on, and moments have none")
+    return model
 
 
 def _keep(result: ModelResult, keeper: Keeper, title: str) -> None:
