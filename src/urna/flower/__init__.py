@@ -2,8 +2,9 @@
 
 The only room that imports flwr. It translates between Flower's messages and the protocol's;
 everything that bears on privacy is decided in the rooms below, and by each node's own policy.
-`urna.flower.simulation` runs a whole search in Flower's simulation engine; it is not imported
-here, because a deployed node starts a process per message and should start quickly.
+`urna.flower.simulation` runs a whole search in Flower's simulation engine, `urna.flower.settings`
+and `urna.flower.encrypted` combine nodes' own searches; they are not imported here, because a
+deployed node starts a process per message and should start quickly.
 """
 
 from urna.flower.averaging import Averages, AverageSubject, average

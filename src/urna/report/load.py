@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from urna.average import ModelResult
+from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.files import read_json
 from urna.vote import Result
@@ -34,11 +35,12 @@ class FailedRound:
         )
 
 
-AnyResult = Result | ModelResult | FailedRound
+AnyResult = Result | ModelResult | Combination | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "model": ModelResult.read,
     "vote": Result.read,
+    "combination": Combination.read,
     "spoiled": FailedRound.read,
     "unfinished": FailedRound.read,
 }

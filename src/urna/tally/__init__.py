@@ -2,6 +2,7 @@
 
 from urna.tally.contribution import BoundedVector, Contribution, SumRange
 from urna.tally.encoding import Encoding
+from urna.tally.encrypted import EncryptedSummation, Vanished
 from urna.tally.mechanism import add_noise, check_sum, in_units, to_grid
 from urna.tally.plan import TallyPlan, plan_exact, plan_tally
 from urna.tally.release import Released, Releases
@@ -16,6 +17,7 @@ __all__ = [
     "Contribution",
     "Contributions",
     "Encoding",
+    "EncryptedSummation",
     "Options",
     "Part",
     "Released",
@@ -26,6 +28,7 @@ __all__ = [
     "Tallied",
     "TallyPlan",
     "Terms",
+    "Vanished",
     "add_noise",
     "check_sum",
     "exact_part",
