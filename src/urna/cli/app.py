@@ -12,6 +12,7 @@ from rich.text import Text
 
 import urna
 from urna.cli import STOPPED
+from urna.cli.average import average
 from urna.cli.combine import combine
 from urna.cli.data import data
 from urna.cli.keys import keys
@@ -35,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(search)
+app.command()(average)
 app.command()(plan)
 app.command()(combine)
 app.command()(replay)
