@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "dp_helmet.py"
 def test_the_benchmark_prints_its_three_figures_last(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     centres = 3 * rng.normal(size=(10, 12))
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for part, count in (("train", 400), ("test", 100)):
         y = np.arange(count) % 10
         arrays |= {f"x_{part}": centres[y] + rng.normal(size=(count, 12)), f"y_{part}": y}
