@@ -5,7 +5,6 @@ under every version of NumPy, and so is what is drawn from a seed: a server that
 seed of a noise component removes exactly what the client added.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -20,8 +19,10 @@ __all__ = ["IntVector", "Table"]
 
 IntVector = npt.NDArray[np.int64]
 
-_BATCH = 1 << 17  # numbers drawn at a time: the intermediate arrays stay in the cache
-_MOST_GUIDE_BITS = 20
+_BATCH = 1 << 16  # numbers drawn at a time: the intermediate arrays stay in the cache
+_MARK = np.iinfo(np.int32).min  # of a cell that several boundaries cut
+_MARKED = -(1 << 30)  # no draw is as low
+_WIDE = 1 << 15  # weights beyond which cells are made finer
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class Table:
 
     A draw is a 128-bit uniform number U looked up in the cumulative weights: the draw is the
     number of boundaries at or below U, less `reach`. The first 32 bits of U come from the
-    seed's own stream and nearly always decide; the other 96 are expanded, from a second
-    stream and in the order they are needed, only where they do not.
+    seed's own stream and decide unless a boundary begins with the very same 32 bits; the
+    other 96 are expanded, from a second stream and in the order they are needed, only then.
 
     Guarantee:
         Each draw differs from the distribution aimed at by at most `error` in total
@@ -47,7 +48,12 @@ class Table:
     """Bound on the total variation between one draw and the distribution aimed at."""
     _high: npt.NDArray[np.uint64] = field(repr=False)
     _low: npt.NDArray[np.uint64] = field(repr=False)
-    _guide: npt.NDArray[np.signedinteger] = field(repr=False)
+    _tops: npt.NDArray[np.uint32] = field(repr=False)
+    """The first 32 bits of every boundary."""
+    _first: npt.NDArray[np.int32] = field(repr=False)
+    """For every cell, a range of first bits: what is drawn below the boundary in it."""
+    _edge: npt.NDArray[np.uint32] = field(repr=False)
+    """The first bits of the one boundary in a cell; the largest number if there is none."""
 
     @classmethod
     def of(cls, half: Sequence[int], error: float) -> "Table":
@@ -64,14 +70,23 @@ class Table:
         bounds = [(c << DRAW_BITS) // total for c in accumulate(weights[:-1])]
         high = np.array([b >> 64 for b in bounds], dtype=np.uint64)
         low = np.array([b & (1 << 64) - 1 for b in bounds], dtype=np.uint64)
-        bits = min(_MOST_GUIDE_BITS, math.ceil(math.log2(256 * len(weights))))
-        # A guide cell that no boundary cuts holds the answer, a cut one a mark.
-        cells = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
-        first = np.searchsorted(high, cells, side="left")
-        after = np.searchsorted(high, cells | np.uint64((1 << 64 - bits) - 1), side="right")
-        kind = np.int16 if reach < np.iinfo(np.int16).max else np.int32
-        guide = np.where(first == after, first - reach, np.iinfo(kind).max)
-        return cls(reach, error, high, low, guide.astype(kind))
+        tops = (high >> np.uint64(32)).astype(np.uint32)
+        # As fine as the cache allows: a wide distribution has many boundaries to tell apart.
+        bits = 16 if len(weights) <= _WIDE else 18
+        cells = np.arange(1 << bits, dtype=np.uint64) << np.uint64(32 - bits)
+        last = cells | np.uint64((1 << 32 - bits) - 1)
+        before = np.searchsorted(tops, cells.astype(np.uint32), side="left")
+        within = np.searchsorted(tops, last.astype(np.uint32), side="right") - before
+        edges = np.append(tops, np.uint32(0)).take(before)
+        return cls(
+            reach,
+            error,
+            high,
+            low,
+            tops,
+            np.where(within > 1, _MARK, before - reach).astype(np.int32),
+            np.where(within == 1, edges, np.iinfo(np.uint32).max).astype(np.uint32),
+        )
 
     def draw(self, seed: bytes, count: int) -> IntVector:
         """Return `count` independent draws, a function of the seed alone.
@@ -88,19 +103,15 @@ class Table:
         stream, more = KeyStream(seed), _MoreBits(seed)
         size = max(1, min(_BATCH, count))
         room = np.empty(4 * size, dtype=np.uint8)
-        drawn, cells = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
-        shift, mark = self._cell_shift(), np.iinfo(self._guide.dtype).max
+        desk = _Desk(size)
         for start in range(0, count, size):
             some = min(size, count - start)
             stream.fill(room[: 4 * some])
-            batch = little_endian(room[: 4 * some], 32)
-            np.right_shift(batch, shift, out=cells[:some], casting="unsafe")
-            found = self._guide.take(cells[:some])
-            drawn[:some] = found
-            cut = np.flatnonzero(found == mark)
-            if len(cut):
-                drawn[cut] = self._look_up(batch[cut].astype(np.uint64), more.take(len(cut)))
-            yield start, drawn[:some]
+            words = little_endian(room[: 4 * some], 32)
+            drawn, ties = self._decided(words, desk)
+            if len(ties):
+                drawn[ties] = self._look_up(words[ties], more.take(len(ties)))
+            yield start, drawn
 
     def draw_sums(self, seeds: Sequence[bytes], count: int) -> Iterator[tuple[int, IntVector]]:
         """Yield the sum of `draw(seed, count)` over the seeds, in pieces, each with its place.
@@ -120,30 +131,51 @@ class Table:
 
     def _short_sum(self, seeds: Sequence[bytes], count: int, together: int) -> IntVector:
         total = np.zeros(count, dtype=np.int64)
-        shift, mark = self._cell_shift(), np.iinfo(self._guide.dtype).max
+        desk = _Desk(min(together, len(seeds)) * count)
         for start in range(0, len(seeds), together):
             some = seeds[start : start + together]
             room = np.empty((len(some), 4 * count), dtype=np.uint8)
             for seed, row in zip(some, room, strict=True):
                 KeyStream(seed).fill(row)
-            batch = little_endian(room.reshape(-1), 32)
-            drawn = self._guide.take((batch >> shift).astype(np.int64)).astype(np.int64)
-            cut = np.flatnonzero(drawn == mark)
-            rows, needed = np.unique(cut // max(1, count), return_counts=True)
+            words = little_endian(room.reshape(-1), 32)
+            drawn, ties = self._decided(words, desk)
+            rows, needed = np.unique(ties // max(1, count), return_counts=True)
             more = [
                 _MoreBits(some[row]).take(many)
                 for row, many in zip(rows.tolist(), needed.tolist(), strict=True)
             ]
             if more:
-                drawn[cut] = self._look_up(batch[cut].astype(np.uint64), np.concatenate(more))
+                drawn[ties] = self._look_up(words[ties], np.concatenate(more))
             total += drawn.reshape(len(some), count).sum(axis=0)
         return total
 
-    def _cell_shift(self) -> np.uint32:
-        return np.uint32(32 - (len(self._guide) - 1).bit_length())
+    def _decided(
+        self, words: npt.NDArray[np.uint32], desk: "_Desk"
+    ) -> tuple[IntVector, npt.NDArray[np.intp]]:
+        """Return what the first bits decide, and the places of those they do not decide."""
+        cells, found, edge, above, drawn = desk.cut(len(words))
+        np.right_shift(words, self._cell_shift(), out=cells, casting="unsafe")
+        self._first.take(cells, out=found, mode="clip")
+        self._edge.take(cells, out=edge, mode="clip")
+        np.greater(words, edge, out=above)
+        np.add(found, above, out=found, casting="unsafe")
+        np.equal(words, edge, out=above)
+        odd = np.flatnonzero(np.logical_or(above, found < _MARKED, out=above))
+        if not len(odd):
+            drawn[:] = found
+            return drawn, odd
+        some = words[odd]
+        place = np.searchsorted(self._tops, some, side="left")
+        found[odd] = place - self.reach
+        drawn[:] = found
+        tied = (place < len(self._tops)) & (self._tops.take(place, mode="clip") == some)
+        return drawn, odd[tied]
 
-    def _look_up(self, words: npt.NDArray[np.uint64], more: npt.NDArray[np.uint64]) -> IntVector:
-        high = words << np.uint64(32) | more[:, 0]
+    def _cell_shift(self) -> np.uint32:
+        return np.uint32(32 - (len(self._first) - 1).bit_length())
+
+    def _look_up(self, first: npt.NDArray[np.uint32], more: npt.NDArray[np.uint64]) -> IntVector:
+        high = first.astype(np.uint64) << np.uint64(32) | more[:, 0]
         low = more[:, 1] << np.uint64(32) | more[:, 2]
         index = np.searchsorted(self._high, high, side="left")
         # A boundary with the same high word is passed if its low word is at or below ours.
@@ -156,6 +188,35 @@ class Table:
                 at += 1
             index[tie] = at
         return np.asarray(index - self.reach, dtype=np.int64)
+
+
+class _Desk:
+    """Room for the intermediate arrays of one batch, used again for the next."""
+
+    def __init__(self, size: int) -> None:
+        self._cells = np.empty(size, dtype=np.int64)
+        self._found = np.empty(size, dtype=np.int32)
+        self._edge = np.empty(size, dtype=np.uint32)
+        self._above = np.empty(size, dtype=np.bool_)
+        self._drawn = np.empty(size, dtype=np.int64)
+
+    def cut(
+        self, count: int
+    ) -> tuple[
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int32],
+        npt.NDArray[np.uint32],
+        npt.NDArray[np.bool_],
+        IntVector,
+    ]:
+        """Return the first `count` places of each."""
+        return (
+            self._cells[:count],
+            self._found[:count],
+            self._edge[:count],
+            self._above[:count],
+            self._drawn[:count],
+        )
 
 
 class _MoreBits:

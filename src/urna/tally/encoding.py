@@ -143,9 +143,7 @@ class Encoding:
         largest = float(np.abs(vector).max(initial=0.0))
         if not math.isfinite(largest) or largest == 0:
             return whole
-        norm = largest * math.sqrt(
-            sum(float(np.square(piece / largest).sum()) for piece in self._pieces(vector))
-        )
+        norm = largest * math.sqrt(sum(_squared(piece / largest) for piece in self._pieces(vector)))
         # A hair below, so that rounding of floats cannot pass the bound.
         factor = self.steps * min(1.0, self.clip_norm / norm) * (1 - 1e-9)
         allowed = self.contribution.norm_squared
@@ -154,7 +152,7 @@ class Encoding:
             squared = 0.0
             for number, piece in enumerate(self._pieces(vector)):
                 rounded = _round(self._rotated(piece * factor, number), stream)
-                squared += float(rounded @ rounded)
+                squared += _squared(rounded)
                 start = number * self._piece
                 whole[start : start + len(rounded)] = rounded
             if squared <= allowed:
@@ -218,6 +216,11 @@ class Encoding:
         if self.seed is None:
             return piece
         return _hadamard(piece, self.block) * _signs(self.seed, number, len(piece))
+
+
+def _squared(values: npt.NDArray[np.float64]) -> float:
+    """Return the squared norm, in one thread: BLAS would start several for a short product."""
+    return float(np.square(values).sum())
 
 
 def _round(values: npt.NDArray[np.float64], stream: KeyStream) -> npt.NDArray[np.float64]:

@@ -30,14 +30,11 @@ def naive_draw(half: tuple[int, ...], seed: bytes, count: int) -> list[int]:
         bounds.append((passed << 128) // total)
     first = expand(seed, 4 * count)
     more, used = expand(derive_seed(seed, b"more bits"), 12 * count), 0
-    bits = min(20, math.ceil(math.log2(256 * len(weights))))
     drawn = []
     for i in range(count):
         word = int.from_bytes(first[4 * i : 4 * i + 4], "little")
-        cell = word >> (32 - bits)
-        low, high = cell << (128 - bits), ((cell + 1) << (128 - bits)) - 1
-        # The high 64 bits of a boundary decide whether it cuts the cell.
-        if any(low >> 64 <= bound >> 64 <= high >> 64 for bound in bounds):
+        # Only a boundary that begins with the very same bits leaves it open.
+        if any(bound >> 96 == word for bound in bounds):
             for place in range(12 * used, 12 * used + 12, 4):
                 word = word << 32 | int.from_bytes(more[place : place + 4], "little")
             used += 1
@@ -59,14 +56,16 @@ def test_equal_high_words_move_past_every_boundary_at_or_below() -> None:
     # U is the word 5 followed by these three.
     word, first, second, third = 5, 17, 2**32 - 1, 99
     high, low = word << 32 | first, second << 32 | third
-    words, more = np.array([word], dtype=np.uint64), np.array([[first, second, third]], np.uint64)
+    words, more = np.array([word], dtype=np.uint32), np.array([[first, second, third]], np.uint64)
     for lows, passed in (([low - 1, low + 1], 1), ([low, low], 2), ([low + 1, low + 2], 0)):
         table = Table(
             reach=1,
             error=0.0,
             _high=np.array([high, high], dtype=np.uint64),
             _low=np.array(lows, dtype=np.uint64),
-            _guide=np.zeros(2, dtype=np.int16),
+            _tops=np.array([word, word], dtype=np.uint32),
+            _first=np.zeros(2, dtype=np.int32),
+            _edge=np.zeros(2, dtype=np.uint32),
         )
         assert table._look_up(words, more).tolist() == [passed - 1]
 
