@@ -1,6 +1,7 @@
 """The one place where a private sum becomes public: counted before, stated after."""
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -44,6 +45,9 @@ class Releases:
         private: Whether all parties' randomness is secret: not so where it is scripted.
         id: The entry's id in the ledger; a fresh one by default.
         done: Rounds that were released before, by a run that is taken up again.
+        counts: In how many of the first so many rounds any single client takes part, where not
+            everybody takes part in all. Only those tell anything about a client, so only those
+            are counted; in all of them by default.
 
     Raises:
         ParameterError: The ledger counts under another relation.
@@ -58,6 +62,7 @@ class Releases:
     private: bool = True
     id: str | None = None
     done: int = 0
+    counts: Callable[[int], int] = operator.index
     event: Release = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,13 +102,19 @@ class Releases:
 
     def statement(self) -> PrivacyStatement:
         """Return what all rounds so far promise, and on what it rests."""
-        cost = Repeated(self.event, max(self.done, 1)).cost()
+        counted = max(self.counts(max(self.done, 1)), 1)
+        cost = Repeated(self.event, counted).cost()
         plan, terms = self.plan, self.plan.terms
         exact = plan.release is None
         why = ("The sum is exact: nobody added noise, so nothing is private",) if exact else ()
         if not self.private:
             why = ("The randomness was scripted, so nothing is private",)
         several = (f"Epsilon is that of {self.done} rounds together",) if self.done > 1 else ()
+        if counted < self.done:
+            several = (
+                f"Epsilon is that of {self.done} rounds together, of which no client took part in "
+                f"more than {counted}",
+            )
         return PrivacyStatement(
             epsilon=cost.at(terms.budget.delta),
             delta=terms.budget.delta,
@@ -119,14 +130,14 @@ class Releases:
             self.id = self.ledger.enter(self.event, label=self.label, id=self.id)
             return
         if rounds == 1:
-            series = Repeated(self.event, self.rounds)
+            series = Repeated(self.event, self.counts(self.rounds))
             self.id = self.ledger.begin(series, label=self.label, id=self.id)
-        self.ledger.advance(str(self.id), rounds)
+        self.ledger.advance(str(self.id), self.counts(rounds))
 
     def _take_back(self, reason: str) -> None:
         if self.ledger is None or self.id is None:
             return
-        kept = None if self.rounds == 1 else self.done
+        kept = None if self.rounds == 1 else self.counts(self.done)
         self.ledger.withdraw(self.id, reason=reason, rounds=kept)
         if self.rounds == 1:
             self.id = None  # a withdrawn id names nothing again
@@ -153,4 +164,4 @@ def check_noise(tallied: Tallied, plan: TallyPlan) -> None:
 def _event(plan: TallyPlan, private: bool) -> Release:
     if not private:
         return NonPrivateRelease("scripted secrets")
-    return plan.release or NonPrivateRelease("the sum is exact")
+    return plan.event or NonPrivateRelease("the sum is exact")
