@@ -115,11 +115,12 @@ class Releases:
                 f"Epsilon is that of {self.done} rounds together, of which no client took part in "
                 f"more than {counted}",
             )
+        accountant = plan.accountant if plan.lots is not None else accountant_of(cost)
         return PrivacyStatement(
             epsilon=cost.at(terms.budget.delta),
             delta=terms.budget.delta,
             adjacency=terms.adjacency,
-            accountant=accountant_of(cost) if math.isfinite(cost.mu) else "none",
+            accountant=accountant if math.isfinite(cost.mu) else "none",
             caveats=(*why, *several, *plan.unit_caveats, self.described),
         )
 

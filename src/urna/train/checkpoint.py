@@ -36,6 +36,10 @@ class Progress:
     weights: Vector = field(repr=False)
     slots: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict, repr=False)
     """What the server's optimiser remembers."""
+    tail: npt.NDArray[np.float64] | None = field(default=None, repr=False)
+    """Sum of the weights of the last rounds, where they are averaged."""
+    tailed: int = 0
+    """How many rounds that sum holds."""
     clip_norm: float = 1.0
     done: int = 0
     """Rounds that count."""
@@ -45,18 +49,27 @@ class Progress:
     lost: Mapping[str, str] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def model(self) -> Vector:
+        """The weights as they would be handed out now."""
+        if self.tail is None:
+            return self.weights
+        return np.asarray(self.tail / self.tailed, dtype=np.float32)
+
     def write(self, folder: Path) -> None:
         """Write it, synced, in place of the one before."""
         tensors: dict[str, npt.NDArray[Any]] = {"weights": self.weights}
         tensors |= {f"slot {name}": slot for name, slot in self.slots.items()}
-        if self.spent is not None:
-            tensors["spent"] = self.spent
+        for name, tensor in (("spent", self.spent), ("tail", self.tail)):
+            if tensor is not None:
+                tensors[name] = tensor
         said = {
             "version": _VERSION,
             "fingerprint": self.fingerprint,
             "entry": self.entry,
             "clip_norm": self.clip_norm,
             "done": self.done,
+            "tailed": self.tailed,
             "history": [asdict(report) for report in self.history],
             "lost": dict(self.lost),
             "faults": dict(self.faults),
@@ -86,6 +99,8 @@ class Progress:
                     for name, slot in tensors.items()
                     if name.startswith("slot ")
                 },
+                tail=tensors.get("tail"),
+                tailed=int(said["tailed"]),
                 clip_norm=float(said["clip_norm"]),
                 done=int(said["done"]),
                 history=tuple(RoundReport.read(report) for report in said["history"]),

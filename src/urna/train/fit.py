@@ -235,7 +235,7 @@ class _Run(Generic[DataT]):
         """Add what public rows say to the last line of the history."""
         if self._score is None:
             return state
-        loss, right = self._score(state.weights)
+        loss, right = self._score(state.model)
         last = replace(state.history[-1], test=(float(loss), float(right)))
         return state.after(history=(*state.history[:-1], last))
 
@@ -254,7 +254,7 @@ class _Run(Generic[DataT]):
     def _result(self, state: Progress, releases: Releases, stopped: str) -> TrainResult:
         releases.done = state.done
         return TrainResult(
-            weights=state.weights,
+            weights=state.model,
             history=state.history,
             stopped=stopped,
             privacy=releases.statement(),

@@ -49,9 +49,16 @@ def after_round(
         measured=summary.measured,
         errors=summary.errors,
     )
+    weights = (state.weights + step).astype(np.float32)
+    tail, tailed = state.tail, state.tailed
+    if state.done + 1 > plan.rounds * (1 - settings.tail):
+        tail = weights.astype(np.float64) + (0.0 if tail is None else tail)
+        tailed += 1
     return state.after(
-        weights=(state.weights + step).astype(np.float32),
+        weights=weights,
         slots=slots,
+        tail=tail,
+        tailed=tailed,
         clip_norm=settings.clipping.after(state.clip_norm, summary.measured),
         done=state.done + 1,
         history=(*state.history, report),

@@ -91,6 +91,8 @@ class Settings:
         sampling: Who takes part in which round.
         validation: Whether clients judge the model in every round.
         stop: When to stop early; needs `validation`.
+        tail: Share of the last rounds whose weights are averaged into the model; noise averages
+            out with them, at no cost.
         record_clip: Where single records are protected: how long one record's gradient may be.
         attempts: How often a round is held that loses more clients than planned.
         seed: Public seed of first weights, batches and turns.
@@ -101,6 +103,7 @@ class Settings:
     sampling: Sampling = field(default_factory=Everyone)
     validation: Validation | None = None
     stop: EarlyStop | None = None
+    tail: float = 0.0
     record_clip: float | None = None
     attempts: int = 3
     seed: int = 0
@@ -109,6 +112,8 @@ class Settings:
         object.__setattr__(self, "clip", as_clip(self.clip))
         if self.stop is not None and self.validation is None:
             raise ParameterError("to stop early, let clients validate: name a `validation`")
+        if not 0 <= self.tail < 1:
+            raise ParameterError(f"the tail is a share of the rounds below 1, got {self.tail}")
         if self.attempts < 1:
             raise ParameterError(f"a round is held once or more often, got {self.attempts}")
         if self.record_clip is not None:
@@ -140,6 +145,7 @@ class Settings:
             "sampling": self.sampling.as_mapping(),
             "validation": None if self.validation is None else asdict(self.validation),
             "stop": None if self.stop is None else asdict(self.stop),
+            "tail": self.tail,
             "record_clip": self.record_clip,
             "attempts": self.attempts,
             "seed": self.seed,
@@ -156,6 +162,7 @@ class Settings:
             read_sampling(mapping["sampling"]),
             None if validation is None else Validation(**validation),
             None if stop is None else EarlyStop(**stop),
+            float(mapping["tail"]),
             mapping["record_clip"],
             int(mapping["attempts"]),
             int(mapping["seed"]),
