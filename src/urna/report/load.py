@@ -7,6 +7,7 @@ from typing import Any
 
 from urna.errors import ParameterError
 from urna.files import read_json
+from urna.train import TrainResult
 from urna.vote import Result
 
 __all__ = ["AnyResult", "FailedRound", "load_result"]
@@ -33,10 +34,11 @@ class FailedRound:
         )
 
 
-AnyResult = Result | FailedRound
+AnyResult = Result | TrainResult | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "vote": Result.read,
+    "training": TrainResult.read,
     "spoiled": FailedRound.read,
     "unfinished": FailedRound.read,
 }
