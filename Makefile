@@ -25,7 +25,7 @@ check: ## style and types: ruff, mypy --strict
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-audit: ## the long tests: kills in a loop, large electorates
+audit: ## the long tests: kills in a loop, large electorates, liars by the thousand
 	@tools/setup.sh $(DEVELOP)
 	$(RUN) -m pytest -m audit --timeout 3600
 

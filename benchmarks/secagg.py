@@ -160,6 +160,7 @@ class Produced:
         self._client, self._dimension = client, dimension
 
     def __call__(self) -> np.ndarray:
+        """Return the vector."""
         return np.full(self._dimension, self._client % 3, dtype=np.int64)
 
 
@@ -194,7 +195,7 @@ def large(clients: int, dimension: int) -> dict[str, Any]:
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     plan = large_plan(clients, dimension)
     vectors = {c: Produced(c, dimension) for c in range(clients)}
-    dropouts = {c: secagg.Stage.MASK for c in range(0, clients, 5)}
+    dropouts = dict.fromkeys(range(0, clients, 5), secagg.Stage.MASK)
     start = time.perf_counter()
     outcome = secagg.run(vectors, plan, OsSecrets(), dropouts=dropouts, workers=2)
     return {
@@ -221,7 +222,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--clients", type=int, default=250)
     parser.add_argument("--dimension", type=int, default=200)
-    parser.add_argument("--case", choices=["flower", "wide", "many", "growth", "large"], default="flower")
+    parser.add_argument(
+        "--case", choices=["flower", "wide", "many", "growth", "large"], default="flower"
+    )
     parser.add_argument("--format", choices=["text", "json"], default="text")
     chosen = parser.parse_args()
     cases = {

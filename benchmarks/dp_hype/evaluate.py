@@ -36,9 +36,9 @@ from recorded import Recorded, read_all, read_notes
 from resources import estimates, training, votes
 from scipy import stats
 
-from urna.privacy import Budget
 from urna.evaluation.baselines import opt, rand_guess
 from urna.evaluation.simulate import FIGURE_2_GOOD, FIGURE_2_SPREADS, simulate
+from urna.privacy import Budget
 
 HERE = Path(__file__).parent
 MOST = 0.75

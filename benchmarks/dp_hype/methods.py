@@ -10,11 +10,11 @@ import numpy.typing as npt
 from published import DELTA, SIGMA, VOTES
 from recorded import Recorded
 
+from urna.evaluation.baselines import CentralSelection, Feathers, MeanSetting, RawLosses, Subsets
 from urna.local.models import authors_space
 from urna.privacy import Budget
 from urna.space import Space
 from urna.vote import ArgmaxDecoder, BallotKind, Decoder
-from urna.evaluation.baselines import CentralSelection, Feathers, MeanSetting, RawLosses, Subsets
 from urna.vote.replay import FEDERATED, Recording, replay
 
 __all__ = ["METHODS", "SPACE", "Method", "noise_of"]

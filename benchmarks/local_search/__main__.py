@@ -6,6 +6,7 @@ the same run and on the same device. The loop is timed on some of the candidates
 the space, and scaled to all of them: each candidate costs the loop the same.
 
     python -m benchmarks.local_search                     CPU, data that packages carry
+    python -m benchmarks.local_search --suite parts       what each part of Speed is worth
     python -m benchmarks.local_search --suite training    100 clients of one federated round
     python -m benchmarks.local_search --suite apart       100 shards in processes of their own
     python -m benchmarks.local_search --suite racing --data FOLDER    races, on a CPU
@@ -36,7 +37,7 @@ if not __package__:  # run as a file: the folder above holds the package
 
 from benchmarks.local_search import convolve, cpu, curves, gpu, measure, racing
 
-SUITES = ("cpu", "training", "apart", "racing", "curves", "h200", "cifar10", "convolve")
+SUITES = ("cpu", "parts", "training", "apart", "racing", "curves", "h200", "cifar10", "convolve")
 ON_GPU = ("h200", "cifar10", "convolve")
 RACING_SECONDS = 300.0  # no part of the racing suite starts later
 TARGETS = {
@@ -50,6 +51,7 @@ def run(given: argparse.Namespace) -> list[dict[str, Any]]:
     limit = min(given.seconds, RACING_SECONDS)
     suites: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "cpu": lambda: cpu.cpu_suite(given.data, given.model),
+        "parts": cpu.parts_suite,
         "training": lambda: cpu.training_suite(given.device),
         "apart": cpu.apart_suite,
         "racing": lambda: racing.racing_suite(given.data, limit, given.clients, given.model),

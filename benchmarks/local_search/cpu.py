@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from torch import nn
 
 from urna.data import Samples, load, split
 from urna.local import (
+    BatchedObjective,
     EstimatorObjective,
     Recipe,
     Recordings,
+    Speed,
     first_weights,
     losses_apart,
     train_clients,
@@ -44,6 +47,42 @@ def cpu_suite(folder: Path | None, model: str | None) -> list[Row]:
             measure.compare(
                 "small-cnn-mnist", measure.SMALL_CNN, mnist, "cpu", loop_candidates=2, repeats=1
             )
+        )
+    return rows
+
+
+def parts_suite(rounds: int = 12) -> list[Row]:
+    """Measure what each part of `Speed` is worth: CPU seconds without it, over those with all.
+
+    Searches take turns, so that a machine whose speed changes treats all alike. The least of
+    some rounds counts.
+    """
+    on_cpu = ("shared_lanes", "recorded_steps", "patches")
+    speeds = {"all": Speed(), **{n: replace(Speed(), **{n: False}) for n in on_cpu}}
+    speeds["plain"] = Speed.plain()
+    digits = load("digits").train.take(np.arange(600))
+    rows = []
+    for name, factory, data in (
+        ("adult", adult_mlp, measure.adult_data(None, 100)[0]),
+        ("small-cnn", measure.digits_cnn, digits),
+    ):
+        searches = {
+            label: BatchedObjective(factory, device="cpu", speed=speed)
+            for label, speed in speeds.items()
+        }
+        taken = dict.fromkeys(speeds, float("inf"))
+        for _ in range(rounds + 1):  # the first records
+            for label, objective in searches.items():
+                _, used, _ = measure.spent(
+                    lambda o=objective, d=data: o.losses(d, measure.SPACE, seed=0), "cpu"
+                )
+                taken[label] = min(taken[label], used)
+        rows.append(
+            {
+                "name": f"parts, {name}",
+                "cpu_seconds": taken["all"],
+                **{f"without {label}": taken[label] / taken["all"] for label in list(speeds)[1:]},
+            }
         )
     return rows
 

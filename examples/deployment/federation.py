@@ -59,6 +59,11 @@ class Site:
         """The organisation's ledger, once it has voted."""
         return self.folder / "policy.ledger"
 
+    @property
+    def transcripts(self) -> list[Path]:
+        """The transcripts that the organisation has kept."""
+        return sorted((self.folder / "transcripts").glob("*.json"))
+
 
 class Federation:
     """Certificates, keys and processes of a federation. Use it as a context manager.
@@ -122,8 +127,10 @@ class Federation:
         site.policy.write_text(
             f"[privacy]\nepsilon = {epsilon}\ndelta = 1e-5\ndata = 'digits of {site.name}'\n\n"
             f"[limits]\n{limits}\n\n"
+            "[grant.vote]\nmost_entries = 100\n\n"
             f"[server]\nkey = '{write_public_key(server.public)}'\n\n"
-            "[identity]\nkey = 'identity.key'\ndirectory = 'directory.toml'\nrequired = true\n",
+            "[identity]\nkey = 'identity.key'\ndirectory = 'directory.toml'\nrequired = true\n\n"
+            "[transcripts]\nfolder = 'transcripts'\n",
             encoding="utf-8",
         )
 

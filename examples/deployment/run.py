@@ -4,20 +4,24 @@
 
 Makes certificates, Flower keys and Urna keys; starts the federation on loopback; runs
 `examples/flower-app` on it; kills one SuperNode while keys are being shared; the vote ends with
-the other four. Nothing leaves this machine and no process stays behind.
+the other four, and each of them checks the transcript it was given. Nothing leaves this machine
+and no process stays behind.
 """
 
 import argparse
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from federation import Federation
+from federation import Federation, Site
 
+from urna.flower import NodeKey
+from urna.flower.identities import write_public_key
 from urna.privacy import Ledger
 
 APP = Path(__file__).resolve().parents[1] / "flower-app"
-KILL_AT = "vote: sharing keys, 0 of"
+KILL_AT = "private sum: sharing keys, 0 of"
 
 
 def main() -> int:
@@ -46,6 +50,8 @@ def vote(folder: Path) -> int:
             "rounds": 2,
             "directory": federation.folder / "directory.toml",
             "server-key": federation.folder / "server.key",
+            "transcripts": federation.folder / "transcripts",
+            "report": federation.folder / "result.json",
             "stage-seconds": 40.0,
         }
         done = False
@@ -58,8 +64,30 @@ def vote(folder: Path) -> int:
             done = done or line.startswith("accuracy after")
         for site in federation.sites:
             spent = Ledger(site.ledger).spent().epsilon if site.ledger.exists() else 0.0
-            print(f"{site.name}: epsilon {spent:.3g} spent, by its own ledger")
+            checked = [verify(federation, site, transcript) for transcript in site.transcripts]
+            print(
+                f"{site.name}: epsilon {spent:.3g} spent, by its own ledger; transcripts kept: "
+                f"{len(checked)}, of which {checked.count(True)} are right",
+                flush=True,
+            )
+            done = done and all(checked)
     return 0 if done else 1
+
+
+def verify(federation: Federation, site: Site, transcript: Path) -> bool:
+    """Let a site check a transcript with its own copy of the directory: `urna verify`."""
+    server = write_public_key(NodeKey.read(federation.folder / "server.key").public)
+    keys = ("--directory", str(site.folder / "directory.toml"), "--server-key", server)
+    result = ("--result", str(federation.folder / "result.json"))
+    done = subprocess.run(  # noqa: S603 - our own arguments
+        [sys.executable, "-m", "urna", "verify", str(transcript), *keys, *result],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        print(done.stdout + done.stderr, flush=True)
+    return done.returncode == 0
 
 
 if __name__ == "__main__":

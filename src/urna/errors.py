@@ -122,7 +122,8 @@ class RoundFailed(ProtocolError):
         """
         self.reason, self.lost, self.faults = reason, dict(lost or {}), dict(faults or {})
         self.receipts = dict(receipts or {})
-        super().__init__(reason + _named(" Missing", self.lost) + _named(" Fault", self.faults))
+        named = _named(" Missing", self.lost) + _named(" Fault", self.faults)
+        super().__init__(f"{reason.rstrip('.')}.{named}" if named else reason)
 
 
 class RoundAborted(RoundFailed):

@@ -90,13 +90,17 @@ def reserved(folder: Path, size: int) -> Iterator[None]:
         OutputError: There is not enough. Nothing was paid yet.
     """
     check_folder(folder)
+    held = False
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".room.") as file:
             file.write(bytes(size))
             file.flush()
             os.fsync(file.fileno())
+            held = True
             yield
     except OSError as error:
+        if held:  # it comes from the block
+            raise
         raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
 
 

@@ -211,11 +211,12 @@ class Room:
     label: bytes = b"room"
     signed: bool = False
     faults: secagg.Faults | None = None
+    vectors: Mapping[int, IntVector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         plan = self.plan
         rng = np.random.default_rng([*self.label, self.number])
-        self.vectors: dict[int, IntVector] = {
+        self.vectors = self.vectors or {
             c: rng.integers(-100, 100, size=plan.dimension) for c in range(plan.clients)
         }
         signed = self.signed or plan.server is DISHONEST

@@ -1,6 +1,13 @@
 """Quiet and offline: read by Flower and Ray when they are imported."""
 
 import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from flwr.app import Context
+
+from urna.local import losses_apart
 
 os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -9,3 +16,35 @@ os.environ |= {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+
+
+@pytest.fixture(autouse=True)
+def evaluate_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluate in this process, so that tests can count calls and need not wait for processes.
+
+    In a test marked `apart` the first node evaluates as a deployed one does.
+    """
+    marked = request.node.get_closest_marker("apart") is not None
+
+    def evaluate(
+        objective: Any, pieces: Sequence[Any], space: Any, *, seeds: Sequence[int], **limits: Any
+    ) -> list[Any]:
+        first = all(isinstance(p, Context) and p.node_config["partition-id"] == 0 for p in pieces)
+        if marked and first:
+            return losses_apart(objective, pieces, space, seeds=seeds, **limits)
+        return _losses_here(objective, pieces, space, seeds)
+
+    monkeypatch.setattr("urna.flower.voter.losses_apart", evaluate)
+    monkeypatch.setattr("urna.vote.shards.losses_apart", evaluate)
+
+
+def _losses_here(
+    objective: Any, pieces: Sequence[Any], space: Any, seeds: Sequence[int]
+) -> list[Any]:
+    found: list[Any] = []
+    for piece, seed in zip(pieces, seeds, strict=True):
+        try:
+            found.append(objective.losses(piece, space, seed=seed))
+        except Exception:
+            found.append(None)
+    return found

@@ -1,25 +1,50 @@
 """Nodes, policies and spaces that several tests of the vote over Flower share."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flower_grid import LocalGrid, Node
-from flwr.app import Context
+from flower_tricks import Trick
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from urna.flower import Deadlines, NodeKey, Policy, Voter
+from urna.flower import Deadlines, NodeKey, Participant, Policy, Subject, Voter, VoteSubject
+from urna.flower.announcement import Announcement
+from urna.flower.mail import ACTION, Kind, Letter, Reply
 from urna.local import Losses, Progress
 from urna.privacy import Budget
-from urna.randomness import ScriptedSecrets
+from urna.randomness import OsSecrets, ScriptedSecrets
+from urna.secagg.messages import Invitation
+from urna.secagg.wire import encode
 from urna.space import Space
+from urna.tally import Terms
+from urna.vote import BallotShape
 
-__all__ = ["BUDGET", "DATA", "OPEN", "QUICK", "SPACE", "Near", "federation", "make_keys", "node"]
+__all__ = [
+    "BUDGET",
+    "DATA",
+    "OPEN",
+    "QUICK",
+    "SPACE",
+    "Near",
+    "announced",
+    "app_of",
+    "ask",
+    "begin",
+    "federation",
+    "make_keys",
+    "node",
+]
 
 SPACE = Space(lr=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
 BUDGET = Budget(8.0, 1e-5)
-OPEN = Policy(epsilon=10.0, delta=1e-4)
+OPEN = Policy(
+    epsilon=10.0, delta=1e-4, forgets=True, fewest_clients=2, least_colluding=0, most_missing=99
+)
+"""What a node agrees to in most tests: nearly everything, so that one limit shows at a time."""
 QUICK = Deadlines(gather=0.3, evaluate=0.3, stage=0.3)
 DATA = [0.3, 0.4, 0.5]
 
@@ -37,16 +62,76 @@ class Near:
         return np.array([abs(candidate["lr"] - data) for candidate in space])
 
 
-def node(number: int, *, faults: Mapping[int, str] | None = None, **settings: Any) -> Node:
+def node(
+    number: int,
+    *,
+    faults: Mapping[int, str] | None = None,
+    trick: Trick | None = None,
+    **settings: Any,
+) -> Node:
     """Return a node of the federation with an open policy unless told otherwise."""
     settings = {"objective": Near(), "policy": OPEN} | settings
 
     def data(context: Context) -> float:
         return DATA[int(context.node_config["partition-id"]) % len(DATA)]
 
+    voter = Voter(settings.pop("objective"), settings.pop("data", data), **settings)
+    return Node(app_of(voter, trick), {"partition-id": number}, faults or {})
+
+
+def app_of(participant: Participant, trick: Trick | None = None) -> ClientApp:
+    """Return the app of a node that is honest, or plays a trick."""
     app = ClientApp()
-    Voter(settings.pop("objective"), settings.pop("data", data), **settings).mount(app)
-    return Node(app, {"partition-id": number}, faults or {})
+    if trick is None:
+        participant.mount(app)
+        return app
+
+    @app.query(ACTION)
+    def play(message: Message, context: Context) -> Message:
+        def answer(letter: Letter, context: Context) -> Reply:
+            message.content = letter.as_records()
+            return Reply.read(participant.handle(message, context).content)
+
+        reply = trick(answer, Letter.read(message.content), context)
+        return Message(reply.as_records(), reply_to=message)
+
+    return app
+
+
+def announced(
+    subject: Subject | None = None, *, names: Sequence[str] = (), **changes: Any
+) -> Announcement:
+    """Return an announcement that a default policy accepts, but for the changes."""
+    own = {"nonce": OsSecrets().take(32), "issued": int(time.time()), "rounds": 1,
+           "seconds": 10.0, "signed": False}  # fmt: skip
+    terms = {"clients": len(names) or 20, "budget": BUDGET, "colluding": 0.1}
+    terms |= {name: value for name, value in changes.items() if name not in own}
+    own |= {name: value for name, value in changes.items() if name in own}
+    subject = subject or VoteSubject(SPACE, BallotShape.top_k(2, len(SPACE)))
+    offer = Announcement.of(subject, Terms.of(**terms), **own)  # type: ignore[arg-type]
+    return offer.with_names(tuple(names)) if names else offer
+
+
+def begin(final: Announcement, client: int = 0, number: int = 1, inputs: bytes = b"") -> Letter:
+    """Return the letter that begins a round."""
+    coin = final.coin(number, inputs)
+    invitation = Invitation(number, coin, final.round_plan.digest)
+    return Letter(
+        Kind.BEGIN,
+        encode(invitation, final.round_plan),
+        final.as_bytes(),
+        client=client,
+        number=number,
+        inputs=inputs,
+    )
+
+
+def ask(member: Node, letter: Letter) -> Reply:
+    """Return a node's answer to one letter."""
+    grid = federation(member)
+    (name,) = grid.push_messages([Message(letter.as_records(), 1000, f"query.{ACTION}")])
+    (reply,) = grid.pull_messages([name])
+    return Reply.read(reply.content)
 
 
 def federation(*nodes: Node) -> LocalGrid:

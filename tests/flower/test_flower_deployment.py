@@ -12,10 +12,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "deplo
 
 from federation import Federation
 
+from urna.flower import DirectoryFile, NodeKey, Transcript
 from urna.privacy import Ledger
 
 APP = Path(__file__).resolve().parents[2] / "examples" / "flower-app"
-SHARING, MASKING = "vote: sharing keys, 0 of", "vote: sending masked ballots, 0 of"
+SHARING, MASKING = "private sum: sharing keys, 0 of", "private sum: sending masked vectors, 0 of"
 
 
 def settings(federation: Federation, **more: object) -> dict[str, object]:
@@ -43,11 +44,18 @@ def test_three_deployed_nodes_vote_and_leave_no_process_behind(tmp_path: Path) -
         asked = settings(federation, nodes=3, dropout=0.0)
         printed = list(federation.run(APP, asked, seconds=400))
         assert spent(federation) == [True] * 3, printed
+        kept = [site.transcripts for site in federation.sites]
     assert federation.leftovers() == []
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["took_part"], result["lost"]) == (3, {})
     assert result["privacy"]["private"]
     assert "checked keys against their own directories" in " ".join(result["privacy"]["caveats"])
+    transcripts = [Transcript.read(file.read_bytes()) for files in kept for file in files]
+    assert len(transcripts) == 3
+    directory = DirectoryFile.read(tmp_path / "directory.toml")
+    server = NodeKey.read(tmp_path / "server.key").public
+    assert [t.problems(directory=directory, server_key=server) for t in transcripts] == [[]] * 3
+    assert {t.survivors for t in transcripts} == {("site-0", "site-1", "site-2")}
 
 
 @pytest.mark.audit
@@ -55,7 +63,8 @@ def test_three_deployed_nodes_vote_and_leave_no_process_behind(tmp_path: Path) -
 def test_a_deployed_vote_survives_a_kill_a_restart_a_refusal_and_a_stranger(
     tmp_path: Path,
 ) -> None:
-    with Federation(tmp_path, sites=7) as federation:
+    limits = "fewest_clients = 3\nmost_missing = 1"  # one of the directory will refuse
+    with Federation(tmp_path, sites=7, settings=limits) as federation:
         killed, restarted, refusing = federation.sites[1], federation.sites[3], federation.sites[5]
         federation.write_policy(refusing, "fewest_clients = 100")
         for site in federation.sites:
@@ -74,7 +83,7 @@ def test_a_deployed_vote_survives_a_kill_a_restart_a_refusal_and_a_stranger(
     result = json.loads((tmp_path / "result.json").read_text())
     reasons = sorted(result["lost"].values())
     assert result["took_part"] == 4, federation.log("app")
-    assert reasons[0].startswith("refused: 7 clients take part; this node asks for 100")
+    assert reasons[0].startswith("refused: the sum may be opened with 4 clients in it")
     assert reasons[1].startswith("site-1: did not answer in time (share)")
     # It had shared its keys; back again, it has no state, or it was not back in time.
     assert reasons[2].startswith("site-3: ")

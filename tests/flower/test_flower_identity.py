@@ -15,18 +15,20 @@ from flwr.app import Message, RecordDict
 from typer.testing import CliRunner
 
 from urna.cli.app import app
-from urna.errors import OutputError, ParameterError, PollAborted, ProtocolError
+from urna.errors import OutputError, ParameterError, ProtocolError, RoundAborted
 from urna.flower import DirectoryFile, NodeKey, Policy, poll
 from urna.flower.announcement import Announcement
 from urna.flower.mail import Kind, Letter, Reply
 from urna.randomness import ScriptedSecrets
+from urna.secagg.messages import UnmaskRequest, Void
+from urna.secagg.wire import decode, encode
 
 
 def signed_federation(folder: Path, count: int) -> LocalGrid:
     make_keys(folder, count)
     policy = replace(
         OPEN,
-        epsilon=100.0,  # a second vote would fit: what refuses it is not the budget
+        epsilon=30.0,  # a second vote would fit: what refuses it is not the budget
         key=folder / "0.key",
         directory=folder / "directory.toml",
         directory_required=True,
@@ -50,12 +52,13 @@ def test_a_signed_vote_says_that_nodes_checked_the_keys(tmp_path: Path, server: 
     )
     assert result.took_part == 7
     assert "checked keys against their own directories" in str(result.privacy)
-    assert server in str(result.privacy)
+    trusted = {"honest-but-curious": "honest-but-curious", "dishonest": "not trusted with anything"}
+    assert trusted[server] in str(result.privacy)
     assert "trusted to pass on keys" not in str(result.privacy)
 
 
 def test_nodes_that_require_a_directory_refuse_a_vote_without_signatures(tmp_path: Path) -> None:
-    with pytest.raises(PollAborted, match="asks for keys from its directory"):
+    with pytest.raises(RoundAborted, match="asks for keys from its directory"):
         poll(signed_federation(tmp_path, 4), SPACE, budget=BUDGET, votes=2)
 
 
@@ -68,7 +71,9 @@ def test_a_node_without_an_identity_refuses_a_signed_vote(tmp_path: Path) -> Non
 
 def test_a_node_without_a_ledger_refuses_a_signed_vote(tmp_path: Path) -> None:
     grid = signed_federation(tmp_path, 5)
-    forgetful = replace(OPEN, key=tmp_path / "0.key", directory=tmp_path / "directory.toml")
+    forgetful = replace(
+        OPEN, forgets=True, key=tmp_path / "0.key", directory=tmp_path / "directory.toml"
+    )
     grid.nodes[1000] = node(0, policy=forgetful)
     result = poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
     assert "keeps no ledger" in result.lost[1000]
@@ -90,7 +95,9 @@ def test_no_stage_is_answered_twice_on_one_old_state(tmp_path: Path, server: str
 
     grid.tamper = snapshot
     poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml", server=server)
-    stages = [(state, m) for state, m in seen if Letter.read(m.content).kind is not Kind.ANNOUNCE]
+    stages = [
+        (state, m) for state, m in seen if Letter.read(m.content).kind in (Kind.BEGIN, Kind.STAGE)
+    ]
     assert len(stages) == (5 if server == "dishonest" else 4)
     for state, message in stages:
         grid.nodes[1000].state = state
@@ -99,9 +106,46 @@ def test_no_stage_is_answered_twice_on_one_old_state(tmp_path: Path, server: str
         assert "answered this" in Reply.read(reply.content).refused
 
 
+@pytest.mark.parametrize("server", ["honest-but-curious", "dishonest"])
+@pytest.mark.parametrize("first", ["reveal", "receipt"])
+def test_a_node_reveals_shares_or_signs_a_receipt_and_never_both(
+    tmp_path: Path, first: str, server: str
+) -> None:
+    grid = signed_federation(tmp_path, 7)
+    said: list[Reply] = []
+
+    def ask(body: bytes, state: RecordDict) -> None:
+        grid.nodes[1000].state, grid.tamper = copy.deepcopy(state), lambda message: message
+        letter = Message(Letter(Kind.STAGE, body).as_records(), 1000, "query.urna")
+        (name,) = grid.push_messages([letter])
+        (reply,) = grid.pull_messages([name])
+        said.append(Reply.read(reply.content))
+
+    def both(message: Message) -> Message:
+        letter = Letter.read(message.content)
+        if message.metadata.dst_node_id == 1000 and letter.kind is Kind.STAGE:
+            plan = Announcement.read(grid.nodes[1000].letters[1].announcement).round_plan
+            request = decode(letter.body, plan)
+            if isinstance(request, UnmaskRequest):
+                void, state = encode(Void(request.round_id), plan), grid.nodes[1000].state
+                for body in [letter.body, void][:: 1 if first == "reveal" else -1]:
+                    ask(body, state)
+                said.append(Reply(body=encode(request, plan)))
+        return message
+
+    grid.tamper = both
+    poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.2, deadlines=QUICK, server=server,
+         directory=tmp_path / "directory.toml")  # fmt: skip
+    answered, refused, _ = said
+    assert answered.body
+    assert not answered.refused
+    assert "answered this stage of the round before" in refused.refused
+    assert not refused.body
+
+
 def test_a_policy_file_with_a_directory_requires_it(tmp_path: Path) -> None:
     make_keys(tmp_path, 1)
-    text = "[privacy]\nepsilon = 1\ndelta = 1e-5\n[identity]\nkey = '0.key'\n"
+    text = "[privacy]\nepsilon = 1\ndelta = 1e-5\n[grant.vote]\n[identity]\nkey = '0.key'\n"
     path = tmp_path / "policy.toml"
     path.write_text(text + "directory = 'directory.toml'\n", encoding="utf-8")
     assert Policy.read(path).directory_required
@@ -141,9 +185,9 @@ def test_a_server_whose_directory_has_a_stranger_is_refused_by_all(tmp_path: Pat
         ledger=tmp_path / "stranger.ledger",
     )
     grid.nodes[900] = node(9, policy=policy)
-    with pytest.raises(PollAborted) as aborted:
+    with pytest.raises(RoundAborted) as aborted:
         poll(grid, SPACE, budget=BUDGET, votes=2, directory=wide, deadlines=QUICK)
-    assert len(aborted.value.missing) == 5
+    assert len(aborted.value.lost) == 5
 
 
 def other_space(letter: Letter) -> Letter:
@@ -167,7 +211,7 @@ def other_number(letter: Letter) -> Letter:
 
 def far_ahead(letter: Letter) -> Letter:
     announced = Announcement.read(letter.announcement)
-    later = replace(announced, number=announced.number + 10**9)
+    later = replace(announced, issued=announced.issued + 10**9)
     return replace(letter, announcement=later.as_bytes())
 
 
@@ -177,7 +221,7 @@ def far_ahead(letter: Letter) -> Letter:
         (other_space, "its fingerprint names"),
         (more_epsilon, "another round than this client|coin is not the one"),
         (other_names, "coin is not the one"),
-        (far_ahead, "not about this node's time"),
+        (far_ahead, "not of about this node's time"),
         (other_number, "belongs to another name"),
     ],
 )
@@ -193,9 +237,9 @@ def test_a_server_that_tells_one_node_something_else_loses_it(
         return message
 
     grid.tamper = tamper
-    with pytest.raises(PollAborted, match=reason) as aborted:
+    with pytest.raises(RoundAborted, match=reason) as aborted:
         poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
-    assert aborted.value.missing.keys() == {1000}
+    assert aborted.value.lost.keys() == {1000}
 
 
 def test_an_announcement_reads_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:
@@ -203,10 +247,10 @@ def test_an_announcement_reads_as_it_was_written_or_not_at_all(tmp_path: Path) -
     poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
     data = grid.nodes[1000].letters[1].announcement
     assert Announcement.read(data).names == ("site-0", "site-1", "site-2", "site-3")
-    for wrong in (b"", b"[]", b"{}", data + b" ", data.replace(b'"version":2', b'"version":1'),
+    for wrong in (b"", b"[]", b"{}", data + b" ", data.replace(b'"version":3', b'"version":2'),
                   data.replace(b'"clients":4', b'"clients":3'),
                   data.replace(b'"clients":4', b'"clients":true'),
-                  data.replace(b'"dropout":0.0', b'"dropout":NaN'),
+                  data.replace(b'"dropout":"0"', b'"dropout":"NaN"'),
                   data.replace(b"site-1", b"../../1")):  # fmt: skip
         with pytest.raises(ProtocolError):
             Announcement.read(wrong)

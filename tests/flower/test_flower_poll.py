@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ from flower_nodes import BUDGET, DATA, OPEN, QUICK, SPACE, Near, federation, nod
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from urna.errors import BudgetExceeded, ParameterError, PollAborted
-from urna.flower import Deadlines, Policy, PollProgress, poll
+from urna.errors import BudgetExceeded, ParameterError, RoundAborted
+from urna.flower import Deadlines, SumProgress, poll
 from urna.flower.mail import Kind
 from urna.privacy import Budget, Ledger
 from urna.randomness import ScriptedSecrets
@@ -35,6 +36,7 @@ def test_a_vote_over_flower_is_the_vote_in_memory_bit_for_bit() -> None:
         budget=BUDGET,
         votes=2,
         dropout=0.25,
+        colluding=0.1,  # what `poll` counts out by default
         secrets=ScriptedSecrets(b"same"),
     )
     np.testing.assert_array_equal(over_flower.votes, in_memory.votes)
@@ -84,9 +86,10 @@ def test_the_error_text_of_a_node_goes_no_further() -> None:
     crash = node(1, faults={MASK: "crash"})
     grid = federation(node(0), crash, node(2, data=fails), *(node(n) for n in range(3, 8)))
     result = poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.3, deadlines=QUICK)
-    assert result.lost.keys() == {999, 998}
-    assert "ValueError" in result.lost[998]
+    assert result.lost == {999: "1: refused: its ClientApp failed (mask)"}
+    assert result.took_part == 7, "a node whose data fail looks like any other"
     assert "SECRET" not in result.as_json()
+    assert "ValueError" not in result.as_json()
 
 
 def test_a_restarted_node_answers_no_stage_it_has_no_state_for() -> None:
@@ -108,10 +111,10 @@ def test_a_restarted_node_answers_no_stage_it_has_no_state_for() -> None:
 
 def test_too_many_losses_abort_the_vote_and_name_the_missing() -> None:
     grid = federation(*(node(n, faults={SHARE: "silent"} if n < 3 else {}) for n in range(8)))
-    with pytest.raises(PollAborted, match="Nothing was revealed") as aborted:
+    with pytest.raises(RoundAborted, match="Nothing was revealed") as aborted:
         poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.25, deadlines=QUICK)
-    assert aborted.value.missing.keys() == {1000, 999, 998}
-    assert all("did not answer in time" in why for why in aborted.value.missing.values())
+    assert aborted.value.lost.keys() == {1000, 999, 998}
+    assert all("did not answer in time" in why for why in aborted.value.lost.values())
     # Those who had state were told to forget it.
     assert all(len(member.state) == 0 for member in list(grid.nodes.values())[3:])
     assert grid.nodes[995].letters[-1].kind is Kind.END
@@ -128,10 +131,12 @@ def test_the_state_between_stages_forgets_the_ballot_once_it_is_sent() -> None:
     seen = []
     grid.tamper = lambda message: (seen.append(dict(grid.nodes[1000].state.items())), message)[1]
     poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.25, deadlines=QUICK)
-    kinds = [(state["urna"]["state.kind"], state["urna"]["ballot"]) for state in seen if state]
-    order = [kind for kind, _ in itertools.groupby(kind for kind, _ in kinds)]
-    assert order == ["advertised", "shared", "masked"]
-    assert all(bool(ballot) == (kind != "masked") for kind, ballot in kinds)
+    kept = [state["urna"] for state in seen if state]
+    kinds = [(chr(held["state"][4]), held["vector"], held["sent"]) for held in kept]
+    order = [kind for kind, _ in itertools.groupby(kind for kind, *_ in kinds)]
+    assert order == ["A", "S", "M"], "advertised, shared, masked"
+    assert all(bool(vector) == (kind != "M") for kind, vector, _ in kinds)
+    assert all(sent == (kind == "M") for kind, _, sent in kinds)
 
 
 def test_a_plain_flower_client_is_named_and_not_a_crash() -> None:
@@ -144,7 +149,7 @@ def test_a_plain_flower_client_is_named_and_not_a_crash() -> None:
     grid = federation(Node(plain), *(node(n) for n in range(5)))
     result = poll(grid, SPACE, budget=BUDGET, votes=2)
     assert result.took_part == 5
-    assert result.lost == {1000: "refused: runs no Urna: its ClientApp does not answer votes"}
+    assert result.lost == {1000: "refused: runs no Urna: its ClientApp does not take part in sums"}
 
 
 def test_a_client_that_answers_nonsense_is_named_and_not_a_crash() -> None:
@@ -169,22 +174,22 @@ def test_two_nodes_of_one_name_do_not_vote_twice() -> None:
 
 def test_with_too_few_nodes_nothing_is_announced() -> None:
     grid = federation(node(0), node(1))
-    with pytest.raises(PollAborted, match="2 nodes are connected; the vote needs 3"):
+    with pytest.raises(RoundAborted, match="2 nodes are connected; the sum needs 3"):
         poll(grid, SPACE, budget=BUDGET, least_clients=3, deadlines=QUICK)
     assert grid.sent == []
 
 
 def test_with_too_few_willing_nodes_nothing_is_begun() -> None:
-    strict = Policy(epsilon=1.0, delta=1e-5)
+    strict = replace(OPEN, epsilon=1.0)
     grid = federation(node(0), node(1), node(2, policy=strict))
-    with pytest.raises(PollAborted, match="2 of 3 nodes take part") as aborted:
+    with pytest.raises(RoundAborted, match="2 of 3 nodes take part") as aborted:
         poll(grid, SPACE, budget=BUDGET, least_clients=3, deadlines=QUICK)
-    assert "more privacy than this node allows" in aborted.value.missing[998]
+    assert "more privacy than this node allows" in aborted.value.lost[998]
     assert all(len(member.letters) == 1 for member in grid.nodes.values())
 
 
 def test_progress_names_stages_answers_and_the_time_left() -> None:
-    steps: list[PollProgress] = []
+    steps: list[SumProgress] = []
     waits = Deadlines(gather=5.0, evaluate=50.0, stage=10.0)
     poll(
         federation(*(node(n) for n in range(4))),
@@ -197,9 +202,9 @@ def test_progress_names_stages_answers_and_the_time_left() -> None:
     stages = [name for name, _ in itertools.groupby(step.stage for step in steps)]
     assert stages == [
         "gathering",
-        "evaluating and exchanging keys",
+        "computing and exchanging keys",
         "sharing keys",
-        "sending masked ballots",
+        "sending masked vectors",
         "opening the sum",
     ]
     for stage in stages:
@@ -212,7 +217,7 @@ def test_progress_names_stages_answers_and_the_time_left() -> None:
 def test_the_servers_own_ledger_counts_a_vote_and_not_an_aborted_one(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "server", Budget(12.0, 1e-5))
     silent = federation(*(node(n, faults={SHARE: "silent"}) for n in range(4)))
-    with pytest.raises(PollAborted):
+    with pytest.raises(RoundAborted):
         poll(silent, SPACE, budget=BUDGET, ledger=ledger, deadlines=QUICK)
     assert ledger.spent().epsilon == 0
     poll(federation(*(node(n) for n in range(4))), SPACE, budget=BUDGET, ledger=ledger)

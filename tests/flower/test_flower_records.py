@@ -15,16 +15,16 @@ from flower_nodes import BUDGET, OPEN, QUICK, SPACE, federation, node
 from flwr.app import Context
 
 from urna.data import PUBLIC_SHARD_KEY, Samples
-from urna.errors import ParameterError, PollAborted, ProtocolError, Refused
-from urna.flower import Policy, poll
+from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted
+from urna.flower import Policy, VoteSubject, poll
 from urna.flower.announcement import Announcement
 from urna.flower.shard_key import kept_key
 from urna.local import Losses, Progress
-from urna.privacy import Adjacency, BallotShape, Budget, Ledger
+from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.secagg import ServerModel
 from urna.space import Space
-from urna.vote import Result, search
+from urna.tally import Terms
+from urna.vote import BallotShape, Result, search
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
 BY_RECORD = replace(OPEN, relation=RECORD, smallest_shard=5)
@@ -37,8 +37,13 @@ epsilon = 9.0
 delta = 1e-5
 relation = "replace-one-record"
 
+[limits]
+fewest_clients = 4
+
 [records]
 smallest_shard = 5
+
+[grant.vote]
 """
 
 
@@ -92,7 +97,7 @@ def test_nodes_vote_shard_by_shard_and_the_result_says_so() -> None:
     said = str(result.privacy)
     assert "replace-one-record (one record of one client replaced)" in said
     assert "A whole client is NOT protected at this epsilon" in said
-    assert result.plan.tally.shards == 4
+    assert result.terms.shards == 4
 
 
 def test_a_scripted_vote_is_the_in_memory_search_bit_for_bit() -> None:
@@ -107,6 +112,7 @@ def test_a_scripted_vote_is_the_in_memory_search_bit_for_bit() -> None:
         adjacency=RECORD,
         shards=4,
         smallest_shard=5,
+        colluding=0.1,
         secrets=ScriptedSecrets(b"records"),
     )
     assert over_flower.votes.tolist() == in_memory.votes.tolist()
@@ -137,16 +143,19 @@ def test_data_that_is_not_made_of_records_is_refused() -> None:
 
 
 def test_a_server_cannot_ask_for_shards_under_a_promise_about_clients() -> None:
-    with pytest.raises(ParameterError, match="can move the sum by 4 ballots"):
+    with pytest.raises(ParameterError, match="adds up 4 contributions can move the sum by all"):
         poll(sites(site(0)), SPACE, **(SHARDED | {"adjacency": Adjacency.REPLACE_ONE_CLIENT}))
-    announced = Announcement(
-        nonce=bytes(32), number=1, space=SPACE, budget=BUDGET, dropout=0.0,
-        ballot=BallotShape.top_k(2, len(SPACE)),
-        colluding=0.0, adjacency=RECORD, family="skellam", signed=False, seed=0, clients=5,
-        server=ServerModel.HONEST_BUT_CURIOUS, shards=4,
-    )  # fmt: skip
+    announced = Announcement.of(
+        VoteSubject(SPACE, BallotShape.top_k(2, len(SPACE))),
+        Terms.of(5, BUDGET, adjacency=RECORD, shards=4),
+        nonce=bytes(32),
+        issued=1,
+        rounds=1,
+        seconds=1.0,
+        signed=False,
+    )
     assert Announcement.read(announced.as_bytes()) == announced
-    assert announced.plan.tally.shards == 4
+    assert announced.plan.terms.shards == 4
     for field_, value in (("adjacency", "replace-one-client"), ("shards", 0), ("shards", 4.0)):
         mapping = json.loads(announced.as_bytes())
         mapping["terms"][field_] = value
@@ -159,7 +168,8 @@ def test_the_coin_covers_the_shards() -> None:
     grid = sites(site(0))
     poll(grid, SPACE, **SHARDED)
     announced = Announcement.read(grid.nodes[1000].letters[0].announcement)
-    assert replace(announced, shards=5).coin != announced.coin
+    other = replace(announced, terms=replace(announced.terms, shards=5))
+    assert other.coin(1) != announced.coin(1)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +212,7 @@ def test_a_node_keeps_its_split_and_its_ledger_over_rounds(tmp_path: Path) -> No
     for _ in range(2):
         objective = NearMean()
         poll(sites(site(0, policy=file, objective=objective)), SPACE,
-             **(SHARDED | {"budget": Budget(0.5, 1e-6)}))  # fmt: skip
+             **(SHARDED | {"budget": Budget(0.5, 1e-6), "anyway": True}))  # fmt: skip
         seen.append(objective.given)
     assert seen[0] == seen[1]
     key = tmp_path / "policy.shards"
@@ -211,11 +221,11 @@ def test_a_node_keeps_its_split_and_its_ledger_over_rounds(tmp_path: Path) -> No
     assert key.stat().st_mode & 0o777 == 0o600
     ledger = Ledger(tmp_path / "policy.ledger")
     assert ledger.adjacency is RECORD
-    assert [e.label for e in ledger.entries()] == ["vote on 8 candidates, 4 shards over Flower"] * 2
+    assert [e.label for e in ledger.entries()] == ["vote on 8 candidates, 4 shards"] * 2
     key.unlink()
     objective = NearMean()
     poll(sites(site(0, policy=file, objective=objective)), SPACE,
-         **(SHARDED | {"budget": Budget(0.5, 1e-6)}))  # fmt: skip
+         **(SHARDED | {"budget": Budget(0.5, 1e-6), "anyway": True}))  # fmt: skip
     assert objective.given != seen[0], "another key is another split"
 
 
@@ -240,9 +250,9 @@ def test_a_servers_ledger_of_clients_is_not_filled_with_records(tmp_path: Path) 
 
 def test_when_every_node_refuses_nothing_is_begun() -> None:
     grid = federation(*(site(n, policy=OPEN) for n in range(4)))
-    with pytest.raises(PollAborted) as aborted:
+    with pytest.raises(RoundAborted) as aborted:
         poll(grid, SPACE, **SHARDED)
-    assert len(aborted.value.missing) == 4
+    assert len(aborted.value.lost) == 4
 
 
 def test_a_key_of_shards_is_made_once(tmp_path: Path) -> None:

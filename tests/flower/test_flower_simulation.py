@@ -46,3 +46,24 @@ def test_twenty_simulated_nodes_vote_like_twenty_clients_in_memory(tmp_path: Pat
 def test_what_the_simulation_cannot_do_is_refused(option: tuple[str, str]) -> None:
     done = CliRunner().invoke(app, ["search", "--engine", "flower", *option])
     assert isinstance(done.exception, ParameterError)
+
+
+@pytest.mark.timeout(300)
+def test_the_readmes_lines_work_in_the_simulation_with_and_without_a_policy(tmp_path: Path) -> None:
+    """A file is found where there is one, and every simulated node has its own ledger."""
+    script = Path(__file__).with_name("readme_app.py")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    without, _, first, counted, second = json.loads(done.stdout.splitlines()[-1])
+    assert (without["took_part"], without["lost"]) == (40, 0)
+    assert (first["took_part"], first["lost"]) == (40, 0)
+    assert counted == {"files": 40, "entries": [1]}
+    assert "privacy budget is too little" in second["error"]

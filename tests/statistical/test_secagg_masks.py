@@ -35,7 +35,7 @@ def uniform(words: npt.NDArray[np.unsignedinteger]) -> bool:
 
 def sent_by_one(bits: int, label: bytes) -> npt.NDArray[np.unsignedinteger]:
     """The masked vector of one client whose votes are all the same."""
-    plan = small_plan(clients=6, dimension=60_000, ring_bits=bits, dropout=Fraction(1, 6))
+    plan = small_plan(clients=6, dimension=60_000, ring_bits=bits, dropouts=1)
     votes = {c: np.full(60_000, 7) for c in range(6)}
     play = Play(plan, label, vectors=votes).to_vectors()
     return np.frombuffer(play.sent[2].words, dtype=f"<u{bits // 8}")
@@ -68,7 +68,7 @@ def test_broken_masks_are_caught() -> None:
 
 
 def test_two_clients_masked_vectors_are_unrelated() -> None:
-    plan = small_plan(clients=6, dimension=60_000, dropout=Fraction(1, 6))
+    plan = small_plan(clients=6, dimension=60_000, dropouts=1)
     votes = {c: np.full(60_000, 7) for c in range(6)}
     play = Play(plan, b"pairs", vectors=votes).to_vectors()
     words = [np.frombuffer(play.sent[c].words, dtype="<u4") for c in (0, 1)]
@@ -95,8 +95,8 @@ def left_over(xnoise: str, lost: int) -> tuple[IntVector, secagg.Outcome, secagg
     plan = small_plan(
         clients=10,
         dimension=count,
-        colluding=Fraction(1, 10),
-        dropout=Fraction(3, 10),
+        colluders=1,
+        dropouts=3,
         noise_variance=Fraction(2_000),
         xnoise=xnoise,
     )

@@ -7,6 +7,7 @@ of the wire format, of a derivation or of the noise shows up in the diff.
 """
 
 import json
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from urna import secagg
-from urna.errors import RoundAborted, RoundUnfinished
+from urna.errors import RoundFailed
 from urna.randomness import ScriptedSecrets
 from urna.secagg import Stage
 from urna.secagg.run import _Electorate, conduct
@@ -26,19 +27,36 @@ PLANS = {
     "secagg_curious": {"xnoise": "precise", "server": "honest-but-curious", "ring_bits": 32},
     "secagg_dishonest": {"xnoise": "approximate", "server": "dishonest", "ring_bits": 16},
 }
-HEAD, DIGEST, NUMBER = 10, 32, 4  # lengths on the wire
-# What is altered by one bit: direction, stage, place of the byte (from the end if negative).
-TAMPERED = {
-    "plan_digest": ("to", Stage.ADVERTISE, -1),
-    "mask_key": ("to", Stage.SHARE, -66),
-    "round_id": ("to", Stage.MASK, HEAD),
-    "bundle": ("to", Stage.MASK, -1),
-    "commitment": ("from", Stage.SHARE, HEAD + DIGEST + NUMBER),
-    "survivors": ("to", Stage.UNMASK, HEAD + DIGEST),
-    "share": ("from", Stage.UNMASK, HEAD + DIGEST + 8 * NUMBER),
-    "version": ("from", Stage.MASK, 4),
+HEAD, DIGEST, NUMBER, SHARE = 10, 32, 4, 32  # lengths on the wire
+FIRST_ROW = 1 << 20  # stands for the first bundle of a client's shares, wherever it begins
+Alteration = tuple[str, Stage, int]
+"""Direction, stage, place of the byte that is altered by one bit (from the end if negative)."""
+TAMPERED: dict[str, tuple[str, tuple[Alteration, ...]]] = {
+    "plan_digest": ("secagg_curious", (("to", Stage.ADVERTISE, -1),)),
+    "mask_key": ("secagg_curious", (("to", Stage.SHARE, -66),)),
+    "round_id": ("secagg_curious", (("to", Stage.MASK, HEAD),)),
+    # On its way to the client, which then complains without reason; and to the server, where
+    # the one who gets the bundle complains with reason: that round ends in receipts.
+    "bundle": ("secagg_curious", (("to", Stage.MASK, -20),)),
+    "digest": ("secagg_curious", (("to", Stage.MASK, -1),)),
+    "complaint": ("secagg_curious", (("from", Stage.SHARE, FIRST_ROW),)),
+    "commitment": ("secagg_curious", (("from", Stage.SHARE, HEAD + DIGEST + NUMBER),)),
+    "peers_digest": ("secagg_curious", (("from", Stage.MASK, HEAD + DIGEST + NUMBER),)),
+    "survivors": ("secagg_curious", (("to", Stage.UNMASK, HEAD + DIGEST),)),
+    "share": ("secagg_curious", (("from", Stage.UNMASK, HEAD + DIGEST + 8 * NUMBER),)),
+    "hidden_digest": (
+        "secagg_curious",
+        (("from", Stage.UNMASK, HEAD + DIGEST + 8 * NUMBER + 2 * SHARE),),
+    ),
+    "version": ("secagg_curious", (("from", Stage.MASK, 4),)),
+    "advertisement": ("secagg_dishonest", (("from", Stage.ADVERTISE, -1),)),
+    "agreement": ("secagg_dishonest", (("from", Stage.AGREE, -1),)),
+    # Without its sender's signature a bundle is complained about, and nothing is shown.
+    "unsigned": ("secagg_dishonest", (("from", Stage.SHARE, FIRST_ROW),)),
+    "receipt": ("secagg_dishonest", (("from", Stage.SHARE, FIRST_ROW), ("from", Stage.VOID, -1))),
 }
 VICTIM = 1
+REFUSAL, COMPLAINT = 11, 12  # kinds on the wire
 
 
 def plan_of(name: str) -> secagg.Plan:
@@ -46,7 +64,7 @@ def plan_of(name: str) -> secagg.Plan:
     return secagg.plan(
         clients=6,
         dimension=3,
-        dropout=Fraction(1, 6),
+        dropouts=2,
         noise_variance=Fraction(40),
         **PLANS[name],  # type: ignore[arg-type]
     )
@@ -57,16 +75,19 @@ class Recording:
 
     client_seconds = own_seconds = 0.0
 
-    def __init__(self, plan: secagg.Plan, tamper: tuple[str, Stage, int] | None) -> None:
+    def __init__(self, plan: secagg.Plan, tampered: tuple[Alteration, ...]) -> None:
         source = ScriptedSecrets(b"urna test vectors")
         seeds = {c: source.take(32) for c in range(plan.clients)}
         keys = {c: source.take(32) for c in range(plan.clients)}
+        self.directory = secagg.Directory(
+            {c: secagg.Identity.of(c, key).public for c, key in keys.items()}
+        )
         vectors = {c: np.array([c, -c, 10 * c]) for c in range(plan.clients)}
         parties = _Electorate(plan, vectors, seeds, keys, 0, False).parties()
         faults = secagg.Faults(vanish={4: Stage.MASK})
         self._inner = secagg.MemoryTransport(parties, faults)
-        self._tamper = tamper
-        self.steps: list[dict[str, Any]] = []
+        self._tampered = {(way, stage): place for way, stage, place in tampered}
+        self._plan, self.steps = plan, list[dict[str, Any]]()
 
     def exchange(self, stage: Stage, letters: list[Letter]) -> list[Letter]:
         there = [(c, self._pass("to", stage, c, data)) for c, data in letters]
@@ -77,23 +98,25 @@ class Recording:
                 "stage": stage.name,
                 "to_clients": {str(c): data.hex() for c, data in there},
                 "from_clients": {str(c): data.hex() for c, data in back},
-                "success": all(data[5] != 11 for _, data in back),  # 11 is a refusal
+                "success": all(data[5] not in (REFUSAL, COMPLAINT) for _, data in back),
             }
         )
         return back
 
     def _pass(self, way: str, stage: Stage, client: int, data: bytes) -> bytes:
-        if self._tamper is None or client != VICTIM or (way, stage) != self._tamper[:2]:
+        place = self._tampered.get((way, stage))
+        if place is None or client != VICTIM:
             return data
         altered = bytearray(data)
-        altered[self._tamper[2]] ^= 1
+        first_row = 5 - self._plan.neighbours * self._plan.bundle_bytes
+        altered[first_row if place == FIRST_ROW else place] ^= 1
         return bytes(altered)
 
 
 def vector(name: str, tampered: str | None = None) -> dict[str, Any]:
     """Play one round and return all that passed and how it ended."""
     plan = plan_of(name)
-    transport = Recording(plan, None if tampered is None else TAMPERED[tampered])
+    transport = Recording(plan, () if tampered is None else TAMPERED[tampered][1])
     found: dict[str, Any] = {
         "plan": {
             "clients": plan.clients,
@@ -107,24 +130,35 @@ def vector(name: str, tampered: str | None = None) -> dict[str, Any]:
         "tampered": tampered,
         "steps": transport.steps,
     }
+    # A curious server goes without the keys: then it is clients who check signatures.
+    directory = transport.directory if plan.server is secagg.ServerModel.DISHONEST else None
     try:
-        outcome = conduct(plan, transport, number=1, coin=COIN)  # type: ignore[arg-type]
-    except (RoundAborted, RoundUnfinished) as error:
-        kind = type(error).__name__
-        return found | {"success": False, "error": f"{kind}: {error}"}
+        outcome = conduct(plan, transport, number=1, coin=COIN, directory=directory)  # type: ignore[arg-type]
+    except RoundFailed as error:
+        return found | {
+            "success": False,
+            "error": f"{type(error).__name__}: {error}",
+            "faults": named(error.faults),
+            "receipts": {str(c): receipt.hex() for c, receipt in error.receipts.items()},
+        }
     return found | {
         "success": True,
         "total": outcome.total.tolist(),
         "survivors": sorted(outcome.survivors),
         "lost": {str(c): [loss.stage.name, loss.reason] for c, loss in outcome.lost.items()},
+        "faults": named(outcome.faults),
         "noise_variance": str(outcome.noise_variance),
     }
+
+
+def named(faults: Mapping[int, str]) -> dict[str, str]:
+    return {str(client): deed for client, deed in faults.items()}
 
 
 def files() -> dict[str, dict[str, Any]]:
     """Return every file's name and content."""
     good = {f"{name}.json": vector(name) for name in PLANS}
-    bad = {f"secagg_curious_bad_{t}.json": vector("secagg_curious", t) for t in TAMPERED}
+    bad = {f"{name}_bad_{t}.json": vector(name, t) for t, (name, _) in TAMPERED.items()}
     return good | bad
 
 

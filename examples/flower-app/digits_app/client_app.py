@@ -4,15 +4,14 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from digits_app.task import load_partition, loss, train
-from urna.flower import Policy, Voter
+from urna.flower import Voter
 from urna.local import CallableObjective
 
 app = ClientApp()
 
-# The vote. A deployed node names its own policy file in its configuration (`urna-policy`),
-# which goes before the one written here.
-policy = Policy(epsilon=8.0, delta=1e-5, fewest_clients=4)
-Voter(CallableObjective(loss), load_partition, policy=policy).mount(app)
+# The vote. A deployed node names its own policy file in its configuration (`urna-policy`), which
+# goes before the one written here, and refuses without any. Simulated nodes need none.
+Voter(CallableObjective(loss), load_partition, policy="policy.toml").mount(app)
 
 
 @app.train()

@@ -26,11 +26,12 @@ def main(grid: Grid, context: Context) -> None:
         least_clients=settings["least-clients"],
         directory=Path(settings["directory"]) if settings["directory"] else None,
         server_key=Path(settings["server-key"]) if settings["server-key"] else None,
+        transcripts=Path(settings["transcripts"]) if settings["transcripts"] else None,
         deadlines=Deadlines(gather=120.0, evaluate=300.0, stage=settings["stage-seconds"]),
     )
     print(result, flush=True)
-    for node, reason in result.lost.items():
-        print(f"without node {node}: {reason}", flush=True)
+    for node, reason in (result.lost | result.faults).items():
+        print(f"node {node}: {reason}", flush=True)
     if settings["report"]:
         Path(settings["report"]).write_text(result.as_json(), encoding="utf-8")
     if settings["rounds"] == 0:

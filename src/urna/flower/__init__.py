@@ -6,8 +6,9 @@ everything that bears on privacy is decided in the rooms below, and by each node
 here, because a deployed node starts a process per message and should start quickly.
 """
 
+from urna.flower.contributor import Call, Contributor
 from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.participant import Call, Contributor, Participant
+from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
 from urna.flower.post import Deadlines, SumProgress

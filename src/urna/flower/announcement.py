@@ -109,6 +109,13 @@ class Announcement:
         return _subject(self.kind, self.detail)
 
     @property
+    def label(self) -> str:
+        """What a ledger calls it."""
+        shards = f", {self.terms.shards} shards" if self.terms.shards > 1 else ""
+        rounds = f", {self.rounds} rounds" if self.rounds > 1 else ""
+        return f"{self.subject.label}{shards}{rounds}"
+
+    @property
     def size(self) -> int:
         """How many entries the summed vector has, before the subject is made."""
         return size_of(self.kind, json.loads(self.detail))
@@ -143,6 +150,12 @@ class Announcement:
         """Return the coin of a round whose inputs have this digest."""
         bound = self.digest + number.to_bytes(8, "big") + inputs_digest
         return hashlib.sha256(b"urna flower coin\0" + bound).digest()
+
+    def place(self, number: int) -> bytes:
+        """Return what names one round of the series, whatever its inputs are."""
+        return hashlib.sha256(
+            b"urna flower place\0" + self.digest + number.to_bytes(8, "big")
+        ).digest()
 
     def with_names(self, names: tuple[str, ...]) -> "Announcement":
         """Return the announcement for those who take part."""

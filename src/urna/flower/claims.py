@@ -11,7 +11,7 @@ from pathlib import Path
 
 from urna.errors import Refused
 
-__all__ = ["KEPT_SECONDS", "LARGEST_SKEW", "claim"]
+__all__ = ["KEPT_SECONDS", "LARGEST_SKEW", "claim", "claimed"]
 
 LARGEST_SKEW = 86_400.0
 """Seconds by which a server's clock may differ from the node's."""
@@ -49,3 +49,21 @@ def claim(file: Path, coin: bytes, stage: str) -> None:
         raise Refused("this node has answered this stage of the round before") from error
     except (sqlite3.Error, OSError) as error:
         raise Refused("this node cannot note that it answers") from error
+
+
+def claimed(file: Path, coin: bytes, stage: str) -> bool:
+    """Say whether a stage was answered.
+
+    Raises:
+        Refused: The claims cannot be read.
+    """
+    if not file.exists():
+        return False
+    try:
+        with closing(sqlite3.connect(file, timeout=60.0, isolation_level=None)) as connection:
+            found = connection.execute(
+                "SELECT 1 FROM claim WHERE coin = ? AND stage = ?", (coin, stage)
+            )
+            return found.fetchone() is not None
+    except sqlite3.Error as error:
+        raise Refused("this node cannot read what it has answered") from error

@@ -93,11 +93,18 @@ class Reply:
     """The node's signature at the gathering, where it has an identity key."""
     private: bool = True
     """Whether the node's randomness is secret: not so in scripted tests."""
+    keeps: bool = False
+    """Whether the node keeps transcripts, and so asks for one."""
 
     @classmethod
-    def ready(cls, name: str, proof: bytes, *, private: bool) -> Self:
+    def ready(cls, name: str, proof: bytes, *, private: bool, keeps: bool) -> Self:
         """Return the answer of a node that would take part."""
-        return cls(name=name, proof=proof, private=private)
+        return cls(name=name, proof=proof, private=private, keeps=keeps)
+
+    @classmethod
+    def done(cls) -> Self:
+        """Return the answer of a node that was told how a round ended."""
+        return cls()
 
     @classmethod
     def letter(cls, body: bytes) -> Self:
@@ -111,7 +118,7 @@ class Reply:
 
     def as_records(self) -> RecordDict:
         """Return the reply as Flower carries it."""
-        values: dict[str, Any] = {"private": self.private}
+        values: dict[str, Any] = {"private": self.private, "keeps": self.keeps}
         for name in ("body", "refused", "name", "proof"):
             if value := getattr(self, name):
                 values[name] = value
@@ -125,13 +132,13 @@ class Reply:
             ProtocolError: It is none.
         """
         values = _values(records)
-        private = values.get("private")
         return cls(
             _bytes(values, "body"),
             _text(values, "refused"),
             _text(values, "name"),
             _bytes(values, "proof"),
-            private if isinstance(private, bool) else False,
+            values.get("private") is True,
+            values.get("keeps") is True,
         )
 
 

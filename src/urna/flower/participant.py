@@ -2,32 +2,33 @@
 
 import hashlib
 import logging
-import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
 from urna.flower.announcement import Announcement, check_name
+from urna.flower.contributor import Call, Contributor, in_time, simulated
 from urna.flower.mail import ACTION, Kind, Letter, Reply
 from urna.flower.memory import Memory, forget, keep, recall
 from urna.flower.policy import Grant, Policy
 from urna.flower.script import PartyScript, Script
 from urna.flower.transcript import Transcript, presence
 from urna.noise import IntVector
+from urna.privacy import Adjacency, Unit
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.secagg import ClientSession, ClientState, Member, freeze, thaw
-from urna.secagg.client import Agreed, Finished, Masked
+from urna.secagg.client import Advertised, Finished, Masked, Shared
 from urna.tally import to_grid
 
-__all__ = ["POLICY_KEY", "Call", "Contributor", "Participant", "simulated"]
+__all__ = ["POLICY_KEY", "Participant"]
 
 POLICY_KEY = "urna-policy"
 """Key of the node's configuration that names its policy file."""
@@ -35,48 +36,6 @@ POLICY_KEY = "urna-policy"
 _ROOM = 0.8  # part of the server's patience that a contribution may take
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What a contributor is asked for."""
-
-    announcement: Announcement
-    context: Context
-    policy: Policy
-    number: int
-    """The round's number in its series, from one."""
-    inputs: bytes = field(repr=False)
-    """What the round starts from."""
-    key: bytes = field(repr=False)
-    """32 secret bytes for whatever the contribution decides by lot."""
-    seconds: float
-    """How long it may take."""
-
-
-class Contributor(Protocol):
-    """Computes what a node puts into sums of one kind."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of subject it answers."""
-        ...
-
-    def check(self, call: Call) -> None:
-        """Refuse what no data can change: wrong settings, too few records.
-
-        Raises:
-            Refused: With a reason for the server.
-        """
-        ...
-
-    def contribute(self, call: Call) -> IntVector:
-        """Return the node's contribution, in units.
-
-        Whatever it raises, the node contributes nothing under its full share of noise, and
-        says nothing about it.
-        """
-        ...
 
 
 class Participant:
@@ -146,14 +105,16 @@ class Participant:
 
     def _gather(self, letter: Letter, context: Context) -> Reply:
         """Say whether the node would take part. Nothing is computed and nothing is kept."""
-        policy = self._policy_of(context)
+        policy = self._policy_of(context, letter)
         announcement = policy.read_announcement(letter.announcement, letter.signature)
-        self._contributor(announcement)
-        policy.check_budget(announcement, private=self._private)
+        policy.account.check(announcement, private=self._private)
+        call = Call(announcement, context, policy, 0, b"", b"", 0.0)
+        self._contributor(announcement).check(call)
+        name, proof = self._name_in(announcement, policy, context), b""
         if announcement.signed and (key := policy.node_key()) is not None:
-            proof = key.sign(presence(announcement, key.name))
-            return Reply.ready(key.name, proof, private=self._private)
-        return Reply.ready(check_name(self._name(context)), b"", private=self._private)
+            proof = key.sign(presence(announcement, name))
+        keeps = policy.transcripts is not None
+        return Reply.ready(name, proof, private=self._private, keeps=keeps)
 
     def _begin(self, letter: Letter, context: Context) -> Reply:
         """Compute the contribution and answer the invitation.
@@ -161,7 +122,7 @@ class Participant:
         All that may lead to a refusal comes first: limits, number, ledger, disk. Only then is
         the old state given up, so a letter that comes twice changes nothing.
         """
-        policy = self._policy_of(context)
+        policy = self._policy_of(context, letter)
         announcement = policy.read_announcement(letter.announcement, letter.signature)
         if not 1 <= letter.number <= announcement.rounds:
             raise Refused(f"the series has {announcement.rounds} rounds")
@@ -175,9 +136,9 @@ class Participant:
             )
         seconds = _ROOM * announcement.seconds
         call = Call(announcement, context, policy, letter.number, letter.inputs, key, seconds)
-        policy.check_budget(announcement, private=self._private)
+        policy.account.check(announcement, private=self._private)
         contributor.check(call)
-        policy.claim(coin, Member.__name__)
+        policy.account.begin(announcement, letter.number)
         forget(context)
         vector = self._contribution(contributor, call)
         digest = hashlib.sha256(letter.inputs).digest()
@@ -196,17 +157,16 @@ class Participant:
         """Forget a round that is over; stop counting it if it is closed for good."""
         forget(context)
         if letter.body:
-            policy = self._policy_of(context)
-            transcript = Transcript.read(letter.body)
-            announcement = transcript.announcement
-            key = policy.node_key() if announcement.signed else None
-            name = key.name if key is not None else check_name(self._name(context))
-            if transcript.void_for(name, policy):
-                reason = "the round came to nothing, and can never be opened any more"
-                policy.withdraw(announcement, transcript.number, transcript.coin, reason)
-            if policy.transcripts is not None and name in announcement.names:
-                transcript.keep(policy.transcripts)
-        return Reply.ready("", b"", private=self._private)
+            policy, transcript = self._policy_of(context), Transcript.read(letter.body)
+            announcement, account = transcript.announcement, policy.account
+            if account.begun(announcement, transcript.number):
+                name = self._name_in(announcement, policy, context)
+                if policy.ledger is not None and transcript.void_for(name, policy):
+                    reason = "the round came to nothing, and can never be opened any more"
+                    account.withdraw(announcement, transcript.number, transcript.coin, reason)
+                if policy.transcripts is not None and name in announcement.names:
+                    transcript.keep(policy.transcripts)
+        return Reply.done()
 
     def _step(
         self,
@@ -228,15 +188,15 @@ class Participant:
         answer, after = session.handle(body), session.state
         coin = _coin(announcement, memory)
         if before is not None and type(after) is not type(before):
-            policy.claim(coin, type(before).__name__)
+            policy.account.claim(coin, type(before).__name__)
         forget(context)
         if isinstance(after, Masked) and not isinstance(before, Masked):
             # From here on the vector is out: count it first. A crash between counts too much.
-            policy.count(announcement, memory.number, coin, private=self._private)
+            policy.account.count(announcement, memory.number, coin, private=self._private)
         if not isinstance(after, Finished | Member):
             taken = source.taken if isinstance(source, PartyScript) else 0
-            sent = isinstance(after, Masked | Agreed)
-            kept = replace(memory, vector=None if sent else vector, taken=taken)
+            waits = isinstance(after, Advertised | Shared)  # for the stage that sends it
+            kept = replace(memory, vector=vector if waits else None, taken=taken)
             keep(context, replace(kept, state=freeze(after)))
         return Reply.letter(answer)
 
@@ -245,7 +205,7 @@ class Participant:
         plan = call.announcement.plan
         start = time.monotonic()
         try:
-            vector = to_grid(np.asarray(contributor.contribute(call)), plan)
+            vector = to_grid(np.asarray(in_time(contributor, call)), plan)
         except Exception as error:
             # Under the relation promised, data that fail are data like any other.
             _log.warning(
@@ -263,9 +223,9 @@ class Participant:
             raise Refused(f"nothing on this node contributes to a {announcement.kind[:40]}")
         return found
 
-    def _own_name(self, policy: Policy, announcement: Announcement) -> str:
+    def _name_in(self, announcement: Announcement, policy: Policy, context: Context) -> str:
         key = policy.node_key() if announcement.signed else None
-        return key.name if key is not None else ""
+        return key.name if key is not None else check_name(self._name(context))
 
     def _member(
         self,
@@ -285,7 +245,10 @@ class Participant:
             return Member(client, round_plan, coin=coin)
         if announcement.names[client] != key.name or directory.keys.get(key.name) != key.public:
             raise Refused("the node's number belongs to another name or key")
-        keys = directory.for_round(announcement.names)
+        try:
+            keys = directory.for_round(announcement.names)
+        except ParameterError as error:
+            raise Refused(str(error)) from error
         return Member(client, round_plan, 0, key.identity(client), keys, coin)
 
     def _source(self, announcement: Announcement, client: int, taken: int) -> SecretSource:
@@ -293,13 +256,13 @@ class Participant:
             return OsSecrets()
         return Script(self._script.encode(), announcement.terms.clients).party(client, taken)
 
-    def _policy_of(self, context: Context) -> Policy:
+    def _policy_of(self, context: Context, letter: Letter | None = None) -> Policy:
         named = context.node_config.get(POLICY_KEY, self._policy)
         if isinstance(named, Policy):
             return named
         missing = named is None or not Path(str(named)).exists()
         if missing and simulated():
-            return _simulated_policy()
+            return _simulated_policy(letter)
         if named is None:
             raise Refused("this node has no policy, so it takes part in nothing")
         try:
@@ -319,17 +282,16 @@ class Participant:
         return self._script is None
 
 
-def simulated() -> bool:
-    """Say whether this process is a worker of Flower's simulation engine."""
-    ray = sys.modules.get("ray")
-    return ray is not None and bool(ray.is_initialized())
-
-
-def _simulated_policy() -> Policy:
-    """Return what a simulated node without a policy agrees to: everything, once."""
+def _simulated_policy(letter: Letter | None) -> Policy:
+    """Return what a simulated node without a policy agrees to: everything it is asked."""
+    asked = Adjacency.REPLACE_ONE_CLIENT
+    if letter is not None and letter.announcement:
+        asked = Announcement.read(letter.announcement).terms.adjacency
     return Policy(
         epsilon=1e6,
         delta=0.5,
+        relation=asked,
+        smallest_shard=MIN_SAMPLES if asked.unit is Unit.RECORD else None,
         forgets=True,
         grants=_Everything(),
         fewest_clients=2,

@@ -3,20 +3,20 @@
 import math
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from urna.data import PUBLIC_SHARD_KEY
-from urna.errors import BudgetExceeded, LedgerError, ParameterError, Refused
+from urna.errors import ParameterError, Refused
+from urna.flower.accounts import Account
 from urna.flower.announcement import LONGEST, Announcement
-from urna.flower.claims import LARGEST_SKEW, claim
+from urna.flower.claims import LARGEST_SKEW
 from urna.flower.identities import DirectoryFile, NodeKey, read_public_key, verify
 from urna.flower.shard_key import kept_key
 from urna.flower.transcript import server_statement
-from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release, Repeated, Unit
+from urna.privacy import Adjacency, Budget, Unit
 from urna.randomness import OsSecrets
 from urna.secagg import ServerModel
 from urna.tally import Part, exact_part
@@ -131,6 +131,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
+        # Their names are as good as themselves to a caller.
+        object.__setattr__(self, "relation", Adjacency(self.relation))
+        object.__setattr__(self, "server_model", ServerModel(self.server_model))
         if self.fewest_clients < 2:
             raise ParameterError("a policy asks for 2 clients or more")
         if not 1 <= self.most_bytes <= LONGEST or self.most_clients < self.fewest_clients:
@@ -253,6 +256,10 @@ class Policy:
         self._check_terms(announcement)
         self._check_grant(announcement)
         self._check_trust(announcement)
+        try:
+            announcement.round_plan  # noqa: B018 - kept; what cannot be planned is refused
+        except (ParameterError, ArithmeticError) as error:
+            raise Refused(f"the sum announced cannot be planned: {error}") from error
         return announcement
 
     def _check_terms(self, announcement: Announcement) -> None:
@@ -346,61 +353,10 @@ class Policy:
                 f"{missing} of this node's directory are left out; it allows {self.most_missing}"
             )
 
-    def check_budget(self, announcement: Announcement, *, private: bool) -> None:
-        """Refuse a sum that the node's ledger has no room for; enter nothing.
-
-        Raises:
-            Refused: With a reason that says nothing about the ledger's contents.
-        """
-        with ledger_refusals():
-            if (ledger := self.open_ledger()) is not None:
-                ledger.check(event_of(announcement, private=private))
-
-    def count(self, announcement: Announcement, number: int, coin: bytes, *, private: bool) -> None:
-        """Count a round in the node's ledger, before its masked vector leaves the node.
-
-        Raises:
-            Refused: The cap would be passed.
-        """
-        with ledger_refusals():
-            if (ledger := self.open_ledger()) is None:
-                return
-            label = announcement.subject.label
-            if announcement.rounds == 1:
-                event = event_of(announcement, private=private)
-                ledger.enter(event, label=label, id=coin.hex())
-                return
-            name = announcement.digest.hex()
-            series = Repeated(event_of(announcement, private=private), announcement.rounds)
-            ledger.begin(series, label=f"{label}, {announcement.rounds} rounds", id=name)
-            ledger.advance(name, number)
-
-    def withdraw(self, announcement: Announcement, number: int, coin: bytes, reason: str) -> None:
-        """Take a round out of the node's ledger that can never be opened any more."""
-        with ledger_refusals():
-            if (ledger := self.open_ledger()) is None:
-                return
-            if announcement.rounds == 1:
-                ledger.withdraw(coin.hex(), reason=reason)
-            else:
-                name = announcement.digest.hex()
-                ledger.withdraw(name, reason=reason, rounds=number - 1)
-
-    def claim(self, coin: bytes, stage: str) -> None:
-        """Take the one right to answer a stage of a round, before the answer leaves the node.
-
-        Raises:
-            Refused: The stage was answered before, or the claim cannot be written.
-        """
-        if self.ledger is not None:
-            claim(self.ledger.with_name(f"{self.ledger.name}.answered"), coin, stage)
-
-    def open_ledger(self) -> Ledger | None:
-        """Return the node's ledger, created on first use; None where none is kept."""
-        if self.ledger is None:
-            return None
-        cap = Budget(self.epsilon, self.delta)
-        return Ledger.open(self.ledger, cap, adjacency=self.relation, subject=self.data)
+    @property
+    def account(self) -> Account:
+        """The node's ledger and what it has answered."""
+        return Account(self.ledger, Budget(self.epsilon, self.delta), self.relation, self.data)
 
     def key_of_shards(self) -> bytes:
         """Return the key that decides which record is in which shard, made on first use.
@@ -419,21 +375,3 @@ class Policy:
     def directory_file(self) -> DirectoryFile | None:
         """Return the directory of keys this node accepts, where it has one."""
         return None if self.directory is None else DirectoryFile.read(self.directory)
-
-
-@contextmanager
-def ledger_refusals() -> Iterator[None]:
-    """Turn a ledger's errors into refusals without its figures or its path."""
-    try:
-        yield
-    except BudgetExceeded as error:
-        raise Refused("what is left of this node's privacy budget is too little") from error
-    except LedgerError as error:
-        raise Refused("this node's ledger cannot be used") from error
-
-
-def event_of(announcement: Announcement, *, private: bool) -> Release:
-    """Return what one round of what is announced releases."""
-    if not private:
-        return NonPrivateRelease("scripted secrets")
-    return announcement.plan.release or NonPrivateRelease("the sum is exact")

@@ -2,8 +2,9 @@
 
 import itertools
 import logging
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from flwr.app import Message
@@ -18,9 +19,10 @@ from urna.secagg.wire import encode
 __all__ = ["Deadlines", "GridTransport", "Post", "Progress", "SumProgress"]
 
 _AT_ONCE = 64  # messages per push: one request must not grow with the federation
-_SIMULATED_AT_ONCE, _EVERYBODY = 32, 2**31  # letters without an answer yet
-_VOID_SECONDS = 60.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for replies
+_AHEAD = 0.25  # seconds of letters that lie ready for the simulation's workers
+_FEWEST, _SCANNED = 32, 30_000  # fewest of them; and most, times the number of nodes
+_VOID_SECONDS = _END_SECONDS = 60.0  # most who would answer do so at once
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks for replies
 
 _log = logging.getLogger("flwr")
 
@@ -73,10 +75,7 @@ class Post:
     def __init__(self, grid: Grid, progress: Progress | None = None) -> None:
         self._grid = grid
         self._progress = progress or _log_stage
-        # The simulation engine looks through all undelivered messages for each of its nodes
-        # again and again; that takes a core from the workers unless there are only a few.
-        simulated = type(grid).__name__ == "InMemoryGrid"
-        self._window = _SIMULATED_AT_ONCE if simulated else _EVERYBODY
+        self._simulated = type(grid).__name__ == "InMemoryGrid"
 
     def ask(
         self, letters: Mapping[int, Letter], *, stage: str, seconds: float
@@ -87,7 +86,8 @@ class Post:
         no reply.
         """
         waiting, pending = dict(letters), dict[str, int]()
-        answered, pause, window = 0, _FIRST_PAUSE, self._window
+        answered, pause = 0, _FIRST_PAUSE
+        window = _FEWEST if self._simulated else len(letters)
         start = heard = time.monotonic()
         self._progress(SumProgress(stage, 0, len(letters), seconds))
         while (waiting or pending) and (left := seconds - (time.monotonic() - start)) > 0:
@@ -102,6 +102,7 @@ class Post:
             ]
             if came:
                 answered, pause, heard = answered + len(came), _FIRST_PAUSE, time.monotonic()
+                window = max(window, self._window(len(letters), answered / (heard - start)))
                 self._progress(SumProgress(stage, answered, len(letters), left))
                 yield from came
                 continue
@@ -110,9 +111,30 @@ class Post:
             time.sleep(min(pause, left))
             pause = min(1.5 * pause, _LONGEST_PAUSE)
 
-    def tell(self, nodes: Iterable[int], letter: Letter, *, seconds: float) -> None:
-        """Send a letter whose replies nobody waits for."""
-        self._push(dict.fromkeys(nodes, letter), "end", seconds)
+    def _window(self, nodes: int, rate: float) -> int:
+        """Return how many letters may be without an answer, at so many answers a second.
+
+        The simulation's engine looks through all letters that are on their way for each of its
+        nodes, ten times a second, on a core that its workers need. So there are as many as
+        they will answer soon, and no more than it looks through in a tenth of a second.
+        """
+        if not self._simulated:
+            return nodes
+        return min(math.ceil(_AHEAD * rate), max(_FEWEST, _SCANNED // nodes))
+
+    def tell(
+        self, nodes: Iterable[int], letter: Letter, *, seconds: float, gone: Collection[int] = ()
+    ) -> None:
+        """Send a letter whose replies mean nothing; wait a little, but not for who may be gone.
+
+        What comes next, another vote or the end of the app, must not overtake it.
+        """
+        everyone = set(nodes)
+        self._push(dict.fromkeys(everyone & set(gone), letter), "end", seconds)
+        there = dict.fromkeys(sorted(everyone - set(gone)), letter)
+        if there:
+            for _ in self.ask(there, stage="ending", seconds=min(seconds, _END_SECONDS)):
+                pass
 
     def _push(self, letters: Mapping[int, Letter], stage: str, seconds: float) -> dict[str, int]:
         """Push letters; return the nodes by message id."""
@@ -155,6 +177,10 @@ class GridTransport:
         self._post, self._nodes, self._plan = post, nodes, plan
         self._begin, self._deadlines = begin, deadlines
         self._clients = {node: client for client, node in nodes.items()}
+        self.silent: set[int] = set()
+        """Nodes that did not answer the last letter they got: they may be gone."""
+        self.holding: set[int] = set()
+        """Nodes that may still hold state of the round: they did not finish it."""
 
     @property
     def client_seconds(self) -> float:
@@ -180,9 +206,14 @@ class GridTransport:
             for client, body in letters
         }
         seconds = self._deadlines.evaluate if first else self._deadlines.stage
-        if stage is Stage.VOID:  # most who would answer do so at once, and nothing hangs on it
+        if stage is Stage.VOID:  # nothing hangs on it
             seconds = min(seconds, _VOID_SECONDS)
+        self.silent |= asked.keys()
+        self.holding |= asked.keys()
         for node, reply in self._post.ask(asked, stage=_NAMES[stage], seconds=seconds):
+            self.silent.discard(node)
+            if reply.body and stage in (Stage.UNMASK, Stage.VOID):
+                self.holding.discard(node)
             client = self._clients[node]
             yield client, reply.body or encode(Refusal(client, reply.refused), self._plan)
 

@@ -3,8 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Unpack
 
@@ -17,12 +16,13 @@ from urna.errors import (
     RoundSpoiled,
     RoundUnfinished,
 )
-from urna.flower.announcement import Announcement, check_name
-from urna.flower.identities import DirectoryFile, NodeKey, verify
-from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.announcement import Announcement
+from urna.flower.gathering import Gathering
+from urna.flower.identities import DirectoryFile, NodeKey
+from urna.flower.mail import Kind, Letter
 from urna.flower.post import Deadlines, GridTransport, Post, Progress
 from urna.flower.subjects import Subject
-from urna.flower.transcript import Ending, Transcript, presence, server_statement, sum_digest
+from urna.flower.transcript import Ending, Transcript, server_statement, sum_digest
 from urna.privacy import Budget, Ledger
 from urna.randomness import SEED_BYTES, OsSecrets
 from urna.secagg import conduct
@@ -103,8 +103,9 @@ class Sums:
         self._transcripts, self._attempts = transcripts, attempts
         self._post = Post(grid, progress)
         self._excluded: dict[int, str] = {}
-        self._gathered: _Gathering | None = None
+        self._gathered: Gathering | None = None
         self._releases: Releases | None = None
+        self._number = 0
         self.lost: dict[int, str] = {}
         """Who was not in the last sum and why, by Flower's node id."""
         self.faults: dict[int, str] = {}
@@ -150,8 +151,8 @@ class Sums:
         )
         announced.round_plan  # noqa: B018 - what cannot be planned is wrong use: say so first
         # The ledger is asked as well, before anybody is.
-        Releases(announced.plan, subject.label, "", rounds=announced.rounds, ledger=self._ledger)
-        gathering = _Gathering(announced, self._keys, dict(self._excluded))
+        Releases(announced.plan, announced.label, "", rounds=announced.rounds, ledger=self._ledger)
+        gathering = Gathering(announced, self._keys, dict(self._excluded))
         letter = self._letter(Kind.ANNOUNCE, announced)
         for node, reply in self._post.ask(
             dict.fromkeys(nodes, letter), stage="gathering", seconds=self._waits.gather
@@ -164,11 +165,12 @@ class Sums:
                 f"{self._least}. Nothing was begun.",
                 gathering.missing,
             )
-        self._gathered, self.lost = gathering, dict(gathering.missing)
+        self._gathered, self._number = gathering, 0
+        self.lost = dict(gathering.missing)
         final = gathering.final
         self._releases = Releases(
             final.plan,
-            subject.label,
+            final.label,
             _described(final),
             rounds=final.rounds,
             ledger=self._ledger,
@@ -181,7 +183,7 @@ class Sums:
 
         A round that comes to nothing because a node broke the protocol is held again without
         it, where it is the only round: in a series the electorate is fixed, and the caller
-        decides.
+        decides. The number of a round that came to nothing is not used again.
 
         Args:
             inputs: What the round starts from; every node gets it, bound to the round's coin.
@@ -214,20 +216,23 @@ class Sums:
         gathering, releases = self._gathered, self._releases
         if gathering is None or releases is None:
             raise ParameterError("nobody was gathered yet")
-        round_ = _Round(self, gathering, releases.done + 1, inputs)
+        if self._number >= self._rounds:
+            raise ParameterError(f"all {self._rounds} rounds of this series were held")
+        self._number += 1
+        round_ = _Round(self, gathering, self._number, inputs)
         try:
             released = releases.release(round_.add_up)
         except RoundFailed as failed:
+            lost, faults = round_.end(_ending(failed), failed)
             named = type(failed)(
                 failed.reason,
-                gathering.missing | gathering.by_node(failed.lost),
-                gathering.by_node(failed.faults),
+                gathering.missing | gathering.by_node(lost),
+                gathering.by_node(faults),
                 failed.receipts,
             )
-            round_.end(_ending(failed), failed)
             raise named from failed
         except BaseException:  # Ctrl-C, a grid that fails: nodes must not keep their secrets
-            self._post.tell(gathering.ready.values(), Letter(Kind.END), seconds=self._waits.stage)
+            round_.forget()
             raise
         round_.end(Ending.RELEASED, None)
         self.lost = gathering.missing | gathering.by_node(released.tallied.lost)
@@ -251,77 +256,28 @@ class Sums:
             time.sleep(_PAUSE)
 
 
-@dataclass(slots=True)
-class _Gathering:
-    """Who takes part, by name, and who does not and why, by node."""
-
-    announced: Announcement
-    keys: DirectoryFile | None
-    missing: dict[int, str]
-    ready: dict[str, int] = field(default_factory=dict)
-    proofs: dict[str, bytes] = field(default_factory=dict)
-    private: bool = True
-
-    def take(self, node: int, reply: Reply) -> None:
-        """Note one node's answer to the announcement."""
-        if reply.refused:
-            self.missing[node] = f"refused: {reply.refused}"
-            return
-        try:
-            name = check_name(reply.name)
-        except ParameterError:
-            self.missing[node] = "gave no proper name"
-            return
-        if self.keys is not None and not verify(
-            self.keys.keys.get(name, b""), reply.proof, presence(self.announced, name)
-        ):
-            self.missing[node] = f"{name}: not proven to be the one in the directory"
-        elif name in self.ready:
-            self.missing[node] = f"{name}: another node already has this name"
-        else:
-            self.ready[name], self.proofs[name] = node, reply.proof
-            self.private = self.private and reply.private
-
-    def close(self, nodes: Iterable[int]) -> None:
-        """Note the silent ones, and put those who take part in the order of their names."""
-        there = set(self.ready.values()) | self.missing.keys()
-        self.missing |= {n: "did not answer the announcement" for n in nodes if n not in there}
-        self.ready = dict(sorted(self.ready.items(), key=lambda entry: _order(entry[0])))
-
-    @property
-    def final(self) -> Announcement:
-        """The announcement for those who take part."""
-        return self.announced.with_names(tuple(self.ready))
-
-    def by_node(self, clients: Mapping[int, str]) -> dict[int, str]:
-        """Return what is said of clients, by Flower's node id."""
-        names, nodes = tuple(self.ready), tuple(self.ready.values())
-        return {nodes[client]: f"{names[client]}: {what}" for client, what in clients.items()}
-
-    def by_name(self, clients: Mapping[int, str]) -> dict[str, str]:
-        """Return what is said of clients, by name."""
-        names = tuple(self.ready)
-        return {names[client]: what for client, what in clients.items()}
-
-
 class _Round:
     """One round: the protocol over the grid, and what everybody is told at its end."""
 
-    def __init__(self, sums: Sums, gathering: _Gathering, number: int, inputs: bytes) -> None:
+    def __init__(self, sums: Sums, gathering: Gathering, number: int, inputs: bytes) -> None:
         self._sums, self._gathering = sums, gathering
         self._number, self._inputs = number, inputs
         self._final = gathering.final
+        self._transport = GridTransport(
+            sums._post,
+            dict(enumerate(gathering.ready.values())),
+            self._final.round_plan,
+            sums._letter(Kind.BEGIN, self._final, number, inputs),
+            sums._waits,
+        )
         self._tallied: Tallied | None = None
 
     def add_up(self) -> Tallied:
         """Conduct the protocol among those who take part."""
-        sums, final, gathering = self._sums, self._final, self._gathering
-        begin = sums._letter(Kind.BEGIN, final, self._number, self._inputs)
-        members = dict(enumerate(gathering.ready.values()))
-        transport = GridTransport(sums._post, members, final.round_plan, begin, sums._waits)
+        sums, final = self._sums, self._final
         outcome = conduct(
             final.round_plan,
-            transport,
+            self._transport,
             number=self._number,
             coin=final.coin(self._number, self._inputs),
             directory=sums._keys.for_round(final.names) if sums._keys else None,
@@ -329,10 +285,18 @@ class _Round:
         self._tallied = tallied(outcome, final.plan)
         return self._tallied
 
-    def end(self, ending: Ending, failed: RoundFailed | None) -> None:
-        """Write the transcript and hand it to the nodes."""
+    def end(
+        self, ending: Ending, failed: RoundFailed | None
+    ) -> tuple[Mapping[int, str], Mapping[int, str]]:
+        """Write the transcript and hand it to the nodes that have a use for it.
+
+        Of a sum that was opened: those who keep it, and those who may hold state of the round.
+        Returns who was lost and who is to blame, by number.
+        """
         sums, gathering, names = self._sums, self._gathering, self._final.names
         done = self._tallied
+        said = done or failed
+        lost, faults = (said.lost, said.faults) if said is not None else ({}, {})
         transcript = Transcript(
             announcement=self._final,
             signature=sums._letter(Kind.END, self._final).signature,
@@ -341,27 +305,32 @@ class _Round:
             presence=gathering.proofs if self._final.signed else {},
             ending=ending,
             survivors=tuple(names[c] for c in sorted(done.accepted)) if done else (),
-            lost=gathering.by_name(failed.lost if failed else done.lost if done else {}),
-            faults=gathering.by_name(failed.faults if failed else done.faults if done else {}),
+            lost=gathering.by_name(lost),
+            faults=gathering.by_name(faults),
             receipts={names[c]: r for c, r in failed.receipts.items()} if failed else {},
             sum_digest=sum_digest(done.total) if done else "",
         ).sealed_by(sums._signer)
         sums.transcript = transcript
         if sums._transcripts is not None:
             transcript.keep(sums._transcripts)
+        told = set(gathering.ready.values())
+        if ending is Ending.RELEASED:
+            told &= gathering.keeping | self._transport.holding
         letter = Letter(Kind.END, transcript.as_bytes())
-        sums._post.tell(gathering.ready.values(), letter, seconds=sums._waits.stage)
+        sums._post.tell(told, letter, seconds=sums._waits.stage, gone=self._transport.silent)
+        return lost, faults
+
+    def forget(self) -> None:
+        """Tell everybody that the round is over, and wait for nobody."""
+        nodes = self._gathering.ready.values()
+        seconds = self._sums._waits.stage
+        self._sums._post.tell(nodes, Letter(Kind.END), seconds=seconds, gone=nodes)
 
 
 def _ending(failed: RoundFailed) -> Ending:
     if isinstance(failed, RoundUnfinished):
         return Ending.UNFINISHED
     return Ending.SPOILED if isinstance(failed, RoundSpoiled) else Ending.VOID
-
-
-def _order(name: str) -> tuple[int, int, str]:
-    """Order numbers as numbers, before other names."""
-    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
 
 
 def _described(final: Announcement) -> str:

@@ -100,12 +100,19 @@ class Transcript:
                 found.append("The announcement is not signed by this server.")
             if not verify(server_key, self.sealed, self._statement()):
                 found.append("The transcript is not signed by this server.")
+        if not 1 <= self.number <= self.announcement.rounds:
+            found.append(f"A series of {self.announcement.rounds} has no round {self.number}.")
         for what, mentioned in (
-            ("survivors", set(self.survivors)),
-            ("receipts", set(self.receipts)),
+            ("survivors", self.survivors),
+            ("lost", self.lost),
+            ("faults", self.faults),
+            ("receipts", self.receipts),
+            ("presence", self.presence),
         ):
-            if strangers := mentioned - names:
+            if strangers := set(mentioned) - names:
                 found.append(f"Its {what} name {len(strangers)} who did not take part.")
+        if len(set(self.survivors)) < len(self.survivors) or set(self.survivors) & set(self.lost):
+            found.append("Somebody is in the sum twice, or in it and lost.")
         if directory is not None and self.announcement.signed:
             found += self._unsigned(directory)
         released = self.ending is Ending.RELEASED
@@ -155,10 +162,17 @@ class Transcript:
         return closed(plan, neighbours, given)
 
     def keep(self, folder: Path) -> Path:
-        """Write it into a folder, under the round's coin; return the file."""
+        """Write it into a folder, under the round's coin; return the file.
+
+        The first of a round stays: another that comes later is kept beside it, once.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.coin.hex()[:32]}.json"
-        write_whole(path, self.as_bytes())
+        data, name = self.as_bytes(), self.coin.hex()[:32]
+        path = folder / f"{name}.json"
+        if path.exists() and path.read_bytes() != data:
+            path = folder / f"{name}.other.json"
+        if not path.exists():
+            write_whole(path, data)
         return path
 
     def as_mapping(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -9,10 +10,11 @@ import numpy as np
 from flwr.app import Context
 
 from urna.errors import ParameterError, Refused
-from urna.flower.participant import Call, Participant, simulated
+from urna.flower.contributor import Call, simulated
+from urna.flower.participant import Participant
 from urna.flower.policy import Policy
 from urna.flower.subjects import Statistic, VoteSubject
-from urna.local import Objective, check_objective, losses_apart
+from urna.local import Losses, Objective, Progress, check_objective, losses_apart
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.space import Space
@@ -28,6 +30,11 @@ DataT = TypeVar("DataT")
 
 class Votes(Generic[DataT]):
     """Fills ballots: the contributor to votes.
+
+    Assumes:
+        Where single records are protected: how many records the loader returns does not depend
+        on what they hold, and it returns or raises. Elsewhere nothing is assumed: data are
+        loaded and evaluated in a process of their own, and what fails there abstains.
 
     Args:
         objective: How this node evaluates candidates on its data.
@@ -61,8 +68,22 @@ class Votes(Generic[DataT]):
         except ParameterError as error:
             _log.error("%s", error)
             raise Refused("this node's objective cannot judge the space announced") from error
+        if not simulated():
+            self._check_travels(subject.space)
         if terms.adjacency.unit is Unit.RECORD:
             self._check_records(call)
+
+    def _check_travels(self, space: Space) -> None:
+        """Refuse with what could never be evaluated, rather than abstain from every vote."""
+        try:
+            losses_apart(_Loading(self._objective, self._data), [], space, seeds=[], seconds=1.0)
+        except Exception as error:
+            _log.error(
+                "the objective and what loads the data must be such that pickle can hand them to "
+                "another process: %s",
+                type(error).__name__,
+            )
+            raise Refused("this node's objective cannot run in a process of its own") from error
 
     def _check_records(self, call: Call) -> None:
         smallest, shards = call.policy.smallest_shard, call.announcement.terms.shards
@@ -70,25 +91,26 @@ class Votes(Generic[DataT]):
             raise Refused("this node's policy names no smallest shard")
         try:
             data = self._data(call.context)
+        except Exception as error:
+            # A loader that fails on what a record holds: `contribute` will find out again.
+            _log.warning("the node's data could not be loaded: %s", type(error).__name__)
+            return
+        try:
             check_records(data, shards, smallest)
         except ParameterError as error:
             _log.error("%s", error)  # the node's own log may name its number of records
             raise Refused(
                 f"this node's data does not fill {shards} shards of {smallest} records"
             ) from error
-        except Exception as error:
-            # A loader that fails on what a record holds: `contribute` will find out again.
-            _log.warning("the node's data could not be loaded: %s", type(error).__name__)
 
     def contribute(self, call: Call) -> IntVector:
         """Return the node's ballot, or the sum of its shards' ballots."""
         subject, terms = _vote(call), call.announcement.terms
         vote, space, seed = subject.vote(terms), subject.space, subject.seed
-        data = self._data(call.context)
         if terms.adjacency.unit is Unit.RECORD:
             ballots = shard_ballots(
                 self._objective,
-                data,
+                self._data(call.context),
                 space,
                 vote,
                 key=call.key,
@@ -98,14 +120,27 @@ class Votes(Generic[DataT]):
                 seconds=call.seconds / terms.shards,
             )
             return np.asarray(np.sum(ballots, axis=0))
+        here, context = _Loading(self._objective, self._data), call.context
         if simulated():  # many nodes share a worker, and one person owns all of them
-            losses = np.asarray(self._objective.losses(data, space, seed=seed))
+            losses = here.losses(context, space, seed=seed)
         else:
-            (found,) = losses_apart(
-                self._objective, [data], space, seeds=[seed], seconds=call.seconds
-            )
+            (found,) = losses_apart(here, [context], space, seeds=[seed], seconds=call.seconds)
             losses = np.full(len(space), np.nan) if found is None else found
-        return fill_ballot(losses, vote.shape, call.key)
+        return fill_ballot(np.asarray(losses), vote.shape, call.key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading(Generic[DataT]):
+    """An objective that loads the data itself: whatever data do, they do in its process."""
+
+    objective: Objective[DataT]
+    data: Callable[[Context], DataT]
+
+    def losses(
+        self, data: Context, space: Space, *, seed: int, progress: Progress | None = None
+    ) -> Losses:
+        """Return the losses on the data that this node has."""
+        return self.objective.losses(self.data(data), space, seed=seed, progress=progress)
 
 
 class Statistics:

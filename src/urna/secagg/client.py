@@ -84,6 +84,7 @@ __all__ = [
     "Advertised",
     "Agreed",
     "BadShares",
+    "Complained",
     "Finished",
     "Masked",
     "Member",
@@ -184,6 +185,14 @@ class Agreed:
 
     held: Masked
     digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Complained:
+    """After a complaint: no secret is left, but it can still sign that it revealed nothing."""
+
+    member: Member
+    round_id: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +323,7 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
 
 def complain(
     state: Shared, box: ShareBox, against: ClientId, source: SecretSource
-) -> tuple[Finished, Complaint]:
+) -> tuple[Complained, Complaint]:
     """Stage 3, client, in place of a vector: show the server what a neighbour has sent.
 
     Guarantee:
@@ -331,17 +340,18 @@ def complain(
     if sent and on_curve(key):
         context = complaint_context(round_id, member.client, against)
         proof = prove(state.channel_pair.private, key, context, source)
-    return Finished(round_id), Complaint(round_id, member.client, against, proof)
+    return Complained(member, round_id), Complaint(round_id, member.client, against, proof)
 
 
 def give_up(
-    state: Advertised | Shared | Masked | Agreed, request: Void
+    state: Advertised | Shared | Masked | Agreed | Complained, request: Void
 ) -> tuple[Finished, Receipt]:
     """Client, after a round that came to nothing: forget everything, and sign that it did.
 
     Guarantee:
         A client that signs has revealed nothing in this round and never will: it holds no
-        state any more from which it could.
+        state any more from which it could. (One that complained has shown what it has in
+        common with a client that deviates, which that client knows.)
     """
     member = state.held.member if isinstance(state, Agreed) else state.member
     round_id = state.held.round_id if isinstance(state, Agreed) else state.round_id

@@ -10,14 +10,14 @@ import numpy as np
 
 from urna.errors import ProtocolError
 from urna.randomness import SEED_BYTES
-from urna.secagg.client import Advertised, Agreed, Finished, Masked, Member, Shared
+from urna.secagg.client import Advertised, Agreed, Complained, Finished, Masked, Member, Shared
 from urna.secagg.keys import KeyPair
 from urna.secagg.parts import Parts
 from urna.secagg.session import ClientState
 
 __all__ = ["freeze", "thaw"]
 
-_ADVERTISED, _SHARED, _MASKED, _AGREED = b"A", b"S", b"M", b"G"
+_ADVERTISED, _SHARED, _MASKED, _AGREED, _COMPLAINED = b"A", b"S", b"M", b"G", b"C"
 
 
 def freeze(state: ClientState) -> bytes:
@@ -51,6 +51,8 @@ def freeze(state: ClientState) -> bytes:
             return _packed(_MASKED, state.round_id, *ids, bundles.rows.tobytes())
         case Agreed():
             return _packed(_AGREED, state.digest, freeze(state.held))
+        case Complained():
+            return _packed(_COMPLAINED, state.round_id)
         case Member() | Finished():
             raise ProtocolError("a round that has not begun or is over has no state to keep")
 
@@ -104,6 +106,9 @@ def _thawed(kind: bytes, fields: list[bytes], member: Member) -> ClientState:
         held = thaw(inner, member)
         if isinstance(held, Masked):
             return Agreed(held, digest)
+    if kind == _COMPLAINED:
+        (round_id,) = fields
+        return Complained(member, round_id)
     raise ProtocolError("what was kept of a round cannot be read")
 
 

@@ -305,6 +305,11 @@ class _Desk:
         answered: set[ClientId] = set()
         reasons: dict[ClientId, str] = {}
         failed: RoundFailed | None = None
+
+        def keep(reply: Reply) -> None:
+            replies[reply.client] = reply
+
+        use = take or keep
         past = frozenset(self._past)
         self._past |= {kind, Complaint} if hear is not None else {kind}
         letters = self._letters(messages)
@@ -335,10 +340,7 @@ class _Desk:
                 reasons[sender] = self.faults[sender] = str(error)
                 continue
             answered.add(sender)
-            if take is None:
-                replies[sender] = reply
-            else:
-                take(reply)
+            use(reply)
         # Only now: a transport that is left half-way would bring the rest with the next stage.
         if failed is not None:
             raise failed

@@ -13,6 +13,7 @@ from urna.secagg.client import (
     Advertised,
     Agreed,
     BadShares,
+    Complained,
     Finished,
     Masked,
     Member,
@@ -43,7 +44,7 @@ __all__ = ["ClientSession", "ClientState", "Vector"]
 Vector = IntVector | Callable[[], IntVector]
 """A client's vector, or what produces it."""
 
-ClientState = Member | Advertised | Shared | Masked | Agreed | Finished
+ClientState = Member | Advertised | Shared | Masked | Agreed | Complained | Finished
 """What a client knows between two stages."""
 
 
@@ -129,7 +130,10 @@ class ClientSession:
                 self._state, reply = agree(state, request)
             case (Masked() | Agreed()) as state, UnmaskRequest() as request:
                 self._state, reply = reveal_shares(state, request)
-            case (Advertised() | Shared() | Masked() | Agreed()) as state, Void() as request:
+            case (
+                (Advertised() | Shared() | Masked() | Agreed() | Complained()) as state,
+                Void() as request,
+            ):
                 self._state, reply = give_up(state, request)
             case _:
                 return None

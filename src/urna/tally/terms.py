@@ -1,6 +1,7 @@
 """The terms of a private sum: everything the parties agree on before anybody contributes."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -20,6 +21,8 @@ MOST_SHARDS = 100_000
 
 MOST_PRECISE = 8
 """Tolerated dropouts up to which excess noise is removed precisely, one component for each."""
+
+_EXPONENT = re.compile(r"^[^e]*(?:e[-+]?[0-9]{1,2})?\s*$")  # none, or of two digits
 
 Name = TypeVar("Name", bound=StrEnum)
 
@@ -242,8 +245,12 @@ def exact_part(name: str, value: Part) -> Fraction:
         >>> exact_part("dropout", 0.29), exact_part("dropout", "1/3")
         (Fraction(29, 100), Fraction(1, 3))
     """
+    text = repr(value) if isinstance(value, float) else value
+    # A number with a large exponent takes longer to write out than anybody waits.
+    if isinstance(text, str) and (len(text) > 60 or not _EXPONENT.search(text.lower())):
+        raise ParameterError(f"{name} is written with at most 18 digits, got {text[:40]}")
     try:
-        part = Fraction(repr(value) if isinstance(value, float) else value)
+        part = Fraction(text)
     except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
         raise ParameterError(
             f"{name} is a part of the clients, such as 0.2 or 1/3; got {value!r}"

@@ -34,6 +34,10 @@ def as_objective(objective: Any) -> Objective[Any]:  # noqa: ANN401 - whatever p
     Raises:
         ParameterError: It is none of them.
     """
+    if isinstance(objective, type):
+        raise ParameterError(
+            f"a class was handed in; hand in an object of it, as in {objective.__name__}()"
+        )
     if hasattr(objective, "losses"):
         found: Objective[Any] = objective
         return found
@@ -44,7 +48,7 @@ def as_objective(objective: Any) -> Objective[Any]:  # noqa: ANN401 - whatever p
             "a torch module was handed in; an objective trains a fresh one for every candidate: "
             "hand in BatchedObjective(factory) with a function that makes the module"
         )
-    if callable(objective) and not isinstance(objective, type):
+    if callable(objective):
         return CallableObjective(objective)
     raise ParameterError(
         "an objective has a method `losses`, or is a function of (candidate, data) or a "

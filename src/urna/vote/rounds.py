@@ -19,7 +19,14 @@ from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.vote.plan import VotePlan, plan_vote
 from urna.vote.posterior import PosteriorDecoder
 from urna.vote.result import Result
-from urna.vote.search import SearchProgress, check_objective, fill_all, label_of, read_result
+from urna.vote.search import (
+    SearchProgress,
+    check_objective,
+    fill_all,
+    label_of,
+    read_result,
+    usable,
+)
 
 __all__ = ["FIRST_SHARE", "KEPT", "TwoRounds", "search_twice"]
 
@@ -115,7 +122,7 @@ def search_twice(
         seeds=[seed] * len(clients),
         progress=lambda done, total: report("evaluating candidates", done, total),
     )
-    known = np.array(list(evaluated), dtype=np.float64)
+    known = np.array([usable(losses, len(space)) for losses in evaluated])
 
     def hold(vote: VotePlan, some: Space, places: Sequence[int], kept: Keep) -> Result:
         releases = Releases(

@@ -1,6 +1,7 @@
 """A private search, end to end: losses, ballots, noise, sum, winner, account."""
 
 import functools
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,10 +35,20 @@ from urna.vote.result import Result
 from urna.vote.shapes import Ballot
 from urna.vote.shards import SHARD_SECONDS, check_clients, shard_ballots
 
-__all__ = ["SearchProgress", "check_objective", "fill_all", "label_of", "read_result", "search"]
+__all__ = [
+    "SearchProgress",
+    "check_objective",
+    "fill_all",
+    "label_of",
+    "read_result",
+    "search",
+    "usable",
+]
 
 SearchProgress = Callable[[str, int, int], None]
 """Called with (what is being done, steps finished, steps in all)."""
+
+_log = logging.getLogger(__name__)
 
 _TRIED = 3  # clients on which a broken objective is looked for
 
@@ -166,7 +177,9 @@ def check_objective(
     first = space.only([0])
     for data in clients[:_TRIED]:
         try:
-            objective.losses(data, first, seed=seed)
+            found = objective.losses(data, first, seed=seed)
+            if np.shape(found) != (1,):
+                raise ValueError("an objective returns one loss per candidate")
         except Exception as error:
             # Whatever a stranger's function raises: what it means is decided below.
             errors.append(error)
@@ -202,10 +215,28 @@ def fill_all(
     evaluated: Iterable[Losses], vote: VotePlan, secrets: SecretSource
 ) -> dict[int, IntVector]:
     """Return every client's ballot, in grid steps, from its losses."""
-    return {
-        client: to_grid(fill_ballot(losses, vote.shape, secrets.take(SEED_BYTES)), vote.tally)
-        for client, losses in enumerate(evaluated)
-    }
+    ballots = {}
+    for client, losses in enumerate(evaluated):
+        known = usable(losses, vote.candidates)
+        ballots[client] = to_grid(
+            fill_ballot(known, vote.shape, secrets.take(SEED_BYTES)), vote.tally
+        )
+    return ballots
+
+
+def usable(losses: object, candidates: int) -> Losses:
+    """Return a client's losses; where they are not one number per candidate, it abstains.
+
+    Its data may have caused that, so it is nobody else's business.
+    """
+    try:
+        found = np.asarray(losses, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.shape == (candidates,):
+        return found
+    _log.warning("a client abstains: its losses are not one number per candidate")
+    return np.full(candidates, np.nan)
 
 
 def _record_ballots(
@@ -221,11 +252,11 @@ def _record_ballots(
     seconds: float,
 ) -> dict[int, IntVector]:
     """Let every shard of every client's records fill a ballot; each client adds up its own."""
-    ballots, shards = {}, vote.terms.shards
-    steps = len(clients) * shards
+    ballots, each = {}, vote.terms.shards * len(space)
+    steps = len(clients) * each
     for client, data in enumerate(clients):
 
-        def advance(done: int, _: int, before: int = client * shards) -> None:
+        def advance(done: int, _: int, before: int = client * each) -> None:
             report("evaluating candidates", before + done, steps)
 
         filled = shard_ballots(
@@ -240,6 +271,8 @@ def _record_ballots(
             progress=advance,
         )
         ballots[client] = to_grid(np.sum(filled, axis=0), vote.tally)
+        # Shards that are too small are done as well.
+        report("evaluating candidates", (client + 1) * each, steps)
     return ballots
 
 

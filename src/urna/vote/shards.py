@@ -71,7 +71,7 @@ def shard_ballots(
         shard_key: 32 bytes that decide the split, the same in every round.
         smallest: Fewest records of a shard that votes.
         seconds: How long one shard's evaluation may take.
-        progress: Called with shards finished and shards in all.
+        progress: Called with candidates finished, of all shards that vote, and how many they are.
     """
     shards = vote.terms.shards
     check_records(data, shards, smallest)

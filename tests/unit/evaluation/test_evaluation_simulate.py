@@ -3,8 +3,8 @@ import pytest
 from scipy import stats
 
 from urna.errors import ParameterError
-from urna.privacy import Budget
 from urna.evaluation.simulate import SimulatedVote, simulate
+from urna.privacy import Budget
 
 FALSE_ALARM = 1e-6  # how often a right simulation would fail on a fresh seed
 STRONG, WEAK = Budget(0.25, 1e-5), Budget(1.0, 1e-5)

@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from urna.errors import ParameterError
-from urna.privacy import Ballot, BallotShape, ScoreShape, read_ballot
-from urna.vote import BallotKind, choose_ballot, describe_ballot, fill_ballot
+from urna.vote import (
+    Ballot,
+    BallotKind,
+    BallotShape,
+    ScoreShape,
+    choose_ballot,
+    describe_ballot,
+    fill_ballot,
+    read_ballot,
+)
 
 FALSE_ALARM = 1e-6  # how often right ballots would fail a statistical test on fresh keys
 

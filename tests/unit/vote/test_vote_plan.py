@@ -1,7 +1,9 @@
 import importlib
 import json
 import math
+import re
 
+import numpy as np
 import pytest
 from scipy.special import ndtr
 
@@ -11,6 +13,7 @@ from urna.vote import VotePlan, plan
 
 PAPER = Budget(1.0, 1e-5)
 SMALL = Budget(0.5, 1e-3)
+RECORD = Adjacency.REPLACE_ONE_RECORD
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,7 @@ def test_the_noise_is_that_of_the_exact_accounting(paper: VotePlan) -> None:
 @pytest.mark.parametrize("gap", [20.0, 40.0, 55.0, 70.0])
 @pytest.mark.parametrize("bad", [1, 50, 99])
 def test_success_follows_the_papers_theorem(paper: VotePlan, gap: float, bad: int) -> None:
-    deviation = math.sqrt(2) * paper.tally.most_noise_std
+    deviation = math.sqrt(2) * paper.most_noise_std
     half_step = 0.5 / paper.tally.scale  # P[D ≥ g] of an integer D reaches half a step further
     normal = float(ndtr(-(gap - half_step) / deviation))
     expected = min(1.0, max(0.0, 1 - bad * normal))
@@ -88,24 +91,25 @@ def test_dropouts_and_colluders_cost_utility() -> None:
         removes_excess=False,
     )
     careless = plan(clients=60, candidates=8, votes=1, budget=SMALL)
-    assert careful.tally.calibration.release.shares == 42
-    assert careful.tally.fewest == 48
+    assert careful.tally.release is not None
+    assert careful.tally.release.shares == 42
+    assert careful.terms.fewest == 48
     assert careful.noise_std == pytest.approx(careless.noise_std, rel=0.01)
     # If nobody drops out, the noise of all sixty is in the sum, and utility is stated for it.
-    assert careful.tally.most_noise_std > 1.15 * careless.tally.most_noise_std
+    assert careful.most_noise_std > 1.15 * careless.most_noise_std
     assert careful.gap_for(0.95) > 1.1 * careless.gap_for(0.95)
 
 
 def test_a_fraction_is_the_decimal_that_was_typed() -> None:
     # In binary 0.29 is a little less than 29/100, and 0.29·100 would round down to 28.
     vote = plan(clients=100, candidates=4, votes=1, budget=SMALL, dropout=0.29)
-    assert vote.tally.fewest == 71
+    assert vote.terms.fewest == 71
 
 
 def test_the_epsilon_for_a_gap_undoes_the_gap_for_an_epsilon(small: VotePlan) -> None:
     gap = small.gap_for(0.95)
     epsilon = small.epsilon_for(gap, 0.95)
-    assert 0.98 * small.tally.budget.epsilon < epsilon <= 1.01 * small.tally.budget.epsilon
+    assert 0.98 * SMALL.epsilon < epsilon <= 1.01 * SMALL.epsilon
 
 
 def test_a_gap_that_no_epsilon_serves_is_refused(
@@ -163,10 +167,12 @@ def test_questions_without_an_answer_are_refused(small: VotePlan, ask: object, s
         ({"votes": 0}, "votes must be at least 1"),
         ({"votes": 9}, "a ballot of 9 votes needs as many candidates, got 8"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
-        ({"dropout": math.nan}, "dropout must be at least 0 and below 1"),
+        ({"dropout": math.nan}, "dropout is a part of the clients, such as 0.2"),
         ({"colluding": -0.1}, "colluding must be at least 0 and below 1"),
         ({"dropout": 0.5, "colluding": 0.5}, "no honest client is sure to remain"),
-        ({"ring_bits": 8}, "16, 32 or 64 bits"),
+        ({"candidates": 0}, "at least one candidate, got 0"),
+        ({"candidates": 2.0}, "at least one candidate"),
+        ({"shards": 3}, "for one. Ask for replace-one-record"),
         ({"family": "gauss"}, "unknown noise family 'gauss'"),
     ],
 )
@@ -194,3 +200,78 @@ def test_a_plan_is_plain_json(paper: VotePlan) -> None:
     assert (shown["clients"], shown["candidates"]) == (100, 100)
     assert shown["ballot"] == "top-k: 5 equal votes"
     assert shown["noise_std_per_client"] * 10 == pytest.approx(shown["most_noise_std"])
+
+
+class TestHopeful:
+    """Votes that could not name even what everybody agrees on are refused, with a way out."""
+
+    def test_eight_clients_at_epsilon_one_are_too_few_for_a_hundred_candidates(self) -> None:
+        vote = plan(clients=8, candidates=100, budget=PAPER)
+        with pytest.raises(ParameterError, match="this vote cannot succeed") as refused:
+            vote.check_hopeful()
+        said = str(refused.value)
+        assert "8 ballots that all agree" in said
+        assert "anyway=True" in said
+        assert "--shards" in said
+        # What it says would do, does.
+        clients = int(re.search(r"(\d+) clients would do", said)[1])  # type: ignore[index]
+        epsilon = float(re.search(r"epsilon ([\d.]+) would", said)[1])  # type: ignore[index]
+        assert 8 < clients < 100
+        plan(clients=clients, candidates=100, budget=PAPER).check_hopeful()
+        plan(clients=8, candidates=100, budget=Budget(1.05 * epsilon, 1e-5)).check_hopeful()
+
+    def test_two_clients_are_told_so_too(self) -> None:
+        vote = plan(clients=2, candidates=5, budget=PAPER)
+        with pytest.raises(ParameterError, match="2 ballots that all agree"):
+            vote.check_hopeful()
+
+    @pytest.mark.parametrize("clients", [2, 100])
+    def test_with_one_candidate_nothing_is_left_to_vote_on(self, clients: int) -> None:
+        vote = plan(clients=clients, candidates=1, budget=PAPER)
+        assert vote.best_case == 1.0
+        with pytest.raises(ParameterError, match="one candidate only"):
+            vote.check_hopeful()
+
+    @pytest.mark.parametrize(
+        ("clients", "epsilon", "candidates"), [(100, 1.0, 100), (60, 0.5, 8), (8, 8.0, 100)]
+    )
+    def test_votes_that_people_hold_are_not_refused(
+        self, clients: int, epsilon: float, candidates: int
+    ) -> None:
+        plan(clients=clients, candidates=candidates, budget=Budget(epsilon, 1e-5)).check_hopeful()
+
+    def test_shards_count_as_ballots(self) -> None:
+        terms = {"clients": 8, "candidates": 100, "budget": PAPER, "adjacency": RECORD}
+        with pytest.raises(ParameterError, match="8 ballots"):
+            plan(**terms).check_hopeful()  # type: ignore[arg-type]
+        plan(**terms, shards=20).check_hopeful()  # type: ignore[arg-type]
+
+    def test_a_tiny_budget_is_told_how_many_clients_it_would_take(self) -> None:
+        vote = plan(clients=8, candidates=5, budget=Budget(0.1, 1e-5))
+        with pytest.raises(ParameterError, match=r"\d{2,} clients would do; epsilon"):
+            vote.check_hopeful()
+
+    @pytest.mark.statistical
+    def test_the_best_case_is_how_often_the_unanimous_choice_wins(self) -> None:
+        """False-alarm rate: a millionth, two-sided normal; half the noise is caught."""
+        vote = plan(clients=30, candidates=40, budget=PAPER, votes=5)
+        turns, rng = 4_000, np.random.default_rng(7)
+
+        def wins(std: float) -> int:
+            noisy = std * rng.standard_normal((turns, 40))
+            noisy[:, 0] += vote.largest_gap
+            return int((noisy.argmax(axis=1) == 0).sum())
+
+        error = 4.9 * math.sqrt(turns) / 2
+        assert 0.2 < vote.best_case < 0.95
+        assert abs(wins(vote.most_noise_std) - turns * vote.best_case) < error
+        assert abs(wins(vote.most_noise_std / 2) - turns * vote.best_case) > error
+
+    def test_more_of_everything_is_more_hopeful(self) -> None:
+        def best(clients: int = 20, epsilon: float = 1.0, candidates: int = 50) -> float:
+            budget = Budget(epsilon, 1e-5)
+            return plan(clients=clients, candidates=candidates, budget=budget, votes=5).best_case
+
+        assert best() < best(clients=25)
+        assert best() < best(epsilon=1.3)
+        assert best() < best(candidates=20)

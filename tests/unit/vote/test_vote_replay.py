@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from urna.errors import ParameterError
-from urna.privacy import BallotShape
 from urna.space import Axis, Space
 from urna.vote import (
     ArgmaxDecoder,
+    BallotShape,
     Recording,
     fill_ballot,
     read_recording,

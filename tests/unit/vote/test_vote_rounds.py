@@ -36,7 +36,7 @@ class Bowl:
 def test_the_second_round_votes_inside_the_first_rounds_region() -> None:
     objective = Bowl()
     found = search_twice(SPACE, objective, CLIENTS, budget=BUDGET, summation=ClearSummation())
-    assert objective.asked == len(CLIENTS)
+    assert objective.asked == len(CLIENTS) + 1  # one to see whether it works at all
     assert len(found.first.space) == 30
     assert len(found.second.space) == 4
     inside = [dict(candidate) for candidate in found.first.space]
@@ -121,3 +121,45 @@ def test_scripted_rounds_claim_nothing() -> None:
 def test_rounds_that_cannot_be_are_refused(terms: dict[str, object], says: str) -> None:
     with pytest.raises(ParameterError, match=says):
         search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, **terms)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", ["raises", "too few"])
+def test_a_client_whose_evaluation_fails_abstains_in_both_rounds(how: str) -> None:
+    class Odd(Bowl):
+        def losses(
+            self, data: int, space: Space, *, seed: int, progress: Progress | None = None
+        ) -> Losses:
+            losses = super().losses(data, space, seed=seed, progress=progress)
+            if data == 7 and how == "raises":
+                raise ValueError
+            return losses[:-1] if data == 7 else losses
+
+    found = search_twice(SPACE, Odd(), CLIENTS, budget=BUDGET, summation=ClearSummation())
+    assert (found.first.took_part, found.second.took_part) == (40, 40)
+    assert found.second.best["lr"] == SPACE.axes["lr"].values[6]
+
+
+def test_the_second_rounds_result_is_handed_over_as_well() -> None:
+    seen: list[tuple[str, Result]] = []
+    found = search_twice(
+        SPACE,
+        Bowl(),
+        CLIENTS,
+        budget=BUDGET,
+        summation=ClearSummation(),
+        between=lambda result: seen.append(("first", result)),
+        keep=lambda result: seen.append(("second", result)),
+    )
+    assert [name for name, _ in seen] == ["first", "second"]
+    assert seen[0][1].votes.tolist() == found.first.votes.tolist()
+    assert seen[1][1].votes.tolist() == found.second.votes.tolist()
+
+
+def test_rounds_without_hope_are_refused_unless_they_are_held_anyway() -> None:
+    objective = Bowl()
+    few, tiny = CLIENTS[:4], Budget(0.1, 1e-3)
+    with pytest.raises(ParameterError, match="this vote cannot succeed"):
+        search_twice(SPACE, objective, few, budget=tiny)
+    assert objective.asked == 0
+    found = search_twice(SPACE, objective, few, budget=tiny, anyway=True)
+    assert found.second.took_part == 4

@@ -1,24 +1,24 @@
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.linear_model import SGDClassifier
 
 import urna
-from urna.data import load, split
+from urna.data import Samples, load, split
 from urna.errors import BudgetExceeded, ParameterError, ProtocolError, RoundAborted
 from urna.local import EstimatorObjective, Losses, Progress
-from urna.noise import IntVector
-from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, TallyRelease
+from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, SumRelease
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.space import Space
-from urna.tally import ClearSummation, Tallied, TallyPlan
+from urna.tally import ClearSummation, Contributions, Tallied, TallyPlan
 from urna.testing import ScriptedSecrets
-from urna.vote import Result, search
+from urna.vote import ArgmaxDecoder, Decoded, NoisyVotes, Result, VotePlan, plan, search
 
 SPACE = Space(x=[0, 1, 2, 3, 4], y=["a", "b"])
 BUDGET = Budget(2.0, 1e-3)
@@ -81,7 +81,7 @@ class Watched(ClearSummation):
     look: Callable[[], None] = lambda: None
 
     def tally(
-        self, contributions: Mapping[int, IntVector], plan: TallyPlan, secrets: SecretSource
+        self, contributions: Contributions, plan: TallyPlan, secrets: SecretSource
     ) -> Tallied:
         self.look()
         return ClearSummation.tally(self, contributions, plan, secrets)
@@ -92,6 +92,12 @@ def vote(clients: list[float] = CLIENTS, **settings: object) -> Result:
     chosen = usual | settings
     objective = chosen.pop("objective")
     return search(SPACE, objective, clients, **chosen)  # type: ignore[arg-type]
+
+
+def planned(**settings: object) -> VotePlan:
+    """The plan of what `vote` holds."""
+    usual = {"clients": len(CLIENTS), "candidates": len(SPACE), "budget": BUDGET, "votes": 1}
+    return plan(**(usual | settings))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -125,7 +131,7 @@ def test_the_winner_is_what_most_clients_like() -> None:
 
 def test_the_noisy_votes_are_ballots_plus_noise_exactly() -> None:
     result = vote(secrets=ScriptedSecrets(b"exactly"), summation=ClearSummation())
-    tally, again = result.plan.tally, ScriptedSecrets(b"exactly")
+    tally, again = planned(removes_excess=False).tally, ScriptedSecrets(b"exactly")
     again.take(len(CLIENTS) * SEED_BYTES)  # the keys that break ties
     table = tally.noise.table(tally.share)
     noise = sum(table.draw(again.take(SEED_BYTES), len(SPACE)) for _ in CLIENTS)
@@ -136,12 +142,12 @@ def test_the_noisy_votes_are_ballots_plus_noise_exactly() -> None:
 
 def test_the_standard_error_is_that_of_the_noise_in_the_sum() -> None:
     result = vote()
-    assert result.standard_error == pytest.approx(result.plan.tally.most_noise_std)
+    assert result.standard_error == pytest.approx(planned().most_noise_std)
     # One reader is counted out, and its noise is in the sum all the same.
-    assert result.standard_error == pytest.approx(result.plan.noise_std * math.sqrt(40 / 39))
+    assert result.standard_error == pytest.approx(planned().noise_std * math.sqrt(40 / 39))
     gone = vote(dropout=0.2, summation=ClearSummation(frozenset({3, 5})))
-    expected = gone.plan.tally.most_noise_std * math.sqrt(38 / 40)
-    assert gone.standard_error == pytest.approx(expected)
+    whole = planned(dropout=0.2, removes_excess=False).most_noise_std
+    assert gone.standard_error == pytest.approx(whole * math.sqrt(38 / 40))
     assert (gone.took_part, dict(gone.lost)) == (38, {3: "dropped out", 5: "dropped out"})
 
 
@@ -177,7 +183,7 @@ def test_the_result_is_plain_json() -> None:
     assert shown["privacy"]["delta"] == BUDGET.delta
     assert shown["privacy"]["adjacency"] == "replace-one-client"
     assert "in the clear" in shown["privacy"]["caveats"][0]
-    assert shown["plan"] == result.plan.as_mapping()
+    assert shown["plan"] == planned(dropout=0.2, removes_excess=False).as_mapping()
     assert Space.from_mapping(shown["space"]) == SPACE
     assert shown["space_fingerprint"] == SPACE.fingerprint
 
@@ -186,7 +192,7 @@ def test_the_public_seed_reaches_every_client_and_no_noise() -> None:
     objective = Liking()
     first = vote(objective=objective, seed=42, secrets=ScriptedSecrets(b"seed"))
     assert objective.seeds == {42}
-    assert objective.evaluated == len(CLIENTS)
+    assert objective.evaluated == len(CLIENTS) + 1  # one to see whether it works at all
     other = vote(seed=43, secrets=ScriptedSecrets(b"seed"))
     assert first.votes.tolist() == other.votes.tolist()
 
@@ -215,7 +221,7 @@ def test_clients_judged_together_change_nothing() -> None:
         assert objective.seeds == {3}
         outcomes.append((result.winner, result.votes.tolist()))
     assert outcomes[0] == outcomes[1]
-    assert (objective.calls, objective.evaluated) == (1, 0)
+    assert (objective.calls, objective.evaluated) == (1, 1)  # one to see whether it works
 
 
 def test_a_client_with_nothing_finite_abstains_and_the_vote_goes_on() -> None:
@@ -241,7 +247,7 @@ def test_a_sum_with_less_noise_than_planned_is_not_used() -> None:
             tallied = super().tally(*arguments)  # type: ignore[arg-type]
             return replace(tallied, release=replace(tallied.release, shares=1))
 
-    with pytest.raises(ProtocolError, match="left a noise variance of"):
+    with pytest.raises(ProtocolError, match="left less noise than planned"):
         vote(summation=Quiet(look=lambda: None))
 
 
@@ -251,8 +257,9 @@ def test_the_release_is_in_the_ledger_before_it_happens(ledger: Ledger) -> None:
     result = vote(summation=watched, ledger=ledger)
     assert seen == [1]
     (entry,) = ledger.entries()
-    assert isinstance(entry.release, TallyRelease)
-    assert entry.release == result.plan.tally.calibration.release
+    assert isinstance(entry.release, SumRelease)
+    assert entry.release == planned().tally.release
+    assert result.entry == entry.id
     assert entry.label == "vote on 10 candidates"
     assert ledger.spent().epsilon == pytest.approx(result.privacy.epsilon)
 
@@ -310,7 +317,7 @@ def test_an_objective_that_fails_costs_nothing(ledger: Ledger) -> None:
         def losses(self, *_: object, **__: object) -> Losses:
             return np.zeros(3)
 
-    with pytest.raises(ParameterError, match="over 10 candidates needs as many losses"):
+    with pytest.raises(ParameterError, match="one loss per candidate"):
         vote(objective=Broken(), ledger=ledger)
     assert ledger.entries() == []
 
@@ -353,3 +360,197 @@ def test_a_search_that_cannot_be_evaluates_nothing(wrong: dict[str, object], say
     with pytest.raises(ParameterError, match=says):
         vote(objective=objective, **wrong)  # type: ignore[arg-type]
     assert objective.evaluated == 0
+
+
+@dataclass
+class Odd(Liking):
+    """Fail in some way on the data of clients that are negative."""
+
+    how: str = "raises"
+
+    def losses(
+        self, data: float, space: Space, *, seed: int, progress: Progress | None = None
+    ) -> Losses:
+        losses = super().losses(data, space, seed=seed, progress=progress)
+        if data >= 0:
+            return losses
+        match self.how:
+            case "raises":
+                raise ValueError(f"the secret is {data}")
+            case "raises ours":
+                raise ParameterError(f"the secret is {data}")
+            case "exits":
+                raise ZeroDivisionError
+            case "too few":
+                return losses[:-1]
+            case "too many":
+                return np.append(losses, 0.0)
+            case "a matrix":
+                return losses.reshape(2, -1)
+            case "a number":
+                return np.array(3.0)
+            case _:
+                return np.full(len(space), math.nan)
+
+
+def leaves(objective: Any, clients: Sequence[Any], **settings: Any) -> tuple[str, list[Any]]:
+    """Everything that leaves a search: its result and its progress."""
+    seen: list[Any] = []
+    result = vote(
+        clients=clients,  # type: ignore[arg-type]
+        objective=objective,
+        secrets=ScriptedSecrets(b"abstain"),
+        progress=lambda *step: seen.append(step),
+        **settings,
+    )
+    return result.as_json(), seen
+
+
+@pytest.mark.parametrize(
+    "how", ["raises", "raises ours", "exits", "too few", "too many", "a matrix", "a number"]
+)
+@pytest.mark.parametrize("place", [0, 1, 39])
+def test_a_client_whose_evaluation_fails_abstains_and_nobody_can_tell(
+    how: str, place: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All that leaves the search is what would if its losses were all NaN."""
+    clients = [*CLIENTS[:place], -7.25, *CLIENTS[place + 1 :]]
+    found, seen = leaves(Odd(how=how), clients)
+    wanted, usual = leaves(Odd(how="nan"), clients)
+    assert found == wanted
+    assert seen[-1] == usual[-1]
+    assert {step[:1] + step[2:] for step in seen} == {step[:1] + step[2:] for step in usual}
+    assert "7.25" not in caplog.text
+
+
+@pytest.mark.parametrize("summation", [None, ClearSummation()], ids=["secure", "clear"])
+def test_an_abstention_carries_its_full_share_of_noise(summation: ClearSummation | None) -> None:
+    """Under the same secrets, what two searches differ by is that client's ballot alone."""
+    first, _ = leaves(Odd(how="raises"), [-1.0, *CLIENTS[1:]], summation=summation)
+    other, _ = leaves(Odd(how="raises"), CLIENTS, summation=summation)
+    votes = [np.array(json.loads(found)["votes"]) for found in (first, other)]
+    assert np.round(votes[1] - votes[0], 9).tolist() == [1.0] + [0.0] * 9
+
+
+DIGITS = load("digits").train
+FOREST = EstimatorObjective(SGDClassifier(max_iter=2, tol=None, random_state=0))
+
+
+@pytest.mark.parametrize(
+    ("odd", "fails"),
+    [
+        (Samples(DIGITS.features[:1], DIGITS.targets[:1]), True),
+        (Samples(DIGITS.features[:0], DIGITS.targets[:0]), True),
+        (Samples(DIGITS.features[:40], np.full(40, np.nan)), True),
+        (Samples(np.full((40, 64), np.nan), DIGITS.targets[:40]), True),
+        (Samples(DIGITS.features[:40], np.zeros(40, dtype=np.int64)), True),
+        (Samples(DIGITS.features[:40], np.array(["a", "b"] * 20)), False),
+        (Samples(DIGITS.features[:40, :5], DIGITS.targets[:40]), False),
+    ],
+    ids=["one row", "no row", "nan label", "nan", "one label", "text labels", "fewer columns"],
+)
+def test_odd_data_of_one_client_are_its_own_affair(odd: Samples, fails: bool) -> None:
+    """A single row, a label nobody else has: the search goes on as if it had abstained."""
+    space = Space(alpha=[1e-4, 1e-2])
+
+    def clients(first: Samples) -> list[Samples]:
+        rest = [DIGITS.take(np.arange(60) + 40 * n) for n in range(1, 6)]
+        return [rest[0], first, *rest[1:]]
+
+    class Abstaining:
+        """The same objective, but for the odd client."""
+
+        def losses(self, data: Samples, space: Space, **settings: Any) -> Losses:
+            if data is odd:
+                return np.full(len(space), math.nan)
+            return FOREST.losses(data, space, **settings)
+
+    def search_with(objective: Any) -> dict[str, Any]:
+        result = search(
+            space,
+            objective,
+            clients(odd),
+            budget=BUDGET,
+            anyway=True,
+            secrets=ScriptedSecrets(b"odd"),
+            decoder=ArgmaxDecoder(),
+        )
+        return result.as_mapping()
+
+    found, wanted = search_with(FOREST), search_with(Abstaining())
+    assert found["took_part"] == 6
+    assert found.keys() == wanted.keys()
+    for key in found.keys() - {"votes", "winner", "best", "confidence", "near_ties"}:
+        assert found[key] == wanted[key]
+    assert (found["votes"] == wanted["votes"]) == fails
+
+
+def test_an_objective_that_fails_everywhere_is_told_before_anything_is_spent(
+    ledger: Ledger,
+) -> None:
+    with pytest.raises(ParameterError, match="fails on each of the first 3 clients: ValueError"):
+        vote(clients=[-1.0] * 40, objective=Odd(how="raises"), ledger=ledger)
+    with pytest.raises(ParameterError, match=r"one loss per candidate.*Nothing was spent"):
+        vote(clients=[-1.0] * 40, objective=Odd(how="too many"), ledger=ledger)
+    assert ledger.entries() == []
+
+
+class TestKeep:
+    def test_the_result_is_handed_over_before_the_winner_is_weighed(self) -> None:
+        order: list[str] = []
+
+        class Slow(ArgmaxDecoder):
+            def decode(self, tally: NoisyVotes) -> Decoded:
+                order.append("decoded")
+                return super().decode(tally)
+
+        kept: list[Result] = []
+
+        def keep(result: Result) -> None:
+            order.append("kept")
+            kept.append(result)
+
+        result = vote(decoder=Slow(), keep=keep)
+        assert order == ["kept", "decoded"]
+        (early,) = kept
+        assert early.votes.tolist() == result.votes.tolist()
+        assert early.privacy == result.privacy
+        assert early.winner == int(np.argmax(result.votes))
+        assert (early.decoder, early.confidence, early.near_ties) == ("none yet", 0.0, ())
+
+    def test_it_is_there_even_if_decoding_fails(self, ledger: Ledger) -> None:
+        class Broken(ArgmaxDecoder):
+            def decode(self, tally: NoisyVotes) -> Decoded:
+                raise MemoryError
+
+        kept: list[Result] = []
+        with pytest.raises(MemoryError):
+            vote(decoder=Broken(), keep=kept.append, ledger=ledger)
+        (early,) = kept
+        assert early.entry == ledger.entries()[0].id
+
+    def test_what_cannot_be_kept_stays_counted(self, ledger: Ledger) -> None:
+        def keep(result: Result) -> None:
+            raise OSError("the disk is full")
+
+        with pytest.raises(OSError, match="full"):
+            vote(keep=keep, ledger=ledger)
+        assert ledger.spent().epsilon > 0
+
+
+@pytest.mark.parametrize("clients", [[1.0] * 8, [1.0, 1.0]], ids=["eight", "two"])
+def test_a_vote_without_hope_is_refused_unless_it_is_held_anyway(
+    clients: list[float], ledger: Ledger
+) -> None:
+    objective = Liking()
+    small: dict[str, Any] = {"clients": clients, "objective": objective, "ledger": ledger}
+    small["budget"] = Budget(0.2, 1e-3)
+    with pytest.raises(ParameterError, match="this vote cannot succeed"):
+        vote(**small)
+    assert (objective.evaluated, ledger.entries()) == (0, [])
+    assert vote(**small, anyway=True).took_part == len(clients)
+
+
+def test_one_candidate_is_nothing_to_vote_on() -> None:
+    with pytest.raises(ParameterError, match="one candidate only"):
+        search(Space(x=[1]), Liking(), CLIENTS, budget=BUDGET)

@@ -150,7 +150,9 @@ def check_client(
     Raises:
         ParameterError: Targets are not among the module's classes.
     """
-    recordings.runner(model, recipes).check(data)
+    runner = recordings.runner(model, recipes)
+    with runner.lock:
+        runner.check(data)
 
 
 def search_group(

@@ -62,7 +62,7 @@ def _patch(
     CHANNELS: tl.constexpr, ACROSS: tl.constexpr, TERMS: tl.constexpr,
     PAD_ROWS: tl.constexpr, PAD_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Load what output pixels `m` see of one lane's pictures, for the terms `k`.
+    """Load what output pixels `m` see of one lane's images, for the terms `k`.
 
     A term is one weight of an output channel: row of the kernel, column, input channel.
     """

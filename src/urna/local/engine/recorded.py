@@ -5,7 +5,6 @@ This module imports torch.
 
 import logging
 from dataclasses import dataclass, field, fields
-from enum import Enum, auto
 from threading import Lock
 
 from torch import Tensor, nn
@@ -28,40 +27,14 @@ Of 2, 4, 6 and 16, a small CNN's first and fourth search were shortest with four
 """
 
 
-class _Stage(Enum):
-    """What is to be done with a step."""
-
-    RUN = auto()
-    RECORD = auto()
-    CHECK = auto()
-    REPLAY = auto()
-
-
 @dataclass(slots=True)
 class _Recording:
-    """Steps of one shape: how many came, and their tape."""
+    """Steps of one shape: how many came, their tape, and whether it is trusted."""
 
     seen: int = 0
     tape: Tape | None = None
     checked: bool = False
     lock: Lock = field(default_factory=Lock)
-
-    def stage(self) -> tuple[_Stage, Tape | None]:
-        """Count a step and say what is to be done with it; threads ask at the same time."""
-        with self.lock:
-            self.seen += 1
-            if self.tape is not None:
-                return _Stage.REPLAY if self.checked else _Stage.CHECK, self.tape
-            return _Stage.RECORD if self.seen == _OFTEN else _Stage.RUN, None
-
-    def decide(self, same: bool) -> None:
-        """Trust the tape, or let go of it for good."""
-        with self.lock:
-            if same:
-                self.checked = True
-            else:
-                _log.info("a recorded step gives other numbers than the module; it is not used")
-                self.tape = None
 
 
 class RecordedSteps:
@@ -99,18 +72,25 @@ class RecordedSteps:
             key,
         ]
         recording = self._recordings.setdefault(_shapes(tensors), _Recording())
-        stage, tape = recording.stage()
-        if stage is _Stage.RECORD:
+        with recording.lock:  # threads come at the same time
+            recording.seen += 1
+            due = recording.seen == _OFTEN
+            tape, checked = recording.tape, recording.checked
+        if due:
             recording.tape = record(lambda: step(stack), tensors)
         elif tape is None:
             step(stack)
-        elif stage is _Stage.REPLAY:
+        elif checked:
             tape.replay(tensors)
         else:
             expected = stack.copy()
             step(expected)
             tape.replay(tensors)
-            recording.decide(_same(stack, expected))
+            same = _same(stack, expected)
+            with recording.lock:
+                recording.checked, recording.tape = same, tape if same else None
+            if not same:
+                _log.info("a recorded step gives other numbers than the module; it is not used")
             stack.copy_from(expected)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from urna.local.engine.block import Block, plan_epoch
@@ -168,8 +167,6 @@ class GroupSearch:
             if race is not None and undecided:
                 self._drop_losers(race, sharings, values[0], layout, done, epoch)
             self._settle(done, sharings, values, layout)
-        elif self.block.targets.device.type == "cpu":
-            self._drop_diverged(sharings, stack, layout)
 
     def _validate(self, stack: Stack, width: int) -> Tensor:
         """Return every lane's loss and share of right answers, shape (2, lanes)."""
@@ -213,17 +210,6 @@ class GroupSearch:
             racing = [m for m in alive if m not in finished]
             kept = finished.union(race.survivors(losses=losses, racing=racing, epoch=epoch))
             self._alive[client] = [m for m in alive if m in kept]
-
-    def _drop_diverged(self, sharings: Sequence[Sharing], stack: Stack, layout: Layout) -> None:
-        """Stop training lanes whose weights are no longer finite; their loss stays infinite."""
-        sums = torch.stack([p.flatten(1).sum(1) for p in stack.parameters.values()]).sum(0)
-        finite = layout.by_client(torch.isfinite(sums).numpy())
-        if finite.all():
-            return
-        for client, sharing in enumerate(sharings):
-            self._alive[client] = [
-                m for m in self._alive[client] if finite[client, sharing.lane_of[m]]
-            ]
 
 
 def _share(numbers: Places, alive: Sequence[Sequence[int]]) -> list[Sharing]:

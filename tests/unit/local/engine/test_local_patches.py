@@ -67,9 +67,9 @@ def test_convolutions_and_their_gradients_are_pytorchs(
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own input", "shared input"])
-@pytest.mark.parametrize("groups", [1, 3])
-def test_no_convolution_of_lanes_is_left_to_pytorch(
-    shared: bool, groups: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("groups", "stride"), [(1, 1), (3, 1), (1, 2)])
+def test_convolutions_of_lanes_are_ours_without_groups_and_stride(
+    shared: bool, groups: int, stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
     for name in ("_convolve", "_to_weights", "_to_input"):
@@ -78,10 +78,11 @@ def test_no_convolution_of_lanes_is_left_to_pytorch(
             patches, name, lambda *a, name=name, work=work: (taken.append(name), work(*a))[1]
         )
     x = _numbers(3, 6, 5, 5) if shared else _numbers(4, 3, 6, 5, 5)
-    _convolved(x, _numbers(4, 3, 6 // groups, 3, 3), groups=groups)
-    each = groups if shared else 1  # a shared input is convolved group by group
+    _convolved(x, _numbers(4, 3, 6 // groups, 3, 3), groups=groups, stride=stride)
     names = ["_convolve", "_to_weights"] if shared else ["_convolve", "_to_input", "_to_weights"]
-    assert sorted(taken) == sorted(names * each)
+    # A shared input is convolved group by group.
+    times = (groups if shared else int(groups == 1)) if stride == 1 else 0
+    assert sorted(taken) == sorted(names * times)
 
 
 # Pieces of one row of pixels, of a few, and of all; and one lane, two or more in a piece.

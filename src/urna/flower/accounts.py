@@ -1,0 +1,132 @@
+"""A node's own account: what it has released, and which stages it has answered."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from urna.errors import BudgetExceeded, LedgerError, Refused
+from urna.flower.announcement import Announcement
+from urna.flower.claims import claim, claimed
+from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release, Repeated
+
+__all__ = ["Account"]
+
+_BEGUN = "begin"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The ledger of one data set, and the file of claims beside it.
+
+    Guarantee:
+        No round of an announcement is begun twice, whatever it starts from, and no stage of it
+        is answered twice. A series is counted up to the latest of its rounds that was
+        answered, so every round is counted before its masked vector leaves the node.
+
+    Args:
+        file: The ledger's file; None for a node that remembers nothing.
+        cap: What all releases together may cost.
+        relation: The neighbouring relation.
+        data: Names the data set, for people.
+    """
+
+    file: Path | None
+    cap: Budget
+    relation: Adjacency
+    data: str = ""
+
+    def check(self, announcement: Announcement, *, private: bool) -> None:
+        """Refuse a sum that the ledger has no room for; enter nothing.
+
+        Raises:
+            Refused: With a reason that says nothing about the ledger's contents.
+        """
+        with _refusals():
+            if (ledger := self.ledger()) is not None:
+                ledger.check(_event(announcement, private))
+
+    def begin(self, announcement: Announcement, number: int) -> None:
+        """Take the one right to begin a round, whatever inputs it comes with.
+
+        Raises:
+            Refused: It was begun before, or that cannot be written down.
+        """
+        self.claim(announcement.place(number), _BEGUN)
+
+    def begun(self, announcement: Announcement, number: int) -> bool:
+        """Say whether the node took part in a round; always so where nothing is remembered."""
+        claims = self._claims
+        return claims is None or claimed(claims, announcement.place(number), _BEGUN)
+
+    def claim(self, coin: bytes, stage: str) -> None:
+        """Take the one right to answer a stage of a round, before the answer leaves the node.
+
+        Raises:
+            Refused: The stage was answered before, or the claim cannot be written.
+        """
+        if self._claims is not None:
+            claim(self._claims, coin, stage)
+
+    def count(self, announcement: Announcement, number: int, coin: bytes, *, private: bool) -> None:
+        """Count a round in the ledger, before the masked vector leaves the node.
+
+        Raises:
+            Refused: The cap would be passed.
+        """
+        with _refusals():
+            if (ledger := self.ledger()) is None:
+                return
+            event, label = _event(announcement, private), announcement.label
+            if announcement.rounds == 1:
+                ledger.enter(event, label=label, id=coin.hex())
+                return
+            name = announcement.digest.hex()
+            ledger.begin(Repeated(event, announcement.rounds), label=label, id=name)
+            ledger.advance(name, number)
+
+    def withdraw(self, announcement: Announcement, number: int, coin: bytes, reason: str) -> None:
+        """Take a round out of the ledger that can never be opened any more.
+
+        Of a series only the latest round counted can be taken back: a number stands for all
+        rounds up to it.
+        """
+        with _refusals():
+            if (ledger := self.ledger()) is None:
+                return
+            entries = {entry.id: entry for entry in ledger.entries()}
+            if announcement.rounds == 1:
+                if coin.hex() in entries:
+                    ledger.withdraw(coin.hex(), reason=reason)
+                return
+            name = announcement.digest.hex()
+            if name in entries and entries[name].rounds == number:
+                ledger.withdraw(name, reason=reason, rounds=number - 1)
+
+    def ledger(self) -> Ledger | None:
+        """Return the ledger, created on first use; None where none is kept."""
+        if self.file is None:
+            return None
+        return Ledger.open(self.file, self.cap, adjacency=self.relation, subject=self.data)
+
+    @property
+    def _claims(self) -> Path | None:
+        return None if self.file is None else self.file.with_name(f"{self.file.name}.answered")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn a ledger's errors into refusals without its figures or its path."""
+    try:
+        yield
+    except BudgetExceeded as error:
+        raise Refused("what is left of this node's privacy budget is too little") from error
+    except LedgerError as error:
+        raise Refused("this node's ledger cannot be used") from error
+
+
+def _event(announcement: Announcement, private: bool) -> Release:
+    """Return what one round of what is announced releases."""
+    if not private:
+        return NonPrivateRelease("scripted secrets")
+    return announcement.plan.release or NonPrivateRelease("the sum is exact")

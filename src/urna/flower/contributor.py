@@ -1,0 +1,96 @@
+"""What computes a node's part of a sum, and the limits it runs under."""
+
+import sys
+from dataclasses import dataclass, field
+from queue import Empty, Queue
+from threading import Thread
+from typing import Protocol
+
+from flwr.app import Context
+
+from urna.flower.announcement import Announcement
+from urna.flower.policy import Policy
+from urna.noise import IntVector
+
+__all__ = ["Call", "Contributor", "in_time", "simulated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a contributor is asked for."""
+
+    announcement: Announcement
+    context: Context
+    policy: Policy
+    number: int
+    """The round's number in its series, from one; zero while nodes are gathered."""
+    inputs: bytes = field(repr=False)
+    """What the round starts from."""
+    key: bytes = field(repr=False)
+    """32 secret bytes for whatever the contribution decides by lot."""
+    seconds: float
+    """How long it may take."""
+
+
+class Contributor(Protocol):
+    """Computes what a node puts into sums of one kind."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of subject it answers."""
+        ...
+
+    def check(self, call: Call) -> None:
+        """Refuse what no data can change: wrong settings, too few records.
+
+        Asked at the gathering, so that who refuses is not counted on, and again before each
+        contribution.
+
+        Raises:
+            Refused: With a reason for the server.
+        """
+        ...
+
+    def contribute(self, call: Call) -> IntVector:
+        """Return the node's contribution, in units.
+
+        Whatever it raises, the node contributes nothing under its full share of noise, and
+        says nothing about it.
+        """
+        ...
+
+
+def in_time(contributor: Contributor, call: Call) -> IntVector:
+    """Return the contribution, if it comes before the server's patience ends.
+
+    Raises:
+        TimeoutError: It does not; whoever computes it is left to himself.
+        Exception: Whatever the contributor raises.
+    """
+    if simulated():  # one person owns all nodes, and a worker has one thread
+        return contributor.contribute(call)
+    found: Queue[IntVector | BaseException] = Queue()
+
+    def compute() -> None:
+        try:
+            found.put(contributor.contribute(call))
+        except BaseException as error:
+            found.put(error)
+
+    Thread(target=compute, daemon=True).start()
+    patience = (call.seconds + call.announcement.seconds) / 2
+    try:
+        answer = found.get(timeout=patience)
+    except Empty as error:
+        raise TimeoutError("the contribution took too long") from error
+    if isinstance(answer, Exception):
+        raise answer
+    if isinstance(answer, BaseException):  # sys.exit(), say: not this process's end
+        raise RuntimeError("the contribution ended its process") from answer
+    return answer
+
+
+def simulated() -> bool:
+    """Say whether this process is a worker of Flower's simulation engine."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())

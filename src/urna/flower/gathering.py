@@ -1,0 +1,74 @@
+"""Who takes part in a sum: what the nodes answered to its announcement."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from urna.errors import ParameterError
+from urna.flower.announcement import Announcement, check_name
+from urna.flower.identities import DirectoryFile, verify
+from urna.flower.mail import Reply
+from urna.flower.transcript import presence
+
+__all__ = ["Gathering"]
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Who takes part, by name, and who does not and why, by node."""
+
+    announced: Announcement
+    keys: DirectoryFile | None
+    missing: dict[int, str]
+    ready: dict[str, int] = field(default_factory=dict)
+    proofs: dict[str, bytes] = field(default_factory=dict)
+    keeping: set[int] = field(default_factory=set)
+    """Nodes that keep transcripts."""
+    private: bool = True
+
+    def take(self, node: int, reply: Reply) -> None:
+        """Note one node's answer to the announcement."""
+        if reply.refused:
+            self.missing[node] = f"refused: {reply.refused}"
+            return
+        try:
+            name = check_name(reply.name)
+        except ParameterError:
+            self.missing[node] = "gave no proper name"
+            return
+        if self.keys is not None and not verify(
+            self.keys.keys.get(name, b""), reply.proof, presence(self.announced, name)
+        ):
+            self.missing[node] = f"{name}: not proven to be the one in the directory"
+        elif name in self.ready:
+            self.missing[node] = f"{name}: another node already has this name"
+        else:
+            self.ready[name], self.proofs[name] = node, reply.proof
+            self.private = self.private and reply.private
+            if reply.keeps:
+                self.keeping.add(node)
+
+    def close(self, nodes: Iterable[int]) -> None:
+        """Note the silent ones, and put those who take part in the order of their names."""
+        there = set(self.ready.values()) | self.missing.keys()
+        self.missing |= {n: "did not answer the announcement" for n in nodes if n not in there}
+        self.ready = dict(sorted(self.ready.items(), key=lambda entry: _order(entry[0])))
+
+    @property
+    def final(self) -> Announcement:
+        """The announcement for those who take part."""
+        return self.announced.with_names(tuple(self.ready))
+
+    def by_node(self, clients: Mapping[int, str]) -> dict[int, str]:
+        """Return what is said of clients, by Flower's node id."""
+        names, nodes = tuple(self.ready), tuple(self.ready.values())
+        return {nodes[client]: f"{names[client]}: {what}" for client, what in clients.items()}
+
+    def by_name(self, clients: Mapping[int, str]) -> dict[str, str]:
+        """Return what is said of clients, by name."""
+        names = tuple(self.ready)
+        return {names[client]: what for client, what in clients.items()}
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    """Order numbers as numbers, before other names."""
+    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
