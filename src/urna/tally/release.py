@@ -69,7 +69,7 @@ class Releases:
         self.event = _event(self.plan, self.private)
         if self.ledger is not None:
             self.ledger.check_relation(self.plan.terms.adjacency)
-            if not self.done:
+            if not (self.done or self._entered()):
                 self.ledger.check(self.event)
 
     def release(self, add_up: Callable[[], Tallied]) -> Released:
@@ -123,6 +123,12 @@ class Releases:
             accountant=accountant if math.isfinite(cost.mu) else "none",
             caveats=(*why, *several, *plan.unit_caveats, self.described),
         )
+
+    def _entered(self) -> bool:
+        """Say whether a run that was killed in its first round has counted that already."""
+        if self.ledger is None or self.id is None:
+            return False
+        return any(entry.id == self.id for entry in self.ledger.entries())
 
     def _count(self, rounds: int) -> None:
         if self.ledger is None:
