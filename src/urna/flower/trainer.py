@@ -12,14 +12,15 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.app.metadata import Metadata
 
 from urna.errors import Refused
-from urna.flower.participant import Call, Participant
+from urna.flower.contributor import Call
+from urna.flower.participant import Participant
 from urna.flower.policy import Policy
 from urna.flower.updates import ModelLetter, UpdateSubject, flattened
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.randomness import KeyStream, derive_seed
-from urna.train.layout import norm_of
 from urna.train.clipping import SHORT
+from urna.train.layout import norm_of
 from urna.train.settings import ACCURACY, LOSS
 
 __all__ = ["Trainer", "Updates"]
