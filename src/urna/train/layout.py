@@ -27,6 +27,8 @@ __all__ = ["EXCESS", "Layout", "Measurement", "Summary"]
 EXCESS = 0.0045
 """Rounding to the grid makes noise larger by less than this part of itself."""
 
+_PIECE = 1 << 16  # entries at a time: what is computed with them stays in the cache
+
 _log = logging.getLogger("urna.train.client")
 
 Reals = npt.NDArray[np.floating[Any]]
@@ -199,8 +201,12 @@ class Layout:
 
 def norm_of(vector: Reals) -> float:
     """Return the L2 norm in float64, without overflow; NaN or infinite where an entry is."""
-    largest = float(np.abs(vector).max(initial=0.0))
+    flat = vector.ravel()
+    largest = max(float(flat.max(initial=0.0)), -float(flat.min(initial=0.0)))
     if not math.isfinite(largest) or largest == 0:
         return largest
-    scaled = vector.astype(np.float64) / largest
-    return largest * math.sqrt(float(np.square(scaled).sum()))
+    squares = 0.0
+    for start in range(0, len(flat), _PIECE):
+        piece = np.divide(flat[start : start + _PIECE], largest, dtype=np.float64)
+        squares += float(np.square(piece, out=piece).sum())
+    return largest * math.sqrt(squares)
