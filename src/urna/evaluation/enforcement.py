@@ -214,6 +214,7 @@ def train_under(
     optimiser: ServerOptimiser | None = None,
     score: Callable[[Vector], float],
     judge_every: int = 5,
+    tail: float = 0.0,
     seed: int = 0,
 ) -> Study:
     """Train under one scheme while a part of the clients vanishes in every round.
@@ -233,14 +234,16 @@ def train_under(
         optimiser: What the server does with the mean.
         score: Share of right answers of weights on test rows.
         judge_every: Rounds between two judgements; the last is always judged.
+        tail: Share of the last rounds whose weights are averaged into the model.
         seed: Public seed of everything.
     """
     rng = np.random.default_rng([0x48594144, seed])
     how = optimiser or FedAvgM()
-    weights = learner.first_weights(seed=seed)
+    model = weights = learner.first_weights(seed=seed)
     layout, slots = Layout(len(weights)), dict[str, npt.NDArray[np.float64]]()
     steps, coins = layout.encoding.steps, ScriptedSecrets(b"study %d" % seed)
     epsilons, accuracies = list[float](), list[float]()
+    late = list[Vector]()
     for number in range(1, rounds + 1):
         drawn = np.arange(len(clients))
         if rate is not None:
@@ -276,8 +279,11 @@ def train_under(
         step, found = how.step(update, slots)
         slots = dict(found)
         weights = (weights + step).astype(np.float32)
+        if number > rounds * (1 - tail):
+            late.append(weights)
+        model = np.mean(late, axis=0, dtype=np.float32) if late else weights
         if number % judge_every == 0 or number == rounds:
-            accuracies.append(score(weights))
+            accuracies.append(score(model))
     if not accuracies or scheme is Scheme.EARLY:
-        accuracies.append(score(weights))
-    return Study(scheme, dropout, tuple(epsilons), tuple(accuracies), weights)
+        accuracies.append(score(model))
+    return Study(scheme, dropout, tuple(epsilons), tuple(accuracies), model)
