@@ -32,9 +32,14 @@ from typing import Any
 
 import numpy as np
 
+from urna.evaluation.enforcement import PoissonRounds, Scheme, noise_left
 from urna.noise import IntVector
 from urna.privacy import Budget
+from urna.privacy.rdp import sampled_noise_multiplier
 from urna.randomness import OsSecrets
+from urna.secagg import Removal, Stage, plan, run
+from urna.tally import to_grid
+from urna.train import plan_training
 
 TARGET = Budget(6.0, 1e-3)
 ROUNDS = 50
@@ -47,11 +52,6 @@ def one_round(
 
     Half of those who are lost vanish before their vector is sent, the others after it.
     """
-    from urna.secagg import Removal, Stage, plan, run
-    from urna.tally import to_grid
-    from urna.train import plan_training
-    from urna.train.pipelined import _warm
-
     planned = plan_training(clients, dimension, budget=TARGET, rounds=ROUNDS, dropout=dropout)
     tally, layout = planned.tally, planned.layout
     protocol = tally.round_plan
@@ -65,7 +65,9 @@ def one_round(
             xnoise=Removal(xnoise),
             ring_bits=tally.ring_bits,
         )
-    _warm(protocol)  # tables of the noise are kept for a whole training
+    if protocol.noise is not None:
+        for variance in protocol.noise.components():  # kept for a whole training
+            protocol.noise.family.table(variance)
     lost = math.floor(clients * dropout)
     early = range(lost // 2)
     vanish = {c: Stage.MASK if c in early else Stage.UNMASK for c in range(lost)}
@@ -136,9 +138,6 @@ def figure7() -> dict[str, Any]:
     By the paper's own account (Theorem 1, one client left out); noise is calibrated by it. As
     many are drawn in each round as are expected.
     """
-    from urna.evaluation.enforcement import PoissonRounds, Scheme, noise_left
-    from urna.privacy.rdp import sampled_noise_multiplier
-
     found: dict[str, Any] = {}
     for name, setting in PAPER.items():
         rate, rounds, delta = setting["rate"], int(setting["rounds"]), setting["delta"]
@@ -195,17 +194,17 @@ def main() -> None:
     elif args.figure7:
         found = figure7()
     elif args.pipeline:
-        from hyades_pipeline import pipeline
+        from hyades_pipeline import pipeline  # noqa: PLC0415 - imports torch
 
         found = pipeline(args.clients, args.dimension, args.dropout)
     elif args.training:
-        from hyades_training import training
+        from hyades_training import training  # noqa: PLC0415 - imports torch
 
         found = training(args.device)
     else:
         if args.data is None:
             parser.error("name the folder of the data with --data")
-        from hyades_accuracy import figure8, mnist
+        from hyades_accuracy import figure8, mnist  # noqa: PLC0415 - imports torch
 
         if args.mnist:
             found = mnist(args.data, args.epsilon or [1.0, 3.0, 6.0], args.rounds, args.secure)

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import nn
+
+from urna.data import Samples
+from urna.local import Recipe
+from urna.train import TorchLearner
 
 CLIENTS, TURNS = 100, 3
 
 
 def training(device: str) -> dict[str, Any]:
     """Measure a round of each model, in turns, and take medians."""
-    import torch
-    from torch import nn
-
-    from urna.data import Samples
-    from urna.local import Recipe
-    from urna.train import TorchLearner
 
     def mlp() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
