@@ -29,7 +29,9 @@ def training_page(result: TrainResult, *, title: str) -> str:
     trained = {
         "model": result.description,
         "ended because": REASONS[result.stopped],
-        "server optimiser": ", ".join(f"{k} {v}" for k, v in settings["optimiser"].items()),
+        "server optimiser": ", ".join(
+            str(v) if k == "name" else f"{k} {v}" for k, v in settings["optimiser"].items()
+        ),
         "clip norm": ", ".join(f"{k} {v}" for k, v in settings["clip"].items()),
         "who takes part": ", ".join(f"{v}" for v in settings["sampling"].values()),
         "noise in one sum": f"{result.plan['noise_multiplier']:.3g} times the clip norm",

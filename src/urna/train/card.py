@@ -39,7 +39,9 @@ def model_card(result: TrainResult, *, title: str, data: str = "") -> str:
         "data": data or "not said",
         "clients": f"{plan['all_clients']}, {terms.clients} in each round",
         "rounds": f"{result.rounds} of {plan['rounds']}: {REASONS[result.stopped]}",
-        "server optimiser": ", ".join(f"{k} {v}" for k, v in plan["settings"]["optimiser"].items()),
+        "server optimiser": ", ".join(
+            str(v) if k == "name" else f"{k} {v}" for k, v in plan["settings"]["optimiser"].items()
+        ),
         "clip norm of the last round": f"{result.history[-1].clip_norm:.4g}"
         if result.history
         else "-",
