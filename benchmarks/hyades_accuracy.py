@@ -115,7 +115,8 @@ def figure8(folder: Path, task: str, rounds: int | None) -> dict[str, Any]:
     if task == "mnist":
         parts, test = writers(folder)
         held, rate, delta = rounds or MNIST[6.0].rounds, None, 1e-3
-        optimiser, clip = FedAvgM(momentum=MNIST[6.0].momentum), MNIST[6.0].clip
+        chosen, tail = MNIST[6.0], TAIL
+        optimiser, clip = FedAvgM(lr=chosen.rate, momentum=chosen.momentum), chosen.clip
         multiplier = plan_training(
             len(parts), 6_634, budget=Budget(6.0, delta), rounds=held, dropout=0.4
         ).noise_multiplier
@@ -123,7 +124,7 @@ def figure8(folder: Path, task: str, rounds: int | None) -> dict[str, Any]:
         dataset = load("cifar10-features", folder=folder)
         parts = split(dataset, clients=100, how=Split.DIRICHLET, seed=0, beta=1.0)
         test, held, rate, delta = dataset.test, rounds or 150, 0.16, 1e-2
-        optimiser, clip = FedAvgM(lr=0.5, momentum=0.9), 1.0
+        optimiser, clip, tail = FedAvgM(lr=0.2, momentum=0.8), 0.5, 0.4
         multiplier = sampled_noise_multiplier(Budget(6.0, delta), rate=rate, rounds=held)
     rows = []
     for scheme in SCHEMES:
@@ -140,7 +141,7 @@ def figure8(folder: Path, task: str, rounds: int | None) -> dict[str, Any]:
             dropout=0.2,
             rate=rate,
             optimiser=optimiser,
-            tail=TAIL,
+            tail=tail,
             score=lambda w: _loss_and_right(learner, w, test)[1],
             judge_every=held,
         )

@@ -18,7 +18,7 @@ from urna.train import plan_training
 from urna.train.links import mobile_links
 from urna.train.pipelined import PipelinedSummation
 
-TURNS = 2
+TURNS = 1
 
 
 def pipeline(clients: int, dimension: int, dropout: float) -> dict[str, Any]:
