@@ -124,7 +124,7 @@ def figure8(folder: Path, task: str, rounds: int | None) -> dict[str, Any]:
         dataset = load("cifar10-features", folder=folder)
         parts = split(dataset, clients=100, how=Split.DIRICHLET, seed=0, beta=1.0)
         test, held, rate, delta = dataset.test, rounds or 150, 0.16, 1e-2
-        optimiser, clip, tail = FedAvgM(lr=0.2, momentum=0.8), 0.5, 0.4
+        optimiser, clip, tail = FedAvgM(lr=0.1, momentum=0.8), 0.5, 0.4
         multiplier = sampled_noise_multiplier(Budget(6.0, delta), rate=rate, rounds=held)
     rows = []
     for scheme in SCHEMES:
