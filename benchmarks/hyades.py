@@ -21,11 +21,11 @@ nothing more about accuracy. `--mnist --secure` holds the sums themselves.
 """
 
 import argparse
+import functools
 import json
 import math
 import resource
 import time
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -74,30 +74,23 @@ def one_round(
     secrets, best = OsSecrets(), dict[str, Any]()
     update = np.random.default_rng(0).normal(size=dimension).astype(np.float32)
     for _ in range(turns):
-        exact, spare = np.zeros(dimension, dtype=np.int64), 0.0
+        exact, own = np.zeros(dimension, dtype=np.int64), list[float]()
 
-        def produce(
-            client: int, exact: IntVector = exact, seconds: list[float] | None = None
-        ) -> IntVector:
+        def produce(client: int, exact: IntVector = exact, own: list[float] = own) -> IntVector:
             vector = to_grid(layout.encode(update, 1.0, {}, secrets), tally)
             if client not in early:
                 start = time.process_time()
                 np.add(exact, vector, out=exact)  # to measure what is left of the noise
-                if seconds is not None:
-                    seconds.append(time.process_time() - start)
+                own.append(time.process_time() - start)
             return vector
 
-        own: list[float] = []
-        vectors: dict[int, Callable[[], IntVector]] = {
-            c: (lambda c=c, own=own: produce(c, seconds=own)) for c in range(clients)
-        }
+        vectors = {c: functools.partial(produce, c) for c in range(clients)}
         start, wall = time.process_time(), time.perf_counter()
         outcome = run(vectors, protocol, secrets, dropouts=vanish, workers=1)
         decode = time.process_time()
         survivors = len(outcome.survivors)
         summary = layout.read(outcome.total, clients=survivors, variance=outcome.noise_variance)
         end = time.process_time()
-        spare = sum(own)
         left = (outcome.total - exact).astype(np.float64)
         target = float(_target(protocol.noise.target if protocol.noise else None))
         found = {
@@ -110,7 +103,7 @@ def one_round(
             "update_error": summary.update_error,
             "wall_s": time.perf_counter() - wall,
             "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
-            "cpu_s": end - start - spare,
+            "cpu_s": end - start - sum(own),
             "server_cpu_s": outcome.server_seconds + end - decode,
             "left_over_variance_ratio": float(np.square(left).mean()) / target,
         }

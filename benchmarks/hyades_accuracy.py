@@ -43,6 +43,8 @@ SCHEMES = (Scheme.NONE, Scheme.CENTRAL, Scheme.ORIG, Scheme.PRECISE, Scheme.APPR
 def writers(folder: Path) -> tuple[list[Samples], Samples]:
     """Return MNIST by its writers, and its test rows."""
     dataset = load("mnist", folder=folder)
+    if dataset.writers is None:
+        raise SystemExit("this file does not say who wrote what")
     parts = split(dataset, clients=len(np.unique(dataset.writers)), how=Split.WRITER, seed=0)
     return list(parts), dataset.test
 

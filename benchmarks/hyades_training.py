@@ -83,7 +83,7 @@ def training(device: str) -> dict[str, Any]:
                     batch = order[start : start + recipe.batch_size]
                     optimiser.zero_grad(set_to_none=True)
                     loss = nn.functional.cross_entropy(module(features[batch]), targets[batch])
-                    loss.backward()
+                    loss.backward()  # type: ignore[no-untyped-call]
                     optimiser.step()
                 ended.append(nn.utils.parameters_to_vector(module.parameters()).detach().cpu())
             return torch.stack(ended).numpy()

@@ -80,10 +80,10 @@ def test_training_stops_before_the_cap_and_says_so(tmp_path: Path) -> None:
 def test_a_client_that_fails_contributes_nothing_and_only_its_log_says_so(
     wrong: Callable[[Reals], npt.ArrayLike], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def step(weights: Reals, data: Reals, seed: int) -> npt.ArrayLike:
+    def step(weights: Any, data: Any, seed: int) -> npt.ArrayLike:
         return wrong(weights) if seed == 1 + 3 else LEARNER.step(weights, data, seed)
 
-    def absent(weights: Reals, data: Reals, seed: int) -> npt.ArrayLike:
+    def absent(weights: Any, data: Any, seed: int) -> npt.ArrayLike:
         return weights if seed == 1 + 3 else LEARNER.step(weights, data, seed)
 
     with caplog.at_level(logging.WARNING):

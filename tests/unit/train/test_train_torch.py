@@ -60,7 +60,7 @@ def test_one_record_moves_a_clients_sum_by_twice_the_clip_at_most(clip: float) -
         loss = nn.functional.cross_entropy(
             module(torch.tensor(client.features)), torch.tensor(client.targets), reduction="sum"
         )
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         exact = torch.cat([p.grad.ravel() for p in module.parameters() if p.grad is not None])
         assert np.allclose(whole, -exact.numpy(), atol=1e-4)
 
