@@ -24,6 +24,7 @@ check: ## style and types: ruff, mypy --strict
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/mypy --config-file tests/mypy.ini
 
 audit: ## the long tests: kills in a loop, large electorates, liars by the thousand
 	@tools/setup.sh $(DEVELOP)

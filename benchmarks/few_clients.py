@@ -26,14 +26,16 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.data import Dataset, Samples, load, split
+from urna.data.shards import PUBLIC_SHARD_KEY, split_records
+from urna.data.split import MIN_SAMPLES
 from urna.evaluation import federated_averaging
 from urna.local import BatchedObjective, Losses, Progress
 from urna.local.cache import data_fingerprint
 from urna.local.models import adult_mlp, authors_space, mnist_cnn
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Budget
+from urna.randomness import derive_seed
 from urna.space import Space
-from urna.tally import TallyPlan, decode, encode, encode_ballots
 from urna.vote import (
     ArgmaxDecoder,
     BallotKind,
@@ -43,7 +45,6 @@ from urna.vote import (
     VotePlan,
     fill_ballot,
     plan,
-    shard_ballots,
 )
 
 DELTA = 1e-5
@@ -88,9 +89,10 @@ def linear(features: int, classes: int) -> Callable[[], Any]:
 
 def objective_for(dataset: Dataset, model: str, device: str) -> BatchedObjective:
     """Return the objective that clients and the federation share."""
-    factory: Callable[..., Any] = linear(dataset.train.features.shape[1], dataset.classes or 2)
+    networks: dict[str, Callable[..., Any]] = {"adult": adult_mlp, "mnist": mnist_cnn}
+    factory = linear(dataset.train.features.shape[1], dataset.classes or 2)
     if model == "network":
-        factory = {"adult": adult_mlp, "mnist": mnist_cnn}[dataset.name]
+        factory = networks[dataset.name]
     return BatchedObjective(factory, epochs=5, batch_size=64, device=device)
 
 
@@ -115,20 +117,21 @@ class Remembered:
 
 
 def true_sum(
-    objective: Remembered, parts: list[Samples], space: Space, tally: TallyPlan
+    objective: Remembered, parts: list[Samples], space: Space, vote: VotePlan
 ) -> IntVector:
     """Return the exact sum of all clients' ballots, in grid steps."""
     rng = np.random.default_rng(0)
     total: IntVector = np.zeros(len(space), dtype=np.int64)
     for part in parts:
         key = rng.bytes(32)
-        if tally.adjacency is Adjacency.REPLACE_ONE_RECORD:
-            ballots = shard_ballots(objective, part, space, tally, key=key, seed=0)
-            total += encode_ballots(ballots, tally)
-        else:
-            losses = objective.losses(part, space, seed=0)
-            total += encode(fill_ballot(losses, tally.shape, key), tally)
-    return total
+        shards = [part]
+        if vote.terms.adjacency is Adjacency.REPLACE_ONE_RECORD:
+            split = split_records(part, shards=vote.terms.shards, key=PUBLIC_SHARD_KEY)
+            shards = [shard.data for shard in split if shard.records >= MIN_SAMPLES]
+        for number, shard in enumerate(shards):
+            losses = objective.losses(shard, space, seed=0)
+            total += fill_ballot(losses, vote.shape, derive_seed(key, b"shard %d" % number))
+    return total * vote.tally.scale
 
 
 def accuracies_of_winners(
@@ -141,12 +144,12 @@ def accuracies_of_winners(
 ) -> npt.NDArray[np.float64]:
     """Return the accuracy of the winner under each of many draws of the planned noise."""
     tally, rng = vote.tally, np.random.default_rng(1)
-    ballots = tally.clients * tally.shards
+    ballots = tally.clients * vote.terms.shards
     table = tally.noise.table(tally.most_noise)  # Skellam: all clients' noise is one draw
     found = []
     for _ in range(draws):
-        votes = decode(total + table.draw(rng.bytes(32), len(space)), tally)
-        noisy = NoisyVotes(space, votes, tally.most_noise_std, ballots, vote.ballot_norm)
+        votes = vote.in_votes(total + table.draw(rng.bytes(32), len(space)))
+        noisy = NoisyVotes(space, votes, vote.most_noise_std, ballots, vote.ballot_norm)
         found.append(scores[decoder.decode(noisy).winner])
     return np.array(found)
 
@@ -180,10 +183,9 @@ def measure(name: str, dataset: Dataset, clients: int, arguments: argparse.Names
                 adjacency=adjacency,
                 shards=shards,
             )
-            tally = vote.tally
-            total = true_sum(remembered, parts, space, tally)
+            total = true_sum(remembered, parts, space, vote)
             won = accuracies_of_winners(total, vote, decoder, space, scores, arguments.draws)
-            whole = tally.whole_client_epsilon
+            whole = vote.tally.whole_client_epsilon
             rows.append(
                 Row(
                     data=name,

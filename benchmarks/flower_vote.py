@@ -140,7 +140,7 @@ def measure(clients: int, dimension: int, repeats: int) -> dict[str, Any]:
 
 
 def _median(rows: list[dict[str, Any]], what: str) -> float:
-    return statistics.median(row[what] for row in rows)
+    return float(statistics.median(row[what] for row in rows))
 
 
 def cpu_seconds() -> float:

@@ -25,9 +25,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from urna.privacy import Ballot, BallotShape, ScoreShape
 from urna.space import Axis, AxisKind, Space
-from urna.vote import ArgmaxDecoder, NoisyVotes, PosteriorDecoder, fill_ballot
+from urna.vote import (
+    ArgmaxDecoder,
+    Ballot,
+    BallotShape,
+    NoisyVotes,
+    PosteriorDecoder,
+    ScoreShape,
+    fill_ballot,
+)
 
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator

@@ -89,7 +89,7 @@ def flower(clients: int, dimension: int) -> dict[str, Any]:
 
 def beside_flower(clients: int, dimension: int) -> dict[str, Any]:
     """Measure ours and Flower's in turns, and take the best of each."""
-    rounds = {
+    rounds: dict[str, dict[str, Any]] = {
         "approximate": {"xnoise": "approximate"},
         "precise": {"xnoise": "precise"},
         "without_noise": {"xnoise": None},

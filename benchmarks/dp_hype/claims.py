@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from published import EPSILONS
-from settings import Setting
+from benchmarks.dp_hype.published import EPSILONS
+from benchmarks.dp_hype.settings import Setting
 
 __all__ = ["FINER", "NEAR", "Averages", "claimed", "compare"]
 

@@ -9,11 +9,16 @@ precision. Date, machine and command stay in each file's `meta`.
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from settings import Setting
+
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.dp_hype.settings import Setting
 
 MOST_BYTES = 5_000_000
 
@@ -32,7 +37,7 @@ def compact(source: Path, target: Path) -> list[Path]:
         kept |= {n: held[n] for n in ("rows", "federated", "federated_1") if n in held}
         waiting = target / f"{path.stem}.part"
         with waiting.open("wb") as file:
-            np.savez_compressed(file, **kept)
+            np.savez_compressed(file, allow_pickle=False, **kept)
         written.append(waiting.replace(target / path.name))
     return written
 

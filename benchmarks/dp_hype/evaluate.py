@@ -27,18 +27,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from claims import FINER, NEAR, claimed, compare
-from figures import figures
-from methods import METHODS, SPACE, Method
-from page import fill_page
-from published import EPSILONS, OPT, RUNS, VOTES
-from recorded import Recorded, read_all, read_notes
-from resources import estimates, training, votes
 from scipy import stats
 
 from urna.evaluation.baselines import opt, rand_guess
 from urna.evaluation.simulate import FIGURE_2_GOOD, FIGURE_2_SPREADS, simulate
 from urna.privacy import Budget
+
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.dp_hype.claims import FINER, NEAR, claimed, compare
+from benchmarks.dp_hype.figures import figures
+from benchmarks.dp_hype.methods import METHODS, SPACE, Method
+from benchmarks.dp_hype.page import fill_page
+from benchmarks.dp_hype.published import EPSILONS, OPT, RUNS, VOTES
+from benchmarks.dp_hype.recorded import Recorded, read_all, read_notes
+from benchmarks.dp_hype.resources import estimates, training, votes
 
 HERE = Path(__file__).parent
 MOST = 0.75

@@ -23,9 +23,9 @@ __all__ = ["train_federated"]
 SPACE = authors_space()
 STILL = 1e-6
 """Learning rates up to this leave the accuracy where it was."""
-RATES = sorted({c["lr"] for c in SPACE if c["lr"] > STILL}, reverse=True)
+RATES = sorted({lr for c in SPACE if (lr := float(c["lr"])) > STILL}, reverse=True)
 MOMENTA = sorted({c["momentum"] for c in SPACE})
-DECAYS = sorted({c["decay"] for c in SPACE if c["decay"] > 0})
+DECAYS = sorted({decay for c in SPACE if (decay := float(c["decay"])) > 0})
 
 
 def train_federated(
@@ -58,7 +58,7 @@ def train_federated(
             found[candidate["lr"], candidate.get("decay", 0.0), candidate["momentum"]] = score
     every = [
         found[c["lr"], c["decay"], c["momentum"]]
-        if c["lr"] > STILL
+        if float(c["lr"]) > STILL
         else found[STILL, 0.0, c["momentum"]]
         for c in SPACE
     ]

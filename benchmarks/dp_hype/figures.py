@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from charts import Line, Panel, chart
-from claims import Averages, shown
-from methods import METHODS
-from published import EPSILONS
-from settings import DATASETS
+from benchmarks.dp_hype.charts import Line, Panel, chart
+from benchmarks.dp_hype.claims import Averages, shown
+from benchmarks.dp_hype.methods import METHODS
+from benchmarks.dp_hype.published import EPSILONS
+from benchmarks.dp_hype.settings import DATASETS
 
 __all__ = ["NAMES", "figures", "title_of"]
 

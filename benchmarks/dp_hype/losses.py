@@ -28,14 +28,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from federated import train_federated
-from sets import clients_of, prepare_adult, read
-from settings import BATCH, MODELS, Setting, chosen
 
 from urna.data import Samples
 from urna.local import BatchedObjective
 from urna.local.models import authors_space
 from urna.space import Space
+
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.dp_hype.federated import train_federated
+from benchmarks.dp_hype.sets import clients_of, prepare_adult, read
+from benchmarks.dp_hype.settings import BATCH, MODELS, Setting, chosen
 
 PARTS = ("local", "federated")
 SPACE = authors_space()

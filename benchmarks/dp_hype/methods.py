@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from published import DELTA, SIGMA, VOTES
-from recorded import Recorded
+from benchmarks.dp_hype.published import DELTA, SIGMA, VOTES
+from benchmarks.dp_hype.recorded import Recorded
 
 from urna.evaluation.baselines import CentralSelection, Feathers, MeanSetting, RawLosses, Subsets
 from urna.local.models import authors_space

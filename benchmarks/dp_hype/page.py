@@ -10,10 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from claims import Averages, shown
-from figures import NAMES, title_of
-from methods import METHODS, noise_of
-from published import EPSILONS, LOCAL_SECONDS, OPT, SIGMA, VOTE_KILOBYTES, VOTE_SECONDS
+from benchmarks.dp_hype.claims import Averages, shown
+from benchmarks.dp_hype.figures import NAMES, title_of
+from benchmarks.dp_hype.methods import METHODS, noise_of
+from benchmarks.dp_hype.published import (
+    EPSILONS,
+    LOCAL_SECONDS,
+    OPT,
+    SIGMA,
+    VOTE_KILOBYTES,
+    VOTE_SECONDS,
+)
 
 __all__ = ["fill_page"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from settings import DATASETS, SPLITS, Setting
+from benchmarks.dp_hype.settings import DATASETS, SPLITS, Setting
 
 __all__ = ["Recorded", "read_all", "read_notes", "same_training"]
 

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from published import DELTA, VOTES
-from recorded import same_training
-from settings import Setting, all_settings
+from benchmarks.dp_hype.published import DELTA, VOTES
+from benchmarks.dp_hype.recorded import same_training
+from benchmarks.dp_hype.settings import Setting, all_settings
 
 from urna import secagg
-from urna.privacy import BallotShape, Budget
+from urna.privacy import Budget
 from urna.randomness import OsSecrets
-from urna.tally import SecureSummation, plan_tally
+from urna.secagg.masks import zeros
+from urna.tally import Terms
+from urna.vote import BallotShape, plan_vote
 
 __all__ = ["estimates", "training", "votes"]
 
@@ -100,16 +102,12 @@ def votes() -> list[dict[str, Any]]:
 
 def _vote(clients: int) -> dict[str, Any]:
     """Hold one vote by secure summation, all parties in this process, nobody lost."""
-    tally = plan_tally(
-        clients=clients,
-        shape=BallotShape.top_k(VOTES, 100),
-        budget=Budget(1.0, DELTA),
-        dropout=Fraction(1, 5),
-        colluding=Fraction(1, 10),
-    )
-    plan = SecureSummation().round_plan(tally)
+    terms = Terms(clients, Budget(1.0, DELTA), dropout=Fraction(1, 5), colluding=Fraction(1, 10))
+    tally = plan_vote(terms, 100, ballot=BallotShape.top_k(VOTES, 100)).tally
+    plan = tally.round_plan
     if plan.noise:
-        plan.noise.draw(dict.fromkeys(range(plan.noise.shared + 1), bytes(32)), 1)  # build tables
+        seeds = dict.fromkeys(range(plan.noise.shared + 1), bytes(32))
+        plan.noise.add_to(zeros(1, 32), [seeds])  # build tables
     ballot = np.zeros(100, dtype=np.int64)
     ballot[:VOTES] = tally.scale
     start = time.perf_counter()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from settings import Setting
+from benchmarks.dp_hype.settings import Setting
 
 from urna.data import Samples, load, split
 

@@ -64,8 +64,7 @@ class Watcher:
 
 def record(factory: Callable[..., Any], data: Samples, seed: int, moving: float) -> Array:
     """Return a client's losses after every epoch, shape (epochs, candidates of the whole space)."""
-    rates = base.SPACE.axes["lr"].values
-    moved = [rate for rate in rates if rate >= moving]
+    moved = [rate for rate in map(float, base.SPACE.axes["lr"].values) if rate >= moving]
     others = {name: axis for name, axis in base.SPACE.axes.items() if name != "lr"}
     watcher = Watcher([])
     objective = BatchedObjective(factory, device="cpu", race=watcher)
@@ -83,7 +82,7 @@ def standing_still(start: float, count: int) -> Array:
     Decays of one learning rate tie, as they do after the first epoch.
     """
     last = list(base.SPACE)[len(base.SPACE) - count :]
-    return np.array([start - 1e-3 * c["lr"] / (1 - c["momentum"]) for c in last])
+    return np.array([start - 1e-3 * float(c["lr"]) / (1 - float(c["momentum"])) for c in last])
 
 
 def replay(group: Group, curves: Array, race: Race) -> tuple[Array, int, int]:
@@ -144,7 +143,7 @@ def summary(name: str, curves: Array, races: dict[str, Race]) -> list[Row]:
 
 def curves_suite(folder: Path, count: int) -> list[Row]:
     """Record both data sets and work out all races."""
-    sets = {
+    sets: dict[str, tuple[Callable[..., Any], Sequence[Samples], float]] = {
         "adult": (adult_mlp, base.adult_data(folder, 100)[:count], 0.0),
         "mnist": (base.SMALL_CNN, base.pictures("mnist", folder, 100)[:count], MOVING),
     }

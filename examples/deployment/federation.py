@@ -4,6 +4,7 @@ For trying out and for tests. A real federation has the same pieces on different
 organisation makes its own keys and writes its own policy, and no private key travels.
 """
 
+import contextlib
 import datetime
 import ipaddress
 import os
@@ -216,16 +217,21 @@ class Federation:
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()
-        deadline = time.monotonic() + 10
+        self._await_end(seconds=10)
+        for left in self.leftovers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+        self._await_end(seconds=30)
+        for process in self._processes.values():
+            process.wait()
+        self._processes.clear()
+
+    def _await_end(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         while self.leftovers() and time.monotonic() < deadline:
             for process in self._processes.values():
                 process.poll()
             time.sleep(0.2)
-        for left in self.leftovers():
-            os.kill(left, signal.SIGKILL)
-        for process in self._processes.values():
-            process.wait()
-        self._processes.clear()
 
     def _make_site(self, number: int) -> Site:
         site = Site(f"site-{number}", number, self.folder / f"site-{number}")

@@ -34,15 +34,14 @@ def train(message: Message, context: Context) -> Message:
     """Be the node's own training: some steps of gradient descent on its own rows."""
     parts = split(load("digits"), clients=NODES, how="iid", seed=0)
     rows = parts[int(context.node_config["partition-id"])]
-    weights = message.content["arrays"]["weights"].numpy().astype(np.float64)
+    (weights,) = message.content.array_records["arrays"].to_numpy_ndarrays()
+    weights = weights.astype(np.float64)
     for _ in range(5):
         wrong = chances(weights, rows) - np.eye(CLASSES)[rows.targets]
         weights -= 0.5 * np.asarray(rows.features, dtype=np.float64).T @ wrong / len(rows)
-    records = {
-        "arrays": ArrayRecord({"weights": Array(weights)}),
-        "metrics": MetricRecord({"num-examples": len(rows)}),
-    }
-    return Message(RecordDict(records), reply_to=message)
+    content = RecordDict({"arrays": ArrayRecord({"weights": Array(weights)})})
+    content["metrics"] = MetricRecord({"num-examples": len(rows)})
+    return Message(content, reply_to=message)
 
 
 def main(grid: Grid, context: Context) -> PrivateTraining:

@@ -152,7 +152,7 @@ def test_what_could_not_be_done_ends_in_one_line_and_exit_1(
             "differ in name",
         ),
         ("[axes]\n", "at least one axis"),
-        ("[axes]\neta_zero = [1.0]\n", "unknown parameter of SGDClassifier 'eta_zero'"),
+        ("[axes]\neta_zero = [1.0, 2.0]\n", "unknown parameter of SGDClassifier 'eta_zero'"),
         ("axes = 3\n", "`axes` must map names to values"),
         ("[axes\n", "few.toml"),
         ("[axes]\neta0 = [1.0]\neta0 = [2.0]\n", "few.toml"),

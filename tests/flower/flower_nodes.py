@@ -75,7 +75,7 @@ def node(
     def data(context: Context) -> float:
         return DATA[int(context.node_config["partition-id"]) % len(DATA)]
 
-    voter = Voter(settings.pop("objective"), settings.pop("data", data), **settings)
+    voter: Voter[Any] = Voter(settings.pop("objective"), settings.pop("data", data), **settings)
     return Node(app_of(voter, trick), {"partition-id": number}, faults or {})
 
 

@@ -31,7 +31,7 @@ fewest_clients = 20
 space = Space(lr=[0.1, 0.3, 0.5])
 
 
-def loss(candidate, data):  # noqa: ANN001, ANN201 - as people write it
+def loss(candidate, data):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - as people write it
     """Return how far a candidate is from what this node likes best."""
     return abs(candidate["lr"] - data)
 

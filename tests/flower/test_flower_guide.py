@@ -15,13 +15,14 @@ from urna.flower import DirectoryFile, NodeKey, Policy, Transcript
 from urna.privacy import Ledger
 from urna.randomness import OsSecrets
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "flower.md"
+HOUSE = Path(__file__).resolve().parents[2]
+GUIDE = HOUSE / "docs" / "guide" / "flower.md"
 NODES = 40
 
 
-def blocks() -> list[tuple[str, str]]:
-    """Return the guide's blocks of TOML and Python, in order, each with its language."""
-    text = GUIDE.read_text(encoding="utf-8")
+def blocks(page: Path = GUIDE) -> list[tuple[str, str]]:
+    """Return a page's blocks of TOML and Python, in order, each with its language."""
+    text = page.read_text(encoding="utf-8")
     return re.findall(r"```(toml|python)\n(.*?)```", text, flags=re.DOTALL)
 
 
@@ -94,3 +95,16 @@ def test_the_guides_longest_policy_says_all_that_can_be_said(tmp_path: Path) -> 
              "most_entries", "most_rounds", "names", "smallest_shard", "key", "model", "directory",
              "required", "folder"}  # fmt: skip
     assert said == named
+
+
+def test_the_blocks_of_the_readme_run_under_the_policy_of_the_guide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    policy = next(block for language, block in blocks() if language == "toml")
+    names: dict[str, Any] = {}
+    _, *about_flower = blocks(HOUSE / "README.md")  # the first is a search without Flower
+    for _, block in about_flower:
+        exec(compile(block, "README.md", "exec"), names)
+    names["main"](federation(tmp_path / "nodes", policy, names["app"]), None)
+    assert capsys.readouterr().out.startswith("{'lr': ")

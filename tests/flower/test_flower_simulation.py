@@ -67,3 +67,23 @@ def test_the_readmes_lines_work_in_the_simulation_with_and_without_a_policy(tmp_
     assert (first["took_part"], first["lost"]) == (40, 0)
     assert counted == {"files": 40, "entries": [1]}
     assert "privacy budget is too little" in second["error"]
+
+
+@pytest.mark.timeout(300)
+def test_simulated_nodes_combine_their_searches_encrypted_and_with_noise(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("settings_app.py")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["exact"]["setting"] == found["clear"]
+    assert (found["exact"]["took_part"], found["noisy"]["took_part"]) == (6, 6)
+    assert found["noisy"]["privacy"]["epsilon"] <= 8.0
+    assert len(found["noisy"]["opened"]) == 2

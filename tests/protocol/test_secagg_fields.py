@@ -149,9 +149,9 @@ def test_an_altered_field_spoils_nothing_silently(
         try:
             outcome = conduct(plan, meddling, number=1, coin=b"c" * 32, directory=directory)
         except (RoundAborted, RoundUnfinished) as failed:
-            named = failed.faults
+            named = dict(failed.faults)
         else:
-            named = outcome.faults
+            named = dict(outcome.faults)
             check(plan, outcome, meddling, silent)
         # What reaches the server in a client's name is taken to be its own.
         assert named.keys() <= {VICTIM}

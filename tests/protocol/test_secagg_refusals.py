@@ -417,7 +417,8 @@ class TestAgreement:
         assert 2 * plan.threshold <= plan.neighbours  # the smaller neighbourhood allows it
         alive = curious.request()
         dead = drop(curious, 0)
-        seeds, keys = {}, {}
+        seeds: dict[int, bytes] = {}
+        keys: dict[int, bytes] = {}
         for place, peer in enumerate(curious.neighbours[0]):
             view = alive if place < plan.threshold else dead
             reply = stages.reveal_shares(curious.masked[peer], view)[1]

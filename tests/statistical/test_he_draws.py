@@ -151,7 +151,7 @@ def test_smudging_drowns_the_noise_of_the_ciphertext(wide: Play) -> None:
     modulus = parameters.plaintext_modulus
     largest = max(abs(int(x)) for x in inside) // modulus + 1
     # Statistical distance of one decryption: the sum over coefficients of |e|/2^(k+1).
-    distance = sum(abs(int(x)) // modulus + 1 for x in inside)
+    distance = float(sum(abs(int(x)) // modulus + 1 for x in inside))
     distance /= 2.0 ** (parameters.smudging_exponent + 1)
     assert distance <= 2.0**-parameters.smudging_bits
     assert largest <= parameters.noise_limit

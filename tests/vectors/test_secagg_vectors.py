@@ -73,8 +73,8 @@ def test_a_complaint_shows_a_proof_and_the_round_ends_in_receipts() -> None:
     assert found["faults"].keys() == {"1"}
     assert found["error"].startswith("RoundAborted: client 1 sent client")
     receipts = {message.client for message in said if isinstance(message, Receipt)}
-    # Client 4 is silent, and who complained has left the round.
-    assert receipts == set(range(6)) - {4, complaint.client}
+    # Client 4 is silent; who complained has revealed nothing and says so too.
+    assert receipts == set(range(6)) - {4}
     assert found["receipts"].keys() == {str(client) for client in receipts}
 
 

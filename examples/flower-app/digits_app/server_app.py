@@ -30,7 +30,7 @@ def main(grid: Grid, context: Context) -> None:
         deadlines=Deadlines(gather=120.0, evaluate=300.0, stage=settings["stage-seconds"]),
     )
     print(result, flush=True)
-    for node, reason in (result.lost | result.faults).items():
+    for node, reason in {**result.lost, **result.faults}.items():
         print(f"node {node}: {reason}", flush=True)
     if settings["report"]:
         Path(settings["report"]).write_text(result.as_json(), encoding="utf-8")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 import urna
 from urna.cli import STOPPED
+from urna.cli.combine import combine
 from urna.cli.data import data
 from urna.cli.keys import keys
 from urna.cli.ledger import ledger
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command()(search)
 app.command()(train)
 app.add_typer(plan, name="plan")
+app.command()(combine)
 app.command()(replay)
 app.command()(simulate)
 app.command()(data)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from urna.combine import Combination
 from urna.errors import OutputError, RoundSpoiled, RoundUnfinished
 from urna.files import check_folder, reserved, write_json, write_whole
 from urna.privacy import Ledger
@@ -42,7 +43,7 @@ class Keeper:
         if room is not None:
             room.__exit__(None, None, None)
 
-    def keep(self, result: Result, name: str = "result.json") -> Path | None:
+    def keep(self, result: Result | Combination, name: str = "result.json") -> Path | None:
         """Write a result, and note in the ledger where it is; return the file."""
         if self._folder is None:
             return None
@@ -61,7 +62,7 @@ class Keeper:
             path.rename(path.with_name(f"{path.stem}-before-{stamp}{path.suffix}"))
         self._written.add(path)
 
-    def keep_page(self, result: Result, title: str) -> Path | None:
+    def keep_page(self, result: Result | Combination, title: str) -> Path | None:
         """Write the page about a result; return the file."""
         if self._folder is None:
             return None

@@ -31,7 +31,7 @@ from urna.privacy import Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.secagg import ServerModel
 from urna.space import Space
-from urna.tally import ClearSummation, SecureSummation
+from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
 from urna.vote import DecoderKind, Result, SearchProgress, search_twice
 from urna.vote import search as search_votes
 
@@ -42,7 +42,15 @@ class SummationKind(StrEnum):
     """Ways to add ballots up in one process."""
 
     SECURE = "secure"
+    ENCRYPTED = "encrypted"
     CLEAR = "clear"
+
+    @property
+    def summation(self) -> Summation:
+        """What adds up."""
+        if self is SummationKind.CLEAR:
+            return ClearSummation()
+        return EncryptedSummation() if self is SummationKind.ENCRYPTED else SecureSummation()
 
 
 class Engine(StrEnum):
@@ -75,7 +83,11 @@ def search(
     shards: ShardsOption = 1,
     adjacency: AdjacencyOption = None,
     summation: Annotated[
-        SummationKind, typer.Option(help="How ballots are added up; `clear` hides nothing.")
+        SummationKind,
+        typer.Option(
+            help="How ballots are added up: by masks, under threshold encryption (few clients), or "
+            "in the clear, which hides nothing."
+        ),
     ] = SummationKind.SECURE,
     server: ServerOption = ServerModel.HONEST_BUT_CURIOUS,
     rounds: Annotated[
@@ -141,8 +153,7 @@ def search(
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
             else:
                 terms |= {"secrets": secrets, "progress": report}
-                clear = summation is SummationKind.CLEAR
-                terms["summation"] = ClearSummation() if clear else SecureSummation()
+                terms["summation"] = summation.summation
                 result = _in_memory(candidates, objective, parts, terms, rounds, keeper)
         title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
         kept = keeper.keep(result)
@@ -177,10 +188,12 @@ def _in_memory(
 
 def _check_together(engine: Engine, summation: SummationKind, server: ServerModel) -> None:
     """Refuse what cannot be combined."""
-    if engine is Engine.FLOWER and summation is SummationKind.CLEAR:
+    if engine is Engine.FLOWER and summation is not SummationKind.SECURE:
         raise ParameterError(
-            "over Flower ballots are always summed securely; leave --summation out"
+            "over Flower ballots are always summed by masks; leave --summation out"
         )
+    if summation is SummationKind.ENCRYPTED and server is ServerModel.DISHONEST:
+        raise ParameterError("threshold encryption trusts its server: leave --server out")
     if engine is Engine.FLOWER and server is ServerModel.DISHONEST:
         raise ParameterError(
             "against a dishonest server nodes need a directory of keys, which simulated ones have "

@@ -3,8 +3,9 @@
 `poll`, `PrivateTraining` or `Sums` on the server, a `Voter` or a `Trainer` on each node.
 The only room that imports flwr. It translates between Flower's messages and the protocol's;
 everything that bears on privacy is decided in the rooms below, and by each node's own policy.
-`urna.flower.simulation` runs a whole search in Flower's simulation engine; it is not imported
-here, because a deployed node starts a process per message and should start quickly.
+`urna.flower.simulation` runs a whole search in Flower's simulation engine, `urna.flower.settings`
+and `urna.flower.encrypted` combine nodes' own searches; they are not imported here, because a
+deployed node starts a process per message and should start quickly.
 """
 
 from urna.flower.contributor import Call, Contributor

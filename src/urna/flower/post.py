@@ -70,10 +70,13 @@ class Post:
     Args:
         grid: Flower's grid.
         progress: Called while replies come in; each stage's end is logged by default.
+        action: What on the nodes is asked.
     """
 
-    def __init__(self, grid: Grid, progress: Progress | None = None) -> None:
-        self._grid = grid
+    def __init__(
+        self, grid: Grid, progress: Progress | None = None, *, action: str = ACTION
+    ) -> None:
+        self._grid, self._action = grid, action
         self._progress = progress or _log_stage
         self._simulated = type(grid).__name__ == "InMemoryGrid"
 
@@ -140,7 +143,11 @@ class Post:
         """Push letters; return the nodes by message id."""
         messages = [
             Message(
-                letter.as_records(), node, f"query.{ACTION}", ttl=seconds, group_id=f"urna {stage}"
+                letter.as_records(),
+                node,
+                f"query.{self._action}",
+                ttl=seconds,
+                group_id=f"urna {stage}",
             )
             for node, letter in letters.items()
         ]

@@ -183,6 +183,7 @@ class Voter(Participant, Generic[DataT]):
         script: Label of scripted randomness, for tests and comparisons. NOT PRIVATE.
 
     Example:
+        >>> from flwr.clientapp import ClientApp
         >>> app = ClientApp()
         >>> policy = Policy(epsilon=1.0, delta=1e-5, forgets=True)
         >>> def loss(candidate, data):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.files import read_json
 from urna.train import TrainResult
@@ -34,10 +35,11 @@ class FailedRound:
         )
 
 
-AnyResult = Result | TrainResult | FailedRound
+AnyResult = Result | Combination | TrainResult | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "vote": Result.read,
+    "combination": Combination.read,
     "training": TrainResult.read,
     "spoiled": FailedRound.read,
     "unfinished": FailedRound.read,

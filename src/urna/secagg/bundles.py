@@ -28,6 +28,7 @@ __all__ = [
     "TAG_BYTES",
     "bundle_digest",
     "good_bundle",
+    "in_field",
     "partial_size",
     "partly_shown",
     "shown_digest",
@@ -42,8 +43,7 @@ KEY, SEED = 0, 1
 
 def bundle_digest(bundle: bytes, round_id: bytes, sender: ClientId, recipient: ClientId) -> bytes:
     """Return the digest by which a bundle, or parts of it, are recognised."""
-    leaves = [_leaf(bundle[at : at + SEED_BYTES]) for at in range(0, len(bundle), SEED_BYTES)]
-    return _root(leaves, round_id, sender, recipient)
+    return _root(_leaves(bundle), round_id, sender, recipient)
 
 
 def partial_size(shown: int, secrets: int) -> int:
@@ -56,9 +56,7 @@ def partly_shown(bundles: npt.NDArray[np.uint8], places: Sequence[int]) -> npt.N
     count, secrets = len(bundles), bundles.shape[1] // SEED_BYTES
     rows = bundles.reshape(count, secrets, SEED_BYTES)
     hidden = [place for place in range(secrets) if place not in places]
-    packed = b"".join(
-        [_leaf(rows[row, place].tobytes()) for row in range(count) for place in hidden]
-    )
+    packed = b"".join(_leaves(rows[:, hidden].tobytes()))
     shown = rows[:, places].reshape(count, SEED_BYTES * len(places))
     digests = np.frombuffer(packed, dtype=np.uint8).reshape(count, DIGEST_BYTES * len(hidden))
     return np.concatenate([shown, digests], axis=1)
@@ -75,7 +73,7 @@ def shown_digest(
     """Return the digest of the bundle that a partly shown one belongs to."""
     at, leaves = SEED_BYTES * len(places), dict[int, bytes]()
     for number, place in enumerate(places):
-        leaves[place] = _leaf(row[SEED_BYTES * number : SEED_BYTES * (number + 1)])
+        (leaves[place],) = _leaves(row[SEED_BYTES * number : SEED_BYTES * (number + 1)])
     for place in range(secrets):
         if place not in leaves:
             leaves[place], at = row[at : at + DIGEST_BYTES], at + DIGEST_BYTES
@@ -86,12 +84,22 @@ def good_bundle(
     bundle: bytes, digest: bytes, round_id: bytes, sender: ClientId, recipient: ClientId
 ) -> bool:
     """Say whether a bundle is the one its digest names, with every limb in the field."""
-    inside = (np.frombuffer(bundle, dtype="<u2") < PRIME).all()
-    return bool(inside) and bundle_digest(bundle, round_id, sender, recipient) == digest
+    inside = in_field(np.frombuffer(bundle, dtype=np.uint8)[None])
+    return bool(inside[0]) and bundle_digest(bundle, round_id, sender, recipient) == digest
 
 
-def _leaf(share: bytes) -> bytes:
-    return hashlib.sha256(share).digest()[:DIGEST_BYTES]
+def in_field(bundles: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Say of each bundle whether every limb of its shares is in the field."""
+    largest: npt.NDArray[np.uint16] = bundles.view("<u2").max(axis=1)
+    return largest < PRIME
+
+
+def _leaves(shares: bytes) -> list[bytes]:
+    digest = hashlib.sha256  # a million times in a large round
+    return [
+        digest(shares[at : at + SEED_BYTES]).digest()[:DIGEST_BYTES]
+        for at in range(0, len(shares), SEED_BYTES)
+    ]
 
 
 def _root(leaves: Sequence[bytes], round_id: bytes, sender: ClientId, recipient: ClientId) -> bytes:

@@ -37,7 +37,7 @@ from urna.secagg.bundles import (
     KEY,
     SEED,
     bundle_digest,
-    good_bundle,
+    in_field,
     partly_shown,
 )
 from urna.secagg.evidence import on_curve, prove
@@ -307,6 +307,10 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
         raise ProtocolError(f"a bundle of shares must have {plan.bundle_bytes} bytes")
     check_vector(vector, plan)
     bundles = {peer: _checked_bundle(state, peer, row) for peer, row in box.bundles.pairs()}
+    held = Parts.of(bundles, SEED_BYTES * plan.secrets)
+    inside = in_field(held.rows)
+    if not inside.all():
+        raise BadShares(int(held.clients[int(inside.argmin())]))
     words = residues(vector, plan.ring_bits)
     if plan.noise:
         plan.noise.add_to(words, [dict(enumerate(state.noise_seeds))])
@@ -315,7 +319,6 @@ def mask_vector(state: Shared, box: ShareBox, vector: IntVector) -> tuple[Masked
         seed = mask_seed(state.mask_pair, state.mask_keys[peer], round_id)
         (add_mask if client < peer else subtract_mask)(words, seed)
     sent = words.astype(words.dtype.newbyteorder("<")).tobytes()
-    held = Parts.of(bundles, SEED_BYTES * plan.secrets)
     after = Masked(state.member, round_id, state.neighbours, held)
     digest = peers_digest(round_id, held.clients)
     return after, MaskedVector(round_id, client, digest, sent)
@@ -500,12 +503,12 @@ def complaint_context(round_id: bytes, client: ClientId, against: ClientId) -> b
 
 
 def _checked_bundle(state: Shared, peer: ClientId, row: bytes) -> bytes:
-    """Decrypt a neighbour's bundle and hold it against its digest."""
+    """Decrypt a neighbour's bundle and hold it against its digest, not yet against the field."""
     plan, client, round_id = state.member.plan, state.member.client, state.round_id
     size = plan.sealed_bytes
     bundle = unseal(state.receiving_keys[peer], row[:size], round_id, peer, client)
     digest = row[size : size + DIGEST_BYTES]
-    if bundle is None or not good_bundle(bundle, digest, round_id, peer, client):
+    if bundle is None or bundle_digest(bundle, round_id, peer, client) != digest:
         raise BadShares(peer)
     return bundle
 

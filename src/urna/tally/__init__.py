@@ -2,6 +2,7 @@
 
 from urna.tally.contribution import BoundedVector, Contribution, SumRange
 from urna.tally.encoding import Encoding
+from urna.tally.encrypted import EncryptedSummation, Vanished
 from urna.tally.measures import Counts, Histogram, Mean, Measured, OneOf
 from urna.tally.mechanism import add_noise, check_sum, in_units, to_grid
 from urna.tally.plan import TallyPlan, plan_exact, plan_tally
@@ -19,6 +20,7 @@ __all__ = [
     "Contributions",
     "Counts",
     "Encoding",
+    "EncryptedSummation",
     "Histogram",
     "Mean",
     "Measure",
@@ -36,6 +38,7 @@ __all__ = [
     "Tallied",
     "TallyPlan",
     "Terms",
+    "Vanished",
     "add_noise",
     "check_sum",
     "exact_part",

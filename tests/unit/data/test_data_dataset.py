@@ -1,5 +1,7 @@
 """Samples: made of what people have, and never printed row by row."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,8 @@ def test_a_frame_stays_a_frame() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": [30, 40, 50], "job": ["a", "b", "a"]})
     rows = Samples(frame, pandas.Series([0, 1, 1]), pandas.Index(["x", "y", "z"]))
-    assert list(rows.features.columns) == ["age", "job"]
+    columns: Any = rows.features
+    assert list(columns.columns) == ["age", "job"]
     assert isinstance(rows.targets, np.ndarray)
     taken = rows.take(np.array([2, 0]))
     assert taken.features["age"].tolist() == [50, 30]

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,7 +188,7 @@ def _threads(count: int) -> "threads.Threads":
 def test_pieces_come_back_in_order_and_no_two_threads_share_a_module(count: int) -> None:
     using: dict[int, int] = {}
 
-    def work(batched: object, piece: slice) -> int:
+    def work(batched: Any, piece: slice) -> int:
         thread = threading.get_ident()
         time.sleep(0.02)
         assert using.setdefault(id(batched.module), thread) == thread
@@ -248,7 +249,7 @@ def test_simulated_clients_get_the_losses_they_would_get_alone() -> None:
 def _run(
     batched_clients: int,
     make_trainer: Callable[..., object],
-    factory: Callable[[], object],
+    factory: Callable[[], Any],
     width: int | None = None,
 ) -> np.ndarray:
     """Search on three stacked or separate clients with a given trainer."""

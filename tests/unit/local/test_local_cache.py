@@ -149,7 +149,7 @@ def test_a_changed_global_changes_the_identity(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_has_no_identity_is_refused() -> None:
     with pytest.raises(ParameterError, match="generator"):
-        objective_identity(CallableObjective(functools.partial(_judge, extra=(i for i in "ab"))))
+        objective_identity(CallableObjective(functools.partial(_judge, seed=(i for i in "ab"))))
 
 
 def test_the_order_of_rows_is_part_of_the_data() -> None:

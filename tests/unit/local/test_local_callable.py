@@ -1,5 +1,6 @@
 import logging
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,8 @@ def test_a_function_gets_tables_with_names_as_they_are() -> None:
     table = pandas.DataFrame({"a": range(10), "b": list("abcdefghij")})
 
     def function(candidate: Candidate, train: Samples, validation: Samples) -> float:
-        assert list(train.features.columns) == ["a", "b"]
+        table: Any = train.features
+        assert list(table.columns) == ["a", "b"]
         return float(validation.features["a"].sum() + train.features["a"].sum())
 
     found = CallableObjective(function).losses(Samples(table, np.arange(10) % 2), SPACE, seed=0)

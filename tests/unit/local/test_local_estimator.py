@@ -1,5 +1,6 @@
 import functools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ def test_a_table_with_names_reaches_the_estimator_as_it_is() -> None:
     assert np.array_equal(found, objective.losses(CANCER, space, seed=2))
 
     class Named(DecisionTreeClassifier):
-        def fit(self, X: object, y: object) -> "Named":
+        def fit(self, X: Any, y: object) -> "Named":
             assert list(X.columns) == names
             return super().fit(X, y)
 

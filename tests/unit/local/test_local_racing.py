@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def _plan(monkeypatch: pytest.MonkeyPatch, planned: object) -> None:
     monkeypatch.setattr(runner.Runner, "_search_capacity", lambda *_: planned)
 
 
-def _record_like_a_gpu(self: object) -> object:
+def _record_like_a_gpu(self: Any) -> object:
     return graphs.GraphTrainer(self._batched, self._features, _Repeat(), deterministic=True)
 
 

@@ -3,6 +3,7 @@
 import itertools
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,7 +186,7 @@ class _Repeat:
 def test_steps_recorded_as_on_a_gpu_reach_the_same(
     factory: Callable[[], "torch.nn.Module"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def record_like_a_gpu(self: object) -> object:
+    def record_like_a_gpu(self: Any) -> object:
         return graphs.GraphTrainer(self._batched, self._features, _Repeat())
 
     recipe, recordings = RECIPES["proximal"], Recordings()
@@ -270,7 +271,7 @@ def test_what_breaks_a_stack_is_found_client_by_client(
 ) -> None:
     run = training.GroupTraining.run
 
-    def breaks(self: object, piece: tuple[list[int], slice], trainer: object) -> object:
+    def breaks(self: Any, piece: tuple[list[int], slice], trainer: object) -> object:
         if any(len(self.clients[place]) == 48 for place in piece[0]):
             raise RuntimeError("a patient's name")
         return run(self, piece, trainer)

@@ -68,10 +68,10 @@ def test_the_page_fetches_nothing(result: Result) -> None:
 
 def test_the_page_says_what_it_cost_and_how_the_sum_was_made(result: Result) -> None:
     text = page(result, title="t")
-    assert "This run was not private" in text  # its randomness was scripted
+    assert "NOT PRIVATE" in text  # its randomness was scripted
     assert "replace-one-client" in text
     assert "in the clear" in text
-    assert "Client 3: dropped out" in text
+    assert "Client 3 is not in the sum: dropped out" in text
 
 
 def test_the_winner_is_shown_even_if_others_have_more_noisy_votes(result: Result) -> None:

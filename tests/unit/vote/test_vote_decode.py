@@ -91,7 +91,10 @@ def test_two_candidates_agree_with_the_integral() -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("candidates", [2, 4, 15])
+@pytest.mark.parametrize(
+    "candidates",
+    [2, pytest.param(4, marks=pytest.mark.audit), pytest.param(15, marks=pytest.mark.audit)],
+)
 def test_confidence_holds_on_average_over_unknown_spreads(candidates: int) -> None:
     """False-alarm rate about a millionth: 4.9 standard errors of a mean of 4,000 outcomes.
 

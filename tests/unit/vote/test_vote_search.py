@@ -221,6 +221,7 @@ def test_clients_judged_together_change_nothing() -> None:
         assert objective.seeds == {3}
         outcomes.append((result.winner, result.votes.tolist()))
     assert outcomes[0] == outcomes[1]
+    assert isinstance(objective, LikingTogether)
     assert (objective.calls, objective.evaluated) == (1, 1)  # one to see whether it works
 
 

@@ -91,6 +91,7 @@ def test_gradients_are_pytorchs_when_clients_are_stacked_as_well() -> None:
         assert close(mine, theirs)
 
 
+@pytest.mark.audit
 def test_more_pixels_than_one_span_are_all_added() -> None:
     x = torch.randn((5, 2, 31, 31), generator=torch.Generator().manual_seed(1))
     stacked = torch.randn((2, 4, 2, 3, 3), generator=torch.Generator().manual_seed(2))
@@ -226,7 +227,7 @@ def test_an_empty_batch_is_left_to_pytorch() -> None:
         assert F.conv2d(torch.randn(0, 2, 9, 9), torch.randn(8, 2, 3, 3)).shape == (0, 8, 7, 7)
 
 
-@pytest.mark.parametrize("clients", [1, 2])
+@pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.audit), 2])
 def test_a_network_has_pytorchs_gradients_and_losses(clients: int) -> None:
     with seeded_module(0):
         module = mnist_cnn(first=8, second=16, hidden=16)
@@ -286,6 +287,7 @@ def test_kernels_do_not_pass_for_working_where_they_are_interpreted() -> None:
     assert not convolve.works_on("cuda")
 
 
+@pytest.mark.audit
 def test_kernels_can_be_built_for_gpus(tmp_path: Path) -> None:
     """The compiler needs no GPU."""
     environment = {n: v for n, v in os.environ.items() if n != "TRITON_INTERPRET"}

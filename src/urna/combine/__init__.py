@@ -1,0 +1,78 @@
+"""Combining local searches (PrivTuna): every client has searched alone; what should all use?
+
+`combine` takes everybody's searches, a strategy and a guarantee. In the clear there are all of
+PrivTuna's and FLoRA's strategies and one of our own; the mean and density clusters are also there
+under threshold encryption and with differential privacy.
+"""
+
+from urna.combine.anchored import FEDAVGM, Anchored
+from urna.combine.combining import STRATEGIES, agreed_on, combine, strategy_named
+from urna.combine.density import Dbscan
+from urna.combine.federated import Averaging, Clustering, FederatedDbscan
+from urna.combine.frame import Frame, Ruler
+from urna.combine.grid import Grid
+from urna.combine.private import PrivateRun, private_dbscan, private_mean
+from urna.combine.processes import play_in_processes
+from urna.combine.recorded import Recorded, read_searches
+from urna.combine.result import Combination, Guarantee, Point
+from urna.combine.run import Played, play
+from urna.combine.searches import Kept, LocalSearch, Searches, keep_best, keep_good
+from urna.combine.server import Outcome, conduct
+from urna.combine.strategies import (
+    TOP_SHARE,
+    Cluster,
+    Combined,
+    Mean,
+    Median,
+    Strategy,
+    TrimmedMean,
+)
+from urna.combine.surfaces import Surface, SurfaceKind
+from urna.combine.tasks import DbscanTask, HiddenMeanTask, MeanTask, Task
+
+__all__ = [
+    "FEDAVGM",
+    "STRATEGIES",
+    "TOP_SHARE",
+    "Anchored",
+    "Averaging",
+    "Cluster",
+    "Clustering",
+    "Combination",
+    "Combined",
+    "Dbscan",
+    "DbscanTask",
+    "FederatedDbscan",
+    "Frame",
+    "Grid",
+    "Guarantee",
+    "HiddenMeanTask",
+    "Kept",
+    "LocalSearch",
+    "Mean",
+    "MeanTask",
+    "Median",
+    "Outcome",
+    "Played",
+    "Point",
+    "PrivateRun",
+    "Recorded",
+    "Ruler",
+    "Searches",
+    "Strategy",
+    "Surface",
+    "SurfaceKind",
+    "Task",
+    "TrimmedMean",
+    "agreed_on",
+    "combine",
+    "conduct",
+    "keep_best",
+    "keep_good",
+    "play",
+    "play_in_processes",
+    "private_dbscan",
+    "private_mean",
+    "read_searches",
+    "strategy_named",
+]

@@ -1,0 +1,245 @@
+"""The same combinations with differential privacy: sums with noise, under a client-level budget.
+
+PrivTuna hides what clients put in and publishes exact results, which tell about single clients.
+Here every client's vector is bounded, each adds its share of integer noise, and what is opened is
+a private sum (`urna.tally`): added up by secure summation, or under threshold encryption. All
+that follows, dense cells and clusters included, is computed from noisy sums.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Unpack
+
+import numpy as np
+
+from urna.combine.federated import Averaging, Clustering
+from urna.combine.frame import Floats
+from urna.combine.noisy import UNITS, dense_cells, densest, read_clusters
+from urna.combine.searches import LocalSearch
+from urna.combine.strategies import Combined
+from urna.combine.sums import SettingsSum, mean_from, parts_of, together
+from urna.errors import ParameterError
+from urna.privacy import Budget, Ledger, NonPrivateRelease, PrivacyStatement, Release, Unit
+from urna.randomness import OsSecrets, SecretSource
+from urna.tally import (
+    Options,
+    Released,
+    Releases,
+    SecureSummation,
+    Summation,
+    TallyPlan,
+    Terms,
+    in_units,
+    plan_tally,
+    to_grid,
+)
+
+__all__ = ["FIRST_SHARE", "PrivateRun", "private_dbscan", "private_mean"]
+
+FIRST_SHARE = 0.5
+"""Part of the budget, as a share of μ², that finds the dense cells; the rest is for the sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateRun:
+    """A combination, what it cost, and everything that became public on the way."""
+
+    combined: Combined
+    privacy: PrivacyStatement
+    terms: Terms
+    sums: tuple[Floats, ...] = field(repr=False)
+    """The noisy sums, in the units of `noise`."""
+    noise: tuple[float, ...]
+    """Standard deviation of the noise in an entry of each."""
+    took_part: int
+    lost: dict[int, str]
+    entries: tuple[str, ...]
+    """Ids in the ledger, where there is one."""
+
+
+def private_mean(
+    clients: Sequence[LocalSearch],
+    agreed: Averaging,
+    *,
+    budget: Budget,
+    summation: Summation | None = None,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    keep: Callable[[PrivateRun], None] | None = None,
+    **options: Unpack[Options],
+) -> PrivateRun:
+    """Return the mean of clients' settings with differential privacy.
+
+    Every client counts once: it puts in the mean of the settings it keeps, as a point of
+    the cube around the middle of the axes. How many clients are in the sum is public.
+
+    Guarantee:
+        The noisy sum, and so the mean, is (epsilon, delta)-DP under `adjacency` towards
+        everybody who learns no more than the summation reveals.
+
+    Args:
+        clients: Each client's search.
+        agreed: What is averaged.
+        budget: What it may cost.
+        summation: How vectors are added up; by secure summation unless another is named.
+        ledger: Where the release is counted before it happens.
+        secrets: Where keys and noise come from; the operating system by default.
+        keep: Called with the run as soon as the sum is open.
+        options: The rest of the terms; see `urna.tally.Terms`.
+
+    Raises:
+        ParameterError: The terms cannot be.
+        BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+        RoundAborted: Too many clients dropped out. Nothing was revealed.
+    """
+    series = _Series(len(clients), budget, summation, ledger, secrets, options)
+    summed = SettingsSum(agreed)
+    series.plan([summed], [1.0])
+    released, sums = series.release(summed, clients)
+    run = series.run(mean_from(agreed, sums, len(released.tallied.accepted)))
+    if keep is not None:
+        keep(run)
+    return run
+
+
+def private_dbscan(
+    clients: Sequence[LocalSearch],
+    agreed: Clustering,
+    *,
+    budget: Budget,
+    first_share: float = FIRST_SHARE,
+    summation: Summation | None = None,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    keep: Callable[[PrivateRun], None] | None = None,
+    **options: Unpack[Options],
+) -> PrivateRun:
+    """Return the best density cluster of clients' settings with differential privacy.
+
+    Two noisy sums. In the first each client spreads a mass of norm one over the cells of its
+    settings; cells that stand out of the noise are dense. In the second it gives, for every
+    cluster of dense cells, its share of settings there, their place within the cluster and
+    their score. The noise of both is fixed before the first.
+
+    Guarantee:
+        Both sums together are (epsilon, delta)-DP for an epsilon of at most the budget's,
+        under `adjacency`, towards everybody who learns no more than the summation reveals.
+
+    Args:
+        clients: Each client's search.
+        agreed: Cells, and what clients keep. `min_points` counts as that many settings of
+            clients that keep the most they may.
+        budget: What both sums together may cost.
+        first_share: Part of the budget for the first, as a share of μ².
+        summation: How vectors are added up; by secure summation unless another is named.
+        ledger: Where both are counted before they happen. It is asked for both before the first.
+        secrets: Where keys and noise come from; the operating system by default.
+        keep: Called with the run as soon as a sum is open: after each of the two.
+        options: The rest of the terms; see `urna.tally.Terms`.
+
+    Raises:
+        ParameterError: The terms cannot be.
+        BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+        RoundAborted: Too many clients dropped out. Nothing more was revealed.
+    """
+    if not 0 < first_share < 1:
+        raise ParameterError(f"the first sum's share lies in (0, 1), got {first_share}")
+    series = _Series(len(clients), budget, summation, ledger, secrets, options)
+    first = SettingsSum(agreed)
+    every = first.after(np.ones(agreed.grid.size, dtype=np.bool_))  # not known yet; priced alike
+    series.plan([first, every], [first_share, 1 - first_share])
+    _, masses = series.release(first, clients)
+    dense = dense_cells(agreed, masses / UNITS, series.noise[0] / UNITS)
+    if keep is not None:
+        keep(series.run(densest(agreed, masses / UNITS, dense)))
+    _, sums = series.release(first.after(dense), clients)
+    combined = read_clusters(agreed, dense, sums / UNITS, series.noise[1] / UNITS)
+    run = series.run(combined or densest(agreed, masses / UNITS, dense))
+    if keep is not None:
+        keep(run)
+    return run
+
+
+class _Series:
+    """Some private sums under one budget, counted and released one after the other."""
+
+    def __init__(
+        self,
+        clients: int,
+        budget: Budget,
+        summation: Summation | None,
+        ledger: Ledger | None,
+        secrets: SecretSource | None,
+        options: Options,
+    ) -> None:
+        self.terms = Terms.of(clients, budget, **options)
+        if self.terms.adjacency.unit is not Unit.CLIENT:
+            raise ParameterError("combined searches protect clients; ask for a relation about them")
+        self._summation = summation or SecureSummation()
+        self._ledger, self._secrets = ledger, secrets or OsSecrets()
+        self._plans: list[TallyPlan] = []
+        self._released: list[Released] = []
+        self._sums: list[Floats] = []
+
+    def plan(self, sums: Sequence[SettingsSum], parts: Sequence[float]) -> None:
+        """Plan all sums so that together they keep within the budget."""
+        for summed, budget in zip(sums, parts_of(self.terms.budget, parts), strict=True):
+            self._plans.append(
+                plan_tally(
+                    self.terms.costing(budget),
+                    summed.contribution,
+                    removes_excess=self._summation.removes_excess,
+                )
+            )
+        if self._ledger is not None:
+            self._ledger.check_relation(self.terms.adjacency)
+            self._ledger.check(*self._events(len(self._plans)))
+
+    @property
+    def noise(self) -> tuple[float, ...]:
+        """Largest standard deviation of each planned sum's noise, in whole steps."""
+        return tuple(plan.most_noise_std for plan in self._plans)
+
+    def release(
+        self, summed: SettingsSum, clients: Sequence[LocalSearch]
+    ) -> tuple[Released, Floats]:
+        """Count the next sum, add up, and return it in whole steps."""
+        plan = self._plans[len(self._released)]
+        releases = Releases(
+            plan,
+            summed.label,
+            self._summation.describe(plan.terms),
+            ledger=self._ledger,
+            private=self._secrets.private,
+        )
+        contributions = {
+            client: to_grid(summed.vector(search), plan) for client, search in enumerate(clients)
+        }
+        released = releases.release(
+            lambda: self._summation.tally(contributions, plan, self._secrets)
+        )
+        self._released.append(released)
+        sums = np.asarray(in_units(released.tallied.total, plan), dtype=np.float64)
+        self._sums.append(sums)
+        return released, sums
+
+    def run(self, combined: Combined) -> PrivateRun:
+        """Return what is known so far, and what all sums so far cost together."""
+        last = self._released[-1]
+        plans = self._plans[: len(self._released)]
+        statement = together(self.terms, plans, last.privacy, last.privacy.private)
+        return PrivateRun(
+            combined,
+            statement,
+            self.terms,
+            tuple(self._sums),
+            self.noise[: len(self._sums)],
+            len(last.tallied.accepted),
+            dict(last.tallied.lost),
+            tuple(r.entry for r in self._released if r.entry is not None),
+        )
+
+    def _events(self, count: int) -> list[Release]:
+        if not self._secrets.private:
+            return [NonPrivateRelease("scripted secrets")]
+        return [plan.release or NonPrivateRelease("no noise") for plan in self._plans[:count]]

@@ -1,0 +1,190 @@
+"""`urna combine`: every guarantee, what is written, and what is refused."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+from shlex import split
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from commands import Command
+
+from urna.combine import Combination
+from urna.privacy import Budget, Ledger
+
+PEAKS = [(0.1, 0.9)] * 5 + [(0.03, 0.6)] * 3 + [(0.1, 0.6)] * 2
+GRID = list(itertools.product((0.01, 0.03, 0.1, 0.3), (0.0, 0.6, 0.9)))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Write ten clients' searches, and the federation's own."""
+    lines = ["client,lr,momentum,accuracy"]
+    for client, (best, momentum) in enumerate(PEAKS):
+        for lr, beside in GRID:
+            away = 0.1 * abs(math.log10(lr / best)) + 0.2 * abs(beside - momentum)
+            lines.append(f"{client},{lr},{beside},{0.9 - away - 0.002 * client:.4f}")
+    for lr, beside in GRID:
+        lines.append(f"-1,{lr},{beside},{0.9 - 0.1 * abs(lr - 0.1) - 0.1 * abs(beside - 0.9):.4f}")
+    path = tmp_path / "searches.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def combined(urna: Command, table: Path, line: str) -> dict[str, Any]:
+    return urna("combine", table, *split(line), "--format", "json").json()
+
+
+def test_all_strategies_stand_beside_the_one_asked_for(urna: Command, table: Path) -> None:
+    done = urna("combine", table, "--strategy", "median")
+    assert done.code == 0
+    marked = [line for line in done.stdout.splitlines() if line.startswith("→")]
+    assert len(marked) == 1
+    assert marked[0].split()[1] == "median"
+    for name in ("dbscan", "flora aplm", "anchored", "vote", "mean of the best 5 %"):
+        assert name in done.stdout
+    assert "the federation's own best: lr=0.1, momentum=0.9, accuracy 0.9000" in done.stdout
+    assert "NOT PRIVATE" in done.stdout
+
+
+def test_encrypted_clusters_are_those_in_the_clear(urna: Command, table: Path) -> None:
+    clear = combined(urna, table, "--strategy federated-dbscan --no-compare")
+    hidden = combined(urna, table, "--strategy dbscan --guarantee encryption --no-compare")
+    assert hidden["setting"] == clear["setting"]
+    assert hidden["clusters"] == clear["clusters"]
+    assert hidden["points"] == []
+    assert hidden["cost"]["bytes_per_party"] < 7.86e6
+    assert [judged["strategy"] for judged in hidden["comparison"]] == [
+        "federated dbscan, encryption"
+    ]
+
+
+def test_a_mean_in_processes_of_which_six_must_help(urna: Command, table: Path) -> None:
+    line = "--strategy mean --guarantee encryption --processes --threshold 6 --no-compare"
+    hidden = combined(urna, table, line)
+    clear = combined(urna, table, "--strategy mean --no-compare")
+    assert hidden["setting"] == clear["setting"]
+    assert "any 6 of 10 parties" in " ".join(hidden["privacy"]["caveats"])
+
+
+@pytest.mark.parametrize("guarantee", ["dp", "both"])
+@pytest.mark.parametrize(("strategy", "sums"), [("mean", 1), ("dbscan", 2), ("vote", 1)])
+def test_what_has_noise_is_in_the_ledger_and_on_disk(
+    urna: Command, table: Path, tmp_path: Path, guarantee: str, strategy: str, sums: int
+) -> None:
+    path, out = tmp_path / "ledger", tmp_path / "out"
+    Ledger.open(path, Budget(6.0, 1e-5))
+    line = f"--strategy {strategy} --guarantee {guarantee} --epsilon 5 --no-compare"
+    shown = combined(urna, table, f"{line} --ledger {path} --output {out}")
+    assert shown["privacy"]["epsilon"] <= 5.0
+    ledger = Ledger(path)
+    assert len(list(ledger.entries())) == sums
+    assert 0 < ledger.spent().epsilon <= 5.0
+    kept = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    assert Combination.read(kept).as_mapping() == kept
+    assert shown.items() >= kept.items()
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Differentially private" in page
+    ElementTree.parse(out / "settings.svg")
+    # A second one would pass the cap, and leaves all as it is.
+    before = path.read_bytes()
+    again = urna("combine", table, *split(f"{line} --ledger {path} --output {out}"))
+    assert "Nothing was released" in again.refused(1)
+    assert path.read_bytes() == before
+    assert json.loads((out / "result.json").read_text(encoding="utf-8")) == kept
+
+
+def test_what_is_exact_has_no_place_in_a_ledger(urna: Command, table: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    Ledger.open(path, Budget(6.0, 1e-5))
+    for guarantee in ("none", "encryption"):
+        line = f"--strategy mean --guarantee {guarantee} --ledger {path}"
+        assert "epsilon from 0 to inf" in urna("combine", table, *split(line)).refused(1)
+
+
+def test_a_page_is_made_again_from_the_kept_result(
+    urna: Command, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert urna("combine", table, "--no-compare", "--output", out).code == 0
+    assert urna("report", out / "result.json", "--output", tmp_path / "again.html").code == 0
+    page = (tmp_path / "again.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "Nothing was hidden" in page
+
+
+WRONG = [
+    ("--strategy dbscann", "did you mean 'dbscan'?"),
+    ("--strategy election", "anchored, vote"),
+    ("--strategy median --guarantee encryption", "needs everybody's settings in one place"),
+    ("--strategy vote --guarantee encryption", "a vote has noise"),
+    ("--strategy vote --plain", "vote averages nothing"),
+    ("--where lr", "--where takes COLUMN=VALUE"),
+    ("--where colour=red", "has no column 'colour'"),
+    ("--where client=77", "no row of searches.csv has client = 77"),
+    ("--axes lr,batch", "has no column 'batch'"),
+    ("--min-points 0", "are positive, got 0"),
+    ("--min-points 1000", "lower min_points or widen the reach"),
+    ("--cell 0.2", "counts in no cells"),
+    ("--cell 0 --guarantee encryption", "cell"),
+    ("--strategy mean --threshold 3", "belong to --guarantee encryption"),
+    ("--strategy mean --guarantee dp --hidden-count", "belong to --guarantee encryption"),
+    ("--strategy mean --guarantee encryption --threshold 0", "must help to open, got 0"),
+    ("--strategy mean --guarantee encryption --threshold 11", "must help to open, got 11"),
+    ("--guarantee encryption --hidden-count", "hide the count of a mean"),
+    ("--strategy mean --guarantee dp --epsilon 0", "epsilon must be finite and positive"),
+    (
+        "--strategy mean --guarantee encryption --processes --scripted-secrets x",
+        "parties in processes draw their own secrets",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "says"), WRONG, ids=[line for line, _ in WRONG])
+def test_wrong_use_ends_in_one_line_and_nothing_is_written(
+    urna: Command, table: Path, tmp_path: Path, line: str, says: str
+) -> None:
+    out = tmp_path / "out"
+    assert says in urna("combine", table, *split(line), "--output", out).refused(2)
+    assert not out.exists() or not list(out.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds no row"),
+        ("client,lr,accuracy\n", "holds no row"),
+        ("who,lr,accuracy\n1,2,3\n", "has no column 'client'"),
+        ("client,lr,accuracy\n0,fast,.9\n", "holds 'fast', which is no number"),
+        ("client,lr,accuracy\n0,.1,good\n", "Leave the scores of runs that failed empty"),
+        ("client,lr,accuracy\n0,.1\n", "line 2 of t.csv has not as many values as the head"),
+        ("client,lr,accuracy\n-1,.1,.9\n", "only the federation's"),
+    ],
+)
+def test_tables_that_cannot_be_read_are_told(
+    urna: Command, tmp_path: Path, text: str, says: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text, encoding="utf-8")
+    assert says in urna("combine", path).refused(2)
+
+
+def test_losses_are_no_accuracies(urna: Command, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"{c},{lr},{abs(math.log(lr / 0.1)) + c}" for c in range(4) for lr in (0.01, 0.1, 1.0)]
+    path.write_text("client,lr,loss\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    assert "not losses" in urna("combine", path, "--score", "loss").refused(2)
+    shown = combined(urna, path, "--score loss --strategy mean")
+    assert shown["setting"]["lr"] == pytest.approx(0.1)
+    assert "dbscan" not in {judged["strategy"] for judged in shown["comparison"]}
+
+
+def test_a_vote_runs_under_threshold_encryption(urna: Command, few: tuple[str, ...]) -> None:
+    arguments = ("search", *few, "--summation", "encrypted", "--quiet", "--format", "json")
+    shown = urna(*arguments).json()
+    assert shown["took_part"] == 12
+    assert "threshold encryption" in " ".join(shown["privacy"]["caveats"])
+    refused = urna("search", *few, "--summation", "encrypted", "--server", "dishonest").refused(2)
+    assert "trusts its server" in refused

@@ -1,0 +1,38 @@
+"""Searches for tests, and agreements over them."""
+
+import itertools
+
+import numpy as np
+
+from urna.combine import Averaging, Clustering, Frame, LocalSearch, Searches
+from urna.space import Axis, Space
+
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
+MOMENTA = (0.0, 0.3, 0.6, 0.9)
+SPACE = Space(lr=Axis.log(RATES), momentum=Axis.linear(MOMENTA))
+FRAME = Frame.of(SPACE)
+GRID = np.array(list(itertools.product(RATES, MOMENTA)))
+
+
+def random_searches(clients: int, seed: int = 0) -> Searches:
+    """Return clients with scores at random."""
+    rng = np.random.default_rng(seed)
+    rows = rng.random((clients, len(GRID))).round(3)
+    return Searches(FRAME, tuple(LocalSearch(GRID, row) for row in rows))
+
+
+def peaked(*peaks: tuple[float, float], score: float = 0.9) -> Searches:
+    """Return clients that each found one good setting, and nothing good elsewhere."""
+    clients = []
+    for peak in peaks:
+        scores = np.where((np.isclose(GRID, peak)).all(axis=1), score, 0.1)
+        clients.append(LocalSearch(GRID, scores))
+    return Searches(FRAME, tuple(clients))
+
+
+def averaging(share: float | None = None, most: int = 10) -> Averaging:
+    return Averaging(FRAME, share, most)
+
+
+def clustering(min_points: int = 2, **more: float) -> Clustering:
+    return Clustering(FRAME, min_points=min_points, **more)  # type: ignore[arg-type]

@@ -1,0 +1,240 @@
+"""Combinations under threshold encryption: equal to those in the clear, and nothing else opened."""
+
+import functools
+import itertools
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from combine_play import averaging, clustering, peaked, random_searches
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from urna import he
+from urna.combine import (
+    DbscanTask,
+    FederatedDbscan,
+    HiddenMeanTask,
+    Mean,
+    MeanTask,
+    Task,
+    combine,
+    play,
+)
+from urna.combine.circuits import DenseCells
+from urna.errors import ParameterError, RoundAborted, RoundUnfinished
+from urna.randomness import ScriptedSecrets
+
+PARTIES = 3
+
+
+Vector = list[int]
+
+
+class Modular:
+    """Arithmetic of plain vectors modulo a prime: the oracle of a circuit."""
+
+    def __init__(self, prime: int) -> None:
+        self.prime, self.products = prime, 0
+
+    def subtract(self, a: Vector, b: Vector) -> Vector:
+        return [(x - y) % self.prime for x, y in zip(a, b, strict=True)]
+
+    def add_plain(self, a: Vector, plain: Vector) -> Vector:
+        return [(x + plain[0]) % self.prime for x in a]
+
+    def repeat(self, a: Vector, times: int) -> Vector:
+        return [x * times % self.prime for x in a]
+
+    def multiply(self, a: Vector, b: Vector) -> Vector:
+        self.products += 1
+        return [x * y % self.prime for x, y in zip(a, b, strict=True)]
+
+
+class Depth(Modular):
+    """The same, of how many products follow one another."""
+
+    def subtract(self, a: Vector, b: Vector) -> Vector:
+        return [max(a[0], b[0])]
+
+    def add_plain(self, a: Vector, plain: Vector) -> Vector:
+        return a
+
+    def repeat(self, a: Vector, times: int) -> Vector:
+        return a
+
+    def multiply(self, a: Vector, b: Vector) -> Vector:
+        return [max(a[0], b[0]) + 1]
+
+
+@pytest.mark.parametrize("min_points", range(1, 10))
+def test_the_circuit_is_zero_exactly_below_so_many_points(min_points: int) -> None:
+    counts = list(range(60))
+    arithmetic = Modular(65_537)
+    found = DenseCells(min_points)(arithmetic, [counts, [12_345] * 60])
+    expected = [
+        12_345 * functools.reduce(lambda a, k: a * (count - k), range(min_points), 1) % 65_537
+        for count in counts
+    ]
+    assert found == expected
+    assert [value == 0 for value in found] == [count < min_points for count in counts]
+    naive = min_points  # factor times each of m terms
+    assert arithmetic.products <= naive if min_points < 4 else arithmetic.products < naive
+
+
+@pytest.mark.parametrize("min_points", range(1, 10))
+def test_the_stated_depth_is_the_depth(min_points: int) -> None:
+    circuit = DenseCells(min_points)
+    assert circuit(Depth(2), [[0], [0]]) == [circuit.depth]
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_encrypted_mean_is_the_mean(seed: int) -> None:
+    searches = random_searches(PARTIES, seed)
+    task = MeanTask(PARTIES, PARTIES, averaging(0.1))
+    outcome = play(task, searches.clients, ScriptedSecrets(b"mean")).outcome
+    assert outcome.combined == Mean(0.1).combine(searches)
+    assert len(outcome.shown) == 1
+    assert len(outcome.shown[0]) == 3, "two sums and a count, and nothing else"
+
+
+@pytest.mark.parametrize("min_points", [1, 2, 3, 4])
+def test_encrypted_clusters_are_those_in_the_clear(min_points: int) -> None:
+    parties = min_points + 1
+    searches = random_searches(parties, seed=min_points)
+    task = DbscanTask(parties, parties, clustering(min_points, tolerance=0.5))
+    outcome = play(task, searches.clients, ScriptedSecrets(b"cells")).outcome
+    clear = FederatedDbscan(min_points=min_points, tolerance=0.5).combine(searches)
+    assert outcome.combined.clusters == clear.clusters
+    assert set(outcome.shown[0].tolist()) <= {0, 1}, "one bit per cell"
+
+
+def test_a_hidden_count_gives_the_mean_to_the_stated_precision() -> None:
+    searches = random_searches(2, seed=5)
+    task = HiddenMeanTask(2, 2, averaging(0.1, most=3), precision=0.02)
+    outcome = play(task, searches.clients, ScriptedSecrets(b"hidden")).outcome
+    clear = Mean(0.1).combine(searches).setting
+    frame = searches.frame
+    both = frame.units(np.array([frame.row(outcome.combined.setting), frame.row(clear)]))
+    assert np.abs(both[0] - both[1]).max() <= 0.02
+    assert len(outcome.shown[0]) == 2, "a mean per axis, no count"
+
+
+@pytest.mark.parametrize(
+    ("vanish", "threshold", "fewest", "left"),
+    [
+        ({1: 0}, 4, 3, {0, 2, 3}),
+        ({1: 1}, 4, 3, {0, 2, 3}),
+        ({1: 2}, 4, 3, {0, 2, 3}),
+        ({1: 2}, 3, 3, {0, 2, 3}),
+        ({1: 3}, 3, 3, {0, 1, 2, 3}),
+    ],
+    ids=[
+        "before keys, all must help",
+        "in the middle of keys",
+        "after keys, all must help: begun anew",
+        "after keys, three of four",
+        "while opening, three of four",
+    ],
+)
+def test_the_others_go_on_without_one_that_vanishes(
+    vanish: dict[int, int], threshold: int, fewest: int, left: set[int]
+) -> None:
+    searches = random_searches(4, seed=3)
+    task = MeanTask(4, threshold, averaging(0.1))
+    played = play(task, searches.clients, ScriptedSecrets(b"vanish"), vanish=vanish, fewest=fewest)
+    assert set(played.outcome.took_part) == left
+    some = type(searches)(searches.frame, tuple(searches.clients[p] for p in sorted(left)))
+    assert played.outcome.combined == Mean(0.1).combine(some)
+
+
+def test_one_that_vanishes_before_anything_is_opened_aborts_where_all_are_needed() -> None:
+    searches, task = random_searches(3), MeanTask(3, 3, averaging())
+    with pytest.raises(RoundAborted, match="Nothing was opened") as aborted:
+        play(task, searches.clients, ScriptedSecrets(b"abort"), vanish={2: 2})
+    assert aborted.value.lost == {2: "did not answer (step 1: encrypting)"}
+
+
+def test_one_that_vanishes_while_opening_leaves_the_run_unfinished() -> None:
+    searches, task = random_searches(3), MeanTask(3, 3, averaging())
+    with pytest.raises(RoundUnfinished, match="Something may have been opened"):
+        play(task, searches.clients, ScriptedSecrets(b"late"), vanish={2: 3})
+
+
+def test_a_run_is_not_begun_anew_after_something_was_opened() -> None:
+    """A second mask, of fewer parties, would show what the missing one put in."""
+    searches, task = random_searches(3), DbscanTask(3, 3, clustering(2))
+    with pytest.raises(RoundUnfinished):
+        play(task, searches.clients, ScriptedSecrets(b"twice"), vanish={2: 4}, fewest=2)
+
+
+def test_parties_that_compute_again_come_to_the_same() -> None:
+    searches, task = random_searches(3, seed=9), DbscanTask(3, 3, clustering(2))
+    outcome = play(task, searches.clients, ScriptedSecrets(b"again"), recomputes=True).outcome
+    assert outcome.combined.clusters == FederatedDbscan(min_points=2).combine(searches).clusters
+
+
+@pytest.mark.parametrize(
+    ("task", "match"),
+    [
+        (lambda: MeanTask(3, 4, averaging()), "2 to 3 of 3"),
+        (lambda: MeanTask(1, 1, averaging()), "2 to 1 of 1"),
+        (lambda: HiddenMeanTask(3, 3, averaging(most=1)), "their number is public"),
+        (lambda: HiddenMeanTask(3, 3, averaging(), precision=0.0), "precision"),
+        (lambda: DbscanTask(10, 10, clustering(2, most=10_000)), "beyond 65537"),
+    ],
+)
+def test_tasks_that_cannot_be_are_refused(task: Callable[[], Task], match: str) -> None:
+    with pytest.raises(ParameterError, match=match):
+        task()
+
+
+def test_noise_is_expected_as_the_evaluator_states_it() -> None:
+    """What a party computes in advance is what the server's result carries."""
+    tasks: list[Task] = [
+        MeanTask(3, 3, averaging()),
+        DbscanTask(3, 3, clustering(2)),
+    ]
+    for step in itertools.chain.from_iterable(task.steps for task in tasks):
+        secrets = ScriptedSecrets(b"noise")
+        keys = he.make_keys(he.Desk(he.Session(step.parameters, secrets.take(32))), secrets)
+        inputs = [
+            [he.encrypt(keys.public_key, [1], secrets) for _ in range(3)]
+            for _ in range(step.inputs)
+        ]
+        assert step.evaluate(keys.evaluator(), inputs).noise == step.expected_noise(3)
+        assert step.expected_noise(2) != step.expected_noise(3)
+
+
+def test_only_sums_have_a_guarantee() -> None:
+    with pytest.raises(ParameterError, match="needs everybody's settings in one place"):
+        combine(random_searches(3), "median", guarantee="encryption")
+    with pytest.raises(ParameterError, match="clusters open their counts"):
+        combine(random_searches(3), "dbscan", guarantee="encryption", hidden_count=True)
+
+
+def test_one_call_gives_the_same_with_and_without_encryption() -> None:
+    searches = peaked((0.01, 0.0), (0.01, 0.0), (0.03, 0.3))
+    clear = combine(searches, FederatedDbscan(min_points=2))
+    hidden = combine(
+        searches,
+        FederatedDbscan(min_points=2),
+        guarantee="encryption",
+        secrets=ScriptedSecrets(b"one call"),
+    )
+    assert (hidden.setting, hidden.clusters) == (clear.setting, clear.clusters)
+    assert hidden.points == ()
+    assert len(clear.points) == 3
+    assert "no differential privacy" in str(hidden.privacy)
+    assert hidden.cost["bytes_per_party"] > 0
+
+
+def test_means_are_exact_fractions_whatever_the_order() -> None:
+    agreed = averaging(0.1)
+    vectors = [agreed.vector(c) for c in random_searches(7, seed=8).clients]
+    total = sum(vectors)
+    exact = [Fraction(int(part), int(total[-1])) for part in total[:-1]]
+    again = sum(reversed(vectors))
+    assert [Fraction(int(part), int(again[-1])) for part in again[:-1]] == exact

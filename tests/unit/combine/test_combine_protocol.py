@@ -1,0 +1,383 @@
+"""Letters and the parties' checks: what belongs to another run or step is refused."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from combine_play import averaging, clustering, random_searches
+
+from urna import he
+from urna.combine import DbscanTask, MeanTask, conduct, play
+from urna.combine.letters import (
+    Kind,
+    Letter,
+    Run,
+    Statement,
+    digest,
+    kind_of,
+    pack_opened,
+    unpack_opened,
+)
+from urna.combine.memory import kept, thaw
+from urna.combine.party import (
+    Given,
+    Invited,
+    Joined,
+    Over,
+    PartySession,
+    check_statement,
+    invitation,
+)
+from urna.combine.run import MemoryTransport
+from urna.combine.tasks import Task, digest_of
+from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
+from urna.he.wire import decode, encode
+from urna.randomness import ScriptedSecrets
+
+BINDING = bytes(range(32))
+LETTER = Letter(Kind.GIVEN, ((b"one", b""), (b"three",)), 2)
+LONGEST = 10_000
+
+
+def read(data: bytes) -> Letter:
+    return Letter.decode(data, BINDING, longest=LONGEST, sender=2)
+
+
+def test_a_letter_comes_back_as_it_was() -> None:
+    assert read(LETTER.encode(BINDING)) == LETTER
+    assert kind_of(LETTER.encode(BINDING), LONGEST) is Kind.GIVEN
+
+
+def test_every_byte_of_a_letters_frame_counts() -> None:
+    """Altered anywhere but in a part, it is refused; in a part, it is another letter."""
+    data = LETTER.encode(BINDING)
+    for place in range(len(data)):
+        altered = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        try:
+            found = read(altered)
+        except ProtocolError:
+            continue
+        assert found != LETTER
+
+
+@pytest.mark.parametrize("cut", [1, 10, 40, 60])
+def test_truncated_and_longer_letters_are_refused(cut: int) -> None:
+    data = LETTER.encode(BINDING)
+    for wrong in (data[:-cut], data + bytes(cut)):
+        with pytest.raises(ProtocolError):
+            read(wrong)
+
+
+def test_letters_of_others_are_refused() -> None:
+    data = LETTER.encode(BINDING)
+    with pytest.raises(ProtocolError, match="another task or another run"):
+        Letter.decode(data, bytes(32), longest=LONGEST, sender=2)
+    with pytest.raises(ProtocolError, match="another sender"):
+        Letter.decode(data, BINDING, longest=LONGEST, sender=1)
+    with pytest.raises(ProtocolError, match="to 50 bytes"):
+        Letter.decode(data, BINDING, longest=50, sender=2)
+
+
+@pytest.mark.parametrize(
+    "opened", [np.array([3, -1]), np.array([0.5, 0.25])], ids=["ints", "reals"]
+)
+def test_what_a_step_showed_comes_back(opened: np.ndarray) -> None:
+    found = unpack_opened(pack_opened(opened))
+    assert found.dtype == opened.dtype
+    assert found.tolist() == opened.tolist()
+    for wrong in (b"", b"x" + bytes(8), b"i" + bytes(7)):
+        with pytest.raises(ProtocolError):
+            unpack_opened(wrong)
+
+
+def test_a_statement_has_one_encoding() -> None:
+    said = Statement(1, {3: ("b",), 0: ("a",)})
+    assert Statement.decode(said.encode()) == said
+    for wrong in (b"{}", b"[", b"7", said.encode().replace(b" ", b"")):
+        with pytest.raises(ProtocolError):
+            Statement.decode(wrong)
+
+
+class Lying:
+    """A server's transport that changes letters of one kind on the way."""
+
+    def __init__(
+        self, inner: MemoryTransport, kind: Kind, change: Callable[[int, bytes], bytes]
+    ) -> None:
+        self._inner, self._kind, self._change = inner, kind, change
+
+    def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
+        changed = {
+            place: self._change(place, data) if kind_of(data, 1 << 40) is self._kind else data
+            for place, data in letters.items()
+        }
+        return self._inner.exchange(stage, changed)
+
+
+def sessions(task: Task, label: bytes, *, recomputes: bool = False) -> dict[int, PartySession]:
+    searches = random_searches(task.parties, seed=4)
+    secrets = ScriptedSecrets(label)
+    return {
+        place: PartySession(Invited(task, search, task.threshold, recomputes), secrets)
+        for place, search in enumerate(searches.clients)
+    }
+
+
+def given_state(task: Task, label: bytes = b"checks") -> tuple[Given, Statement, bytes]:
+    """Return a party that has given its vectors, and the honest request to open their sum."""
+    seen: dict[int, bytes] = {}
+
+    def note(place: int, data: bytes) -> bytes:
+        seen[place] = data
+        raise StopIteration
+
+    parties = sessions(task, label)
+    transport = Lying(MemoryTransport(parties), Kind.OPEN, note)
+    with pytest.raises(StopIteration):
+        conduct(task, transport, ScriptedSecrets(label + b" nonce"))
+    state = parties[0].state
+    assert isinstance(state, Given)
+    run = state.keyed.joined.run
+    letter = Letter.decode(seen[0], run.binding, longest=run.longest)
+    said, asked = letter.group(0, 2)
+    return state, Statement.decode(said), asked
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda said: replace(said, step=1), "this party is in step 0"),
+        (lambda said: replace(said, inputs={**said.inputs, 0: ("f" * 64,)}), "own ciphertexts"),
+        (lambda said: replace(said, inputs={0: said.inputs[0]}), "of 1 parties; 3 are needed"),
+        (
+            lambda said: replace(said, inputs={**said.inputs, 7: ("f" * 64,)}),
+            "parties there are not",
+        ),
+        (lambda said: replace(said, inputs={**said.inputs, 1: said.inputs[2]}), "named twice"),
+        (
+            lambda said: replace(said, inputs={**said.inputs, 1: (*said.inputs[1], "f" * 64)}),
+            "too many are named",
+        ),
+    ],
+    ids=["another step", "not its own", "too few", "strangers", "twice", "too many"],
+)
+def test_a_party_opens_only_what_is_said_to_be_its_steps_result(
+    change: Callable[[Statement], Statement], reason: str
+) -> None:
+    state, said, asked = given_state(MeanTask(3, 3, averaging()))
+    session = state.keyed.joined.run.sessions[0]
+    request = decode(asked, session, he.DecryptionRequest)
+    check_statement(state, said, request)
+    with pytest.raises(ProtocolError, match=reason):
+        check_statement(state, change(said), request)
+
+
+def test_a_ciphertext_of_one_party_does_not_carry_the_noise_of_a_sum() -> None:
+    """The crude attempt: the right statement, and one party's own ciphertext to open."""
+    state, said, asked = given_state(MeanTask(3, 3, averaging()))
+    session = state.keyed.joined.run.sessions[0]
+    request = decode(asked, session, he.DecryptionRequest)
+    alone = replace(request, noise=he.noise_model(session.parameters).fresh(0))
+    with pytest.raises(ProtocolError, match="not carry the noise of this step"):
+        check_statement(state, said, alone)
+
+
+def _swap(place: int, data: bytes, task: Task, run: Run) -> bytes:
+    """Ask to open party 1's own ciphertext, with the sum's noise and statement."""
+    del place
+    letter = Letter.decode(data, run.binding, longest=run.longest)
+    (said, asked), *rest = letter.groups
+    session = run.sessions[0]
+    request = decode(asked, session, he.DecryptionRequest)
+    witnesses = rest[0]
+    own = decode(witnesses[1], session, he.Ciphertext, sender=1)
+    forged = replace(request, second=own.parts[1])
+    groups = ((said, encode(forged, session)), *rest)
+    return Letter(Kind.OPEN, groups).encode(run.binding)
+
+
+@pytest.mark.parametrize("recomputes", [True, False], ids=["computed again", "taken at its word"])
+def test_a_server_that_shows_another_ciphertext_is_caught_by_those_who_compute_again(
+    recomputes: bool,
+) -> None:
+    """Without computing again the lie goes through: honest-but-curious is what is assumed."""
+    task = MeanTask(3, 3, averaging())
+    parties = sessions(task, b"swap", recomputes=recomputes)
+    nonce = ScriptedSecrets(b"swap nonce").take(32)
+    run = Run(task, nonce)
+    lying = Lying(
+        MemoryTransport(parties), Kind.OPEN, lambda place, data: _swap(place, data, task, run)
+    )
+    if recomputes:
+        with pytest.raises(RoundUnfinished) as failed:
+            conduct(task, lying, ScriptedSecrets(b"swap nonce"), witnesses=True)
+        assert all("not what these ciphertexts give" in why for why in failed.value.lost.values())
+    else:
+        with pytest.raises(RoundUnfinished, match="answers another request"):
+            conduct(task, lying, ScriptedSecrets(b"swap nonce"), witnesses=True)
+
+
+def test_a_witness_that_was_not_named_is_refused() -> None:
+    task = MeanTask(3, 3, averaging())
+    parties = sessions(task, b"witness", recomputes=True)
+
+    def other(place: int, data: bytes) -> bytes:
+        del place
+        run = Run(task, ScriptedSecrets(b"witness nonce").take(32))
+        letter = Letter.decode(data, run.binding, longest=run.longest)
+        first, witnesses, *rest = letter.groups
+        swapped = (witnesses[1], witnesses[0], *witnesses[2:])
+        return Letter(Kind.OPEN, (first, swapped, *rest)).encode(run.binding)
+
+    with pytest.raises(RoundUnfinished) as failed:
+        conduct(
+            task,
+            Lying(MemoryTransport(parties), Kind.OPEN, other),
+            ScriptedSecrets(b"witness nonce"),
+            witnesses=True,
+        )
+    assert "not the one that was named" in failed.value.lost[0]
+
+
+def test_a_second_result_of_a_step_is_not_opened() -> None:
+    task = MeanTask(3, 2, averaging())
+    parties = sessions(task, b"second")
+    transport = MemoryTransport(parties)
+    letters: dict[int, bytes] = {}
+
+    def note(place: int, data: bytes) -> bytes:
+        letters[place] = data
+        return data
+
+    conduct(task, Lying(transport, Kind.OPEN, note), ScriptedSecrets(b"second nonce"))
+    # The run is over for everybody: the same letter again is not answered.
+    reply = parties[0].handle(letters[0])
+    assert isinstance(parties[0].state, Over)
+    assert kind_of(reply, LONGEST) is Kind.REFUSAL
+    assert b"the run is over" in reply
+
+
+def test_an_invitation_to_another_task_or_among_too_few_is_refused() -> None:
+    task = MeanTask(3, 3, averaging())
+    party = sessions(task, b"invited")[0]
+    other = MeanTask(3, 3, averaging(share=0.5))
+    run = Run(other, bytes(32))
+    assert b"another task or another run" in party.handle(invitation(other, run, 0))
+    few = Run(task.among(2), bytes(32))
+    assert b"this one agreed to 3 to 3" in party.handle(invitation(task, few, 0))
+    fine = Run(task, bytes(32))
+    assert b"no place for this party" in party.handle(invitation(task, fine, 3))
+    assert kind_of(party.handle(invitation(task, fine, 0)), 1 << 30) is Kind.KEY_SHARES
+
+
+def test_tasks_that_differ_in_anything_have_different_digests() -> None:
+    tasks: list[Task] = [
+        MeanTask(3, 3, averaging()),
+        MeanTask(4, 3, averaging()),
+        MeanTask(3, 2, averaging()),
+        MeanTask(3, 3, averaging(0.1)),
+        DbscanTask(3, 3, clustering(2)),
+        DbscanTask(3, 3, clustering(3)),
+    ]
+    assert len({digest_of(task) for task in tasks}) == len(tasks)
+
+
+def test_letters_out_of_order_are_not_answered() -> None:
+    task = MeanTask(3, 3, averaging())
+    party = sessions(task, b"order")[0]
+    run = Run(task, bytes(32))
+    for kind in (Kind.KEY_SUMS, Kind.GIVE, Kind.OPEN, Kind.END):
+        assert kind_of(party.handle(Letter(kind).encode(run.binding)), LONGEST) is Kind.REFUSAL
+    party.handle(invitation(task, run, 0))
+    for kind in (Kind.GIVE, Kind.OPEN, Kind.END):
+        assert b"is not due" in party.handle(Letter(kind).encode(run.binding))
+
+
+def test_a_refusal_tells_nothing_of_a_partys_search() -> None:
+    """Its search keeps more than agreed: the reason must not say how many."""
+    task = MeanTask(3, 3, averaging(share=0.5, most=3))
+    with pytest.raises(RoundAborted) as aborted:
+        conduct(task, MemoryTransport(sessions(task, b"tells")), ScriptedSecrets(b"tells nonce"))
+    assert set(aborted.value.lost.values()) == {
+        "refused: this party's search does not fit the task (step 1: encrypting)"
+    }
+
+
+@pytest.mark.parametrize("kind", [Kind.KEY_SHARES, Kind.KEY_REST, Kind.GIVEN, Kind.HELP])
+def test_a_party_that_answers_with_garbage_is_named(kind: Kind) -> None:
+    task = MeanTask(3, 3, averaging())
+
+    class Garbled(PartySession):
+        def handle(self, data: bytes) -> bytes:
+            answer = super().handle(data)
+            if kind_of(answer, 1 << 30) is not kind:
+                return answer
+            letter = Letter(kind, ((b"garbage",) * 1, ()), 1)
+            return letter.encode(Run(task, nonce).binding)
+
+    nonce = ScriptedSecrets(b"garbage nonce").take(32)
+    parties = sessions(task, b"garbage")
+    honest = parties[1]
+    parties[1] = Garbled(honest._invited, honest._secrets)
+    if kind is Kind.KEY_REST:  # nothing of it is read where all decrypt and nothing is multiplied
+        conduct(task, MemoryTransport(parties), ScriptedSecrets(b"garbage nonce"))
+        return
+    with pytest.raises((RoundAborted, RoundUnfinished)) as failed:
+        conduct(task, MemoryTransport(parties), ScriptedSecrets(b"garbage nonce"), attempts=1)
+    assert failed.value.lost.keys() == {1}
+    assert "sent what is not due" in failed.value.lost[1]
+
+
+def test_secrets_do_not_show_in_a_partys_state() -> None:
+    state, _, _ = given_state(MeanTask(3, 3, averaging()))
+    shown = repr(state)
+    assert "search" not in shown.replace("searches", "")
+    assert "secret" not in shown
+    assert len(shown) < 5_000
+
+
+def test_digests_differ_between_ciphertexts() -> None:
+    assert digest(b"a") != digest(b"b")
+    assert len(digest(b"a")) == 64
+
+
+class Forgetful(PartySession):
+    """A party that is started anew for every letter, with what it has kept."""
+
+    def handle(self, data: bytes) -> bytes:
+        answer = super().handle(data)
+        if held := kept(self.state):
+            self.state = thaw(held, self._invited)
+        return answer
+
+
+@pytest.mark.parametrize("threshold", [2, 3])
+def test_a_party_goes_on_from_what_it_has_kept(
+    threshold: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = random_searches(3, seed=5)
+    task = DbscanTask(3, threshold, clustering())
+    straight = play(task, searches.clients, ScriptedSecrets(b"kept"))
+    monkeypatch.setattr("urna.combine.run.PartySession", Forgetful)
+    anew = play(task, searches.clients, ScriptedSecrets(b"kept"))
+    assert anew.outcome.combined == straight.outcome.combined
+    assert [o.tolist() for o in anew.outcome.shown] == [o.tolist() for o in straight.outcome.shown]
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 100, b"PK\x03\x04" + bytes(60)])
+def test_what_was_not_kept_is_refused(data: bytes) -> None:
+    invited = Invited(MeanTask(2, 2, averaging()), random_searches(2).clients[0])
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        thaw(data, invited)
+
+
+def test_keys_that_were_kept_serve_no_other_task() -> None:
+    search, secrets = random_searches(3).clients[0], ScriptedSecrets(b"other task")
+    first, second = (DbscanTask(3, 3, clustering(points)) for points in (2, 3))
+    party = PartySession(Invited(first, search), secrets)
+    party.handle(invitation(first, Run(first, bytes(32)), 0))
+    held = kept(party.state)
+    assert isinstance(thaw(held, Invited(first, search)), Joined)
+    with pytest.raises(ProtocolError, match="another task"):
+        thaw(held, Invited(second, search))

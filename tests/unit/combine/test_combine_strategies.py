@@ -1,0 +1,180 @@
+"""Strategies in the clear: values written out, and oracles where there are any."""
+
+import math
+
+import numpy as np
+import pytest
+from combine_play import FRAME, GRID, SPACE, peaked, random_searches
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from urna.combine import (
+    STRATEGIES,
+    Anchored,
+    Dbscan,
+    Frame,
+    LocalSearch,
+    Mean,
+    Median,
+    Ruler,
+    Searches,
+    Surface,
+    SurfaceKind,
+    TrimmedMean,
+    keep_best,
+    keep_good,
+    strategy_named,
+)
+from urna.errors import ParameterError, UnknownName
+from urna.space import Axis, Space
+
+
+def test_a_log_axis_is_averaged_on_its_log_scale_and_plainly_when_asked() -> None:
+    searches = peaked((0.01, 0.0), (1.0, 0.6))
+    assert Mean().combine(searches).setting == {"lr": 0.1, "momentum": 0.3}
+    assert Mean(plain=True).combine(searches).setting == {"lr": 0.505, "momentum": 0.3}
+
+
+def test_an_ordinal_axis_counts_by_position_and_gives_one_of_its_values() -> None:
+    frame = Frame.of(Space(units=[8, 16, 512]))
+    settings = np.array([[8.0], [16.0], [512.0]])
+    searches = Searches(
+        frame,
+        tuple(LocalSearch(settings, np.array(row)) for row in ([1, 0, 0], [0, 0, 1], [0, 0, 1.0])),
+    )
+    assert Mean().combine(searches).setting == {"units": 16.0}
+    assert Mean(plain=True).combine(searches).setting == {"units": 344.0}
+
+
+def test_texts_cannot_be_averaged() -> None:
+    with pytest.raises(ParameterError, match="'kind'"):
+        Frame.of(Space(lr=Axis.log([0.1, 1.0]), kind=["a", "b"]))
+
+
+def test_a_setting_off_its_axis_is_refused() -> None:
+    with pytest.raises(ParameterError, match=r"lie in 0\.01 to 1"):
+        Searches(FRAME, (LocalSearch(np.array([[2.0, 0.0]]), np.array([0.5])),))
+
+
+@given(st.lists(st.integers(0, len(GRID) - 1), min_size=1, max_size=12))
+def test_mean_and_median_agree_with_numpy(best: list[int]) -> None:
+    searches = peaked(*(tuple(GRID[place]) for place in best))
+    units = FRAME.units(GRID[best])
+    for strategy, oracle in ((Mean(), units.mean(axis=0)), (Median(), np.median(units, axis=0))):
+        found = FRAME.units(FRAME.row(strategy.combine(searches).setting)[None, :])[0]
+        assert found == pytest.approx(oracle, abs=2e-6)
+
+
+def test_the_trimmed_mean_agrees_with_scipy() -> None:
+    searches = peaked(*(tuple(GRID[place]) for place in (0, 3, 3, 5, 9, 9, 12, 13, 17, 19, 19)))
+    units = FRAME.units(GRID[[0, 3, 3, 5, 9, 9, 12, 13, 17, 19, 19]])
+    oracle = stats.trim_mean(units, 0.1, axis=0)
+    found = FRAME.units(FRAME.row(TrimmedMean().combine(searches).setting)[None, :])[0]
+    assert found == pytest.approx(oracle, abs=2e-6)
+
+
+def test_equals_at_the_border_share_what_room_is_left() -> None:
+    search = LocalSearch(np.arange(5.0)[:, None], np.array([0.5, 0.9, 0.7, 0.7, 0.7]))
+    kept = keep_best(search, share=0.4)
+    assert kept.settings.ravel().tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert kept.weights.tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
+
+
+def test_runs_that_failed_are_never_kept() -> None:
+    scores = np.array([math.nan, 0.2, math.inf, 0.1])
+    search = LocalSearch(np.arange(4.0)[:, None], scores)
+    assert keep_best(search).settings.ravel().tolist() == [1.0]
+    assert keep_good(search).settings.ravel().tolist() == [1.0]
+
+
+def test_a_client_for_whom_all_is_good_says_nothing_about_good_settings() -> None:
+    search = LocalSearch(np.arange(4.0)[:, None], np.array([0.9, 0.91, 0.92, 0.93]))
+    assert len(keep_good(search)) == 0
+    assert keep_good(search, tolerance=0.02).settings.ravel().tolist() == [3.0, 2.0]
+
+
+def test_at_most_so_many_are_kept_the_best_first() -> None:
+    search = LocalSearch(np.arange(6.0)[:, None], np.array([0.8, 0.9, 0.85, 0.1, 0.84, 0.83]))
+    assert keep_good(search, most=2).settings.ravel().tolist() == [1.0, 2.0]
+    assert len(keep_good(search, least=0.95)) == 0
+
+
+def test_density_clusters_are_ranked_by_their_mean_score() -> None:
+    low = peaked((0.01, 0.0), (0.01, 0.0), (0.03, 0.0), score=0.6).clients
+    high = peaked((1.0, 0.9), (1.0, 0.9), score=0.8).clients
+    found = Dbscan(min_points=2).combine(Searches(FRAME, low + high))
+    assert [cluster.points for cluster in found.clusters] == [2, 3]
+    assert found.setting == {"lr": 1.0, "momentum": 0.9}
+    assert found.labels == ((1,), (1,), (1,), (0,), (0,))
+    assert found.clusters[1].score == pytest.approx(0.6)
+
+
+def test_without_any_cluster_it_says_what_to_change() -> None:
+    with pytest.raises(ParameterError, match="min_points"):
+        Dbscan(min_points=2).combine(peaked((0.01, 0.0), (1.0, 0.9)))
+
+
+@pytest.mark.parametrize("kind", list(SurfaceKind))
+def test_a_surface_finds_the_one_good_candidate_of_all(kind: SurfaceKind) -> None:
+    rng = np.random.default_rng(1)
+    best = np.array([0.1, 0.6])
+    clients = []
+    for _ in range(4):
+        away = np.abs(FRAME.units(GRID) - FRAME.units(best[None, :])).sum(axis=1)
+        clients.append(LocalSearch(GRID, 1 - away + 0.01 * rng.standard_normal(len(GRID))))
+    found = Surface(kind, trees=20).combine(Searches(FRAME, tuple(clients)))
+    assert found.setting == {"lr": 0.1, "momentum": 0.6}
+
+
+def test_the_worst_party_decides_in_mplm_and_the_mean_in_aplm() -> None:
+    settings = np.array([[0.0], [1.0]])
+    frame = Frame((Ruler("x", 0.0, 1.0),))
+
+    def client(losses: list[float]) -> LocalSearch:
+        rows = np.repeat(settings, 20, axis=0)
+        found = np.repeat(losses, 20).astype(float)
+        return LocalSearch(rows, -found, found)
+
+    searches = Searches(frame, (client([0.0, 0.4]), client([1.0, 0.7])))
+    assert Surface(SurfaceKind.MPLM, trees=10).combine(searches).setting == {"x": 1.0}
+    assert Surface(SurfaceKind.APLM, trees=10).combine(searches).setting == {"x": 0.0}
+
+
+def test_the_anchor_wins_unless_clients_say_that_it_fails() -> None:
+    good = np.full(len(GRID), 0.8)
+    fails = np.where(GRID[:, 0] == 1.0, 0.01, 0.8)
+    fine = Searches(FRAME, (LocalSearch(GRID, good),) * 3)
+    warned = Searches(FRAME, (LocalSearch(GRID, fails),) * 3)
+    assert Anchored().combine(fine).setting == {"lr": 1.0, "momentum": 0.9}
+    assert Anchored().combine(warned).setting == {"lr": 0.3, "momentum": 0.9}
+    server = Frame.of(Space(lr=Axis.log([0.01, 0.1]), momentum=Axis.linear([0.0, 0.6])))
+    assert Anchored(within=server).combine(fine).setting == {"lr": 0.1, "momentum": 0.6}
+
+
+def test_an_anchor_on_other_axes_is_refused() -> None:
+    searches = Searches(
+        Frame.of(Space(c=[1.0, 2.0])), (LocalSearch(np.array([[1.0]]), np.ones(1)),)
+    )
+    with pytest.raises(ParameterError, match="the axes are c"):
+        Anchored().combine(searches)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_gives_a_setting_within_the_axes(name: str) -> None:
+    setting = strategy_named(name).combine(random_searches(5)).setting
+    assert list(setting) == list(SPACE.axes)
+    assert 0.01 <= setting["lr"] <= 1.0
+    assert 0.0 <= setting["momentum"] <= 0.9
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'median'"):
+        strategy_named("medien")
+
+
+def test_nothing_to_combine_is_told() -> None:
+    with pytest.raises(ParameterError, match="no client has searched"):
+        Searches(FRAME, ())
+    with pytest.raises(ParameterError, match="every run of every client failed"):
+        Searches(FRAME, (LocalSearch(GRID, np.full(len(GRID), math.nan)),))

@@ -1,0 +1,93 @@
+"""The page and the picture of a combination: well-formed, and no more than was opened."""
+
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from urna.combine import (
+    Combination,
+    FederatedDbscan,
+    Frame,
+    Guarantee,
+    LocalSearch,
+    Searches,
+    combine,
+)
+from urna.evaluation.combining import judge
+from urna.privacy import Budget
+from urna.randomness import ScriptedSecrets
+from urna.report import page, settings_chart
+from urna.space import Axis, Space
+
+RATES, MOMENTA = (0.01, 0.1, 1.0), (0.0, 0.5, 0.9)
+GRID = np.array([(lr, momentum) for lr in RATES for momentum in MOMENTA])
+FRAME = Frame.of(Space(lr=Axis.log(RATES), momentum=Axis.linear(MOMENTA)))
+SCORES = np.random.default_rng(3).random((6, len(GRID))).round(3)
+SEARCHES = Searches(FRAME, tuple(LocalSearch(GRID, row) for row in SCORES))
+
+
+def combined(guarantee: Guarantee) -> Combination:
+    return combine(
+        SEARCHES,
+        FederatedDbscan(min_points=2),
+        guarantee=guarantee,
+        budget=Budget(8.0, 1e-5) if guarantee.private else None,
+        secrets=ScriptedSecrets(b"page"),
+    )
+
+
+class Balanced(HTMLParser):
+    """Counts tags that are opened and not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_a_page_is_well_formed_and_says_what_is_promised(guarantee: Guarantee) -> None:
+    result = combined(guarantee)
+    text = page(result, title="<b>clients</b>")
+    read = Balanced()
+    read.feed(text)
+    assert read.open == []
+    assert "<b>clients" not in text
+    said = {
+        Guarantee.NONE: "Nothing was hidden",
+        Guarantee.ENCRYPTION: "NO DIFFERENTIAL PRIVACY",
+        Guarantee.DP: "masks hid",
+        Guarantee.BOTH: "threshold encryption hid",
+    }
+    assert [each for each, words in said.items() if words in text] == [guarantee]
+    assert Combination.read(result.as_mapping()).as_mapping() == result.as_mapping()
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_only_what_was_opened_is_drawn(guarantee: Guarantee) -> None:
+    result = combined(guarantee)
+    drawn = ElementTree.fromstring(settings_chart(result, alone=True))
+    circles = [each for each in drawn if each.tag.endswith("circle")]
+    rings = [each for each in circles if each.get("fill") == "none"]
+    assert len(rings) == len(result.clusters)
+    assert (len(circles) > len(rings)) == (guarantee is Guarantee.NONE)
+    assert bool(result.points) == (guarantee is Guarantee.NONE)
+
+
+def test_a_setting_is_judged_by_the_nearest_one_the_federation_tried() -> None:
+    scores = np.linspace(0.1, 0.9, len(GRID))
+    judged = judge("by hand", {"lr": 0.2, "momentum": 0.85}, LocalSearch(GRID, scores), FRAME)
+    assert judged.distance == pytest.approx({"lr": 0.8, "momentum": 0.05})
+    nearest = GRID.tolist().index([0.1, 0.9])
+    assert judged.accuracy == pytest.approx(scores[nearest])
+    assert judged.regret == pytest.approx(0.9 - scores[nearest])
+    nothing = judge("nothing", None, LocalSearch(GRID, scores), FRAME)
+    assert nothing.as_mapping()["accuracy"] is None
