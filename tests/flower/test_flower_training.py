@@ -220,3 +220,6 @@ def test_a_letter_survives_the_way() -> None:
     assert found.shapes == letter.shapes
     assert np.array_equal(found.weights, letter.weights)
     assert found.arrays()["b"].numpy().shape == (1, 3)
+    told = replace(letter, config={"key": b"bytes"})
+    with pytest.raises(ParameterError, match="travels as JSON"):
+        told.as_bytes()

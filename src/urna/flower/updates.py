@@ -86,7 +86,11 @@ class ModelLetter:
     """What the user's own strategy tells its clients."""
 
     def as_bytes(self) -> bytes:
-        """Return the letter as it travels."""
+        """Return the letter as it travels.
+
+        Raises:
+            ParameterError: The config holds bytes, or a number that is not finite.
+        """
         head = {
             "names": list(self.names),
             "shapes": [list(shape) for shape in self.shapes],
@@ -95,7 +99,13 @@ class ModelLetter:
             "config": dict(self.config),
         }
         numbers = np.ascontiguousarray(self.weights, dtype="<f4").tobytes()
-        return json.dumps(head, allow_nan=False).encode() + b"\n" + numbers
+        try:
+            said = json.dumps(head, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise ParameterError(
+                f"what clients are told travels as JSON, and this does not: {error}"
+            ) from error
+        return said + b"\n" + numbers
 
     @classmethod
     def read(cls, data: bytes) -> "ModelLetter":
