@@ -329,8 +329,9 @@ class Space(Sequence[Candidate]):
         return "\n".join(lines)
 
     @classmethod
-    def read(cls, path: Path) -> "Space":
+    def read(cls, path: Path | str) -> "Space":
         """Read a space from a .json or .toml file."""
+        path = Path(path)
         readers: Mapping[str, Callable[[str], Any]] = {".json": _read_json, ".toml": tomllib.loads}
         if path.suffix not in readers:
             raise ParameterError(f"a space file ends in .json or .toml, got {path.name!r}")

@@ -13,6 +13,7 @@ from commands import Command
 
 from urna.combine import Combination
 from urna.privacy import Budget, Ledger
+from urna.space import Axis, Space
 
 PEAKS = [(0.1, 0.9)] * 5 + [(0.03, 0.6)] * 3 + [(0.1, 0.6)] * 2
 GRID = list(itertools.product((0.01, 0.03, 0.1, 0.3), (0.0, 0.6, 0.9)))
@@ -30,6 +31,15 @@ def table(tmp_path: Path) -> Path:
         lines.append(f"-1,{lr},{beside},{0.9 - 0.1 * abs(lr - 0.1) - 0.1 * abs(beside - 0.9):.4f}")
     path = tmp_path / "searches.csv"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    """Write down what all clients searched."""
+    axes = Space(lr=Axis.log([0.01, 0.03, 0.1, 0.3]), momentum=Axis.linear([0.0, 0.6, 0.9]))
+    path = tmp_path / "space.toml"
+    path.write_text(axes.as_toml(), encoding="utf-8")
     return path
 
 
@@ -72,15 +82,22 @@ def test_a_mean_in_processes_of_which_six_must_help(urna: Command, table: Path) 
 @pytest.mark.parametrize("guarantee", ["dp", "both"])
 @pytest.mark.parametrize(("strategy", "sums"), [("mean", 1), ("dbscan", 2), ("vote", 1)])
 def test_what_has_noise_is_in_the_ledger_and_on_disk(
-    urna: Command, table: Path, tmp_path: Path, guarantee: str, strategy: str, sums: int
+    urna: Command,
+    table: Path,
+    space: Path,
+    tmp_path: Path,
+    guarantee: str,
+    strategy: str,
+    sums: int,
 ) -> None:
     path, out = tmp_path / "ledger", tmp_path / "out"
     Ledger.open(path, Budget(6.0, 1e-5))
-    line = f"--strategy {strategy} --guarantee {guarantee} --epsilon 5 --no-compare"
+    line = f"--strategy {strategy} --guarantee {guarantee} --epsilon 5 --space {space}"
     shown = combined(urna, table, f"{line} --ledger {path} --output {out}")
     assert shown["privacy"]["epsilon"] <= 5.0
     ledger = Ledger(path)
     assert len(list(ledger.entries())) == sums
+    assert "changed since" not in urna("ledger", "show", path).stdout
     assert 0 < ledger.spent().epsilon <= 5.0
     kept = json.loads((out / "result.json").read_text(encoding="utf-8"))
     assert Combination.read(kept).as_mapping() == kept
@@ -94,6 +111,32 @@ def test_what_has_noise_is_in_the_ledger_and_on_disk(
     assert "Nothing was released" in again.refused(1)
     assert path.read_bytes() == before
     assert json.loads((out / "result.json").read_text(encoding="utf-8")) == kept
+
+
+def test_one_clients_settings_change_nothing_but_the_noise(
+    urna: Command, table: Path, space: Path
+) -> None:
+    """Everything but noisy numbers is equal for neighbours, one of them beyond every axis."""
+    shown = []
+    for other in (table.read_text(), table.read_text() + "9,77.25,-3,0.99\n"):
+        table.write_text(other, encoding="utf-8")
+        for strategy in ("mean", "vote"):
+            line = f"--strategy {strategy} --guarantee dp --epsilon 4 --space {space}"
+            found = combined(urna, table, line)
+            shown.append({k: found[k] for k in ("frame", "clients", "took_part", "comparison")})
+            shown[-1]["comparison"] = [judged["strategy"] for judged in shown[-1]["comparison"]]
+    assert shown[:2] == shown[2:]
+    refused = urna("combine", table, "--strategy", "mean", "--guarantee", "dp").refused(2)
+    assert "--space FILE.toml" in refused
+
+
+def test_a_ledger_stands_beside_no_exact_comparison(
+    urna: Command, table: Path, space: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger"
+    Ledger.open(path, Budget(6.0, 1e-5))
+    line = f"--strategy mean --guarantee dp --space {space} --ledger {path} --compare"
+    assert "which no ledger counts" in urna("combine", table, *split(line)).refused(2)
 
 
 def test_what_is_exact_has_no_place_in_a_ledger(urna: Command, table: Path, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from flwr.clientapp import ClientApp
 
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted
 from urna.flower import Deadlines, SumProgress, poll
+from urna.flower.contributor import simulated
 from urna.flower.mail import Kind
 from urna.privacy import Budget, Ledger
 from urna.randomness import ScriptedSecrets
@@ -43,6 +46,22 @@ def test_a_vote_over_flower_is_the_vote_in_memory_bit_for_bit() -> None:
     assert over_flower.best == in_memory.best
     assert over_flower.standard_error == in_memory.standard_error
     assert not over_flower.privacy.private
+
+
+def test_one_node_without_secrets_is_left_out_and_voids_nothing() -> None:
+    members = [node(number, script="known" if number == 3 else None) for number in range(12)]
+    result = poll(federation(*members), SPACE, budget=BUDGET, votes=2)
+    assert result.privacy.private
+    assert result.took_part == 11
+    assert [why for why in result.lost.values() if "randomness is scripted" in why]
+
+
+def test_ray_for_a_nodes_own_reasons_is_no_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deployed node that uses Ray keeps its policy and its ledger."""
+    worker = SimpleNamespace(global_worker=SimpleNamespace(actors={"a": object()}))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setitem(sys.modules, "ray._private.worker", worker)
+    assert not simulated()
 
 
 def test_the_numbers_of_clients_follow_their_names_and_not_who_answers_first() -> None:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 import urna
 from urna.cli import STOPPED
+from urna.cli.average import average
 from urna.cli.combine import combine
 from urna.cli.data import data
 from urna.cli.keys import keys
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.command()(search)
 app.command()(train)
 app.add_typer(plan, name="plan")
+app.command()(average)
 app.command()(combine)
 app.command()(replay)
 app.command()(simulate)

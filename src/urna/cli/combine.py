@@ -104,11 +104,13 @@ def combine(
         bool, typer.Option(help="With encryption: parties compute results again before they help.")
     ] = False,
     others: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--compare/--no-compare", help="Show all strategies, in the clear, beside it."
+            "--compare/--no-compare",
+            help="Show all strategies, exact and in the clear, beside it; by default unless "
+            "clients are protected.",
         ),
-    ] = True,
+    ] = None,
     epsilon: EpsilonOption = 5.0,
     delta: DeltaOption = 1e-5,
     dropout: DropoutOption = "0",
@@ -134,6 +136,12 @@ def combine(
     secrets: SecretSource = (
         OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
     )
+    if others and opened is not None:
+        raise ParameterError(
+            "--compare computes exact results from everybody's searches, which no ledger counts: "
+            "leave it out, or leave --ledger out"
+        )
+    others = guarantee is Guarantee.NONE and opened is None if others is None else others
     files = ("result.json", "report.html", "settings.svg", "comparison.json")
     with keeping(out, opened, *files) as keeper:
         recorded = read_searches(
@@ -204,6 +212,7 @@ def _combined(
         return vote_on(
             recorded.searches,
             guarantee=guarantee,
+            space=recorded.space,
             budget=budget,
             ledger=ledger,
             secrets=secrets,

@@ -4,18 +4,29 @@ import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from urna.combine import Combination
 from urna.errors import OutputError, RoundSpoiled, RoundUnfinished
 from urna.files import check_folder, reserved, write_json, write_whole
 from urna.privacy import Ledger
-from urna.report import page
-from urna.vote import Result
+from urna.report import AnyResult, page
 
 __all__ = ["Keeper", "keeping"]
 
-_ROOM = 64  # bytes of disk for each candidate, and as many thousand beside
+_ROOM = 64  # bytes of disk for each number of a result, and as many thousand beside
+
+
+class Kept(Protocol):
+    """A result that can be written down."""
+
+    @property
+    def entry(self) -> str | None:
+        """Its id in the ledger, where there is one."""
+        ...
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the result as plain values for JSON."""
+        ...
 
 
 class Keeper:
@@ -31,10 +42,15 @@ class Keeper:
         self._room: Any = None
         self._written: set[Path] = set()
 
-    def hold_room(self, candidates: int) -> None:
+    @property
+    def folder(self) -> Path | None:
+        """Where to; None keeps nothing."""
+        return self._folder
+
+    def hold_room(self, numbers: int) -> None:
         """Take room on the disk before anything is paid for."""
         if self._folder is not None:
-            self._room = reserved(self._folder, _ROOM * (candidates + 1000))
+            self._room = reserved(self._folder, _ROOM * (numbers + 1000))
             self._room.__enter__()
 
     def give_room_back(self) -> None:
@@ -43,7 +59,7 @@ class Keeper:
         if room is not None:
             room.__exit__(None, None, None)
 
-    def keep(self, result: Result | Combination, name: str = "result.json") -> Path | None:
+    def keep(self, result: Kept, name: str = "result.json") -> Path | None:
         """Write a result, and note in the ledger where it is; return the file."""
         if self._folder is None:
             return None
@@ -51,8 +67,9 @@ class Keeper:
         path = self._folder / name
         self._set_aside(path)
         digest = write_json(path, result.as_mapping())
-        if self._ledger is not None and result.entry is not None:
-            self._ledger.note_result(result.entry, path.absolute(), digest)
+        if self._ledger is not None:
+            for entry in _entries(result):
+                self._ledger.note_result(entry, path.absolute(), digest)
         return path
 
     def _set_aside(self, path: Path) -> None:
@@ -62,7 +79,7 @@ class Keeper:
             path.rename(path.with_name(f"{path.stem}-before-{stamp}{path.suffix}"))
         self._written.add(path)
 
-    def keep_page(self, result: Result | Combination, title: str) -> Path | None:
+    def keep_page(self, result: AnyResult, title: str) -> Path | None:
         """Write the page about a result; return the file."""
         if self._folder is None:
             return None
@@ -109,3 +126,10 @@ def keeping(folder: Path | None, ledger: Ledger | None, *names: str) -> Iterator
         except (RoundSpoiled, RoundUnfinished) as failed:
             keeper.keep_failure(failed)
             raise
+
+
+def _entries(result: Result | Combination) -> tuple[str, ...]:
+    """Return the ledger's entries that a result was paid by: several sums may make one."""
+    if isinstance(result, Combination):
+        return result.entries
+    return () if result.entry is None else (result.entry,)

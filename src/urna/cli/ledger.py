@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from urna.cli.output import Format, FormatOption, print_json, results, table
-from urna.errors import LedgerError
+from urna.errors import LedgerError, ParameterError
 from urna.files import digest_of
 from urna.privacy import (
     Adjacency,
@@ -93,7 +93,9 @@ def create(
         float | None,
         typer.Option(help="Part of the cap, for life, for what other programs declare: epsilon."),
     ] = None,
-    declared_delta: Annotated[float, typer.Option(help="The same part's delta.")] = 0.0,
+    declared_delta: Annotated[
+        float | None, typer.Option(help="The same part's delta; half of the cap's by default.")
+    ] = None,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Create a ledger at FILE with a cap that never changes."""
@@ -101,7 +103,9 @@ def create(
         raise LedgerError(f"{file} exists already; `urna ledger show` tells what it holds")
     part = None
     if declared_epsilon is not None:
-        part = Budget(declared_epsilon, declared_delta or delta / 2)
+        part = Budget(declared_epsilon, delta / 2 if declared_delta is None else declared_delta)
+    elif declared_delta is not None:
+        raise ParameterError("--declared-delta belongs to --declared-epsilon: name both")
     made = Ledger.open(
         file, Budget(epsilon, delta), adjacency=adjacency, subject=subject, declared=part
     )

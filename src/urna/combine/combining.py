@@ -143,6 +143,7 @@ def combine(
     else:
         if budget is None:
             raise ParameterError("noise needs a budget: an epsilon and a delta")
+        searches.check_public()
         return _with_noise(searches, strategy, guarantee, budget, ledger, secrets, keep, options)
     if keep is not None:
         keep(done)

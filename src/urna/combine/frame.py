@@ -143,6 +143,14 @@ class Frame:
         columns = [ruler.units(settings[:, i]) for i, ruler in enumerate(self.rulers)]
         return np.stack(columns, axis=1)
 
+    def holds(self, row: Floats) -> bool:
+        """Say whether a setting is on the axes."""
+        try:
+            self.units(row[None])
+        except ParameterError:
+            return False
+        return True
+
     def places(self, settings: Floats) -> Places:
         """Return settings in whole steps of 2^-PLACE_BITS."""
         return to_places(self.units(settings))

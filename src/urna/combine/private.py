@@ -6,6 +6,7 @@ a private sum (`urna.tally`): added up by secure summation, or under threshold e
 that follows, dense cells and clusters included, is computed from noisy sums.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Unpack
@@ -19,6 +20,7 @@ from urna.combine.searches import LocalSearch
 from urna.combine.strategies import Combined
 from urna.combine.sums import SettingsSum, mean_from, parts_of, together
 from urna.errors import ParameterError
+from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, NonPrivateRelease, PrivacyStatement, Release, Unit
 from urna.randomness import OsSecrets, SecretSource
 from urna.tally import (
@@ -35,6 +37,8 @@ from urna.tally import (
 )
 
 __all__ = ["FIRST_SHARE", "PrivateRun", "private_dbscan", "private_mean"]
+
+_log = logging.getLogger(__name__)
 
 FIRST_SHARE = 0.5
 """Part of the budget, as a share of μ², that finds the dense cells; the rest is for the sums."""
@@ -213,7 +217,7 @@ class _Series:
             private=self._secrets.private,
         )
         contributions = {
-            client: to_grid(summed.vector(search), plan) for client, search in enumerate(clients)
+            client: _contribution(summed, search, plan) for client, search in enumerate(clients)
         }
         released = releases.release(
             lambda: self._summation.tally(contributions, plan, self._secrets)
@@ -243,3 +247,13 @@ class _Series:
         if not self._secrets.private:
             return [NonPrivateRelease("scripted secrets")]
         return [plan.release or NonPrivateRelease("no noise") for plan in self._plans[:count]]
+
+
+def _contribution(summed: SettingsSum, search: LocalSearch, plan: TallyPlan) -> IntVector:
+    """Return what a client puts in; nothing where its search cannot be summed."""
+    try:
+        return to_grid(summed.vector(search), plan)
+    except (ParameterError, ArithmeticError, ValueError) as error:
+        # Data that fail are data like any other, under the full share of noise.
+        _log.warning("a client contributes nothing: %s", type(error).__name__)
+        return np.zeros(plan.dimension, dtype=np.int64)

@@ -48,6 +48,9 @@ def read_searches(
 ) -> Recorded:
     """Read a table of local searches, .csv or .csv.gz.
 
+    Under a space that was named, runs with settings beyond its axes are left out: what one client
+    tried does not decide whether others are heard.
+
     A column `client` numbers the clients; rows of client −1 are the federated search. Other
     columns are hyperparameters, but for `accuracy`, `train_accuracy` and `loss`. A rate (`lr`,
     `learning_rate`, `eta`, `eta0`) has a log scale.
@@ -86,8 +89,10 @@ def read_searches(
     }
     known = space or _space(names, found.values())
     frame = Frame.of(known)
+    if space is not None:
+        found = {client: _within(search, frame) for client, search in found.items()}
     return Recorded(
-        Searches(frame, tuple(found.values())),
+        Searches(frame, tuple(found.values()), measured=space is None),
         known,
         tuple(found),
         # The federation has no training accuracy of its own: it is judged by the other.
@@ -139,6 +144,13 @@ def _search(
     known = losses and "loss" in rows[0] and score != "loss" and any(row["loss"] for row in rows)
     found = np.array([_score(row, "loss", path) for row in rows]) if known else None
     return LocalSearch(settings, -scores if score == "loss" else scores, found)
+
+
+def _within(search: LocalSearch, frame: Frame) -> LocalSearch:
+    """Return a search without the runs that are not on the axes."""
+    there = np.array([frame.holds(row) for row in search.settings], dtype=bool)
+    losses = None if search.losses is None else search.losses[there]
+    return LocalSearch(search.settings[there], search.scores[there], losses)
 
 
 def _space(names: Sequence[str], searches: Iterable[LocalSearch]) -> Space:

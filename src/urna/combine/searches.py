@@ -52,10 +52,18 @@ class LocalSearch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Searches:
-    """All clients' searches, over the same axes."""
+    """All clients' searches, over the same axes.
+
+    Args:
+        frame: The axes.
+        clients: What each client found.
+        measured: Whether the axes were read off the clients' own settings. Then they are no
+            public facts: one client can move their ends, and nothing is private over them.
+    """
 
     frame: Frame
     clients: tuple[LocalSearch, ...]
+    measured: bool = False
 
     def __post_init__(self) -> None:
         if not self.clients:
@@ -65,12 +73,25 @@ class Searches:
         if not any(np.isfinite(client.scores).any() for client in self.clients):
             raise ParameterError("there is nothing to combine: every run of every client failed")
 
+    def check_public(self) -> None:
+        """Refuse to promise clients anything over axes that their own settings decide.
+
+        Raises:
+            ParameterError: The axes are no public facts.
+        """
+        if self.measured:
+            raise ParameterError(
+                "the axes were read off the clients' own settings, so one client could move them: "
+                "where clients are protected, name the space that all of them searched (--space "
+                "FILE.toml; `read_searches(..., space=...)`)"
+            )
+
     def __len__(self) -> int:
         return len(self.clients)
 
     def plain(self) -> "Searches":
         """Return the same searches with no axis on a log scale."""
-        return Searches(self.frame.plain(), self.clients)
+        return Searches(self.frame.plain(), self.clients, self.measured)
 
     def candidates(self) -> Floats:
         """Return all settings that some client tried, once each, in order."""

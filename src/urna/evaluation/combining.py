@@ -126,20 +126,22 @@ def vote_on(
     searches: Searches,
     *,
     guarantee: Guarantee,
+    space: Space,
     budget: Budget,
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
     keep: Callable[[Combination], None] | None = None,
     **options: Unpack[Options],
 ) -> Combination:
-    """Hold a private vote on the settings that clients tried, with their recorded scores.
+    """Hold a private vote on the candidates of a space, with the scores that clients recorded.
 
     `keep` is called with the result as soon as the tally is open.
 
     Guarantee:
         That of `urna.search`: the tally is (epsilon, delta)-DP under `adjacency`.
     """
-    space, losses = ballots_on(searches)
+    searches.check_public()
+    _, losses = ballots_on(searches, space)
     numbered = {tuple(candidate.values()): n for n, candidate in enumerate(space)}
 
     def recorded(candidate: Mapping[str, Any], row: npt.NDArray[np.float64]) -> float:
@@ -179,11 +181,29 @@ def vote_on(
     return as_combination(result)
 
 
-def ballots_on(searches: Searches) -> tuple[Space, npt.NDArray[np.float64]]:
-    """Return the settings that were tried as a space, and each client's losses on them.
+def ballots_on(
+    searches: Searches, space: Space | None = None
+) -> tuple[Space, npt.NDArray[np.float64]]:
+    """Return a space, by default of all settings tried, and each client's losses on it.
 
-    A setting a client tried several times counts as its mean; one it never tried as its worst.
+    A setting a client tried several times counts as its mean; one it never tried as its worst;
+    one that is no candidate not at all.
     """
+    space = _tried(searches) if space is None else space
+    numbered = {tuple(float(v) for v in c.values()): n for n, c in enumerate(space)}
+    losses = np.full((len(searches), len(space)), np.inf)
+    for client, search in enumerate(searches.clients):
+        found: dict[int, list[float]] = {}
+        for row, score in zip(search.settings.tolist(), search.scores.tolist(), strict=True):
+            if tuple(row) in numbered:
+                found.setdefault(numbered[tuple(row)], []).append(-score)
+        for place, each in found.items():
+            losses[client, place] = float(np.mean(each))
+    return space, losses
+
+
+def _tried(searches: Searches) -> Space:
+    """Return all settings that some client tried, as a space."""
     candidates = searches.candidates()
     axes = {}
     for place, ruler in enumerate(searches.frame.rulers):
@@ -192,16 +212,7 @@ def ballots_on(searches: Searches) -> tuple[Space, npt.NDArray[np.float64]]:
     whole = Space(**axes)
     tried = {tuple(row) for row in candidates.tolist()}
     places = [n for n, c in enumerate(whole) if tuple(float(v) for v in c.values()) in tried]
-    space = whole if len(places) == len(whole) else whole.only(places)
-    numbered = {tuple(float(v) for v in c.values()): n for n, c in enumerate(space)}
-    losses = np.full((len(searches), len(space)), np.inf)
-    for client, search in enumerate(searches.clients):
-        found: dict[int, list[float]] = {}
-        for row, score in zip(search.settings.tolist(), search.scores.tolist(), strict=True):
-            found.setdefault(numbered[tuple(row)], []).append(-score)
-        for place, each in found.items():
-            losses[client, place] = float(np.mean(each))
-    return space, losses
+    return whole if len(places) == len(whole) else whole.only(places)
 
 
 def _units(frame: Frame, settings: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

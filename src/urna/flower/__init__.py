@@ -8,6 +8,7 @@ and `urna.flower.encrypted` combine nodes' own searches; they are not imported h
 deployed node starts a process per message and should start quickly.
 """
 
+from urna.flower.averaging import Averages, AverageSubject, average
 from urna.flower.contributor import Call, Contributor
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.participant import Participant
@@ -23,6 +24,8 @@ from urna.flower.updates import UpdateSubject
 from urna.flower.voter import Statistics, Voter, Votes
 
 __all__ = [
+    "AverageSubject",
+    "Averages",
     "Call",
     "Contributor",
     "Deadlines",
@@ -44,6 +47,7 @@ __all__ = [
     "VoteSubject",
     "Voter",
     "Votes",
+    "average",
     "poll",
     "register",
 ]

@@ -91,6 +91,10 @@ def in_time(contributor: Contributor, call: Call) -> IntVector:
 
 
 def simulated() -> bool:
-    """Say whether this process is a worker of Flower's simulation engine."""
-    ray = sys.modules.get("ray")
-    return ray is not None and bool(ray.is_initialized())
+    """Say whether this process is a worker of Flower's simulation engine.
+
+    That one of its actors lives here: a deployed node may use Ray for reasons of its own.
+    """
+    worker = sys.modules.get("ray._private.worker")
+    actors = getattr(getattr(worker, "global_worker", None), "actors", None) or {}
+    return any(type(actor).__module__.startswith("flwr.") for actor in actors.values())

@@ -23,7 +23,8 @@ class Gathering:
     proofs: dict[str, bytes] = field(default_factory=dict)
     keeping: set[int] = field(default_factory=set)
     """Nodes that keep transcripts."""
-    private: bool = True
+    scripted: set[str] = field(default_factory=set)
+    """Those who say that their randomness is no secret."""
 
     def take(self, node: int, reply: Reply) -> None:
         """Note one node's answer to the announcement."""
@@ -43,15 +44,29 @@ class Gathering:
             self.missing[node] = f"{name}: another node already has this name"
         else:
             self.ready[name], self.proofs[name] = node, reply.proof
-            self.private = self.private and reply.private
+            if not reply.private:
+                self.scripted.add(name)
             if reply.keeps:
                 self.keeping.add(node)
 
     def close(self, nodes: Iterable[int]) -> None:
-        """Note the silent ones, and put those who take part in the order of their names."""
+        """Note the silent ones, and put those who take part in the order of their names.
+
+        A run in which everybody's randomness is scripted is a comparison; among others, a node
+        whose is takes no part, so that it cannot void what they promise each other.
+        """
+        if not self.private and len(self.scripted) < len(self.ready):
+            for name in self.scripted:
+                self.missing[self.ready.pop(name)] = f"{name}: its randomness is scripted"
+            self.scripted.clear()
         there = set(self.ready.values()) | self.missing.keys()
         self.missing |= {n: "did not answer the announcement" for n in nodes if n not in there}
         self.ready = dict(sorted(self.ready.items(), key=lambda entry: _order(entry[0])))
+
+    @property
+    def private(self) -> bool:
+        """Whether everybody's randomness is secret."""
+        return not self.scripted
 
     @property
     def final(self) -> Announcement:

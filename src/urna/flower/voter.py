@@ -33,8 +33,9 @@ class Votes(Generic[DataT]):
 
     Assumes:
         Where single records are protected: how many records the loader returns does not depend
-        on what they hold, and it returns or raises. Elsewhere nothing is assumed: data are
-        loaded and evaluated in a process of their own, and what fails there abstains.
+        on what they hold, and it does not fail because of what one of them holds, since that
+        would silence every shard. Elsewhere nothing is assumed: data are loaded and evaluated
+        in a process of their own, and what fails there abstains.
 
     Args:
         objective: How this node evaluates candidates on its data.
@@ -92,7 +93,7 @@ class Votes(Generic[DataT]):
         try:
             data = self._data(call.context)
         except Exception as error:
-            # A loader that fails on what a record holds: `contribute` will find out again.
+            # Not because of what a record holds (see the class): `contribute` finds out again.
             _log.warning("the node's data could not be loaded: %s", type(error).__name__)
             return
         try:
@@ -149,6 +150,10 @@ class Statistics:
     Args:
         functions: For each statistic by name, a function of Flower's context that returns the
             node's vector of integers, within the norm that was announced.
+
+    Assumes:
+        A function may raise, and does not end its process because of the data it meets. Where
+        single records are protected, no single record makes it raise.
     """
 
     kind = "statistic"

@@ -75,14 +75,17 @@ class SumRelease:
     def cost(self) -> Cost:
         """Return the Gaussian of the noise's trade-off; only moved coordinates slip.
 
-        The others are drawn alike on both sides.
+        The others are drawn alike on both sides. Where the move is bounded but for some coins
+        that no data enter (`Move.beyond`), the runs with such coins are moved mass: given any
+        other coins the pair is Gaussian, and so is their mixture, whose weights are the same
+        on both sides (trade-offs are convex).
         """
         family = DISTRIBUTIONS[self.family]
         eta = gaussian_parameter(family, self.variance)
         error = family.draw_error(self.share)
         summed = 0.0 if family.closed_under_addition else sum_error(self.share, self.shares)
         slip = self.move.coordinates * (self.shares * MOST_PARTS * error + summed + BEYOND)
-        return Cost(mu=eta * self.move.l2, slip=slip)
+        return Cost(mu=eta * self.move.l2, slip=slip + self.move.beyond)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the ledger."""
@@ -90,6 +93,7 @@ class SumRelease:
             "kind": "sum",
             "l2_squared": self.move.l2_squared,
             "coordinates": self.move.coordinates,
+            **({"beyond": self.move.beyond} if self.move.beyond else {}),
             "share": str(self.share),
             "shares": self.shares,
             "family": self.family,
@@ -253,7 +257,8 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
     try:
         match mapping.get("kind"):
             case "sum":
-                move = Move(fields.pop("l2_squared"), fields.pop("coordinates"))
+                beyond = float(fields.pop("beyond", 0.0))
+                move = Move(fields.pop("l2_squared"), fields.pop("coordinates"), beyond)
                 return SumRelease(move, Fraction(fields.pop("share")), **fields)
             case "gaussian":
                 return GaussianRelease(**fields)

@@ -399,6 +399,11 @@ class Ledger:
             declared.epsilon <= cover.cap.epsilon and declared.delta <= cover.cap.delta
         ):
             raise LedgerError("what is set apart for declared releases is within the cap")
+        if declared is not None and declared != cover.cap and not cover.mu:
+            raise LedgerError(
+                "what is set apart for declared releases leaves nothing for sums: leave some of "
+                "the cap's epsilon and some of its delta, or set apart all of both"
+            )
         cap = json.dumps(
             {
                 "cap": asdict(cover.cap),

@@ -19,10 +19,14 @@ class Move:
     l2_squared: int
     coordinates: int
     """Most coordinates that differ."""
+    beyond: float = 0.0
+    """Probability, over coins that no data enter, that the difference is longer than this."""
 
     def __post_init__(self) -> None:
         if any(type(n) is not int or n < 1 for n in (self.l2_squared, self.coordinates)):
             raise ParameterError(f"norms and coordinates are positive integers, got {self}")
+        if not 0 <= self.beyond < 1:
+            raise ParameterError(f"a probability lies in [0, 1), got {self.beyond}")
 
     @property
     def l2(self) -> float:
@@ -31,8 +35,9 @@ class Move:
 
     def scaled(self, scale: int) -> "Move":
         """Return the same move on a grid of `scale` steps to the unit."""
-        return Move(self.l2_squared * scale**2, self.coordinates)
+        return Move(self.l2_squared * scale**2, self.coordinates, self.beyond)
 
     def times(self, count: int, *, dimension: int) -> "Move":
         """Return a bound on the sum of so many moves, by the triangle inequality."""
-        return Move(self.l2_squared * count**2, min(count * self.coordinates, dimension))
+        coordinates = min(count * self.coordinates, dimension)
+        return Move(self.l2_squared * count**2, coordinates, min(count * self.beyond, 0.5))

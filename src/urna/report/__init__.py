@@ -1,9 +1,11 @@
 """A result as a page to show to a colleague, and results read back from their files."""
 
+from urna.average import ModelResult
 from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.report.combination import combination_page
 from urna.report.load import AnyResult, FailedRound, load_result
+from urna.report.model import model_page
 from urna.report.settings import settings_chart
 from urna.report.training import training_page
 from urna.report.vote import vote_page
@@ -23,6 +25,8 @@ def page(result: AnyResult, *, title: str) -> str:
         return vote_page(result, title=title)
     if isinstance(result, TrainResult):
         return training_page(result, title=title)
+    if isinstance(result, ModelResult):
+        return model_page(result, title=title)
     if isinstance(result, Combination):
         return combination_page(result, title=title)
     raise ParameterError(f"this round is {result.kind}: {result.reason}. There is no tally to show")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from urna.average import ModelResult
 from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.files import read_json
@@ -35,9 +36,10 @@ class FailedRound:
         )
 
 
-AnyResult = Result | Combination | TrainResult | FailedRound
+AnyResult = Result | ModelResult | Combination | TrainResult | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
+    "model": ModelResult.read,
     "vote": Result.read,
     "combination": Combination.read,
     "training": TrainResult.read,

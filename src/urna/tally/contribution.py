@@ -77,15 +77,22 @@ class BoundedVector:
             differ in one record. Without it single records are not promised anything. Who
             names it has proven it of the way vectors are computed: no check can see it.
         most: Largest magnitude of one entry, where it is known to be less than the norm.
+        client_squared: Largest squared L2 distance between any two clients' vectors, where it
+            is proven to be less than twice the norm.
+        beyond: Probability, over coins that no data enter, that two vectors are further apart
+            than `record_squared` and `client_squared` say.
     """
 
     dimension: int
     norm_squared: int
     record_squared: int | None = None
     most: int | None = None
+    client_squared: int | None = None
+    beyond: float = 0.0
 
     def __post_init__(self) -> None:
         known = [self.dimension, self.norm_squared, self.record_squared, self.most]
+        known.append(self.client_squared)
         if any(type(n) is not int or n < 1 for n in known if n is not None):
             raise ParameterError(f"dimension and norms are positive integers, got {self}")
 
@@ -103,13 +110,15 @@ class BoundedVector:
                     "nothing is known of how far one record moves such a vector; ask for a "
                     "relation about clients"
                 )
-            return Move(self.record_squared, self.dimension)
+            return Move(self.record_squared, self.dimension, self.beyond)
         if adjacency is Adjacency.ZERO_OUT_CLIENT:
             return Move(self.norm_squared, self.dimension)
         return self.whole_client()
 
     def whole_client(self) -> Move:
         """Return how far one whole client moves the sum."""
+        if self.client_squared is not None:
+            return Move(self.client_squared, self.dimension, self.beyond)
         return Move(4 * self.norm_squared, self.dimension)
 
     def range_of(self, clients: int) -> SumRange:
@@ -138,12 +147,16 @@ class BoundedVector:
             "norm_squared": self.norm_squared,
             "record_squared": self.record_squared,
             "most": self.most,
+            "client_squared": self.client_squared,
+            "beyond": self.beyond,
         }
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "BoundedVector":
         """Read what `as_mapping` wrote."""
-        return cls(*(mapping[k] for k in ("dimension", "norm_squared", "record_squared", "most")))
+        names = ("dimension", "norm_squared", "record_squared", "most", "client_squared")
+        known = {name: mapping[name] for name in names}
+        return cls(**known, beyond=float(mapping["beyond"]))
 
 
 def _squared(vector: IntVector, most: int) -> int:

@@ -3,7 +3,9 @@
 After the distributed Skellam mechanism (Agarwal, Kairouz & Liu 2021): clip, rotate, scale, round.
 The rotation is public (random signs and a Walsh–Hadamard transform, block by block); it spreads
 what stands in few entries, so that no entry needs a wide ring and errors spread evenly. Every
-client rounds with coins of its own, and keeps them secret.
+client rounds with coins of its own, and keeps them secret. Where it is known how far one record
+or one client moves a vector, what counts is how far the *rounded* vectors are apart under the
+same coins: hardly further than the vectors themselves.
 """
 
 import functools
@@ -28,6 +30,9 @@ Reals = npt.NDArray[np.floating[Any]]
 _LARGEST_BLOCK = 1 << 16  # entries that are rotated together: a block and its coins stay in cache
 _REDRAWN = 1e-9  # how often rounding is done again because the norm came out too large
 _COIN_BITS = 32
+_BEYOND = 1e-20  # how probably coins move two vectors further apart than is accounted for
+_FLOATS = 1e-6  # what float64 may add to a move, as a part of it
+_LONGEST = 1e8  # norm over move up to which it does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +43,30 @@ class Encoding:
         `encode` returns integers whose squared norm is at most `contribution.norm_squared`,
         whatever it is given; what is not finite becomes nothing at all. Two vectors of a
         client that differ by at most `record_move` in L2 give integers that differ by at most
-        √`record_squared`.
+        √`record_squared` but with probability 1e-20 over the client's coins; likewise any two
+        vectors at most `client_move` apart, and √`client_squared`.
 
-        Proof. Clipping and rotating keep the norm at most C = `clip_norm`; scaling makes it
-        sC. Rounding moves each of D entries by less than 1, and by independent, centred
-        errors, so the squared norm is at most (sC + √D)² always, and at most
+        Proof of the norm. Clipping and rotating keep the norm at most C = `clip_norm`; scaling
+        makes it sC. Rounding moves each of D entries by less than 1, and by independent,
+        centred errors, so the squared norm is at most (sC + √D)² always, and at most
         s²C² + D/4 + √(2·ln(1/β))·(sC + √D/2) but with probability β (Kairouz, Liu & Steinke
         2021, Proposition 22). Vectors that miss the smaller bound are rounded again with
-        fresh coins. For two vectors at a distance of r the triangle inequality gives
-        sr + 2√D, since each was rounded by less than √D.
+        fresh coins; not where a move is named: then the larger bound stands, so that coins
+        never depend on data.
+
+        Proof of the moves. Clipping is a projection and rotating an isometry: two vectors at a
+        distance r are at most T = sr apart before rounding, by t_i = k_i + f_i in entry i (k_i
+        whole). Entry i is rounded to ⌊x + u_i⌋ with a coin u_i that no data enter; under the
+        same coins two entries end k_i or k_i + 1 apart, the latter with probability f_i. The
+        squared distance is Σk_i² + Σ(2k_i + 1)·b_i with independent b_i of mean f_i. Its mean
+        is Σt_i² + Σf_i(1 − f_i) ≤ T² + D/4, and as Σ(2k_i + 1)² ≤ (2T + √D)² it exceeds it by
+        (2T + √D)·√(ln(1/β)/2) with probability at most β (Hoeffding). Given the coins both runs
+        differ by a fixed vector; `SumRelease.cost` says why that suffices. Coins of 32 bits and
+        float64 are covered by a millionth more T.
+
+    Assumes:
+        What is encoded under a move is finite whatever the records hold: a vector with an
+        entry that is not becomes zeros, which may be far from what it was.
 
     Args:
         dimension: Entries of the real vector.
@@ -54,6 +74,7 @@ class Encoding:
         steps: s, grid steps per unit.
         seed: 32 public bytes of the rotation; None for no rotation.
         record_move: How far one record may move a client's vector, where that is proven.
+        client_move: How far any two clients' vectors are apart, where that is proven.
 
     Example:
         >>> from urna.randomness import ScriptedSecrets
@@ -67,6 +88,7 @@ class Encoding:
     steps: float
     seed: bytes | None = field(default=None, repr=False)
     record_move: float | None = None
+    client_move: float | None = None
 
     def __post_init__(self) -> None:
         if type(self.dimension) is not int or self.dimension < 1:
@@ -76,6 +98,12 @@ class Encoding:
                 raise ParameterError(f"{name} must be finite and positive, got {value}")
         if self.seed is not None and len(self.seed) != SEED_BYTES:
             raise ParameterError(f"the rotation's seed has {SEED_BYTES} bytes")
+        for move in self._moves:
+            if not (math.isfinite(move) and move > 0 and self.clip_norm <= _LONGEST * move):
+                raise ParameterError(
+                    f"a move is positive and at least a {_LONGEST:.0e}th of the norm "
+                    f"{self.clip_norm:g}, got {move:g}"
+                )
 
     @classmethod
     def fine(
@@ -86,21 +114,22 @@ class Encoding:
         seed: bytes | None = None,
         excess: float = 0.002,
         record_move: float | None = None,
+        client_move: float | None = None,
     ) -> "Encoding":
         """Return an encoding whose rounding costs at most `excess` of the noise.
 
-        Rounding adds at most about D/4 to the squared norm that noise is made for, which is
-        (sC)², or (s·r)² where r is how far one record moves a vector.
+        Rounding adds at most about D/4 to the squared norm that noise is made for: (sC)², or
+        (s·r)² where r is how far one record or one client moves a vector.
         """
+        moves = [move for move in (record_move, client_move) if move is not None]
+        reach = min(moves, default=clip_norm)
         length = cls(dimension, clip_norm, 1.0, seed).length
-        if record_move is None:
-            # ‖rounded‖² ≤ s²C²(1 + excess): solve D/4 + u(sC + √D/2) = excess·s²C².
-            root, u = math.sqrt(length), math.sqrt(2 * math.log(1 / _REDRAWN))
-            a, b, c = 2 * excess, -u, -(length / 4 + u * root / 2)
-            steps = (-b + math.sqrt(b * b - 4 * a * c)) / (2 * a) / clip_norm
-        else:
-            steps = 2 * math.sqrt(length) / (excess * record_move)
-        return cls(dimension, clip_norm, steps, seed, record_move)
+        # ‖rounded‖² ≤ s²r²(1 + 2·excess): solve D/4 + u(sr + √D/2) = 2·excess·s²r².
+        beta = _BEYOND if moves else _REDRAWN
+        root, u = math.sqrt(length), math.sqrt(2 * math.log(1 / beta))
+        a, b, c = 2 * excess, -u, -(length / 4 + u * root / 2)
+        steps = (-b + math.sqrt(b * b - 4 * a * c)) / (2 * a) / reach
+        return cls(dimension, clip_norm, steps, seed, record_move, client_move)
 
     @property
     def block(self) -> int:
@@ -118,13 +147,14 @@ class Encoding:
     def contribution(self) -> BoundedVector:
         """What a valid integer vector is."""
         root, reach = math.sqrt(self.length), self.steps * self.clip_norm
-        always = (reach + root) ** 2
-        mostly = reach**2 + self.length / 4
-        mostly += math.sqrt(2 * math.log(1 / _REDRAWN)) * (reach + root / 2)
-        record = None
-        if self.record_move is not None:
-            record = math.ceil((self.steps * self.record_move + 2 * root) ** 2 * (1 + 1e-9))
-        return BoundedVector(self.length, math.ceil(min(always, mostly)), record)
+        always = math.ceil((reach + root) ** 2 * (1 + _FLOATS))
+        if not self._moves:
+            return BoundedVector(self.length, min(always, self._mostly(reach, _REDRAWN)))
+        record, client = (
+            None if move is None else self._mostly(self.steps * move * (1 + _FLOATS), _BEYOND)
+            for move in (self.record_move, self.client_move)
+        )
+        return BoundedVector(self.length, always, record, client_squared=client, beyond=_BEYOND)
 
     def encode(self, vector: Reals, secrets: SecretSource) -> IntVector:
         """Clip, rotate, scale and round a client's vector.
@@ -155,7 +185,7 @@ class Encoding:
                 squared += _squared(rounded)
                 start = number * self._piece
                 whole[start : start + len(rounded)] = rounded
-            if squared <= allowed:
+            if squared <= allowed or self._moves:
                 return whole
 
     def decode(self, total: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
@@ -180,6 +210,7 @@ class Encoding:
             "steps": self.steps,
             "seed": None if self.seed is None else self.seed.hex(),
             "record_move": self.record_move,
+            "client_move": self.client_move,
         }
 
     @classmethod
@@ -192,7 +223,17 @@ class Encoding:
             float(mapping["steps"]),
             None if seed is None else bytes.fromhex(seed),
             mapping["record_move"],
+            mapping["client_move"],
         )
+
+    @property
+    def _moves(self) -> list[float]:
+        return [move for move in (self.record_move, self.client_move) if move is not None]
+
+    def _mostly(self, reach: float, beta: float) -> int:
+        """Bound the squared norm of what was `reach` long and is rounded, but for `beta`."""
+        tail = math.sqrt(2 * math.log(1 / beta)) * (reach + math.sqrt(self.length) / 2)
+        return math.ceil(reach**2 + self.length / 4 + tail)
 
     @property
     def _piece(self) -> int:

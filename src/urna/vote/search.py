@@ -11,7 +11,7 @@ import numpy as np
 
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError
-from urna.local import Losses, Objective, losses_of_each
+from urna.local import Losses, Objective, losses_apart, losses_of_each
 from urna.local import check_objective as check_space
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, Unit
@@ -101,7 +101,7 @@ def search(
         ledger: Where the release is counted before it happens.
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
-        anyway: Whether to hold a vote that cannot succeed.
+        anyway: Whether to hold a vote that cannot succeed, and without trying the objective first.
         progress: Called while the search runs.
         keep: Called with the result as soon as there is one, before the winner is weighed: what
             was paid for can be written down first. The winner in it is the most voted one.
@@ -140,7 +140,11 @@ def search(
         ledger=ledger,
         private=secrets.private,
     )
-    check_objective(objective, space, clients, seed)
+    if anyway:
+        check_space(objective, space)
+    else:
+        seconds = shard_seconds * terms.shards if by_record else None
+        check_objective(objective, space, clients, seed, seconds)
     if by_record:
         evaluate = functools.partial(
             _record_ballots, smallest=smallest_shard, seconds=shard_seconds
@@ -161,34 +165,62 @@ def label_of(space: Space, terms: Terms) -> str:
 
 
 def check_objective(
-    objective: Objective[DataT], space: Space, clients: Sequence[DataT], seed: int
+    objective: Objective[DataT],
+    space: Space,
+    clients: Sequence[DataT],
+    seed: int,
+    seconds: float | None = None,
 ) -> None:
     """Find out that an objective is broken before anything is spent on it.
 
-    What no data cause is told at once. For the rest one candidate is evaluated on one client;
-    only if it fails on several of the first ones is the objective to blame, and is that told.
-    Who simulates owns all clients' data; one client's data alone never decide it.
+    What no data cause is told at once. For the rest a few candidates are evaluated on one
+    client; only if none of them has a finite loss on any of the first clients is the objective
+    to blame, and is that told, to whoever holds all clients' data in this process.
+
+    Assumes:
+        Nobody else learns that a search was refused: data decide it.
+
+    Args:
+        objective: What is tried.
+        space: The candidates.
+        clients: Everybody's data.
+        seed: Public seed of local training.
+        seconds: How long it may take, in a process of its own; in this one by default.
 
     Raises:
         ParameterError: The objective cannot judge this space, or fails on the first clients.
     """
     check_space(objective, space)
+    some = space.only(sorted({0, len(space) // 2, len(space) - 1}))
     errors: list[Exception] = []
-    first = space.only([0])
     for data in clients[:_TRIED]:
         try:
-            found = objective.losses(data, first, seed=seed)
-            if np.shape(found) != (1,):
-                raise ValueError("an objective returns one loss per candidate")
+            for candidates in (some, space):  # all of them only if some were not enough
+                if _works(objective, data, candidates, seed, seconds):
+                    return
+            raise ValueError("no candidate has a finite loss (the log names the first error)")
         except Exception as error:
             # Whatever a stranger's function raises: what it means is decided below.
             errors.append(error)
-        else:
-            return
     raise ParameterError(
         f"the objective fails on each of the first {len(errors)} clients: "
         f"{type(errors[0]).__name__}: {errors[0]}. Nothing was spent"
     ) from errors[0]
+
+
+def _works(
+    objective: Objective[DataT], data: DataT, space: Space, seed: int, seconds: float | None
+) -> bool:
+    """Say whether some candidate has a finite loss on a client's data."""
+    if seconds is None:
+        found: Losses | None = objective.losses(data, space, seed=seed)
+    else:
+        (found,) = losses_apart(objective, [data], space, seeds=[seed], seconds=seconds)
+    if found is None:
+        raise RuntimeError(f"it raised, ended its process, or took longer than {seconds:g} s")
+    if np.shape(found) != (len(space),):
+        raise ValueError("an objective returns one loss per candidate")
+    return bool(np.isfinite(found).any())
 
 
 def _ballots(

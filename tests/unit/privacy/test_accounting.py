@@ -187,6 +187,7 @@ EVENTS: list[Release] = [
     GaussianRelease(8.0),
     Repeated(GaussianRelease(30.0), 4),
     Repeated(SUM, 2),
+    SumRelease(Move(40, 4, beyond=1e-20), Fraction(237173, 4096), 100),
     DeclaredRelease(0.3, 1e-7),
     Sampled(SUM, Fraction(1, 10), 1e-7),
     Repeated(Sampled(GaussianRelease(2.0), Fraction(1, 5), 1e-7, replaced=False), 3),
@@ -326,3 +327,11 @@ def test_a_move_has_positive_whole_norms(wrong: tuple[int, int]) -> None:
 def test_moves_scale_and_add_up_by_the_triangle_inequality() -> None:
     assert Move(10, 4).scaled(3) == Move(90, 4)
     assert Move(10, 4).times(5, dimension=12) == Move(250, 12)
+    assert Move(10, 4, 1e-20).scaled(3).beyond == 1e-20
+    assert Move(10, 4, 1e-20).times(5, dimension=12).beyond == pytest.approx(5e-20)
+
+
+@pytest.mark.parametrize("beyond", [-1e-20, 1.0, math.nan])
+def test_what_is_beyond_a_move_is_a_probability(beyond: float) -> None:
+    with pytest.raises(ParameterError, match="a probability lies"):
+        Move(10, 4, beyond)

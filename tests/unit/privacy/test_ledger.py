@@ -109,6 +109,8 @@ def test_a_part_is_within_the_cap_and_for_life(tmp_path: Path, parted: Ledger) -
     with pytest.raises(LedgerError, match="within the cap"):
         Ledger.open(tmp_path / "other", CAP, declared=Budget(1.5, 1e-6))
     assert Ledger.open(parted.path, CAP).declared == Budget(0.5, 5e-6)
+    with pytest.raises(LedgerError, match="leaves nothing for sums"):
+        Ledger.open(tmp_path / "all", CAP, declared=Budget(0.5, CAP.delta))
     with pytest.raises(LedgerError, match="A cap is for life"):
         Ledger.open(parted.path, CAP, declared=Budget(0.4, 5e-6))
 

@@ -103,6 +103,15 @@ def test_a_record_moves_a_vector_only_as_far_as_somebody_has_proven() -> None:
         BoundedVector(5, 100).move(Adjacency.REPLACE_ONE_RECORD)
 
 
+def test_two_clients_may_be_proven_nearer_than_twice_the_norm() -> None:
+    known = BoundedVector(5, 100, record_squared=9, client_squared=250, beyond=1e-20)
+    assert known.move(Adjacency.REPLACE_ONE_CLIENT) == Move(250, 5, 1e-20)
+    assert known.whole_client() == Move(250, 5, 1e-20)
+    assert known.move(Adjacency.REPLACE_ONE_RECORD) == Move(9, 5, 1e-20)
+    assert known.move(Adjacency.ZERO_OUT_CLIENT) == Move(100, 5)
+    assert BoundedVector.read(known.as_mapping()) == known
+
+
 @settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 60), st.data())
 def test_sums_of_valid_vectors_lie_in_their_range(

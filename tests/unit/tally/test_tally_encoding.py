@@ -5,6 +5,7 @@ import math
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -317,25 +318,78 @@ class TestFine:
         exact = (how.steps * 0.01) ** 2
         assert exact < what.move(Adjacency.REPLACE_ONE_RECORD).l2_squared < exact * 1.0041
 
-    def test_two_vectors_that_a_record_apart_stay_as_near(self) -> None:
-        rng = np.random.default_rng(13)
-        how = Encoding(256, 1.0, 200.0, SEED, record_move=0.1)
-        move = how.contribution.move(Adjacency.REPLACE_ONE_RECORD)
-        for turn in range(40):
-            one = clipped(rng.normal(size=256), 1.0)
-            other = clipped(one + clipped(rng.normal(size=256), 0.05), 1.0)
-            assert np.linalg.norm(one - other) <= 0.1
-            integers = [
-                how.encode(v, ScriptedSecrets(b"%d %d" % (turn, i)))
-                for i, v in enumerate((one, other))
-            ]
-            assert squared(integers[0] - integers[1]) <= move.l2_squared
-
     def test_a_fine_encoding_can_be_planned_and_summed(self) -> None:
         how = Encoding.fine(500, 1.0, seed=SEED)
         plan = plan_tally(Terms.of(100, Budget(2.0, 1e-5)), how.contribution, finest=1)
         assert plan.scale == 1
         assert plan.dimension == 512
+
+
+class TestMoves:
+    """Two neighbours' vectors under the same coins, which is what the accounting needs."""
+
+    @pytest.mark.parametrize("seed", [None, SEED], ids=["plain", "rotated"])
+    @pytest.mark.parametrize("steps", [0.5, 20.0, 3_000.0])
+    def test_neighbours_stay_as_near_as_is_accounted_for(
+        self, steps: float, seed: bytes | None
+    ) -> None:
+        rng = np.random.default_rng(13)
+        how = Encoding(256, 1.0, steps, seed, record_move=0.1, client_move=0.5)
+        what = how.contribution
+        for turn in range(60):
+            apart = (0.1, 0.5)[turn % 2]
+            one = clipped(rng.normal(size=256), 0.9)
+            other = clipped(one + clipped(rng.normal(size=256), apart / 2), 1.0)
+            near, far = (
+                how.encode(vector, ScriptedSecrets(b"%d" % turn)) for vector in (one, other)
+            )
+            relation = (Adjacency.REPLACE_ONE_RECORD, Adjacency.REPLACE_ONE_CLIENT)[turn % 2]
+            assert squared(near - far) <= what.move(relation).l2_squared
+
+    def test_halves_in_every_entry_come_close_to_the_bound_and_never_pass_it(self) -> None:
+        """The worst case: every entry is half a step apart, so T² = D/4 and the mean is D/2."""
+        size = 40_000
+        how = Encoding(size, 1_000.0, 1.0, record_move=math.sqrt(size) / 2)
+        bound = how.contribution.move(Adjacency.REPLACE_ONE_RECORD).l2_squared
+        one = np.random.default_rng(15).uniform(-3, 3, size=size)
+        worst = 0
+        for turn in range(20):
+            pair = [how.encode(v, ScriptedSecrets(b"%d" % turn)) for v in (one, one + 0.5)]
+            worst = max(worst, squared(pair[0] - pair[1]))
+        assert 0.85 * bound < worst <= bound
+
+    def test_coins_of_their_own_would_move_neighbours_further_apart(self) -> None:
+        """The wrong variant: rounding errors of unrelated coins add up."""
+        how = Encoding(40_000, 1_000.0, 1.0, record_move=1.0)
+        one = np.random.default_rng(16).uniform(-3, 3, size=40_000)
+        pair = [how.encode(v, ScriptedSecrets(label)) for v, label in ((one, b"a"), (one, b"b"))]
+        assert squared(pair[0] - pair[1]) > 12_000
+        assert how.contribution.move(Adjacency.REPLACE_ONE_RECORD).l2_squared < 12_000
+
+    def test_coins_are_drawn_once_whatever_the_data(self) -> None:
+        """A second draw that depends on data would be told by the noise that follows."""
+        how = Encoding(50, 1.0, 2.0, record_move=0.5)
+        coins = Coins(b"once")
+        for turn in range(50):
+            made = how.encode(np.full(50, 1.0 + turn), coins)
+            how.contribution.check(made)
+        assert coins.times == 50
+
+    def test_what_coins_leave_open_is_accounted_for_as_moved_mass(self) -> None:
+        what = Encoding(50, 1.0, 100.0, record_move=0.5).contribution
+        assert what.move(Adjacency.REPLACE_ONE_RECORD).beyond == 1e-20
+        terms = Terms.of(10, Budget(1.0, 1e-5), adjacency=Adjacency.REPLACE_ONE_RECORD)
+        release = plan_tally(terms, what, finest=1).release
+        assert release is not None
+        sure = replace(release, move=replace(release.move, beyond=0.0))
+        assert release.cost().slip == sure.cost().slip + 1e-20
+        with pytest.raises(ParameterError, match="delta"):
+            plan_tally(terms.costing(Budget(1.0, 1e-14)), what, finest=1)
+
+    @pytest.mark.parametrize("move", [0.0, -1.0, math.nan, math.inf, 1e-9])
+    def test_a_move_that_floats_would_drown_is_refused(self, move: float) -> None:
+        with pytest.raises(ParameterError, match="a move is positive"):
+            Encoding(5, 1.0, 10.0, record_move=move)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +412,7 @@ def test_an_encoding_that_cannot_be_is_refused(wrong: dict[str, object]) -> None
 
 @pytest.mark.parametrize("seed", [None, SEED], ids=["plain", "rotated"])
 def test_it_is_read_from_what_it_writes(seed: bytes | None) -> None:
-    how = Encoding(7, 0.1, 12.5, seed, record_move=0.25)
+    how = Encoding(7, 0.1, 12.5, seed, record_move=0.25, client_move=0.2)
     assert Encoding.read(json.loads(json.dumps(how.as_mapping()))) == how
     assert SEED.hex() not in repr(how)
 

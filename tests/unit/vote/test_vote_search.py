@@ -236,8 +236,14 @@ def test_a_client_with_nothing_finite_abstains_and_the_vote_goes_on() -> None:
 
 
 def test_a_vote_in_which_everybody_abstains_goes_on_like_any_other(ledger: Ledger) -> None:
-    """To stop would tell that nobody voted, which one client more could have changed."""
-    result = vote(objective=Failing(), ledger=ledger)
+    """To stop would tell that nobody voted, which one client more could have changed.
+
+    A dry run stops it before anything is spent, unless told to go on.
+    """
+    with pytest.raises(ParameterError, match="no candidate has a finite loss"):
+        vote(objective=Failing(), ledger=ledger)
+    assert ledger.entries() == []
+    result = vote(objective=Failing(), ledger=ledger, anyway=True)
     assert result.took_part == len(CLIENTS)
     assert len(ledger.entries()) == 1
 
@@ -316,7 +322,7 @@ def test_a_sum_that_fails_in_any_other_way_stays_counted(ledger: Ledger) -> None
 def test_an_objective_that_fails_costs_nothing(ledger: Ledger) -> None:
     class Broken:
         def losses(self, *_: object, **__: object) -> Losses:
-            return np.zeros(3)
+            return np.zeros(7)
 
     with pytest.raises(ParameterError, match="one loss per candidate"):
         vote(objective=Broken(), ledger=ledger)

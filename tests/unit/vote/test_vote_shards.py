@@ -242,7 +242,9 @@ def test_an_objective_that_is_wrong_for_everybody_is_told_not_swallowed() -> Non
         def losses(self, *rest: Any, **more: Any) -> Losses:
             raise ParameterError("no such axis")
 
-    with pytest.raises(ParameterError, match="no such axis"):
+    with pytest.raises(
+        ParameterError, match="fails on each of the first 3 clients: RuntimeError: it raised"
+    ):
         vote(objective=Wrong())
 
 
@@ -375,7 +377,7 @@ def test_the_local_work_is_one_pass_over_the_records() -> None:
     steps: list[tuple[str, int, int]] = []
     objective = Counting()
     vote(objective, progress=lambda *step: steps.append(step))
-    assert (objective.calls, objective.rows) == (8 * 4 + 1, 8 * 40 + 40)  # one to try it
+    assert (objective.calls, objective.rows) == (8 * 4, 8 * 40)  # it was tried in a process
     done = [step[1:] for step in steps if step[0] == "evaluating candidates"]
     assert done == sorted(done)
     assert done[-1] == (8 * 4 * len(SPACE), 8 * 4 * len(SPACE))

@@ -1,0 +1,211 @@
+"""Tune, then average: Λ, R and c by secret ballot, and the model with them, under one budget."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+import numpy as np
+
+from urna.average import Blind, ModelResult, Schema, choose, plan_average
+from urna.average import fit as fit_model
+from urna.average.choose import LearnerKind, Settings
+from urna.average.fit import AverageProgress, as_samples
+from urna.average.learners import check_samples
+from urna.average.objective import BlindObjective, candidate_learner, default_space
+from urna.data import Samples, count_records
+from urna.errors import ParameterError
+from urna.privacy import (
+    Budget,
+    Cover,
+    Ledger,
+    NonPrivateRelease,
+    Release,
+    compose,
+    gaussian_epsilon,
+)
+from urna.privacy.cost import SLIP_PART
+from urna.randomness import OsSecrets, SecretSource
+from urna.space import Space
+from urna.tally import Options, Releases, SecureSummation, Summation, Terms
+from urna.vote import PosteriorDecoder, Result, plan_vote, read_result
+from urna.vote.search import fill_all, label_of
+
+__all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
+
+VOTE_SHARE = 0.1
+"""Part of the budget, as a share of μ², that the vote on settings takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunedModel:
+    """A vote on settings, and the model that was averaged with the winner."""
+
+    vote: Result
+    model: ModelResult
+    """Its statement says what both cost together."""
+
+
+def tune_then_fit(
+    clients: Sequence[Samples | tuple[Any, ...]],
+    schema: Schema,
+    *,
+    budget: Budget,
+    learner: LearnerKind | str = LearnerKind.SOFTMAX,
+    space: Space | None = None,
+    share: float = VOTE_SHARE,
+    group: int = 1,
+    settings: Settings | None = None,
+    summation: Summation | None = None,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    seed: int = 0,
+    anyway: bool = False,
+    device: str | None = None,
+    progress: AverageProgress | None = None,
+    between: Callable[[Result], None] | None = None,
+    keep: Callable[[ModelResult], None] | None = None,
+    **options: Unpack[Options],
+) -> TunedModel:
+    """Let clients vote on the settings of blind averaging, then average with the winner.
+
+    Guarantee:
+        Tally and model together are (epsilon, delta)-DP for an epsilon of at most the
+        budget's, under the same relation. What each of them costs is fixed before the vote
+        begins (squares of μ add up); the settings are read from the noisy tally. One record,
+        or one client, is in one ballot and one model.
+
+    A client judges settings by its own model under the noise of the mean. Its own is worse than
+    the mean, most of all under a large Λ: where clients are few, or rows nearly parallel (features
+    that are not centred), the defaults may do better.
+
+    Args:
+        clients: Each client's data.
+        schema: What the tables hold; classes.
+        budget: What vote and model together may cost.
+        learner: `softmax`, `svm` or `logistic`.
+        space: Candidates with axes among `regularisation`, `radius_part` and `clip`; around
+            the defaults if none is given.
+        share: Part of the budget for the vote, as a share of μ².
+        group: Records of one client that are protected together. A ballot is of all of a
+            client's records, so this is no more for the vote.
+        settings: What is not voted on.
+        summation: How ballots and models are added up; securely by default.
+        ledger: Where both releases are counted. It is asked for both before the first.
+        secrets: Where keys and noise come from; the operating system by default.
+        seed: Public seed of the clients' holdouts.
+        anyway: Whether to hold a vote that cannot succeed.
+        device: A torch device for training.
+        progress: Called while it runs.
+        between: Called with the vote's result as soon as the tally is there, and again once
+            it is weighed: its part of the budget is spent by then, and no model is there yet.
+        keep: Called with the model as soon as there is one.
+        options: The rest of the terms; see `urna.tally.Terms`.
+
+    Raises:
+        ParameterError: The parameters cannot be, or the vote cannot succeed. Nothing was
+            released.
+        BudgetExceeded: The ledger has no room for both. Nothing was released.
+    """
+    if not 0 < share < 1:
+        raise ParameterError(f"the vote's share of the budget lies in (0, 1), got {share}")
+    data = as_samples(clients)
+    check_samples(data, schema)
+    terms = Terms.of(len(data), budget, **options)
+    summation, secrets = summation or SecureSummation(), secrets or OsSecrets()
+    report = progress or (lambda what, done, total: None)
+    for_vote, for_model = _split(terms, share)
+    records = [count_records(samples) for samples in data]
+    base = choose(learner, schema, for_model, records, group=group, **(settings or {})).learner
+    if not isinstance(base, Blind):
+        raise ParameterError(
+            "moments have no settings to vote on: the ridge follows from the noise. Name softmax, "
+            "svm or logistic, or leave tuning out"
+        )
+    candidates = space or default_space(base)
+    objective = BlindObjective(base, for_model)
+    objective.check(candidates)
+    vote = plan_vote(for_vote, len(candidates), removes_excess=summation.removes_excess)
+    if not anyway:
+        vote.check_hopeful()
+    events = _events(vote.tally.release, base, for_model, summation)
+    if ledger is not None:
+        ledger.check_relation(terms.adjacency)
+        ledger.check(*(events if secrets.private else [NonPrivateRelease("scripted secrets")]))
+    losses = objective.losses_of_clients(
+        data,
+        candidates,
+        seeds=[seed] * len(data),
+        progress=lambda done, total: report("evaluating settings", done, total),
+    )
+    releases = Releases(
+        vote.tally,
+        label_of(candidates, for_vote),
+        summation.describe(terms),
+        ledger=ledger,
+        private=secrets.private,
+    )
+    ballots = fill_all(np.asarray(losses), vote, secrets)
+    released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
+    chosen = read_result(candidates, vote, released, PosteriorDecoder(), between)
+    if between is not None:
+        between(chosen)
+
+    def finished(model: ModelResult) -> ModelResult:
+        return _together(model, chosen, vote.tally.release, share)
+
+    winner = candidate_learner(base, chosen.best)
+    model = fit_model(
+        data,
+        winner.schema,
+        budget=for_model.budget,
+        learner=winner,
+        group=winner.group,
+        summation=summation,
+        ledger=ledger,
+        secrets=secrets,
+        device=device,
+        progress=report,
+        keep=None if keep is None else lambda made: keep(finished(made)),
+        **options,
+    )
+    return TunedModel(chosen, finished(model))
+
+
+def _split(terms: Terms, share: float) -> tuple[Terms, Terms]:
+    """Divide the budget: squares of μ add up."""
+    delta = terms.budget.delta
+    whole = Cover(terms.budget).mu * (1 - 1e-8)
+
+    def part(of: float) -> Terms:
+        epsilon = gaussian_epsilon(whole * math.sqrt(of), delta * (1 - SLIP_PART))
+        return terms.costing(Budget(epsilon, delta))
+
+    return part(share), part(1 - share)
+
+
+def _events(vote: Release | None, base: Blind, terms: Terms, summation: Summation) -> list[Release]:
+    model = plan_average(terms, base, removes_excess=summation.removes_excess).tally.release
+    return [event or NonPrivateRelease("no noise") for event in (vote, model)]
+
+
+def _together(model: ModelResult, vote: Result, event: Release | None, share: float) -> ModelResult:
+    """Return the model with what it and the vote cost together."""
+    tuned = {
+        "best": vote.best,
+        "candidates": len(vote.space),
+        "confidence": vote.confidence,
+        "share": share,
+        "entry": vote.entry,
+        "epsilon": vote.privacy.epsilon if vote.privacy.private else None,
+    }
+    made = plan_average(
+        model.terms, model.learner, removes_excess=bool(model.plan["removes_excess"])
+    ).tally.release
+    privacy = model.privacy
+    if privacy.private and event is not None and made is not None:
+        spent = compose([event, made], privacy.delta)
+        privacy = replace(privacy, epsilon=spent.epsilon, accountant=spent.accountant)
+    caveat = "Epsilon is that of the vote on settings and of the model together"
+    privacy = replace(privacy, caveats=(*privacy.caveats, caveat))
+    return replace(model, privacy=privacy, tuned=tuned)
