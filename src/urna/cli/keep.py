@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from urna.combine import Combination
 from urna.errors import OutputError, RoundSpoiled, RoundUnfinished
 from urna.files import check_folder, reserved, write_json, write_whole
 from urna.privacy import Ledger
@@ -128,7 +129,7 @@ def keeping(folder: Path | None, ledger: Ledger | None, *names: str) -> Iterator
             raise
 
 
-def _entries(result: Result | Combination) -> tuple[str, ...]:
+def _entries(result: Kept) -> tuple[str, ...]:
     """Return the ledger's entries that a result was paid by: several sums may make one."""
     if isinstance(result, Combination):
         return result.entries
