@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from commands import Command
 
+from urna.privacy import Ledger
+
 pytest.importorskip("torch", reason="training needs torch")
 
 SMALL = ("--clients", 20, "--rounds", 3, "--model", "linear", "--dropout", "0.2", "--quiet")
@@ -50,8 +52,8 @@ def test_a_training_leaves_a_model_its_page_and_its_card(urna: Command, tmp_path
     other = urna("train", *SMALL, "--output", tmp_path / "other", "--ledger", ledger)
     assert other.code == 1
     assert "Nothing was released" in other.stderr
-    spent = urna("ledger", "show", ledger)
-    assert "training of 650 parameters, 3 rounds: 3 held" in spent.stdout
+    (entry,) = Ledger(ledger).entries()
+    assert (entry.label, entry.rounds) == ("training of 650 parameters, 3 rounds", 3)
 
 
 def test_tuning_and_training_share_one_budget(urna: Command, tmp_path: Path) -> None:
@@ -65,8 +67,10 @@ def test_tuning_and_training_share_one_budget(urna: Command, tmp_path: Path) -> 
     together = result(tmp_path / "run")["tuned"]
     assert together["privacy"]["epsilon"] <= 6
     assert together["division"]["vote_epsilon"] + together["division"]["train_epsilon"] > 6
-    spent = urna("ledger", "show", ledger)
-    assert "vote on 5 candidates" in spent.stdout
+    assert [entry.label for entry in Ledger(ledger).entries()] == [
+        "vote on 5 candidates",
+        "training of 650 parameters, 3 rounds",
+    ]
 
 
 def test_scripted_trainings_are_the_same_and_not_private(urna: Command) -> None:
