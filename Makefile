@@ -1,7 +1,7 @@
 # Every command in one line. `make` alone lists them.
 .DEFAULT_GOAL := help
 .PHONY: help demo test check audit bench
-DEVELOP := digits,files,torch,flower,test,check
+DEVELOP := digits,files,torch,train,flower,test,check
 URNA := .venv/bin/urna
 RUN := .venv/bin/python
 

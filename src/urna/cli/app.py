@@ -23,6 +23,7 @@ from urna.cli.replay import replay
 from urna.cli.report import report
 from urna.cli.search import search
 from urna.cli.simulate import simulate
+from urna.cli.train import train
 from urna.cli.verify import verify
 from urna.errors import UrnaError
 
@@ -30,14 +31,15 @@ __all__ = ["app", "run"]
 
 app = typer.Typer(
     name="urna",
-    help="Agree on hyperparameters by secret ballot, under one privacy budget.",
+    help="Agree on hyperparameters by secret ballot, then train, under one privacy budget.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(search)
+app.command()(train)
+app.add_typer(plan, name="plan")
 app.command()(average)
-app.command()(plan)
 app.command()(combine)
 app.command()(replay)
 app.command()(simulate)
@@ -60,7 +62,7 @@ def _top(
         False, "--version", help="Print the version.", callback=_print_version, is_eager=True
     ),
 ) -> None:
-    """Agree on hyperparameters by secret ballot, under one privacy budget."""
+    """Agree on hyperparameters by secret ballot, then train, under one privacy budget."""
 
 
 def run() -> int:

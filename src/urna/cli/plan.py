@@ -1,13 +1,15 @@
-"""`urna plan`: what a vote can find, before any budget is spent."""
+"""`urna plan`: what a vote can find, before any budget is spent; `urna plan train` for training."""
 
 import math
 from contextlib import suppress
 from typing import Annotated, Any
 
+import click
 import typer
 
 from urna.cli.ballots import BallotOption, VotesOption
 from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.plan_train import plan_train
 from urna.cli.terms import (
     AdjacencyOption,
     ColludingOption,
@@ -28,9 +30,16 @@ from urna.vote import plan as plan_vote
 
 __all__ = ["plan"]
 
+plan = typer.Typer(invoke_without_command=True)
+plan.command("train")(plan_train)
 
-def plan(
-    clients: Annotated[int, typer.Option(help="How many clients are invited.")],
+
+@plan.callback()
+def plan_ballots(
+    context: typer.Context,
+    clients: Annotated[
+        int | None, typer.Option(help="How many clients are invited.  [required]")
+    ] = None,
     candidates: Annotated[int, typer.Option(help="How many candidates they vote on.")] = 100,
     ballot: BallotOption = None,
     votes: VotesOption = None,
@@ -58,6 +67,11 @@ def plan(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Show the noise of a vote and what it can find. Nothing is spent."""
+    if context.invoked_subcommand is not None:
+        return
+    if clients is None:
+        needed = next(p for p in context.command.params if p.name == "clients")
+        raise click.MissingParameter(ctx=context, param=needed)
     if gap is not None and agreement is not None:
         raise ParameterError("--gap and --agreement say the same thing in two ways: name one")
     vote = plan_vote(

@@ -1,5 +1,6 @@
-"""Private sums inside a Flower app: `poll` or `Sums` on the server, a `Voter` on each node.
+"""Private sums inside a Flower app.
 
+`poll`, `PrivateTraining` or `Sums` on the server, a `Voter` or a `Trainer` on each node.
 The only room that imports flwr. It translates between Flower's messages and the protocol's;
 everything that bears on privacy is decided in the rooms below, and by each node's own policy.
 `urna.flower.simulation` runs a whole search in Flower's simulation engine, `urna.flower.settings`
@@ -14,9 +15,12 @@ from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
 from urna.flower.post import Deadlines, SumProgress
+from urna.flower.strategy import PrivateTraining
 from urna.flower.subjects import Statistic, Subject, VoteSubject, register
 from urna.flower.sums import Sums
+from urna.flower.trainer import Trainer, Updates
 from urna.flower.transcript import Transcript
+from urna.flower.updates import UpdateSubject
 from urna.flower.voter import Statistics, Voter, Votes
 
 __all__ = [
@@ -30,12 +34,16 @@ __all__ = [
     "NodeKey",
     "Participant",
     "Policy",
+    "PrivateTraining",
     "Statistic",
     "Statistics",
     "Subject",
     "SumProgress",
     "Sums",
+    "Trainer",
     "Transcript",
+    "UpdateSubject",
+    "Updates",
     "VoteSubject",
     "Voter",
     "Votes",

@@ -8,12 +8,13 @@ from fractions import Fraction
 from urna.errors import ParameterError
 from urna.privacy.accountant import GAUSSIAN
 from urna.privacy.budget import Budget
-from urna.privacy.cost import Cover
+from urna.privacy.cost import SLIP_PART, Cover
 from urna.privacy.distributions import SKELLAM, Distribution
-from urna.privacy.events import Repeated, SumRelease
+from urna.privacy.events import Repeated, Sampled, SumRelease
 from urna.privacy.moves import Move
+from urna.privacy.sampling import sampled_epsilon
 
-__all__ = ["LARGEST_EPSILON", "Calibration", "calibrate"]
+__all__ = ["LARGEST_EPSILON", "SAMPLED", "Calibration", "calibrate", "calibrate_sampled"]
 
 LARGEST_EPSILON = 20.0
 """A larger budget gets the noise of this one: draws are exact enough for it."""
@@ -21,6 +22,10 @@ LARGEST_EPSILON = 20.0
 _SHARE_STD = 4  # grid steps; one client's noise is then smooth
 _SUM_STD = 16  # grid steps; the sum's noise then costs 0.07 % more than the Gaussian's at most
 _SHARE_BITS = 12  # a share is resolved to one part in 2^12 of its variance
+SAMPLED = "PLD of the sampled dominating Gaussian"
+"""What computes the epsilon of sums in which clients take part by lot."""
+
+_DIGITS = 1e-4  # relative; a search over composed loss distributions ends this close
 _BELOW = 1 - 1e-9  # room for several such releases to fill a budget together
 
 
@@ -33,11 +38,8 @@ class Calibration:
     release: SumRelease
     epsilon: float
     """What all rounds of it really cost: at most the budget's epsilon."""
-
-    @property
-    def accountant(self) -> str:
-        """What computed epsilon."""
-        return GAUSSIAN
+    accountant: str = GAUSSIAN
+    """What computed epsilon."""
 
     @property
     def noise_std(self) -> float:
@@ -80,10 +82,84 @@ def calibrate(
         >>> round(vote.noise_std, 1)
         11.8
     """
-    if shares < 1:
-        raise ParameterError(f"shares must be at least 1, got {shares}")
     budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
     limit = Cover(budget).mu * _BELOW / math.sqrt(rounds)  # squares of μ add up
+    scale, made = _least(limit, budget, move, shares, family, finest)
+    epsilon = Repeated(made, rounds).cost().at(budget.delta)
+    return _checked(Calibration(scale, made, epsilon), budget)
+
+
+@functools.lru_cache(maxsize=32)
+def calibrate_sampled(
+    budget: Budget,
+    move: Move,
+    *,
+    rate: Fraction,
+    replaced: bool,
+    shares: int,
+    family: Distribution = SKELLAM,
+    finest: int | None = None,
+    rounds: int = 1,
+) -> Calibration:
+    """Return the least noise under which sums meet `budget` whose clients take part by lot.
+
+    Guarantee:
+        As `calibrate`, by `sampling.sampled_epsilon`.
+
+    Assumes:
+        As `Sampled`: nobody who reads the results knows who took part.
+
+    Args:
+        budget: What all rounds together may cost.
+        move: How far one client that is left out moves the sum, before scaling.
+        rate: Largest probability that a client takes part.
+        replaced: Whether clients may be replaced, not only left out.
+        shares: Fewest honest clients whose noise is in the sum.
+        family: The noise's family.
+        finest: Largest scale.
+        rounds: How many such sums the budget is for.
+    """
+    budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
+    delta = sampled_delta(budget)
+
+    def enough(mu: float) -> bool:
+        return sampled_epsilon(mu, rate, rounds, delta, replaced=replaced) <= budget.epsilon
+
+    low, high = 0.0, Cover(budget).mu  # of one round without sampling; with it more is allowed
+    while enough(high):
+        low, high = high, 2 * high
+    while high - low > _DIGITS * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if enough(middle) else (low, middle)
+    scale, made = _least(low, budget, move, shares, family, finest)
+    cost = Sampled(made, rate, delta, replaced).rounds(rounds)
+    return _checked(Calibration(scale, made, cost.at(budget.delta), SAMPLED), budget)
+
+
+def sampled_delta(budget: Budget) -> float:
+    """Return the part of delta that a sampled series may use: all but what draws need."""
+    return budget.delta * (1 - 2 * SLIP_PART)
+
+
+def _checked(made: Calibration, budget: Budget) -> Calibration:
+    if not made.epsilon <= budget.epsilon:
+        raise ParameterError(
+            f"delta {budget.delta:g} is too small for the precision of draws. Raise delta."
+        )
+    return made
+
+
+def _least(
+    limit: float,
+    budget: Budget,
+    move: Move,
+    shares: int,
+    family: Distribution,
+    finest: int | None,
+) -> tuple[int, SumRelease]:
+    """Return a scale and the least noise under which one sum is `limit`-GDP."""
+    if shares < 1:
+        raise ParameterError(f"shares must be at least 1, got {shares}")
     guess = move.l2 / limit  # in units, of the sum
     steps = max(_SHARE_STD * math.sqrt(shares), _SUM_STD)
     scale = 1 << max(0, math.ceil(math.log2(steps / guess)))
@@ -103,10 +179,4 @@ def calibrate(
                 f"no noise meets epsilon {budget.epsilon:g} at delta {budget.delta:g}. Raise delta."
             )
         units = max(units + 1, math.ceil(units * min(over, 2.0) ** 2))
-    made = release(units)
-    epsilon = Repeated(made, rounds).cost().at(budget.delta)
-    if not epsilon <= budget.epsilon:
-        raise ParameterError(
-            f"delta {budget.delta:g} is too small for the precision of draws. Raise delta."
-        )
-    return Calibration(scale, made, epsilon)
+    return scale, release(units)

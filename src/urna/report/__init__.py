@@ -7,7 +7,9 @@ from urna.report.combination import combination_page
 from urna.report.load import AnyResult, FailedRound, load_result
 from urna.report.model import model_page
 from urna.report.settings import settings_chart
+from urna.report.training import training_page
 from urna.report.vote import vote_page
+from urna.train import TrainResult
 from urna.vote import Result
 
 __all__ = ["AnyResult", "FailedRound", "load_result", "page", "settings_chart"]
@@ -21,6 +23,8 @@ def page(result: AnyResult, *, title: str) -> str:
     """
     if isinstance(result, Result):
         return vote_page(result, title=title)
+    if isinstance(result, TrainResult):
+        return training_page(result, title=title)
     if isinstance(result, ModelResult):
         return model_page(result, title=title)
     if isinstance(result, Combination):

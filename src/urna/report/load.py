@@ -9,6 +9,7 @@ from urna.average import ModelResult
 from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.files import read_json
+from urna.train import TrainResult
 from urna.vote import Result
 
 __all__ = ["AnyResult", "FailedRound", "load_result"]
@@ -35,12 +36,13 @@ class FailedRound:
         )
 
 
-AnyResult = Result | ModelResult | Combination | FailedRound
+AnyResult = Result | ModelResult | Combination | TrainResult | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "model": ModelResult.read,
     "vote": Result.read,
     "combination": Combination.read,
+    "training": TrainResult.read,
     "spoiled": FailedRound.read,
     "unfinished": FailedRound.read,
 }

@@ -165,17 +165,14 @@ class NoisePlan:
         self, words: Words, clients: Sequence[Mapping[int, bytes]], operation: np.ufunc
     ) -> None:
         bits = 8 * words.itemsize
-        drawing = [
-            table.draw_sums(seeds, len(words))
-            for k, table in enumerate(_tables(self))
-            if (seeds := [derive_seed(s[k], b"noise") for s in clients if k in s])
-        ]
-        for (start, first), *more in zip(*drawing, strict=True):
-            total = first  # ours until the next piece is asked for
-            for _, drawn in more:
-                total += drawn
-            piece = words[start : start + len(total)]
-            operation(piece, wrapped(total, bits), out=piece)
+        for k, table in enumerate(_tables(self)):
+            seeds = [derive_seed(s[k], b"noise") for s in clients if k in s]
+            if not seeds:
+                continue
+            # One component after the other: a wide one's table fills the cache.
+            for start, drawn in table.draw_sums(seeds, len(words)):
+                piece = words[start : start + len(drawn)]
+                operation(piece, wrapped(drawn, bits), out=piece)
 
     def _ladder(self, start: int, seed: bytes) -> dict[int, bytes]:
         rungs = {start: seed}

@@ -3,10 +3,12 @@
 from urna.tally.contribution import BoundedVector, Contribution, SumRange
 from urna.tally.encoding import Encoding
 from urna.tally.encrypted import EncryptedSummation, Vanished
+from urna.tally.measures import Counts, Histogram, Mean, Measured, OneOf
 from urna.tally.mechanism import add_noise, check_sum, in_units, to_grid
 from urna.tally.plan import TallyPlan, plan_exact, plan_tally
 from urna.tally.release import Released, Releases
 from urna.tally.secure import SecureSummation, tallied
+from urna.tally.series import Measure, Reading, Series
 from urna.tally.summation import ClearSummation, ClientId, Contributions, Summation, Tallied
 from urna.tally.terms import Options, Part, Terms, exact_part
 
@@ -16,13 +18,21 @@ __all__ = [
     "ClientId",
     "Contribution",
     "Contributions",
+    "Counts",
     "Encoding",
     "EncryptedSummation",
+    "Histogram",
+    "Mean",
+    "Measure",
+    "Measured",
+    "OneOf",
     "Options",
     "Part",
+    "Reading",
     "Released",
     "Releases",
     "SecureSummation",
+    "Series",
     "SumRange",
     "Summation",
     "Tallied",

@@ -7,8 +7,18 @@ from typing import Any
 
 from urna.errors import ParameterError
 from urna.noise import Noise
-from urna.privacy import Budget, Calibration, SumRelease, Unit, calibrate
+from urna.privacy import (
+    Adjacency,
+    Budget,
+    Calibration,
+    Release,
+    Sampled,
+    SumRelease,
+    Unit,
+    calibrate,
+)
 from urna.privacy.budget import rounded_up
+from urna.privacy.calibration import calibrate_sampled, sampled_delta
 from urna.secagg import Plan
 from urna.secagg import plan as plan_round
 from urna.tally.contribution import Contribution
@@ -37,6 +47,9 @@ class TallyPlan:
     ring_bits: int
     removes_excess: bool = True
     """Whether noise for dropouts that did not happen will be removed from the sum."""
+    lots: Fraction | None = None
+    """Probability with which each client puts anything in, by a secret lot of its own in every
+    round; None where all do. Who draws a blank sends nothing but noise, like any other."""
 
     def __post_init__(self) -> None:
         if self.ring_bits not in RING_BITS:
@@ -67,6 +80,16 @@ class TallyPlan:
     def release(self) -> SumRelease | None:
         """What opening the sum is, at the least noise that may be left; None if exact."""
         return None if self.calibration is None else self.calibration.release
+
+    @property
+    def event(self) -> Release | None:
+        """What one round is in a ledger; None if exact."""
+        release = self.release
+        if release is None or self.lots is None:
+            return release
+        terms = self.terms
+        replaced = terms.adjacency is not Adjacency.ZERO_OUT_CLIENT
+        return Sampled(release, self.lots, sampled_delta(terms.budget), replaced)
 
     @property
     def whole_epsilon(self) -> float:
@@ -134,6 +157,12 @@ class TallyPlan:
     def unit_caveats(self) -> tuple[str, ...]:
         """What a reader must know of the protected unit, in whole sentences."""
         adjacency, moved = self.terms.adjacency, self.contribution.whole_client()
+        if self.release is not None and self.lots is not None:
+            return (
+                f"Epsilon counts on sampling: in every round each client put something in with a "
+                f"probability of {float(self.lots):g} only, by a secret lot of its own. It does "
+                "not hold towards anybody who learns who did",
+            )
         if self.release is None or adjacency.unit is not Unit.RECORD:
             return ()
         if moved is not None and moved.l2_squared <= self.contribution.move(adjacency).l2_squared:
@@ -225,6 +254,7 @@ def plan_tally(
     ring_bits: int | None = None,
     removes_excess: bool = True,
     finest: int | None = None,
+    lots: Fraction | None = None,
 ) -> TallyPlan:
     """Size the noise and the ring of one sum, or of each sum of a series.
 
@@ -235,16 +265,36 @@ def plan_tally(
         ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
         finest: Largest scale; see `calibrate`.
+        lots: Probability with which each client puts anything in, by a secret lot of its own.
+            Less noise is then enough, towards everybody who does not know the lots.
+
+    Raises:
+        ParameterError: No noise or no ring will do, or nothing is known of lots under this
+            relation.
     """
-    calibration = calibrate(
-        terms.budget,
-        contribution.move(terms.adjacency),
-        shares=terms.honest,
-        family=terms.noise.distribution,
-        finest=finest,
-        rounds=rounds,
-    )
-    return _narrowest(terms, contribution, calibration, ring_bits, removes_excess)
+    if lots is None:
+        calibration = calibrate(
+            terms.budget,
+            contribution.move(terms.adjacency),
+            shares=terms.honest,
+            family=terms.noise.distribution,
+            finest=finest,
+            rounds=rounds,
+        )
+    else:
+        if terms.adjacency.unit is Unit.RECORD:
+            raise ParameterError("lots of clients are accounted for whole clients, not records")
+        calibration = calibrate_sampled(
+            terms.budget,
+            contribution.move(Adjacency.ZERO_OUT_CLIENT),
+            rate=lots,
+            replaced=terms.adjacency is Adjacency.REPLACE_ONE_CLIENT,
+            shares=terms.honest,
+            family=terms.noise.distribution,
+            finest=finest,
+            rounds=rounds,
+        )
+    return _narrowest(terms, contribution, calibration, ring_bits, removes_excess, lots)
 
 
 def plan_exact(terms: Terms, contribution: Contribution) -> TallyPlan:
@@ -258,9 +308,10 @@ def _narrowest(
     calibration: Calibration | None,
     ring_bits: int | None,
     removes_excess: bool,
+    lots: Fraction | None = None,
 ) -> TallyPlan:
     bits = RING_BITS[-1] if ring_bits is None else ring_bits
-    widest = TallyPlan(terms, contribution, calibration, bits, removes_excess)
+    widest = TallyPlan(terms, contribution, calibration, bits, removes_excess, lots)
     if ring_bits is not None:
         return widest
     narrowest = next(bits for bits in RING_BITS if widest.needed <= 1 << (bits - 1))

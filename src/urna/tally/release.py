@@ -1,6 +1,7 @@
 """The one place where a private sum becomes public: counted before, stated after."""
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -44,6 +45,9 @@ class Releases:
         private: Whether all parties' randomness is secret: not so where it is scripted.
         id: The entry's id in the ledger; a fresh one by default.
         done: Rounds that were released before, by a run that is taken up again.
+        counts: In how many of the first so many rounds any single client takes part, where not
+            everybody takes part in all. Only those tell anything about a client, so only those
+            are counted; in all of them by default.
 
     Raises:
         ParameterError: The ledger counts under another relation.
@@ -58,13 +62,14 @@ class Releases:
     private: bool = True
     id: str | None = None
     done: int = 0
+    counts: Callable[[int], int] = operator.index
     event: Release = field(init=False)
 
     def __post_init__(self) -> None:
         self.event = _event(self.plan, self.private)
         if self.ledger is not None:
             self.ledger.check_relation(self.plan.terms.adjacency)
-            if not self.done:
+            if not (self.done or self._entered()):
                 self.ledger.check(self.event)
 
     def release(self, add_up: Callable[[], Tallied]) -> Released:
@@ -97,20 +102,33 @@ class Releases:
 
     def statement(self) -> PrivacyStatement:
         """Return what all rounds so far promise, and on what it rests."""
-        cost = Repeated(self.event, max(self.done, 1)).cost()
+        counted = max(self.counts(max(self.done, 1)), 1)
+        cost = Repeated(self.event, counted).cost()
         plan, terms = self.plan, self.plan.terms
         exact = plan.release is None
         why = ("The sum is exact: nobody added noise, so nothing is private",) if exact else ()
         if not self.private:
             why = ("The randomness was scripted, so nothing is private",)
         several = (f"Epsilon is that of {self.done} rounds together",) if self.done > 1 else ()
+        if counted < self.done:
+            several = (
+                f"Epsilon is that of {self.done} rounds together, of which no client took part in "
+                f"more than {counted}",
+            )
+        accountant = plan.accountant if plan.lots is not None else accountant_of(cost)
         return PrivacyStatement(
             epsilon=cost.at(terms.budget.delta),
             delta=terms.budget.delta,
             adjacency=terms.adjacency,
-            accountant=accountant_of(cost) if math.isfinite(cost.mu) else "none",
+            accountant=accountant if math.isfinite(cost.mu) else "none",
             caveats=(*why, *several, *plan.unit_caveats, self.described),
         )
+
+    def _entered(self) -> bool:
+        """Say whether a run that was killed in its first round has counted that already."""
+        if self.ledger is None or self.id is None:
+            return False
+        return any(entry.id == self.id for entry in self.ledger.entries())
 
     def _count(self, rounds: int) -> None:
         if self.ledger is None:
@@ -119,14 +137,14 @@ class Releases:
             self.id = self.ledger.enter(self.event, label=self.label, id=self.id)
             return
         if rounds == 1:
-            series = Repeated(self.event, self.rounds)
+            series = Repeated(self.event, self.counts(self.rounds))
             self.id = self.ledger.begin(series, label=self.label, id=self.id)
-        self.ledger.advance(str(self.id), rounds)
+        self.ledger.advance(str(self.id), self.counts(rounds))
 
     def _take_back(self, reason: str) -> None:
         if self.ledger is None or self.id is None:
             return
-        kept = None if self.rounds == 1 else self.done
+        kept = None if self.rounds == 1 else self.counts(self.done)
         self.ledger.withdraw(self.id, reason=reason, rounds=kept)
         if self.rounds == 1:
             self.id = None  # a withdrawn id names nothing again
@@ -153,4 +171,4 @@ def check_noise(tallied: Tallied, plan: TallyPlan) -> None:
 def _event(plan: TallyPlan, private: bool) -> Release:
     if not private:
         return NonPrivateRelease("scripted secrets")
-    return plan.release or NonPrivateRelease("the sum is exact")
+    return plan.event or NonPrivateRelease("the sum is exact")

@@ -1,0 +1,315 @@
+"""`urna train`: private training from the command line, all clients on this machine."""
+
+import datetime
+import math
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from urna.cli.output import Format, FormatOption, errors, results, table
+from urna.cli.progress import live_progress
+from urna.cli.terms import (
+    AdjacencyOption,
+    ColludingOption,
+    DeltaOption,
+    DropoutOption,
+    EpsilonOption,
+    ServerOption,
+    UnitOption,
+    terms_of,
+)
+from urna.cli.training import (
+    AdaptiveOption,
+    ClipOption,
+    MomentumOption,
+    OptimiserOption,
+    PartOption,
+    RecordClipOption,
+    RoundsOption,
+    SamplingKind,
+    SamplingOption,
+    ServerRateOption,
+    StopOption,
+    TailOption,
+    ValidateOption,
+    settings_of,
+)
+from urna.data import Dataset, Samples, Split, load, split
+from urna.errors import OutputError, ParameterError
+from urna.files import check_folder, write_json, write_whole
+from urna.local import Recipe, TorchLoss
+from urna.privacy import Budget, Ledger
+from urna.privacy.budget import rounded_up
+from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
+from urna.report import load_result, page
+from urna.secagg import ServerModel
+from urna.study.tune_and_train import Tuned, tune_and_train
+from urna.tally import ClearSummation, SecureSummation, Summation
+from urna.train import RoundReport, Settings, TorchLearner, TrainResult, fit
+from urna.train.card import model_card
+from urna.train.checkpoint import FILE, write_tensors
+from urna.train.learner import Vector
+from urna.train.models import MODELS, network
+from urna.train.pipelined import PipelinedSummation
+from urna.vote import Result, SearchProgress
+
+__all__ = ["train"]
+
+_MODEL, _CARD, _VOTE = "model.safetensors", "model-card.md", "vote.json"
+
+
+class SummationKind(StrEnum):
+    """Ways to add updates up on one machine."""
+
+    SECURE = "secure"
+    PIPELINED = "pipelined"
+    CLEAR = "clear"
+
+
+def train(
+    data: Annotated[str, typer.Option(help="Data set; `urna data` lists them.")] = "digits",
+    folder: Annotated[Path | None, typer.Option(help="Folder that holds the set's file.")] = None,
+    hub: Annotated[bool, typer.Option(help="Fetch it from the Hugging Face hub.")] = False,
+    model: Annotated[
+        str,
+        typer.Option(help=f"Model: {', '.join(MODELS)}, or FILE.py:FUNCTION that makes a module."),
+    ] = "mlp",
+    clients: Annotated[int, typer.Option(help="How many clients there are.")] = 100,
+    how: Annotated[Split, typer.Option("--split", help="How data is split.")] = Split.IID,
+    beta: Annotated[float, typer.Option(help="Concentration of Dirichlet skews.")] = 0.5,
+    level: Annotated[float, typer.Option(help="Feature skew, 0 (iid) to 1.")] = 0.8,
+    rounds: RoundsOption = 40,
+    epsilon: EpsilonOption = 6.0,
+    delta: DeltaOption = 1e-3,
+    lr: Annotated[float, typer.Option(help="Step size of the clients.")] = 0.1,
+    epochs: Annotated[int, typer.Option(help="Passes over a client's rows in a round.")] = 1,
+    batch_size: Annotated[int, typer.Option(help="Rows in one step of a client.")] = 16,
+    proximal: Annotated[float, typer.Option(help="FedProx's pull to the common weights.")] = 0.0,
+    optimiser: OptimiserOption = "fedavgm",
+    server_lr: ServerRateOption = 0.5,
+    momentum: MomentumOption = 0.9,
+    clip: ClipOption = 0.3,
+    adaptive_clip: AdaptiveOption = None,
+    sampling: SamplingOption = SamplingKind.EVERYONE,
+    part: PartOption = "0.1",
+    validate: ValidateOption = False,
+    stop_early: StopOption = False,
+    tail: TailOption = 0.0,
+    dropout: DropoutOption = "0",
+    colluding: ColludingOption = "0",
+    unit: UnitOption = None,
+    adjacency: AdjacencyOption = None,
+    record_clip: RecordClipOption = None,
+    summation: Annotated[
+        SummationKind, typer.Option(help="How updates are added up; `clear` hides nothing.")
+    ] = SummationKind.SECURE,
+    server: ServerOption = ServerModel.HONEST_BUT_CURIOUS,
+    tune: Annotated[
+        bool,
+        typer.Option(help="Let clients vote on the step size first, within the same budget."),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Public seed of the split and of training.")] = 0,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Count rounds in this ledger (`urna ledger create`).")
+    ] = None,
+    scripted_secrets: Annotated[
+        str | None, typer.Option(help="Repeatable noise from this label. NOT PRIVATE.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            help="Folder for model.safetensors, result.json, report.html, model-card.md and the "
+            "checkpoint; with a ledger, beside the ledger by default.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option(help="Go on with the training in the output folder.")
+    ] = False,
+    anyway: Annotated[
+        bool, typer.Option(help="Train although the noise drowns everything.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Train a model over clients whose data stay with them, under one privacy budget."""
+    settings = settings_of(
+        optimiser=optimiser,
+        server_lr=server_lr,
+        momentum=momentum,
+        clip=clip,
+        adaptive=adaptive_clip,
+        sampling=sampling,
+        part=part,
+        validate=validate,
+        stop_early=stop_early,
+        tail=tail,
+        record_clip=record_clip,
+        seed=seed,
+    )
+    opened = Ledger(ledger) if ledger is not None else None
+    place = _place(out, opened, resume)
+    dataset = load(data, folder=folder, hub=hub)
+    parts = split(dataset, clients=clients, how=how, beta=beta, level=level, seed=seed)
+    recipe = Recipe(lr=lr, epochs=epochs, batch_size=batch_size, proximal=proximal)
+    learner = _learner(model, dataset, recipe, settings)
+    secrets: SecretSource = (
+        OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
+    )
+    options = terms_of(dropout, colluding, unit, adjacency, 1, server)
+    adding = _summation(summation)
+    title = f"{learner.description} on {dataset.name}, {clients} clients ({how})"
+    with live_progress(quiet) as report:
+
+        def progress(done: RoundReport) -> None:
+            report("training", done.number, rounds)
+
+        def score(weights: Vector) -> tuple[float, float]:
+            loss, right = learner.scores(weights, [dataset.test])[0]
+            return float(loss), float(right)
+
+        common: dict[str, Any] = {
+            "budget": Budget(epsilon, delta),
+            "rounds": rounds,
+            "settings": settings,
+            "score": score,
+            "summation": adding,
+            "ledger": opened,
+            "secrets": secrets,
+            "folder": place,
+            "anyway": anyway,
+            "progress": progress,
+            **options,
+        }
+        tuned: Tuned | None = None
+        if tune:
+            tuned = _tuned(learner, parts, place, report, common)
+        result = fit(learner, parts, **common) if tuned is None else tuned.training
+    result = _with_pipeline(result, adding)
+    written = [] if place is None else _keep(place, result, learner, opened, title, tuned)
+    if output is Format.JSON:
+        typer.echo(result.as_json())
+        return
+    _print(result, title)
+    if tuned is not None:
+        results().print(f"vote and training together: {tuned.privacy}")
+    if written:
+        results().print(f"written: {', '.join(map(str, written))}")
+
+
+def _learner(model: str, dataset: Dataset, recipe: Recipe, settings: Settings) -> TorchLearner:
+    share = 0.0 if settings.validation is None else settings.validation.part
+    loss = TorchLoss.CROSS_ENTROPY if dataset.classes else TorchLoss.SQUARED_ERROR
+    return TorchLearner(network(model, dataset), recipe, share, loss)
+
+
+def _tuned(
+    learner: TorchLearner,
+    parts: list[Samples],
+    place: Path | None,
+    report: SearchProgress,
+    common: dict[str, Any],
+) -> Tuned:
+    """Vote, then train; a vote that was paid for before is not held again."""
+    file = None if place is None else place / _VOTE
+    before = None
+    if file is not None and file.exists():
+        found = load_result(file)
+        before = found if isinstance(found, Result) else None
+    report("planning the division", 0, 1)
+
+    def keep(result: Result) -> None:
+        if file is not None:
+            write_json(file, result.as_mapping())
+
+    done = tune_and_train(
+        learner,
+        parts,
+        vote=before,
+        announce=errors.print,
+        keep=keep,
+        **common,
+    )
+    report("planning the division", 1, 1)
+    return done
+
+
+def _summation(kind: SummationKind) -> Summation:
+    if kind is SummationKind.PIPELINED:
+        return PipelinedSummation()
+    return ClearSummation() if kind is SummationKind.CLEAR else SecureSummation()
+
+
+def _with_pipeline(result: TrainResult, adding: Summation) -> TrainResult:
+    if isinstance(adding, PipelinedSummation) and adding.planner is not None:
+        return replace(result, pipeline=adding.planner.as_mapping())
+    return result
+
+
+def _place(out: Path | None, ledger: Ledger | None, resume: bool) -> Path | None:
+    """Return the folder that everything is written to, and see that it is the right one."""
+    if out is None and ledger is not None and not resume:
+        stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
+        out = ledger.path.with_name(f"{ledger.path.name}.results") / stamp
+    if out is None:
+        if resume:
+            raise ParameterError("--resume goes on in a folder: name it with --output")
+        return None
+    begun = (out / FILE).exists() or (out / _VOTE).exists()
+    if begun and not resume:
+        raise ParameterError(
+            f"{out} holds a training already: say --resume to go on with it, or take another folder"
+        )
+    if resume and not begun:
+        raise ParameterError(f"there is no training in {out} to go on with")
+    check_folder(out)
+    for name in (_MODEL, "result.json", "report.html", _CARD):
+        if (out / name).is_dir():
+            raise OutputError(f"cannot write {out / name}: it is a folder")
+    return out
+
+
+def _keep(
+    place: Path,
+    result: TrainResult,
+    learner: TorchLearner,
+    ledger: Ledger | None,
+    title: str,
+    tuned: Tuned | None,
+) -> list[Path]:
+    """Write the model, the result, the page and the card."""
+    said = {
+        "privacy": result.privacy.as_mapping(),
+        "weights": result.as_mapping()["weights_sha256"],
+    }
+    write_tensors(place / _MODEL, learner.tensors(result.weights), said)
+    mapping = result.as_mapping()
+    if tuned is not None:
+        together = {"division": tuned.division.as_mapping(), "privacy": tuned.privacy.as_mapping()}
+        mapping = {**mapping, "tuned": together}
+    digest = write_json(place / "result.json", mapping)
+    if ledger is not None and result.entry is not None:
+        ledger.note_result(result.entry, (place / "result.json").absolute(), digest)
+    write_whole(place / "report.html", page(result, title=title))
+    write_whole(place / _CARD, model_card(result, title=title, data=title.partition(" on ")[2]))
+    return [place / name for name in (_MODEL, "result.json", "report.html", _CARD)]
+
+
+def _print(result: TrainResult, title: str) -> None:
+    rows = table(title, ">round", ">in the sum", ">clip norm", ">epsilon", ">test", "")
+    history = result.history
+    every = max(1, len(history) // 8)
+    shown = [r for r in history if r.number % every == 0 or r is history[-1] or r is history[0]]
+    for report in shown:
+        epsilon = "infinite" if report.epsilon is None else rounded_up(report.epsilon)
+        right = math.nan if report.test is None else report.test[1]
+        test = "" if math.isnan(right) else f"{100 * right:.1f} %"
+        bar = "" if math.isnan(right) else "█" * round(24 * right)
+        rows.add_row(
+            f"{report.number}", f"{report.took_part}", f"{report.clip_norm:.3g}", epsilon, test, bar
+        )
+    results().print(rows)
+    results().print(str(result))

@@ -1,0 +1,344 @@
+"""The server's side of private training: a strategy around the one a user has."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Unpack
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app.metadata import Metadata
+from flwr.serverapp import Grid
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.exception import PrivacyBudgetExhausted
+from flwr.serverapp.strategy import Result, Strategy
+
+from urna.errors import BudgetExceeded, ParameterError, RoundAborted, RoundFailed
+from urna.flower.identities import DirectoryFile, NodeKey
+from urna.flower.post import Deadlines, SumProgress
+from urna.flower.sums import Sums
+from urna.flower.updates import ModelLetter, UpdateSubject, flattened, shaped
+from urna.privacy import Budget, Ledger, PrivacyStatement
+from urna.tally import Options, Released
+from urna.train import Clip, FedAvg, Layout, Settings, TrainPlan, TrainResult, Validation
+from urna.train.checkpoint import Progress
+from urna.train.reading import after_failure, after_round
+from urna.train.settings import ACCURACY, LOSS
+
+__all__ = ["PrivateTraining"]
+
+_AVERAGING = (
+    flower.FedAvg,
+    flower.FedProx,
+    flower.FedAvgM,
+    flower.FedAdam,
+    flower.FedAdagrad,
+    flower.FedYogi,
+)
+"""Strategies that look at nothing but the mean of what clients send."""
+
+_log = logging.getLogger("flwr")
+
+
+class PrivateTraining(Strategy):
+    """Trains privately with a strategy that people already have.
+
+    The wrapped strategy says how the mean update is used and what clients are told; in place of
+    clients' weights it gets one reply with their noisy mean. All nodes that take part do so in
+    every round; how many of them the wrapped strategy would sample is not looked at. Clients'
+    own evaluations are not asked for: a plain average of losses tells about data. `validation`
+    makes it a private tally in the same sum.
+
+    Guarantee:
+        See `urna.flower.Sums`: all rounds together are (epsilon, delta)-DP, and each node counts
+        them in its own ledger.
+
+    Assumes:
+        Nodes run a `Trainer`. First weights, settings and the number of rounds do not come from
+        the data. A server that is killed begins anew with a series of its own, and what nodes
+        have counted stays counted.
+
+    Args:
+        strategy: FedAvg, FedProx, FedAvgM, FedAdam, FedYogi or FedAdagrad.
+        budget: What all rounds together may cost each node.
+        clip: How long an update may be: a norm, or `AdaptiveClip`.
+        validation: Whether nodes judge the model in every round.
+        name: The model's name in announcements, policies and ledgers.
+        anyway: Whether to train where noise drowns everything.
+        directory: Identity keys of those invited; see `Sums`.
+        server_key: Signs announcements and transcripts.
+        least_clients: With fewer nodes ready, nothing is begun.
+        wait_for: Wait until this many nodes are connected.
+        deadlines: How long to wait for what; `evaluate` is the time to train.
+        ledger: A ledger of the server's own.
+        transcripts: Folder in which transcripts of all rounds are kept.
+        progress: Called with the stage, how many have answered and the time left.
+        options: The rest of the terms; see `urna.tally.Terms`.
+
+    Raises:
+        ParameterError: The strategy looks at more than a mean.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        budget: Budget,
+        clip: Clip | float = 1.0,
+        validation: Validation | None = None,
+        name: str = "model",
+        anyway: bool = False,
+        directory: DirectoryFile | Path | None = None,
+        server_key: NodeKey | Path | None = None,
+        least_clients: int = 2,
+        wait_for: int | None = None,
+        deadlines: Deadlines | None = None,
+        ledger: Ledger | None = None,
+        transcripts: Path | None = None,
+        progress: SumProgress | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if type(strategy) not in _AVERAGING:
+            raise ParameterError(
+                f"{type(strategy).__name__} may look at single clients' weights, and there are "
+                f"none: only their mean. Take one of "
+                f"{', '.join(kind.__name__ for kind in _AVERAGING)}."
+            )
+        self._strategy, self._budget, self._name = strategy, budget, name
+        self._settings = Settings(optimiser=FedAvg(), clip=clip, validation=validation)
+        self._anyway = anyway
+        self._how: dict[str, Any] = {
+            "directory": directory,
+            "server_key": server_key,
+            "least_clients": least_clients,
+            "wait_for": wait_for,
+            "deadlines": deadlines,
+            "ledger": ledger,
+            "transcripts": transcripts,
+            "progress": progress,
+            **options,
+        }
+        self._training: TrainResult | None = None
+
+    @property
+    def training(self) -> TrainResult:
+        """What was trained, round by round, and what it promises.
+
+        Raises:
+            ParameterError: Nothing was trained yet.
+        """
+        if self._training is None:
+            raise ParameterError("nothing was trained yet")
+        return self._training
+
+    @property
+    def privacy_spent(self) -> PrivacyStatement | None:
+        """What all rounds so far cost; None before the first."""
+        return None if self._training is None else self._training.privacy
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Train; see Flower's `Strategy.start`.
+
+        `timeout` and `evaluate_config` are not used: `deadlines` say how long to wait, and nobody
+        evaluates but by `validation` and `evaluate_fn`.
+
+        Raises:
+            PrivacyBudgetExhausted: The server's own ledger has no room for the first round.
+            RoundAborted: Too few nodes take part; it says who does not and why.
+        """
+        del timeout, evaluate_config
+        weights, names, shapes = flattened(initial_arrays)
+        layout = Layout(len(weights), self._settings.measurements)
+        subject = UpdateSubject(self._name, layout)
+        sums = Sums(grid, subject, budget=self._budget, rounds=num_rounds, **self._how)
+        try:
+            announced = sums.gather()
+        except BudgetExceeded as error:
+            raise PrivacyBudgetExhausted(str(error)) from error
+        # What was announced is what nodes train by: its layout names the grid's steps.
+        plan = TrainPlan(
+            announced.terms.clients, num_rounds, self._settings, layout, announced.plan
+        )
+        if not self._anyway:
+            plan.check_hopeful()
+        state = Progress("", announced.label, weights, clip_norm=self._settings.clipping.first)
+        result, stopped = Result(arrays=initial_arrays), "rounds"
+        self._judge(evaluate_fn, 0, initial_arrays, result)
+        for number in range(1, num_rounds + 1):
+            arrays = shaped(state.weights, names, shapes)
+            config = self._config(number, arrays, train_config or ConfigRecord(), grid)
+            letter = ModelLetter(
+                names, shapes, state.weights, state.clip_norm, self._largest(), config
+            )
+            try:
+                released = sums.round(letter.as_bytes())
+            except BudgetExceeded as error:
+                if not state.done:
+                    raise PrivacyBudgetExhausted(str(error)) from error
+                stopped = "budget"
+                break
+            except RoundAborted as aborted:
+                _log.warning("round %d: %s Nothing of it counts.", number, aborted)
+                stopped = "dropouts" if number == num_rounds else stopped
+                continue
+            except RoundFailed as failed:
+                _log.warning("round %d counts, and gave nothing: %s", number, failed)
+                state = after_failure(plan, state, failed, range(plan.clients), 1)
+                continue
+            state = self._stepped(plan, state, released, number, names, shapes)
+            result.arrays = shaped(state.weights, names, shapes)
+            self._note(state, result)
+            self._judge(evaluate_fn, state.done, result.arrays, result)
+            self._training = self._result(plan, state, released.privacy, stopped)
+            report = state.history[-1]
+            epsilon = float("inf") if report.epsilon is None else report.epsilon
+            _log.info(
+                "round %d: %d nodes took part, epsilon so far %.3f",
+                number,
+                report.took_part,
+                epsilon,
+            )
+        if self._training is not None and self._training.stopped != stopped:
+            self._training = self._result(plan, state, self._training.privacy, stopped)
+        return result
+
+    def _stepped(
+        self,
+        plan: TrainPlan,
+        state: Progress,
+        released: Released,
+        number: int,
+        names: tuple[str, ...],
+        shapes: tuple[tuple[int, ...], ...],
+    ) -> Progress:
+        """Let the wrapped strategy use the noisy mean as if one client had sent it."""
+        after = after_round(plan, state, released, range(plan.clients), 1)
+        inner: Any = self._strategy
+        content = RecordDict(
+            {
+                getattr(inner, "arrayrecord_key", "arrays"): shaped(after.weights, names, shapes),
+                "metrics": MetricRecord({getattr(inner, "weighted_by_key", "num-examples"): 1}),
+            }
+        )
+        arrays, _ = inner.aggregate_train(number, [_reply(content)])
+        if arrays is None:
+            raise ParameterError(f"{type(inner).__name__} made no weights of the mean")
+        return after.after(weights=flattened(arrays)[0])
+
+    def _config(
+        self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> dict[str, Any]:
+        """Return what the wrapped strategy would tell its clients."""
+        inner: Any = self._strategy
+        told = ConfigRecord({"server-round": number, **config})
+        for message in inner.configure_train(number, arrays, config, grid):
+            told = message.content[getattr(inner, "configrecord_key", "config")]
+            break
+        return dict(told)
+
+    def _largest(self) -> float:
+        validation = self._settings.validation
+        return 1.0 if validation is None else validation.largest_loss
+
+    def _note(self, state: Progress, result: Result) -> None:
+        report, validation = state.history[-1], self._settings.validation
+        said: dict[str, float] = {
+            "took-part": float(report.took_part),
+            "clip-norm": report.clip_norm,
+            "noise-std": report.noise_std,
+        }
+        if report.epsilon is not None:
+            said["epsilon"] = report.epsilon
+        result.train_metrics_clientapp[state.done] = MetricRecord(dict(said))
+        if validation is not None:
+            result.evaluate_metrics_clientapp[state.done] = MetricRecord(
+                {
+                    "private_loss": validation.largest_loss * report.measured[LOSS],
+                    "private_acc": report.measured[ACCURACY],
+                }
+            )
+
+    def _judge(
+        self,
+        evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+        number: int,
+        arrays: ArrayRecord,
+        result: Result,
+    ) -> None:
+        found = None if evaluate is None else evaluate(number, arrays)
+        if found is not None:
+            result.evaluate_metrics_serverapp[number] = found
+
+    def _result(
+        self, plan: TrainPlan, state: Progress, privacy: PrivacyStatement, stopped: str
+    ) -> TrainResult:
+        return TrainResult(
+            weights=state.model,
+            history=state.history,
+            stopped=stopped,
+            privacy=privacy,
+            terms=plan.terms,
+            plan=plan.as_mapping(),
+            description=f"{self._name}, by {type(self._strategy).__name__} over Flower",
+            when=time.time() if privacy.private else None,
+            lost={int(client): why for client, why in state.lost.items()},
+            faults={int(client): why for client, why in state.faults.items()},
+        )
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Refuse: rounds are held by `start` alone, which keeps them in one series."""
+        raise ParameterError("private training is started by `start`, not round by round")
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Refuse: there are no single replies."""
+        raise ParameterError("private training is started by `start`, not round by round")
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask nobody: clients' losses are data."""
+        return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return nothing: nobody was asked."""
+        return None
+
+    def summary(self) -> None:
+        """Log what is wrapped, and the budget."""
+        _log.info(
+            "private training, epsilon %g at delta %g, around:",
+            self._budget.epsilon,
+            self._budget.delta,
+        )
+        self._strategy.summary()
+
+
+def _reply(content: RecordDict) -> Message:
+    """Return a reply of nobody in particular."""
+    metadata = Metadata(
+        run_id=0,
+        message_id="",
+        src_node_id=1,
+        dst_node_id=1,
+        reply_to_message_id="",
+        group_id="",
+        created_at=time.time(),
+        ttl=3600.0,
+        message_type="train",
+    )
+    return Message(content=content, metadata=metadata)  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,311 @@
+"""Tune and train under one budget: clients vote on the step size, then train with the winner.
+
+How the budget is divided is decided before anybody computes anything, by a dry run on made-up
+data, and printed.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from urna.data import Samples
+from urna.errors import ParameterError
+from urna.local import BatchedObjective, Objective
+from urna.privacy import Budget, Cover, Ledger, PrivacyStatement, Unit, gaussian_epsilon
+from urna.privacy.accountant import GAUSSIAN
+from urna.privacy.cost import SLIP_PART
+from urna.randomness import OsSecrets, SecretSource
+from urna.space import Axis, Space
+from urna.study.dry_run import DryRun
+from urna.tally import Options, SecureSummation, Summation
+from urna.train import PublicScore, Settings, TorchLearner, TrainProgress, TrainResult, fit
+from urna.train.plan import plan_training
+from urna.vote import Result, search
+from urna.vote import plan as plan_vote
+
+__all__ = ["Division", "Tuned", "divide", "tune_and_train"]
+
+PARTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
+"""Parts of the squared budget that a vote may get."""
+
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Step sizes that are voted on unless one says otherwise."""
+
+_VOTES = 200  # made-up votes for each part
+_SEEDS = 3
+_ROUNDS = 20
+_BELOW = 1 - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How a budget is divided between a vote and a training."""
+
+    part: float
+    """Of the square of μ: what the vote gets."""
+    vote: Budget
+    train: Budget
+    tried: tuple[tuple[float, float, float], ...]
+    """Parts, how often the best candidates win, and the accuracy reached, all in the dry run."""
+
+    def __str__(self) -> str:
+        rows = "\n".join(
+            f"  {100 * part:4.0f} %   {100 * won:3.0f} %   {100 * reached:5.1f} %"
+            + ("   <- chosen" if part == self.part else "")
+            for part, won, reached in self.tried
+        )
+        return (
+            f"of the budget (squares of mu) the vote gets {100 * self.part:.0f} %: epsilon "
+            f"{self.vote.epsilon:.3g} for the vote, {self.train.epsilon:.3g} for training\n"
+            f"dry run on made-up data: part for the vote, a good rate wins, accuracy\n{rows}"
+        )
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "part": self.part,
+            "vote_epsilon": self.vote.epsilon,
+            "train_epsilon": self.train.epsilon,
+            "tried": [list(row) for row in self.tried],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A vote, and the training it decided."""
+
+    division: Division
+    vote: Result
+    training: TrainResult
+    privacy: PrivacyStatement = field(repr=False)
+    """What both promise together."""
+
+
+def divide(
+    budget: Budget,
+    *,
+    clients: int,
+    parameters: int,
+    rounds: int,
+    settings: Settings | None = None,
+    candidates: int = len(RATES),
+    seed: int = 0,
+    **options: Unpack[Options],
+) -> Division:
+    """Divide a budget between a vote and a training, by a dry run that sees no data.
+
+    For each way to divide it: clients of a made-up federation vote under the noise that the
+    vote would have, and a model is trained with the winner under noise that is as long beside
+    its updates as the real one would be. The way with the best accuracy wins.
+
+    Guarantee:
+        Squares of μ of both parts add up to that of the budget, so both fit into one ledger
+        whose cap it is.
+
+    Args:
+        budget: What both together may cost.
+        clients: How many clients there are.
+        parameters: How many numbers the model has.
+        rounds: Rounds of the training.
+        settings: How the model is trained.
+        candidates: How many candidates are voted on.
+        seed: Public seed of the dry run.
+        options: The rest of the terms.
+    """
+    whole = Cover(budget).mu
+    rates = np.geomspace(0.003, 3.0, candidates)
+    dry = DryRun(clients, seed)
+    losses = dry.local_losses(rates)
+    rng = np.random.default_rng([0x444956, seed])
+    rows = []
+    for part in PARTS:
+        voting = _budget(whole * math.sqrt(part), budget.delta)
+        chances = _winners(losses, voting, clients, rng, options)
+        training = _budget(whole * math.sqrt(1 - part), budget.delta)
+        planned = plan_training(
+            clients, parameters, budget=training, rounds=rounds, settings=settings, **options
+        )
+        reached = np.array(
+            [
+                np.mean(
+                    [
+                        dry.accuracy(float(rate), planned.noise_to_signal, _ROUNDS, turn)
+                        for turn in range(_SEEDS)
+                    ]
+                )
+                if chance > 0.01
+                else 0.0
+                for rate, chance in zip(rates, chances, strict=True)
+            ]
+        )
+        rows.append((part, chances, reached))
+    everything = np.max([reached for _, _, reached in rows], axis=0)
+    good = everything >= everything.max() - 0.02
+    tried = tuple(
+        (part, float(chances[good].sum()), float(chances @ reached))
+        for part, chances, reached in rows
+    )
+    part = max(tried, key=lambda row: row[2])[0]
+    return Division(
+        part,
+        _budget(whole * math.sqrt(part), budget.delta),
+        _budget(whole * math.sqrt(1 - part), budget.delta),
+        tried,
+    )
+
+
+def tune_and_train(
+    learner: TorchLearner,
+    clients: Sequence[Samples],
+    *,
+    budget: Budget,
+    rounds: int,
+    settings: Settings | None = None,
+    space: Space | None = None,
+    objective: Objective[Samples] | None = None,
+    division: Division | None = None,
+    vote: Result | None = None,
+    score: PublicScore | None = None,
+    summation: Summation | None = None,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    folder: Path | None = None,
+    anyway: bool = False,
+    announce: Callable[[str], None] | None = None,
+    keep: Callable[[Result], None] | None = None,
+    progress: TrainProgress | None = None,
+    **options: Unpack[Options],
+) -> Tuned:
+    """Let clients vote on how they train, and train with the winner, within one budget.
+
+    Guarantee:
+        Vote and training together are (epsilon, delta)-DP for `budget`; with a ledger both are
+        entered there, each before it happens.
+
+    Args:
+        learner: What is trained; the winner's hyperparameters go into its recipe.
+        clients: Each client's rows.
+        budget: What both together may cost.
+        rounds: Rounds of training, at most.
+        settings: How updates are used.
+        space: The candidates; step sizes by default. Its names are fields of a recipe.
+        objective: How a client judges candidates; by training the learner's module alone.
+        division: How the budget is divided; by a dry run by default.
+        vote: The vote's result, where it was held before: it is not held again.
+        score: Judges weights on public rows.
+        summation: How ballots and updates are added up.
+        ledger: Where both are counted.
+        secrets: Where keys, coins and noise come from.
+        folder: Where training writes down how far it is.
+        anyway: Whether to train where noise drowns everything.
+        announce: Called with sentences about what was decided.
+        keep: Called with the vote's result as soon as there is one.
+        progress: Called after each round.
+        options: The rest of the terms.
+
+    Raises:
+        ParameterError: It cannot be planned; votes protect clients, or shards of records, not
+            single records as training does.
+    """
+    how, source = settings or Settings(), secrets or OsSecrets()
+    say = announce or (lambda sentence: None)
+    if how.record_clip is not None:
+        raise ParameterError(
+            "a vote before a training that protects single records needs shards: hold it by itself"
+        )
+    asked = space or Space(lr=Axis.log(list(RATES)))
+    recipe = learner.recipe
+    judge = objective or BatchedObjective(
+        learner.factory, epochs=5 * recipe.epochs, batch_size=recipe.batch_size, loss=learner.loss
+    )
+    parameters = len(learner.first_weights(seed=how.seed))
+    divided = division or divide(
+        budget,
+        clients=len(clients),
+        parameters=parameters,
+        rounds=rounds,
+        settings=how,
+        candidates=len(asked),
+        **options,
+    )
+    say(str(divided))
+    if vote is None:
+        vote = search(
+            asked,
+            judge,
+            clients,
+            budget=divided.vote,
+            summation=summation if summation is not None else SecureSummation(),
+            ledger=ledger,
+            secrets=source,
+            seed=how.seed,
+            anyway=True,  # the dry run has weighed how little it may find
+            keep=keep,
+            **options,
+        )
+    chosen = ", ".join(f"{name}={value}" for name, value in vote.best.items())
+    say(f"the vote chose {chosen}")
+    trained = fit(
+        learner.with_recipe(**vote.best),
+        clients,
+        budget=divided.train,
+        rounds=rounds,
+        settings=how,
+        score=score,
+        summation=summation,
+        ledger=ledger,
+        secrets=source,
+        folder=folder,
+        anyway=anyway,
+        progress=progress,
+        **options,
+    )
+    return Tuned(divided, vote, trained, _both(vote, trained, budget))
+
+
+def _both(vote: Result, trained: TrainResult, budget: Budget) -> PrivacyStatement:
+    """Return what both promise together: squares of μ add up."""
+    delta = budget.delta * (1 - SLIP_PART)
+    finite = vote.privacy.private and trained.privacy.private
+    epsilon = math.inf
+    if finite:
+        squares = sum(
+            Cover(Budget(p.epsilon, budget.delta)).mu ** 2 for p in (vote.privacy, trained.privacy)
+        )
+        epsilon = min(gaussian_epsilon(math.sqrt(squares), delta), budget.epsilon)
+    unit = trained.privacy.adjacency.unit
+    return PrivacyStatement(
+        epsilon,
+        budget.delta,
+        trained.privacy.adjacency,
+        GAUSSIAN if finite else "none",
+        (
+            f"Epsilon is that of a vote on hyperparameters and of {trained.rounds} rounds of "
+            f"training together, for the same {'record' if unit is Unit.RECORD else 'client'}",
+            *trained.privacy.caveats,
+        ),
+    )
+
+
+def _budget(mu: float, delta: float) -> Budget:
+    """Return the budget of a μ, a hair below it."""
+    return Budget(gaussian_epsilon(mu * _BELOW, delta * (1 - SLIP_PART)), delta)
+
+
+def _winners(
+    losses: np.typing.NDArray[np.float64],
+    voting: Budget,
+    clients: int,
+    rng: np.random.Generator,
+    options: Options,
+) -> np.typing.NDArray[np.float64]:
+    """Return how often each candidate wins a vote among such clients, under its noise."""
+    candidates = losses.shape[1]
+    planned = plan_vote(clients=clients, candidates=candidates, votes=1, budget=voting, **options)
+    votes = np.bincount(losses.argmin(axis=1), minlength=candidates) * clients / len(losses)
+    noisy = votes + planned.noise_std * rng.normal(size=(_VOTES, candidates))
+    return np.bincount(noisy.argmax(axis=1), minlength=candidates) / _VOTES

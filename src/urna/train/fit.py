@@ -1,0 +1,282 @@
+"""Private federated training, all clients on this machine: round by round, counted, resumable."""
+
+import functools
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Generic, TypeVar, Unpack
+
+from urna.errors import (
+    BudgetExceeded,
+    ParameterError,
+    RoundAborted,
+    RoundSpoiled,
+    RoundUnfinished,
+)
+from urna.files import check_folder
+from urna.privacy import Budget, Ledger
+from urna.randomness import SEED_BYTES, OsSecrets, ScriptedSecrets, SecretSource
+from urna.tally import Options, Releases, SecureSummation, Summation
+from urna.train.checkpoint import Progress
+from urna.train.contributions import Dropouts, contributions, losing
+from urna.train.learner import Learner, Vector
+from urna.train.plan import TrainPlan, plan_training
+from urna.train.reading import after_failure, after_round
+from urna.train.result import RoundReport, TrainResult, digest_weights
+from urna.train.settings import LOSS, Settings
+
+__all__ = ["PublicScore", "TrainProgress", "fit"]
+
+TrainProgress = Callable[[RoundReport], None]
+"""Called after each round, once it is on disk."""
+
+PublicScore = Callable[[Vector], tuple[float, float]]
+"""Loss and share of right answers of weights on public rows."""
+
+DataT = TypeVar("DataT")
+
+
+def fit(
+    learner: Learner[DataT],
+    clients: Sequence[DataT],
+    *,
+    budget: Budget,
+    rounds: int,
+    settings: Settings | None = None,
+    score: PublicScore | None = None,
+    summation: Summation | None = None,
+    dropouts: Dropouts | None = None,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    folder: Path | None = None,
+    anyway: bool = False,
+    progress: TrainProgress | None = None,
+    **options: Unpack[Options],
+) -> TrainResult:
+    """Train a model over clients' data, so that nobody learns more than noisy sums.
+
+    All clients are simulated in this process. In each round those who take part train the common
+    weights on their own data; each clips its update, adds its share of integer noise and puts it
+    into a secure sum; the server's optimiser steps by the noisy mean. A client whose update is
+    not finite or of the wrong shape contributes nothing, under its full share of noise, and says
+    so only in its own log.
+
+    Guarantee:
+        All rounds together, and so the weights and everything else in the result, are
+        (epsilon, delta)-DP under `adjacency` towards everybody who learns no more than the
+        summation reveals; `result.privacy` says so in words. Each round is in the ledger
+        before it is held. Training stops before the ledger's cap would be passed.
+
+    Assumes:
+        A round's sum is not public before it is in the folder: a run that was killed holds the
+        interrupted round again, and counts it once. Settings, number of rounds and first
+        weights do not come from the data.
+
+    Args:
+        learner: What is trained, and how a client does it.
+        clients: Each client's data.
+        budget: What all rounds together may cost.
+        rounds: How many rounds there will be at most.
+        settings: How updates are clipped and used, who takes part, when to stop.
+        score: Judges weights on public rows after each round, for the learning curve.
+        summation: How updates are added up; securely by default.
+        dropouts: Who vanishes when, for trying out what happens.
+        ledger: Where rounds are counted before they are held.
+        secrets: Where keys, coins and noise come from; the operating system by default.
+        folder: Where to write down how far training is, after each round. A training that is
+            found there goes on.
+        anyway: Whether to train where noise drowns everything.
+        progress: Called after each round.
+        options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`, `server`;
+            see `urna.tally.Terms`.
+
+    Raises:
+        ParameterError: It cannot be planned, is hopeless, or the folder holds another training.
+        BudgetExceeded: The ledger has no room for the first round. Nothing was released.
+    """
+    how = settings or Settings()
+    source, adding = secrets or OsSecrets(), summation or SecureSummation()
+    if len(clients) < 2:
+        raise ParameterError(f"training hides clients among others, got {len(clients)}")
+    first = learner.first_weights(seed=how.seed)
+    plan = plan_training(
+        len(clients),
+        len(first),
+        budget=budget,
+        rounds=rounds,
+        settings=how,
+        removes_excess=adding.removes_excess,
+        **options,
+    )
+    if not anyway:
+        plan.check_hopeful()
+    run = _Run(learner, clients, plan, adding, dropouts, ledger, source, folder, score)
+    return run.go(first, progress or (lambda report: None))
+
+
+class _Run(Generic[DataT]):
+    """One training, from wherever it stands to its end."""
+
+    def __init__(
+        self,
+        learner: Learner[DataT],
+        clients: Sequence[DataT],
+        plan: TrainPlan,
+        summation: Summation,
+        dropouts: Dropouts | None,
+        ledger: Ledger | None,
+        secrets: SecretSource,
+        folder: Path | None,
+        score: PublicScore | None,
+    ) -> None:
+        self._learner, self._clients, self._plan = learner, clients, plan
+        self._summation, self._dropouts = summation, dropouts
+        self._ledger, self._folder, self._score = ledger, folder, score
+        self._private = secrets.private
+        # A script is divided among the rounds, so that any of them can be held again.
+        self._script = b"" if secrets.private else secrets.take(SEED_BYTES)
+        self._secrets = secrets
+
+    def go(self, first: Vector, progress: TrainProgress) -> TrainResult:
+        """Hold rounds until there is a reason to stop."""
+        plan = self._plan
+        state = self._begin(first)
+        releases = self._releases(state)
+        stopped = "rounds"
+        while state.done < plan.rounds:
+            if self._satisfied(state):
+                stopped = "validation"
+                break
+            try:
+                state = self._round(state, releases)
+            except BudgetExceeded:
+                if not state.done:
+                    raise
+                stopped = "budget"
+                break
+            except RoundAborted:
+                stopped = "dropouts"
+                break
+            if self._folder is not None:
+                state.write(self._folder)
+            progress(state.history[-1])
+        return self._result(state, releases, stopped)
+
+    def _begin(self, first: Vector) -> Progress:
+        """Return where training stands: at the beginning, or where a run before left it."""
+        fingerprint = _fingerprint(self._plan, self._learner.description, first)
+        if self._folder is not None:
+            check_folder(self._folder)
+            found = Progress.read(self._folder)
+            if found is not None and found.fingerprint != fingerprint:
+                raise ParameterError(
+                    f"{self._folder} holds another training: its settings, budget, clients or "
+                    "first weights are not these. Go on with the same, or take another folder."
+                )
+            if found is not None:
+                return found
+        clip_norm = self._plan.settings.clipping.first
+        state = Progress(fingerprint, uuid.uuid4().hex, first, clip_norm=clip_norm)
+        if self._folder is not None:
+            state.write(self._folder)  # the entry's id is on disk before it is in the ledger
+        return state
+
+    def _releases(self, state: Progress) -> Releases:
+        plan = self._plan
+        counts = functools.partial(_counts, plan)
+        return Releases(
+            plan.tally,
+            f"training of {plan.layout.parameters:,} parameters, {plan.rounds} rounds",
+            self._summation.describe(plan.terms),
+            rounds=plan.rounds,
+            ledger=self._ledger,
+            private=self._private,
+            id=state.entry,
+            done=state.done,
+            counts=counts,
+        )
+
+    def _round(self, state: Progress, releases: Releases) -> Progress:
+        """Hold the next round, again if it loses too many.
+
+        Raises:
+            BudgetExceeded: The ledger has no room for it. Nothing was released.
+            RoundAborted: It lost too many as often as it was held. Nothing was released.
+        """
+        plan, settings, number = self._plan, self._plan.settings, state.done + 1
+        members = settings.sampling.members(number, plan.clients, seed=settings.seed)
+        clients = [self._clients[member] for member in members]
+        for attempt in range(1, settings.attempts + 1):
+            secrets = self._secrets_of(number, attempt)
+            vectors = contributions(
+                self._learner, clients, plan, state.weights, state.clip_norm, number, secrets
+            )
+            lost = {} if self._dropouts is None else self._dropouts(number, attempt)
+            adding = losing(self._summation, lost)
+            try:
+                released = releases.release(
+                    functools.partial(adding.tally, vectors, plan.tally, secrets)
+                )
+            except RoundAborted as aborted:
+                state = state.after(faults={**state.faults, **_named(aborted.faults, members)})
+                if attempt == settings.attempts:
+                    raise
+            except (RoundUnfinished, RoundSpoiled) as failed:
+                return after_failure(plan, state, failed, members, attempt)
+            else:
+                return self._judged(after_round(plan, state, released, members, attempt))
+        raise ParameterError("a round is held once or more often")
+
+    def _judged(self, state: Progress) -> Progress:
+        """Add what public rows say to the last line of the history."""
+        if self._score is None:
+            return state
+        loss, right = self._score(state.model)
+        last = replace(state.history[-1], test=(float(loss), float(right)))
+        return state.after(history=(*state.history[:-1], last))
+
+    def _secrets_of(self, number: int, attempt: int) -> SecretSource:
+        if self._private:
+            return self._secrets
+        return ScriptedSecrets(self._script + b"round %d attempt %d" % (number, attempt))
+
+    def _satisfied(self, state: Progress) -> bool:
+        rule = self._plan.settings.stop
+        if rule is None:
+            return False
+        losses = [r.measured[LOSS] for r in state.history if LOSS in r.measured]
+        return rule.reached(losses)
+
+    def _result(self, state: Progress, releases: Releases, stopped: str) -> TrainResult:
+        releases.done = state.done
+        return TrainResult(
+            weights=state.model,
+            history=state.history,
+            stopped=stopped,
+            privacy=releases.statement(),
+            terms=self._plan.terms,
+            plan=self._plan.as_mapping(),
+            description=self._learner.description,
+            entry=state.entry if self._ledger is not None else None,
+            when=time.time() if self._private else None,
+            lost={int(client): why for client, why in state.lost.items()},
+            faults={int(client): why for client, why in state.faults.items()},
+        )
+
+
+def _counts(plan: TrainPlan, rounds: int) -> int:
+    return plan.settings.sampling.counts(rounds, plan.clients)
+
+
+def _named(faults: Mapping[int, str], members: Sequence[int]) -> dict[str, str]:
+    return {str(members[place]): why for place, why in faults.items()}
+
+
+def _fingerprint(plan: TrainPlan, description: str, first: Vector) -> str:
+    """Return a digest of all that must not change while a training is interrupted."""
+    said = [plan.as_mapping(), description, digest_weights(first)]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

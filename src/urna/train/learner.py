@@ -1,0 +1,134 @@
+"""The seam between a model and its private training: weights in, every client's weights out."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError
+
+__all__ = ["FunctionLearner", "Learner", "Matrix", "RecordLearner", "Vector"]
+
+Vector = npt.NDArray[np.float32]
+Matrix = npt.NDArray[np.floating[Any]]
+
+DataT = TypeVar("DataT")
+DataT_contra = TypeVar("DataT_contra", contravariant=True)
+
+
+class Learner(Protocol[DataT_contra]):
+    """A model as one flat vector, and how clients train it on their own data.
+
+    Nothing here is private; nothing of it leaves a client before it is clipped and noised.
+    """
+
+    @property
+    def description(self) -> str:
+        """What is trained, in a few words; it must not come from the data."""
+        ...
+
+    def first_weights(self, *, seed: int) -> Vector:
+        """Return the weights that training starts from."""
+        ...
+
+    def train(
+        self, weights: Vector, clients: Sequence[DataT_contra], *, number: int, seeds: Sequence[int]
+    ) -> Sequence[npt.NDArray[np.floating[Any]]] | Matrix:
+        """Return every client's new weights, one row for each.
+
+        A row with an entry that is not finite, or of another length, counts as no update.
+
+        Args:
+            weights: The common weights.
+            clients: Each client's data.
+            number: The round's number, from one.
+            seeds: A public seed for each client, the same in every round.
+        """
+        ...
+
+    def judge(
+        self, weights: Vector, clients: Sequence[DataT_contra]
+    ) -> npt.NDArray[np.floating[Any]]:
+        """Return loss and share of right answers of the weights on every client's own rows.
+
+        Shape (clients, 2); NaN where a client cannot say.
+        """
+        ...
+
+
+class RecordLearner(Protocol[DataT_contra]):
+    """A learner that also clips single records."""
+
+    def record_sums(
+        self, weights: Vector, clients: Sequence[DataT_contra], *, record_clip: float
+    ) -> Matrix:
+        """Return for every client the sum of its records' steps, each clipped.
+
+        Guarantee:
+            Replacing one record of a client moves its row by at most 2·`record_clip` in L2.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLearner(Generic[DataT]):
+    """A learner of two functions, for models that are not torch's.
+
+    Args:
+        start: The first weights, or a function of the seed that returns them.
+        step: A function (weights, data, seed) -> new weights; whatever it raises, that client
+            contributes nothing.
+        score: A function (weights, data) -> (loss, share of right answers); optional.
+        name: What is trained, in a few words.
+
+    Example:
+        >>> learner = FunctionLearner(np.zeros(2), lambda w, data, seed: w + 0.1 * (data - w))
+        >>> learner.train(learner.first_weights(seed=0), [np.ones(2)], number=1, seeds=[0])
+        [array([0.1, 0.1])]
+    """
+
+    start: npt.ArrayLike | Callable[[int], npt.ArrayLike]
+    step: Callable[[Vector, DataT, int], npt.ArrayLike]
+    score: Callable[[Vector, DataT], tuple[float, float]] | None = None
+    name: str = "a function"
+
+    @property
+    def description(self) -> str:
+        """What is trained."""
+        return self.name
+
+    def first_weights(self, *, seed: int) -> Vector:
+        """Return the first weights as one row."""
+        start = self.start(seed) if callable(self.start) else self.start
+        weights = np.asarray(start, dtype=np.float32).ravel()
+        if not np.isfinite(weights).all():
+            raise ParameterError("the first weights must be finite")
+        return weights
+
+    def train(
+        self, weights: Vector, clients: Sequence[DataT], *, number: int, seeds: Sequence[int]
+    ) -> Sequence[npt.NDArray[np.floating[Any]]]:
+        """Call the function for every client."""
+        del number
+        return [
+            self._stepped(weights, data, seed) for data, seed in zip(clients, seeds, strict=True)
+        ]
+
+    def _stepped(self, weights: Vector, data: DataT, seed: int) -> npt.NDArray[np.floating[Any]]:
+        try:
+            return np.asarray(self.step(weights, data, seed), dtype=np.float64)
+        except Exception:  # whatever a stranger's function raises on its client's data
+            return np.full(len(weights), np.nan)
+
+    def judge(self, weights: Vector, clients: Sequence[DataT]) -> npt.NDArray[np.floating[Any]]:
+        """Call the scoring function for every client."""
+        if self.score is None:
+            raise ParameterError("this learner cannot validate: give it a `score`")
+        found = np.full((len(clients), 2), np.nan)
+        for place, data in enumerate(clients):
+            with suppress(Exception):  # as above
+                found[place] = self.score(weights, data)
+        return found

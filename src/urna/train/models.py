@@ -1,0 +1,106 @@
+"""Ready-made small networks for a first training from the command line.
+
+Noise grows with the root of the number of parameters, so small is good. Torch is imported when a
+module is built, not before.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from urna.data import Dataset
+from urna.errors import ParameterError, UnknownName
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["MODELS", "Network", "network"]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A factory of one of the ready-made networks; it can be pickled, and describes itself.
+
+    Args:
+        kind: "linear", "mlp" or "pooled".
+        features: Columns of a row.
+        outputs: Classes, or one for regression.
+        shape: What picture a row is, where it is one.
+        hidden: Width of the hidden layer.
+    """
+
+    kind: str
+    features: int
+    outputs: int
+    shape: tuple[int, int, int] | None = None
+    hidden: int = 32
+
+    @property
+    def __name__(self) -> str:
+        """What a learner calls it."""
+        return f"{self.kind} ({self.features} -> {self.outputs})"
+
+    def __call__(self) -> "nn.Module":
+        """Build a fresh module."""
+        from torch import nn
+
+        layers: list[nn.Module] = [nn.Flatten()]
+        columns = self.features
+        if self.kind == "pooled":
+            colours, height, width = self.shape or (1, 1, self.features)
+            layers += [nn.Unflatten(1, (colours, height, width)), nn.AvgPool2d(2), nn.Flatten()]
+            columns = colours * (height // 2) * (width // 2)
+        if self.kind == "linear":
+            return nn.Sequential(*layers, nn.Linear(columns, self.outputs))
+        return nn.Sequential(
+            *layers,
+            nn.Linear(columns, self.hidden),
+            nn.ReLU(),
+            nn.Linear(self.hidden, self.outputs),
+        )
+
+
+MODELS: Mapping[str, str] = {
+    "linear": "one linear layer",
+    "mlp": "one hidden layer of 32",
+    "pooled": "pictures at half their size, then one hidden layer of 32",
+}
+"""The ready-made networks, in words."""
+
+
+def network(name: str, dataset: Dataset, *, hidden: int = 32) -> Callable[[], Any]:
+    """Return a factory by name: one of the ready-made, or `FILE.py:FUNCTION` of one's own.
+
+    Raises:
+        UnknownName: There is none of this name.
+        ParameterError: The file holds no such function, or the data are no pictures.
+    """
+    if ":" in name:
+        return _own(name)
+    if name not in MODELS:
+        raise UnknownName("model", name, MODELS)
+    if name == "pooled" and dataset.shape is None:
+        raise ParameterError(f"{dataset.name!r} holds no pictures; take `mlp`")
+    features = int(dataset.train.features.shape[1])
+    return Network(name, features, dataset.classes or 1, dataset.shape, hidden)
+
+
+def _own(name: str) -> Callable[[], Any]:
+    """Load a function of somebody's own file."""
+    file, _, function = name.rpartition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise ParameterError(f"there is no file {path} to take the model {function!r} from")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ParameterError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    factory = getattr(module, function, None)
+    if not callable(factory):
+        raise ParameterError(f"{path} holds no function {function!r}")
+    return factory  # type: ignore[no-any-return]

@@ -1,0 +1,152 @@
+"""What the server does with a mean update: FedAvg, FedAvgM, FedAdam.
+
+All of it is computed from noisy sums alone, so it costs no privacy. FedProx is the clients' own
+affair: `urna.local.Recipe.proximal`.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError, UnknownName
+
+__all__ = ["OPTIMISERS", "FedAdam", "FedAvg", "FedAvgM", "ServerOptimiser", "read_optimiser"]
+
+Vector = npt.NDArray[np.float64]
+Slots = Mapping[str, Vector]
+"""What an optimiser remembers from round to round, by name."""
+
+
+class ServerOptimiser(Protocol):
+    """Turns the mean of the clients' updates into a step."""
+
+    @property
+    def name(self) -> str:
+        """Its name in settings and results."""
+        ...
+
+    def step(self, update: Vector, slots: Slots) -> tuple[Vector, Slots]:
+        """Return what is added to the weights, and what to remember.
+
+        Args:
+            update: The noisy mean of the clients' updates (new weights less old ones).
+            slots: What was remembered; nothing in the first round.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FedAvg:
+    """Go where the mean goes (McMahan et al. 2017).
+
+    Example:
+        >>> FedAvg(lr=0.5).step(np.array([2.0]), {})
+        (array([1.]), {})
+    """
+
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.lr)
+
+    @property
+    def name(self) -> str:
+        """Its name in settings and results."""
+        return "fedavg"
+
+    def step(self, update: Vector, slots: Slots) -> tuple[Vector, Slots]:
+        """Return the update times the rate."""
+        return self.lr * update, slots
+
+
+@dataclass(frozen=True, slots=True)
+class FedAvgM:
+    """FedAvg with momentum (Hsu, Qi & Brown 2019): v ← β·v + Δ, step lr·v."""
+
+    lr: float = 1.0
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        _check_rate(self.lr)
+        _check_share("momentum", self.momentum)
+
+    @property
+    def name(self) -> str:
+        """Its name in settings and results."""
+        return "fedavgm"
+
+    def step(self, update: Vector, slots: Slots) -> tuple[Vector, Slots]:
+        """Return the velocity times the rate."""
+        velocity = update + self.momentum * slots.get("velocity", np.zeros_like(update))
+        return self.lr * velocity, {"velocity": velocity}
+
+
+@dataclass(frozen=True, slots=True)
+class FedAdam:
+    """Adam on the mean update (Reddi et al. 2021): step lr·m/(√v + τ), without bias correction."""
+
+    lr: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _check_rate(self.lr)
+        _check_share("beta1", self.beta1)
+        _check_share("beta2", self.beta2)
+        if not (math.isfinite(self.tau) and self.tau > 0):
+            raise ParameterError(f"tau must be finite and positive, got {self.tau}")
+
+    @property
+    def name(self) -> str:
+        """Its name in settings and results."""
+        return "fedadam"
+
+    def step(self, update: Vector, slots: Slots) -> tuple[Vector, Slots]:
+        """Return the step of Adam."""
+        zeros = np.zeros_like(update)
+        mean = self.beta1 * slots.get("mean", zeros) + (1 - self.beta1) * update
+        square = self.beta2 * slots.get("square", zeros) + (1 - self.beta2) * np.square(update)
+        return self.lr * mean / (np.sqrt(square) + self.tau), {"mean": mean, "square": square}
+
+
+OPTIMISERS: Mapping[str, type[FedAvg] | type[FedAvgM] | type[FedAdam]] = {
+    "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
+}
+
+
+def as_plain(optimiser: ServerOptimiser) -> dict[str, Any]:
+    """Return an optimiser as plain values."""
+    fields: dict[str, Any] = asdict(optimiser) if is_dataclass(optimiser) else {}
+    return {"name": optimiser.name, **fields}
+
+
+def read_optimiser(name: str, **settings: float) -> ServerOptimiser:
+    """Return an optimiser by name.
+
+    Raises:
+        UnknownName: There is none of this name.
+        ParameterError: It has no such setting, or one is out of range.
+    """
+    if name not in OPTIMISERS:
+        raise UnknownName("server optimiser", name, OPTIMISERS)
+    try:
+        return OPTIMISERS[name](**settings)
+    except TypeError as error:
+        raise ParameterError(f"{name} has no such setting: {error}") from error
+
+
+def _check_rate(lr: float) -> None:
+    if not (math.isfinite(lr) and lr > 0):
+        raise ParameterError(f"lr must be finite and positive, got {lr}")
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise ParameterError(f"{name} must be at least 0 and below 1, got {value}")

@@ -1,0 +1,199 @@
+"""How many chunks a vector is best sent in: stage times, a schedule, and the best of twenty.
+
+After Hyades, section 6 and appendix F. The round's work on one chunk has five stages, each of which
+keeps one resource busy: clients prepare (keys, shares, noise, masks), vectors go up, the server
+adds up and unmasks, the model goes down, clients use it. While one chunk is on its way, clients
+prepare the next.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from urna.errors import ParameterError
+
+__all__ = [
+    "MOST_CHUNKS",
+    "ONE_WAY",
+    "STAGES",
+    "TWO_WAYS",
+    "Observation",
+    "Planner",
+    "StageModel",
+    "makespan",
+]
+
+MOST_CHUNKS = 20
+"""More chunks than this are not looked at, as in the paper."""
+
+STAGES = ("prepare", "upload", "aggregate", "dispatch", "use")
+"""What happens to a chunk, in order."""
+
+ONE_WAY: tuple[str, ...] = ("client", "link", "server", "link", "client")
+"""The resource of each stage in the paper: what goes up and what goes down share one link."""
+
+TWO_WAYS: tuple[str, ...] = ("client", "up", "server", "down", "client")
+"""The same where both directions of a link are there at the same time."""
+
+_OFF = 0.2  # relative; a prediction that misses by more is made anew
+
+
+def makespan(seconds: Sequence[float], resources: Sequence[str], chunks: int) -> float:
+    """Return when the last stage of the last chunk ends, by the paper's recursion (18), (19).
+
+    A stage of a chunk begins once the chunk's stage before has ended, the stage of the chunk
+    before has ended, and, for the first chunk, the last earlier stage on the same resource has
+    ended for all chunks: a resource finishes an earlier stage first.
+
+    Args:
+        seconds: How long each stage of one chunk takes.
+        resources: What each stage keeps busy.
+        chunks: How many chunks there are.
+
+    Example:
+        >>> makespan([1.0, 1.0, 1.0], ["a", "b", "c"], 3)  # three workers in a row
+        5.0
+    """
+    ends: list[list[float]] = []
+    for stage, length in enumerate(seconds):
+        earlier = [q for q in range(stage) if resources[q] == resources[stage]]
+        row: list[float] = []
+        for chunk in range(chunks):
+            ready = ends[stage - 1][chunk] if stage else 0.0
+            before = ends[earlier[-1]][-1] if earlier else 0.0
+            free = row[chunk - 1] if chunk else before
+            row.append(max(ready, free) + length)
+        ends.append(row)
+    return ends[-1][-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How long the stages of one chunk took in a round that was really held."""
+
+    chunks: int
+    seconds: Mapping[str, float]
+    """By stage, of one chunk on average."""
+    whole: float
+    """From the first letter to the last, of the whole round."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageModel:
+    """Time of one stage of one chunk: β₁·d/m + β₂·m + β₃ (Hyades, equation 5)."""
+
+    per_entry: float
+    per_chunk: float
+    fixed: float
+
+    def at(self, dimension: int, chunks: int) -> float:
+        """Return the time of one chunk of m."""
+        return self.per_entry * dimension / chunks + self.per_chunk * chunks + self.fixed
+
+    @classmethod
+    def fitted(cls, dimension: int, seen: Iterable[tuple[int, float]]) -> "StageModel":
+        """Fit the model to what was seen, no coefficient negative.
+
+        With fewer than three different numbers of chunks, fewer coefficients are fitted.
+
+        Args:
+            dimension: Entries of the whole vector.
+            seen: Numbers of chunks, and the time one chunk took.
+        """
+        points = list(seen)
+        different = len({m for m, _ in points})
+        if not different:
+            raise ParameterError("a model is fitted to at least one round")
+        columns = [
+            [dimension / m for m, _ in points],
+            [float(m) for m, _ in points],
+            [1.0] * len(points),
+        ]
+        used = [0] if different == 1 else [0, 2] if different == 2 else [0, 1, 2]
+        matrix = np.array([columns[c] for c in used]).T
+        times = np.array([seconds for _, seconds in points])
+        # Relative errors count, so that short stages are fitted as well as long ones.
+        weights = 1 / np.maximum(times, 1e-9)
+        found, _ = nnls(matrix * weights[:, None], times * weights)
+        whole = [0.0, 0.0, 0.0]
+        for column, value in zip(used, found.tolist(), strict=True):
+            whole[column] = value
+        return cls(*whole)
+
+
+@dataclass(slots=True)
+class Planner:
+    """Chooses the number of chunks: tries some, fits, predicts, and looks whether it was right.
+
+    Args:
+        dimension: Entries of the whole vector.
+        resources: What each stage keeps busy.
+        tries: Numbers of chunks of the first rounds.
+        most: Largest number of chunks.
+    """
+
+    dimension: int
+    resources: Sequence[str] = TWO_WAYS
+    tries: tuple[int, ...] = (2, 5, 10)
+    most: int = MOST_CHUNKS
+    seen: list[Observation] = field(default_factory=list)
+    predictions: list[float | None] = field(default_factory=list)
+    """What was predicted for each round that was seen, before it was held."""
+    _chosen: int | None = None
+
+    def chunks(self) -> int:
+        """Return how many chunks the next round is held in."""
+        if len(self.seen) < len(self.tries):
+            return min(self.tries[len(self.seen)], self.most)
+        if self._chosen is None:
+            self._chosen = self.best()
+        return self._chosen
+
+    def note(self, seen: Observation) -> None:
+        """Note how a round went; plan anew if the prediction was off."""
+        predicted = self.predict(seen.chunks) if len(self.seen) >= len(self.tries) else None
+        self.predictions.append(predicted)
+        self.seen.append(seen)
+        if predicted is not None and abs(predicted - seen.whole) > _OFF * seen.whole:
+            self._chosen = None
+
+    def models(self) -> list[StageModel]:
+        """Return the fitted models of all stages; the last rounds count."""
+        recent = self.seen[-8:]
+        return [
+            StageModel.fitted(self.dimension, [(o.chunks, o.seconds[stage]) for o in recent])
+            for stage in STAGES
+        ]
+
+    def predict(self, chunks: int) -> float:
+        """Return how long a round in so many chunks should take."""
+        seconds = [model.at(self.dimension, chunks) for model in self.models()]
+        return makespan(seconds, self.resources, chunks)
+
+    def best(self) -> int:
+        """Return the number of chunks whose round should be the shortest."""
+        most = min(self.most, self.dimension)
+        return min(range(1, most + 1), key=self.predict)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return predictions beside measurements, for the report."""
+        fitted = self.models() if self.seen else []
+        return {
+            "resources": list(self.resources),
+            "stages": [
+                {
+                    "stage": stage,
+                    "per_entry": model.per_entry,
+                    "per_chunk": model.per_chunk,
+                    "fixed": model.fixed,
+                }
+                for stage, model in zip(STAGES, fitted, strict=False)
+            ],
+            "rounds": [
+                {"chunks": seen.chunks, "measured": seen.whole, "predicted": predicted}
+                for seen, predicted in zip(self.seen, self.predictions, strict=True)
+            ],
+        }

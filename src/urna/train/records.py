@@ -1,0 +1,55 @@
+"""Single records' gradients, each clipped: what may leave a client where records are protected."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.data import Samples
+from urna.local.engine.loss import Loss, as_tensors, mean_loss
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["clipped_gradients"]
+
+_ROWS = 256  # rows whose gradients are held at a time
+
+
+def clipped_gradients(
+    module: Any,  # noqa: ANN401 - a torch module
+    client: Samples,
+    loss: Loss,
+    record_clip: float,
+) -> npt.NDArray[np.float64]:
+    """Return minus the sum of all rows' gradients, each of a norm of at most `record_clip`.
+
+    A row whose gradient is not finite adds nothing. The sum is one of float64, so that its order
+    does not matter beyond rounding.
+
+    Assumes:
+        Rows do not mix in the module: no batch norm. The module is in evaluation mode, so
+        nothing is drawn.
+    """
+    import torch
+    from torch.func import functional_call, grad, vmap
+
+    module.eval()
+    weights = {n: p.detach() for n, p in module.named_parameters() if p.requires_grad}
+    device = next(iter(weights.values())).device
+
+    def row_loss(given: "dict[str, Tensor]", row: "Tensor", target: "Tensor") -> "Tensor":
+        return mean_loss(functional_call(module, given, (row[None],)), target[None], loss, 0.0)
+
+    per_row = vmap(grad(row_loss), in_dims=(None, 0, 0))
+    total = torch.zeros(sum(p.numel() for p in weights.values()), dtype=torch.float64)
+    features, targets = as_tensors(client)
+    for start in range(0, len(client), _ROWS):
+        rows = features[start : start + _ROWS].to(device)
+        found = per_row(weights, rows, targets[start : start + _ROWS].to(device))
+        flat = torch.cat([g.reshape(len(rows), -1) for g in found.values()], dim=1).double().cpu()
+        norms = flat.norm(dim=1, keepdim=True)
+        # A hair below, so that rounding of floats cannot pass the bound.
+        flat *= (record_clip * (1 - 1e-9)) / norms.clamp(min=record_clip)
+        total += torch.where(torch.isfinite(norms), flat, 0.0).nan_to_num(0.0).sum(dim=0)
+    return np.asarray(-total.numpy())

@@ -1,0 +1,228 @@
+"""Any torch module as a learner: all clients of a round train together, in one stack."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.data import Samples
+from urna.errors import ParameterError
+from urna.local import Recipe, Recordings, Speed, TorchLoss, first_weights, hold_out, train_clients
+from urna.local.engine.loss import Loss, as_tensors, mean_loss, require_torch
+from urna.train.learner import Matrix, Vector
+from urna.train.records import clipped_gradients
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+__all__ = ["TorchLearner"]
+
+_ROWS = 4096  # rows judged at a time
+_FEWEST = 2  # rows that can be divided into some to train on and some to judge by
+
+
+@dataclass(slots=True)
+class TorchLearner:
+    """A torch module, trained by SGD or AdamW on every client's own rows.
+
+    Args:
+        factory: Makes a fresh module. Modules whose buffers change while they train (batch
+            norm's statistics) are refused: those would leave the client as data. Take
+            `GroupNorm`, or batch norm with `track_running_stats=False`.
+        recipe: How a client trains in one round; `proximal` is FedProx's pull.
+        validation: Share of a client's rows that it judges the model by; none by default.
+        loss: A `TorchLoss`, or a function (outputs, targets) -> mean loss over the rows.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        speed: What may be done to be faster.
+    """
+
+    factory: Callable[[], Any]
+    recipe: Recipe = field(default_factory=lambda: Recipe(epochs=1))
+    validation: float = 0.0
+    loss: Loss = TorchLoss.CROSS_ENTROPY
+    device: str = "auto"
+    speed: Speed = field(default_factory=Speed)
+    _recordings: Recordings = field(default_factory=Recordings, repr=False)
+    _parts: "dict[int, tuple[Samples, Samples, Samples]]" = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        require_torch()
+        if not 0 <= self.validation < 1:
+            raise ParameterError(f"the share to judge by is in [0, 1), got {self.validation}")
+        _check_buffers(self.factory())
+
+    @property
+    def description(self) -> str:
+        """What is trained."""
+        name = getattr(self.factory, "__name__", "a module")
+        return f"torch module {name if name != '<lambda>' else 'of a lambda'}"
+
+    def first_weights(self, *, seed: int) -> Vector:
+        """Return a fresh module's parameters."""
+        weights: Vector = first_weights(self.factory, seed=seed).parameters[0]
+        return weights
+
+    def train(
+        self, weights: Vector, clients: Sequence[Samples], *, number: int, seeds: Sequence[int]
+    ) -> Matrix:
+        """Train every client from the common weights; rows of one that fails are NaN."""
+        rows = [self._divided(client)[0] for client in clients]
+        return train_clients(
+            self.factory,
+            weights,
+            rows,
+            self.recipe,
+            seeds=seeds,
+            loss=self.loss,
+            device=self.device,
+            speed=self.speed,
+            first_epoch=(number - 1) * self.recipe.epochs,
+            recordings=self._recordings,
+        ).parameters
+
+    def judge(self, weights: Vector, clients: Sequence[Samples]) -> npt.NDArray[np.float64]:
+        """Return loss and share of right answers on every client's rows to judge by."""
+        if not self.validation:
+            raise ParameterError("this learner cannot validate: give it a share of the rows")
+        parts = [self._divided(client)[1] for client in clients]
+        return self.scores(weights, parts)
+
+    def scores(self, weights: Vector, parts: Sequence[Samples]) -> npt.NDArray[np.float64]:
+        """Return loss and share of right answers of the weights on each of some sets of rows.
+
+        Shape (sets, 2). NaN for a set without rows; the share is NaN where targets are no
+        classes.
+        """
+        import torch
+
+        module = self.module(weights).eval()
+        device = _device(self.device)
+        module.to(device)
+        found = np.full((len(parts), 2), np.nan)
+        if self.loss is not TorchLoss.CROSS_ENTROPY:
+            return self._score_each(module, parts, device, found)
+        sizes = [len(part) for part in parts]
+        if not sum(sizes):
+            return found
+        rows: list[npt.NDArray[np.float64]] = []
+        with torch.no_grad():
+            for features, targets in _batches(parts, device):
+                outputs = module(features).float()
+                losses = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+                right = (outputs.argmax(dim=1) == targets).float()
+                rows.append(torch.stack([losses, right], dim=1).double().cpu().numpy())
+        scores = np.concatenate(rows)
+        at = 0
+        for place, size in enumerate(sizes):
+            if size:
+                found[place] = scores[at : at + size].mean(axis=0)
+            at += size
+        return found
+
+    def module(self, weights: Vector) -> Any:  # noqa: ANN401 - a torch module
+        """Return a module with these weights, for whatever comes after training."""
+        import torch
+
+        module = self.factory()
+        own = [p for p in module.parameters() if p.requires_grad]
+        vector = torch.from_numpy(np.array(weights, dtype=np.float32))
+        if len(vector) != sum(p.numel() for p in own):
+            raise ParameterError("these weights are not of this module")
+        with torch.no_grad():
+            for parameter, part in zip(
+                own, torch.split(vector, [p.numel() for p in own]), strict=True
+            ):
+                parameter.copy_(part.view_as(parameter))
+        return module
+
+    def record_sums(
+        self, weights: Vector, clients: Sequence[Samples], *, record_clip: float
+    ) -> Matrix:
+        """Return for every client minus the rate times the sum of its rows' clipped gradients.
+
+        Guarantee:
+            Each row of a client adds a vector of at most `record_clip` to the sum, computed
+            from that row and the common weights alone, so replacing one moves it by at most
+            2·`record_clip`. Every row counts as a record of its own.
+        """
+        module = self.module(weights).to(_device(self.device))
+        return np.stack([clipped_gradients(module, c, self.loss, record_clip) for c in clients])
+
+    def tensors(self, weights: Vector) -> "dict[str, npt.NDArray[np.float32]]":
+        """Return the weights by the names of the module's state, as they are kept in a file."""
+        state: dict[str, Tensor] = self.module(weights).state_dict()
+        return {name: tensor.float().numpy() for name, tensor in state.items()}
+
+    def _divided(self, client: Samples) -> tuple[Samples, Samples]:
+        """Return a client's rows to train on and to judge by, the same in every round."""
+        kept = self._parts.get(id(client))
+        if kept is not None and kept[0] is client:
+            return kept[1], kept[2]
+        nothing = client.take(np.zeros(0, dtype=np.intp))
+        if not self.validation or len(client) < _FEWEST:
+            divided = client, nothing
+        else:
+            held = hold_out(client, fraction=self.validation, seed=0)
+            divided = held.train, held.validation
+        self._parts[id(client)] = (client, *divided)
+        return divided
+
+    def _score_each(
+        self,
+        module: "nn.Module",
+        parts: Sequence[Samples],
+        device: "torch.device",
+        found: npt.NDArray[np.float64],
+    ) -> npt.NDArray[np.float64]:
+        import torch
+
+        with torch.no_grad():
+            for place, part in enumerate(parts):
+                if len(part):
+                    ((features, targets),) = _batches([part], device, rows=len(part))
+                    loss = mean_loss(module(features), targets, self.loss, 0.0)
+                    found[place, 0] = float(loss)
+        return found
+
+    def with_recipe(self, **settings: Any) -> "TorchLearner":  # noqa: ANN401 - a recipe's fields
+        """Return the same learner with another recipe, such as the winner of a vote."""
+        return replace(
+            self, recipe=replace(self.recipe, **settings), _recordings=Recordings(), _parts={}
+        )
+
+
+def _batches(
+    parts: Sequence[Samples], device: "torch.device", rows: int = _ROWS
+) -> "Iterator[tuple[Tensor, Tensor]]":
+    """Yield the rows of all parts one after the other, some at a time."""
+    import torch
+
+    tensors = [as_tensors(part) for part in parts if len(part)]
+    features, targets = (torch.cat(some) for some in zip(*tensors, strict=True))
+    for start in range(0, len(targets), rows):
+        some = slice(start, start + rows)
+        yield features[some].to(device), targets[some].to(device)
+
+
+def _device(name: str) -> "torch.device":
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def _check_buffers(module: Any) -> None:  # noqa: ANN401 - a torch module
+    """Refuse modules that gather statistics of their rows while they train."""
+    from torch.nn.modules.batchnorm import _NormBase
+
+    for name, part in module.named_modules():
+        if isinstance(part, _NormBase) and part.track_running_stats:
+            raise ParameterError(
+                f"the layer {name or type(part).__name__!r} keeps running statistics of the rows "
+                "it sees, which no update carries. Use GroupNorm, or "
+                "track_running_stats=False."
+            )

@@ -1,0 +1,117 @@
+"""`urna train` and `urna plan train`, as people use them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Command
+
+from urna.privacy import Ledger
+
+pytest.importorskip("torch", reason="training needs torch")
+
+SMALL = ("--clients", 20, "--rounds", 3, "--model", "linear", "--dropout", "0.2", "--quiet")
+
+
+def result(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return found
+
+
+def test_a_training_leaves_a_model_its_page_and_its_card(urna: Command, tmp_path: Path) -> None:
+    out, ledger = tmp_path / "run", tmp_path / "ledger"
+    assert urna("ledger", "create", ledger, "--epsilon", 6, "--delta", 1e-3).code == 0
+    done = urna("train", *SMALL, "--output", out, "--ledger", ledger)
+    assert done.code == 0, done.stderr
+    assert "all planned rounds were held" in done.stdout
+    assert {file.name for file in out.iterdir()} == {
+        "checkpoint.safetensors",
+        "model.safetensors",
+        "result.json",
+        "report.html",
+        "model-card.md",
+    }
+    said = result(out)
+    assert len(said["history"]) == 3
+    card = (out / "model-card.md").read_text()
+    assert "| epsilon | 6 |" in card
+    assert "replace-one-client" in card
+    assert "How it learned" in (out / "report.html").read_text()
+
+    from safetensors.numpy import load_file  # noqa: PLC0415 - an extra
+
+    assert sum(t.size for t in load_file(out / "model.safetensors").values()) == 650
+
+    again = urna("train", *SMALL, "--output", out, "--ledger", ledger)
+    assert again.code == 2
+    assert "say --resume to go on with it" in again.stderr
+    resumed = urna("train", *SMALL, "--output", out, "--ledger", ledger, "--resume")
+    assert resumed.code == 0, resumed.stderr
+    assert result(out)["weights_sha256"] == said["weights_sha256"]
+    other = urna("train", *SMALL, "--output", tmp_path / "other", "--ledger", ledger)
+    assert other.code == 1
+    assert "Nothing was released" in other.stderr
+    (entry,) = Ledger(ledger).entries()
+    assert (entry.label, entry.rounds) == ("training of 650 parameters, 3 rounds", 3)
+
+
+def test_tuning_and_training_share_one_budget(urna: Command, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    urna("ledger", "create", ledger, "--epsilon", 6, "--delta", 1e-3)
+    done = urna("train", "--tune", *SMALL, "--ledger", ledger, "--output", tmp_path / "run")
+    assert done.code == 0, done.stderr
+    assert "of the budget (squares of mu) the vote gets" in done.stderr
+    assert "the vote chose lr=" in done.stderr
+    assert "vote and training together: (6, 0.001)-DP" in done.stdout
+    together = result(tmp_path / "run")["tuned"]
+    assert together["privacy"]["epsilon"] <= 6
+    assert together["division"]["vote_epsilon"] + together["division"]["train_epsilon"] > 6
+    assert [entry.label for entry in Ledger(ledger).entries()] == [
+        "vote on 5 candidates",
+        "training of 650 parameters, 3 rounds",
+    ]
+
+
+def test_scripted_trainings_are_the_same_and_not_private(urna: Command) -> None:
+    runs = [urna("train", *SMALL, "--scripted-secrets", "x", "--format", "json") for _ in range(2)]
+    assert runs[0].stdout == runs[1].stdout
+    assert json.loads(runs[0].stdout)["privacy"]["epsilon"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "nothing"), "unknown model 'nothing'"),
+        (("--model", "nowhere.py:make"), "there is no file nowhere.py"),
+        (("--stop-early",), "say --validate as well"),
+        (("--epsilon", 0.01), "cannot be summed"),
+        (("--resume",), "name it with --output"),
+        (("--optimiser", "adam"), "unknown"),
+        (("--unit", "record"), "record_clip"),
+        (("--clients", 1), "at least"),
+    ],
+    ids=lambda value: str(value[0]) if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_is_said_in_one_sentence(
+    urna: Command, arguments: tuple[object, ...], message: str
+) -> None:
+    done = urna("train", *arguments)
+    assert done.code in (1, 2)
+    assert message in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr
+
+
+def test_plans_of_trainings(urna: Command) -> None:
+    asked = ("plan", "train", "--clients", 539, "--dimension", 6634, "--rounds", 40)
+    done = urna(*asked, "--delta", 1e-3, "--format", "json")
+    assert done.code == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["ring_bits"] == 32
+    assert said["noise_multiplier"] == pytest.approx(7.57, abs=0.1)
+    shown = urna(*asked, "--delta", 1e-3, "--sampling", "lots", "--part", 0.1)
+    assert "nobody may know who was drawn" in shown.stdout
+    assert "by theorem 1" in shown.stdout
+    refused = urna("plan", "train", "--clients", 16, "--dimension", 2**24, "--ring-bits", 16)
+    assert refused.code == 2
+    assert "16,777,216 entries of 16 clients a round cannot be summed" in refused.stderr

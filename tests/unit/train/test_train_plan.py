@@ -1,0 +1,110 @@
+"""Plans of trainings: the least noise, and what cannot work is said before anything starts."""
+
+import math
+
+import pytest
+
+from urna.errors import ParameterError
+from urna.privacy import Adjacency, Budget, gaussian_epsilon
+from urna.secagg import NoisePlan, Removal
+from urna.train import Cohorts, Lots, Settings, plan_training
+
+MNIST = Budget(6.0, 1e-3)
+
+
+def test_noise_is_hardly_more_than_the_gaussian_mechanism_needs() -> None:
+    planned = plan_training(539, 25_450, budget=MNIST, rounds=80)
+    # Replacing a client moves the sum by twice the clip norm.
+    mu = 2 * math.sqrt(80) / planned.noise_multiplier
+    assert 0.98 * 6.0 < gaussian_epsilon(mu, 1e-3) <= 6.0
+    assert planned.tally.whole_epsilon <= 6.0
+    assert planned.rounding_excess < 0.005
+
+
+@pytest.mark.parametrize(
+    ("clients", "parameters", "options", "message"),
+    [
+        (16, 2**24, {"ring_bits": 16}, "16,777,216 entries of 16 clients"),
+        (20, 200_000, {}, "times as long as the longest way"),
+        (10, 100, {"dropout": 0.6, "colluding": 0.4}, "honest"),
+    ],
+    ids=["16 bits", "hopeless", "nobody honest"],
+)
+def test_a_plan_that_cannot_work_says_so(
+    clients: int, parameters: int, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        plan_training(
+            clients,
+            parameters,
+            budget=Budget(1.0, 1e-5),
+            rounds=10,
+            **options,  # type: ignore[arg-type]
+        ).check_hopeful()
+
+
+def test_cohorts_count_only_the_rounds_of_one_client() -> None:
+    everyone = plan_training(100, 1000, budget=MNIST, rounds=50)
+    tenth = plan_training(
+        100, 1000, budget=MNIST, rounds=50, settings=Settings(sampling=Cohorts.of("0.1"))
+    )
+    assert (everyone.counted, tenth.counted) == (50, 5)
+    assert tenth.noise_multiplier == pytest.approx(
+        everyone.noise_multiplier / math.sqrt(10), rel=0.01
+    )
+
+
+def test_no_member_of_a_cohort_comes_more_often_than_it_is_counted() -> None:
+    cohorts = Cohorts.of("0.3")
+    for clients in (7, 10, 23):
+        times = dict.fromkeys(range(clients), 0)
+        for number in range(1, 40):
+            for member in cohorts.members(number, clients, seed=4):
+                times[member] += 1
+            assert max(times.values()) <= cohorts.counts(number, clients)
+
+
+def test_lots_need_less_noise_and_say_what_theorem_1_would_ask_for() -> None:
+    how = Settings(sampling=Lots.of("0.1"))
+    plain = plan_training(100, 1000, budget=MNIST, rounds=50)
+    lots = plan_training(100, 1000, budget=MNIST, rounds=50, settings=how)
+    assert (
+        lots.noise_multiplier < plan_training(100, 1000, budget=MNIST, rounds=50).noise_multiplier
+    )
+    theorem = lots.theorem_1()
+    assert theorem is not None
+    assert theorem["theorem 1"] == pytest.approx(0.934, abs=0.002)
+    assert theorem["theorem 1 without its factor"] < theorem["theorem 1"]
+    assert plain.theorem_1() is None
+
+
+def test_single_records_are_protected_only_where_their_gradients_are_clipped() -> None:
+    with pytest.raises(ParameterError, match="record_clip"):
+        plan_training(
+            10, 100, budget=MNIST, rounds=5, adjacency=Adjacency.REPLACE_ONE_RECORD, shards=1
+        )
+    how = Settings(clip=10.0, record_clip=1.0)
+    records = plan_training(
+        10, 100, budget=MNIST, rounds=5, settings=how, adjacency=Adjacency.REPLACE_ONE_RECORD
+    )
+    clients = plan_training(10, 100, budget=MNIST, rounds=5, settings=Settings(clip=10.0))
+    # One record moves a tenth of what a whole client moves.
+    assert records.noise_multiplier == pytest.approx(clients.noise_multiplier / 10, rel=0.05)
+
+
+def test_settings_survive_being_written_down() -> None:
+    how = Settings(clip=0.7, sampling=Cohorts.of("0.25"), tail=0.3)
+    assert Settings.read(how.as_mapping()) == how
+
+
+@pytest.mark.parametrize("removal", [Removal.PRECISE, Removal.APPROXIMATE])
+@pytest.mark.parametrize("tolerated", [1, 3, 8])
+def test_noise_left_is_the_target_for_every_number_of_dropouts(
+    removal: Removal, tolerated: int
+) -> None:
+    target = plan_training(20, 50, budget=MNIST, rounds=5, dropout=0.4).tally.release
+    assert target is not None
+    plan = NoisePlan(removal, target.variance, 20, 0, tolerated)
+    for lost in range(tolerated + 1):
+        ratio = plan.honest_left(lost) / plan.target
+        assert ratio == 1 if removal is Removal.PRECISE else 1 <= ratio <= 1 + 1 / (20 - tolerated)

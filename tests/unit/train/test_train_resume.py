@@ -1,0 +1,86 @@
+"""A training that is killed goes on, ends with the same model and counts no round twice."""
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forks import ForkServer
+from train_setting import BUDGET, CLIENTS, trained
+
+from urna.errors import ParameterError
+from urna.privacy import Ledger
+from urna.train.checkpoint import FILE, Progress
+
+ROUNDS, KILLS = 40, 30
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    here = Path(__file__).parent
+    server = ForkServer(tmp_path_factory.mktemp("out"), "train_setting", folders=(here,))
+    yield server
+    server.close()
+
+
+def kill_again_and_again(
+    processes: ForkServer, folder: Path, ledger: Path | str, kills: int
+) -> int:
+    """Train, killed after a random time as often as asked, then undisturbed."""
+    chance, done = random.Random(7), 0
+    while True:
+        child = processes.start("train_setting:killed", str(folder), str(ledger), str(ROUNDS))
+        if done < kills:
+            time.sleep(chance.uniform(0.0, 0.25))
+            child.send(signal.SIGKILL)
+        code = child.wait()
+        if code == 0:
+            return done
+        assert code == -signal.SIGKILL, child.stderr.read_text()
+        done += 1
+
+
+@pytest.mark.apart
+def test_killed_at_thirty_moments_it_ends_with_the_same_model(
+    processes: ForkServer, tmp_path: Path
+) -> None:
+    kills = kill_again_and_again(processes, tmp_path / "run", "", KILLS)
+    assert kills == KILLS
+    undisturbed = trained(rounds=ROUNDS, folder=tmp_path / "other")
+    found, expected = Progress.read(tmp_path / "run"), Progress.read(tmp_path / "other")
+    assert found is not None
+    assert expected is not None
+    assert np.array_equal(found.weights, expected.weights)
+    assert np.array_equal(found.model, undisturbed.weights)
+    assert found.history == expected.history
+
+
+@pytest.mark.apart
+def test_nothing_is_spent_twice_by_kills(processes: ForkServer, tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", BUDGET)  # it fits exactly once
+    assert kill_again_and_again(processes, tmp_path / "run", ledger.path, 8) > 2
+    (entry,) = ledger.entries()
+    assert entry.rounds == ROUNDS
+    assert entry.cost.at(BUDGET.delta) <= BUDGET.epsilon
+
+
+def test_a_finished_training_is_not_held_again(tmp_path: Path) -> None:
+    first = trained(folder=tmp_path)
+    again = trained(folder=tmp_path)
+    assert np.array_equal(first.weights, again.weights)
+    assert first.as_json() == again.as_json()
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"nothing of the kind")
+    with pytest.raises(ParameterError, match="cannot be read"):
+        trained(folder=tmp_path)
+
+
+def test_other_clients_are_another_training(tmp_path: Path) -> None:
+    trained(folder=tmp_path)
+    with pytest.raises(ParameterError, match="holds another training"):
+        trained(folder=tmp_path, clients=CLIENTS[:-1])
