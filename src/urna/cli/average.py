@@ -184,7 +184,8 @@ def average(
         if source in {entry.name for entry in catalogue()}:
             if classes or span or test or client_column or record_column:
                 raise ParameterError(
-                    f"{source} is a known data set, whose columns, classes and test data are known"
+                    f"{source} is a known data set, whose columns, classes and test data are "
+                    "known: name none of them"
                 )
             task = _known(source, folder, clients or 60, how, seed, rows)
         else:
