@@ -4,6 +4,7 @@
 DEVELOP := digits,files,torch,train,flower,test,check
 URNA := .venv/bin/urna
 RUN := .venv/bin/python
+DATA := $(or $(URNA_DATA),../shared/data)
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,4 +33,6 @@ audit: ## the long tests: kills in a loop, large electorates, liars by the thous
 
 bench: ## measure every claim beside its peer, and replay the evaluation
 	@tools/setup.sh $(DEVELOP)
-	@for script in noise.py secagg.py local_search flower_vote.py dp_hype/evaluate.py; do echo "== $$script"; $(RUN) benchmarks/$$script || exit 1; done
+	@for line in noise.py secagg.py he.py local_search flower_vote.py dp_hype/evaluate.py "hyades.py --round" \
+		"privtuna.py --cost --parties 10" "dp_helmet.py --data $(DATA)"; do \
+		echo "== $$line"; $(RUN) benchmarks/$$line || exit 1; done
