@@ -18,7 +18,7 @@ demo: ## set up the light core and run a first private search
 
 test: ## set up everything and run all tests
 	@tools/setup.sh $(DEVELOP)
-	$(RUN) -m pytest -m "not audit"
+	$(RUN) -m pytest -m "not audit" -n 2 --dist loadfile
 
 check: ## style and types: ruff, mypy --strict
 	@tools/setup.sh $(DEVELOP)
