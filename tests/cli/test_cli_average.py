@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from commands import Command
 
-from urna.average import load_model
+from urna.average import ModelResult, load_model
 from urna.data import Columns, Samples, read_tables
 from urna.errors import DataMissing, ParameterError
 from urna.privacy import Adjacency, Budget, Ledger
@@ -127,6 +127,52 @@ def test_tuning_first_costs_no_more_than_asked_for(
     assert result["privacy"]["epsilon"] == pytest.approx(ledger.spent().epsilon, rel=1e-3)
 
 
+def test_settings_are_voted_on_where_whole_clients_are_protected(
+    urna: Command, tables: Path, tmp_path: Path
+) -> None:
+    common = split("--tune --anyway --classes ant,bee,cow --epsilon 60 --summation clear --quiet")
+    done = urna("average", tables, *common, "--output", tmp_path / "o")
+    assert done.code == 0, done.stderr
+    result = json.loads((tmp_path / "o" / "result.json").read_text())
+    assert result["privacy"]["unit"] == "client"
+    assert result["tuned"]["candidates"] == 12
+
+
+def test_a_model_is_kept_whatever_the_test_data_do(
+    urna: Command, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ["--classes", "ant,bee,cow", "--test"]
+    blank = write_csv(tmp_path / "blank.csv", [[1, 2, 3, ""], [3, 0, 0, "ant"]])
+    done = urna("average", tables, *common, blank, "--format", "json", *QUICK, tmp_path / "o")
+    assert done.json()["measured"] == {"accuracy": 1.0}
+    values = tmp_path / "values"
+    values.mkdir()
+    for place in range(4):
+        rows: list[list[object]] = [[n, place, 1, n + place] for n in range(9)]
+        write_csv(values / f"{place}.csv", rows)
+    far = write_csv(tmp_path / "far.csv", [[1, 2, 3, ""], [1, 2, 3, 1e300], [1, 2, 3, 4]])
+    spanned = ["--span", "0,12", "--format", "json", "--test", far]
+    assert urna("average", values, *spanned, *QUICK, tmp_path / "v").json()["measured"] == {}
+    assert load_model(tmp_path / "v" / "model.npz").measured == {}
+
+    def broken(*_: object) -> float:
+        raise ArithmeticError("scoring failed")
+
+    monkeypatch.setattr(ModelResult, "score", broken)
+    urna("average", tables, *common, blank, *QUICK, tmp_path / "k")
+    assert load_model(tmp_path / "k" / "model.npz").took_part == 8
+    assert (tmp_path / "k" / "README.md").exists()
+
+
+def test_candidates_that_are_no_numbers_are_one_line(
+    urna: Command, tables: Path, tmp_path: Path
+) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text('[axes]\nregularisation = ["low", "high"]')
+    asked = ["--classes", "ant,bee", "--tune", "--anyway", "--space", space]
+    assert "regularisation is a number" in urna("average", tables, *asked).refused(2)
+
+
 def test_a_known_set_needs_no_classes_and_clients_are_protected_by_default(urna: Command) -> None:
     done = urna("average", *split("digits --clients 20 --summation clear --quiet --learner svm"))
     assert done.code == 0, done.stderr
@@ -147,14 +193,31 @@ WRONG = [
     ("{tables} --classes ant,bee --intercept 2", "intercept"),
     ("{tables} --classes ant,bee --group 3", "leave `group` out"),
     ("digits --classes 0..9", "is a known data set"),
+    ("{tables} --classes ant,bee --regularisation 0 --learner svm --unit record", "positive"),
+    ("{tables} --classes ant,bee --radius 0 --learner svm", "finite and positive"),
+    ("{tables} --classes ant,bee --device nonsense", "device"),
+    ("{tables} --classes ant,bee --test {tables}", "is a folder"),
+    ("{tables} --classes ant,bee --test {empty}", "no row with a target"),
+    ("{tables} --classes ant,bee --test {narrow}", "has no column"),
+    ("{tables}/0.csv --classes ant,bee --clients 0", "1 client or more"),
+    ("{tables}/0.csv --classes ant,bee --clients -3", "1 client or more"),
+    ("digits --clients 0", "1 client or more"),
+    ("{tables} --classes 9..0", "smallest first"),
+    ("{tables} --classes 0..999999999", "2 to 100,000"),
+    ("{tables} --classes 0..10" + 5000 * "0", "at most 18 digits"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "says"), WRONG)
 def test_wrong_use_is_one_line_and_nothing_is_spent(
-    urna: Command, tables: Path, arguments: str, says: str
+    urna: Command, tables: Path, tmp_path: Path, arguments: str, says: str
 ) -> None:
-    assert says in urna("average", *split(arguments.format(tables=tables))).refused(2)
+    files = {
+        "empty": write_csv(tmp_path / "empty.csv", [["1", "2", "3", ""]]),
+        "narrow": write_csv(tmp_path / "narrow.csv", [["1", "2", "ant"]], "a,b,target"),
+    }
+    arguments = arguments.format(tables=tables, **files)
+    assert says in urna("average", *split(arguments)).refused(2)
 
 
 def test_what_is_not_there_is_one_line(urna: Command, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ SCHEMA = Schema(3, (0, 1, 2))
 BUDGET = Budget(8.0, 1e-5)
 CENTRES = np.array([[3.0, 0, 0], [0, 3, 0], [0, 0, 3]])
 GRANTS = {"average": Grant(most_entries=200)}
+LEARNER = Moments(SCHEMA, Unit.RECORD, 20, group=2)
 MASK = 3  # letters: the announcement, keys, shares, then the masked vector
 
 
@@ -139,6 +140,9 @@ def test_too_few_nodes_reveal_nothing() -> None:
         {"learner": "svm", "settings": {"regularisation": -1.0}},
         {"learner": "moments", "settings": {"radius": 2.0}},
         {"group": 0},
+        {"learner": LEARNER, "group": 3},
+        {"learner": LEARNER, "settings": {"points": 10}},
+        {"learner": replace(LEARNER, schema=Schema(3, (0, 1)))},
     ],
 )
 def test_what_cannot_be_is_refused_before_any_letter(wrong: dict[str, Any]) -> None:

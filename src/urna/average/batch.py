@@ -14,7 +14,7 @@ from urna.average.losses import Array, Namespace
 from urna.average.schema import Prepared
 from urna.errors import ParameterError
 
-__all__ = ["Batch", "batches", "to_numpy"]
+__all__ = ["Batch", "batches", "check_device", "to_numpy"]
 
 _ROOM = 1 << 20  # float64 numbers in one stack: 8 MB, so that steps stay near the cache
 
@@ -123,6 +123,24 @@ def _stacked(
 def to_numpy(array: Array) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return an array of numpy's, from wherever it is."""
     return array if isinstance(array, np.ndarray) else array.cpu().numpy()
+
+
+def check_device(device: str | None) -> None:
+    """Refuse a device on which nothing can be computed here, before anything is spent.
+
+    Raises:
+        ParameterError: There is no such device, or no torch.
+    """
+    if device is None:
+        return
+    torch = _torch()
+    try:
+        torch.zeros(1, dtype=torch.float64, device=device).cpu().numpy()
+    except Exception as error:  # whatever torch and its drivers make of it
+        raise ParameterError(
+            f"nothing can be computed in float64 on the device {device!r} here; name another, or "
+            "none for the processor"
+        ) from error
 
 
 def _torch() -> Namespace:

@@ -28,6 +28,12 @@ PRECISION = 1e-3
 _STEEPEST = 1e6
 """Largest c²/Λ, and Λ/c²."""
 
+_SHARPEST = 1e-3
+"""Smallest h: a hinge with a corner has no curvature that a solver could rely on."""
+
+_MOST_CURVED = 5e6
+"""Largest curvature·c²/Λ, whose root is how many steps a solver takes for a digit."""
+
 RADIUS_PART = 0.2
 """Radius of models over L/Λ, the longest a minimiser can be, where SGD needs one."""
 
@@ -75,7 +81,7 @@ class Blind:
         group: Υ, records of one client that are protected together.
         sizes: How clients of different size are treated.
         heaviest: Largest weight of a client; heavier ones are cut to it.
-        smoothing: h of the Huber hinge.
+        smoothing: h of the Huber hinge, at least 0.001.
         epochs: Of SGD; as many as in the authors' own code.
         batch_size: Of SGD.
         seed: Public seed of SGD's shuffle.
@@ -118,6 +124,14 @@ class Blind:
                 f"regularisation lies between 1e-06 and 1e+06 times the square of the rows' norm, "
                 f"got {relative:g} times"
             )
+        if self.smoothing < _SHARPEST:
+            raise ParameterError(f"smoothing is at least {_SHARPEST:g}, got {self.smoothing:g}")
+        if self._loss.curvature / relative > _MOST_CURVED:
+            raise ParameterError(
+                f"the loss's curvature times the square of the rows' norm is at most "
+                f"{_MOST_CURVED:.0e} times the regularisation, got "
+                f"{self._loss.curvature / relative:.3g} times: raise regularisation or smoothing"
+            )
         if self.unit is Unit.CLIENT and (self.radius is None or self.sizes is Sizes.WEIGHTED):
             raise ParameterError(
                 "where whole clients are protected all weigh the same, and the noise is made for "
@@ -145,19 +159,31 @@ class Blind:
     @property
     def ball(self) -> float | None:
         """Radius of the ball that models are projected onto, if they are."""
-        if self.radius is None and self.trainer is Trainer.SGD:
-            per = 1 if self.loss is LossKind.SOFTMAX else self.schema.outputs
-            return RADIUS_PART * self._lipschitz / math.sqrt(per) / self.regularisation
-        return self.radius
+        return self._usual_ball if self.radius is None else self.radius
+
+    @property
+    def _usual_ball(self) -> float | None:
+        if self.trainer is not Trainer.SGD:
+            return None
+        per = 1 if self.loss is LossKind.SOFTMAX else self.schema.outputs
+        return RADIUS_PART * self._lipschitz / math.sqrt(per) / self.regularisation
+
+    @property
+    def unbounded(self) -> float:
+        """Largest norm of a client's model where no radius is named."""
+        return self._longest_in(self._usual_ball)
 
     @property
     def longest(self) -> float:
         """Largest norm of a client's model: of the ball, or L/Λ of every minimiser."""
+        return self._longest_in(self.ball)
+
+    def _longest_in(self, ball: float | None) -> float:
         # At the minimiser Λf is minus a mean of gradients, at most Υ of each record, L long each.
         longest = self.group * self._lipschitz / self.regularisation * (1 + PRECISION)
-        if self.ball is None:
+        if ball is None:
             return longest
-        whole = client_model_move(self._loss, radius=self.ball, outputs=self.schema.outputs) / 2
+        whole = client_model_move(self._loss, radius=ball, outputs=self.schema.outputs) / 2
         return whole if self.trainer is Trainer.SGD else min(whole, longest)
 
     @property

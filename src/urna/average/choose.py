@@ -77,6 +77,7 @@ def choose(
     records: Sequence[int],
     *,
     group: int = 1,
+    repeated: bool = False,
     **settings: Unpack[Settings],
 ) -> Chosen:
     """Return the learner that was asked for, its settings filled in from public facts.
@@ -91,6 +92,7 @@ def choose(
         terms: Who takes part, what it may cost.
         records: How many records each client has.
         group: Records of one client that are protected together.
+        repeated: Whether a record may have several rows, by ids: `group` of them then count.
         settings: What is not left to the defaults.
 
     Raises:
@@ -105,7 +107,8 @@ def choose(
     if kind == LearnerKind.MOMENTS:
         wrong = sorted(settings.keys() - {"weight", "ridge", "points", "skewed"})
         _refuse(wrong, "moments have no", settings)
-        return Chosen(_moments(schema, terms.adjacency.unit, records, group, settings), why)
+        counted = [count * (group if repeated else 1) for count in records]
+        return Chosen(_moments(schema, terms.adjacency.unit, counted, group, settings), why)
     wrong = sorted(settings.keys() & {"weight", "ridge"})
     _refuse(wrong, "models have no", settings)
     return Chosen(_blind(LossKind(kind), schema, terms, records, group, settings), why)
@@ -162,13 +165,14 @@ def _auto(schema: Schema, terms: Terms, records: Sequence[int]) -> tuple[Learner
 
 
 def _moments(
-    schema: Schema, unit: Unit, records: Sequence[int], group: int, settings: Settings
+    schema: Schema, unit: Unit, rows: Sequence[int], group: int, settings: Settings
 ) -> Moments:
-    most = 1 if unit is Unit.CLIENT else max(max(records, default=1), 1)
+    named = settings.get("points")
+    most = 1 if unit is Unit.CLIENT else max(max(rows, default=1), 1)
     given: dict[str, Any] = {
         name: settings[name] for name in ("weight", "ridge") if name in settings
     }
-    return Moments(schema, unit, settings.get("points") or most, group=group, **given)
+    return Moments(schema, unit, most if named is None else named, group=group, **given)
 
 
 def _blind(
@@ -189,14 +193,14 @@ def _blind(
             raise ParameterError("where whole clients are protected all weigh the same")
         least = _SKEWED[loss] if settings.get("skewed") else _CLIENT_LAMBDA
         reg = reg if reg is not None else least * clip**2
-        points = settings.get("points") or _CLIENT_POINTS
+        points = settings.get("points")
         return Blind(
             schema,
             unit,
-            points,
+            _CLIENT_POINTS if points is None else points,
             reg,
             loss,
-            radius=radius or _CLIENT_RADIUS / clip,
+            radius=_CLIENT_RADIUS / clip if radius is None else radius,
             group=group,
             **given,
         )
@@ -205,8 +209,9 @@ def _blind(
         sizes = Sizes.SMALLEST if len(set(records)) <= 1 else Sizes.WEIGHTED
     named, heaviest = settings.get("points"), 1.0
     if sizes is Sizes.WEIGHTED:
-        points = named or max(1, round(sum(records) / max(len(records), 1)))
-        heaviest = max(max(records, default=1) / points, 1e-9)
+        mean = max(1, round(sum(records) / max(len(records), 1)))
+        points = mean if named is None else named
+        heaviest = max(max(records, default=1) / max(points, 1), 1e-9)
     else:
         points = min(records, default=0) if named is None else named
     if points > 0 and reg is None:
@@ -218,7 +223,7 @@ def _blind(
         schema,
         unit,
         points,
-        reg or 1.0,
+        1.0 if reg is None else reg,
         loss,
         radius=radius,
         group=group,

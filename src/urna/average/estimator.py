@@ -8,6 +8,7 @@ Both pass scikit-learn's `check_estimator`. Two checks are skipped there: consis
 Their tags say so: `non_deterministic`, and `poor_score`, because small sets drown in noise.
 """
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -27,6 +28,11 @@ from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.tally import ClearSummation, SecureSummation, Summation
 
 __all__ = ["PrivateClassifier", "PrivateRegressor"]
+
+_SEEN = (
+    "The {} taken from the data as they are and stand in the model: epsilon does not cover them. "
+    "Name `{}` in `fit` from what is public"
+)
 
 
 class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -67,10 +73,11 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         self.ledger = ledger
         self.random_state = random_state
 
-    def _fit(self, x: Any, y: Any, groups: Any, schema: Schema) -> Self:  # noqa: ANN401
+    def _fit(self, x: Any, y: Any, groups: Any, schema: Schema, seen: str = "") -> Self:  # noqa: ANN401
+        """Fit; `seen` says what of the schema was taken from the data."""
         summation: Summation = SecureSummation(workers=1) if self.secure else ClearSummation()
         by_record = str(self.unit) == "record"
-        self.result_ = fit(
+        result = fit(
             self._parts(x, y, groups),
             schema,
             budget=Budget(self.epsilon, self.delta),
@@ -83,6 +90,10 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
             colluding=self.colluding,
             dropout=self.dropout,
         )
+        if seen:
+            caveats = (*result.privacy.caveats, seen)
+            result = replace(result, privacy=replace(result.privacy, caveats=caveats))
+        self.result_ = result
         return self
 
     def _rows(self) -> RowRule:
@@ -182,7 +193,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         known = self.classes_[np.minimum(at, len(names) - 1)] == y
         places = np.where(known, at, -1)
         schema = Schema(x.shape[1], names, rows=self._rows())
-        return self._fit(x, places, groups, schema)
+        seen = "" if classes is not None else _SEEN.format("classes were", "classes")
+        return self._fit(x, places, groups, schema, seen)
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401
         """Return scores: a column for each class, or one number where there are two."""
@@ -231,7 +243,9 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         low, high = span if span is not None else (float(y.min()), float(y.max()))
         if not low < high:
             high = low + 1.0
-        return self._fit(x, y, groups, Schema(x.shape[1], span=(low, high), rows=self._rows()))
+        schema = Schema(x.shape[1], span=(low, high), rows=self._rows())
+        seen = "" if span is not None else _SEEN.format("smallest and largest target were", "span")
+        return self._fit(x, y, groups, schema, seen)
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401
         """Return the values of rows."""

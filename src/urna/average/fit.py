@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
+from urna.average.batch import check_device
 from urna.average.choose import Chosen, LearnerKind, Settings, choose
-from urna.average.learners import Learner, Vector, check_samples
+from urna.average.learners import Learner, Vector, check_named, check_samples
 from urna.average.model import ModelResult
 from urna.average.plan import AveragePlan, plan_average
 from urna.average.schema import Schema
@@ -76,6 +77,7 @@ def fit(
     """
     data = as_samples(clients)
     check_samples(data, schema)
+    check_device(device)
     terms = Terms.of(len(data), budget, **options)
     summation, secrets = summation or SecureSummation(), secrets or OsSecrets()
     chosen = _chosen(learner, schema, terms, data, group, settings or {})
@@ -206,10 +208,8 @@ def _chosen(
     settings: Settings,
 ) -> Chosen:
     if not isinstance(learner, str):
-        if learner.schema != schema or settings or group != learner.group != 1:
-            raise ParameterError(
-                "a learner has its own schema, group and settings: name them there"
-            )
+        check_named(learner, schema, group, settings)
         return Chosen(learner, "")
     records = [count_records(samples) for samples in clients]
-    return choose(learner, schema, terms, records, group=group, **settings)
+    repeated = any(samples.ids is not None for samples in clients)
+    return choose(learner, schema, terms, records, group=group, repeated=repeated, **settings)

@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from urna.average.rows import MOST_RECORDS, Matrix
 from urna.average.schema import Schema
-from urna.data import Samples
+from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.privacy import Unit
 from urna.tally import Encoding
 
-__all__ = ["Learner", "Solved", "Vector", "check_samples", "check_spec"]
+__all__ = ["Learner", "Solved", "Vector", "check_named", "check_samples", "check_spec"]
 
 Vector = npt.NDArray[np.float64]
 
@@ -96,10 +96,28 @@ class Learner(Protocol):
         ...
 
 
+def check_named(
+    learner: Learner, schema: Schema, group: int, settings: Mapping[str, Any] | None
+) -> None:
+    """Refuse what is said beside a learner and would not be heard.
+
+    Args:
+        learner: A learner, with everything in it.
+        schema: The schema named beside it.
+        group: The group named beside it; 1 where none is.
+        settings: The settings named beside it.
+
+    Raises:
+        ParameterError: Schema or group are others than the learner's, or there are settings.
+    """
+    if learner.schema != schema or settings or group not in (1, learner.group):
+        raise ParameterError("a learner has its own schema, group and settings: name them there")
+
+
 def check_samples(clients: Sequence[Samples], schema: Schema) -> None:
     """Refuse tables of another form than announced, before anything is computed or spent.
 
-    Only forms are looked at: numbers of columns and rows. What records hold plays no part.
+    Only forms are looked at: numbers of columns and records. What records hold plays no part.
 
     Raises:
         ParameterError: It names the client.
@@ -116,8 +134,9 @@ def check_samples(clients: Sequence[Samples], schema: Schema) -> None:
                 f"client {place}: {shape[0]:,} records have as many targets, one each; these have "
                 f"shape {np.shape(samples.targets)}"
             )
-        if shape[0] > MOST_RECORDS:
-            raise ParameterError(f"client {place}: a client has at most {MOST_RECORDS:,} rows")
+        # Where there are ids, one record may have any number of rows.
+        if count_records(samples) > MOST_RECORDS:
+            raise ParameterError(f"client {place}: a client has at most {MOST_RECORDS:,} records")
 
 
 def check_spec(unit: Unit, group: int, points: int) -> None:

@@ -13,7 +13,7 @@ from urna.average.schema import Prepared
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import Losses, Progress, hold_out
-from urna.privacy import Cover
+from urna.privacy import Cover, Unit
 from urna.space import Axis, AxisKind, Space
 from urna.tally import Terms
 
@@ -38,17 +38,21 @@ def candidate_learner(base: Blind, candidate: Mapping[str, Any]) -> Blind:
         )
     schema = base.schema
     if "clip" in candidate:
-        schema = replace(schema, rows=replace(schema.rows, clip=float(candidate["clip"])))
-    made = replace(
-        base,
-        schema=schema,
-        regularisation=float(candidate.get("regularisation", base.regularisation)),
-    )
+        schema = replace(schema, rows=replace(schema.rows, clip=_number(candidate, "clip")))
+    reg = base.regularisation
+    if "regularisation" in candidate:
+        reg = _number(candidate, "regularisation")
+    made = replace(base, schema=schema, regularisation=reg)
     if "radius_part" in candidate:
-        made = replace(
-            made, radius=float(candidate["radius_part"]) * replace(made, radius=None).longest
-        )
+        made = replace(made, radius=_number(candidate, "radius_part") * made.unbounded)
     return made
+
+
+def _number(candidate: Mapping[str, Any], name: str) -> float:
+    value = candidate[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ParameterError(f"{name} is a number, got {value!r}")
+    return float(value)
 
 
 def default_space(base: Blind) -> Space:
@@ -56,13 +60,18 @@ def default_space(base: Blind) -> Space:
 
     Λ over two decades, R, and c where rows are clipped.
 
-    Where rows all have norm c, c and Λ say the same thing, so c stays.
+    Where rows all have norm c, c and Λ say the same thing, so c stays. Where clients are
+    protected noise is made for R, which is far below L/Λ: its own R and a third of it then.
     """
+    parts = (0.05, 1.0)
+    if base.unit is Unit.CLIENT:
+        own = (base.radius or base.unbounded) / base.unbounded
+        parts = (_round(own / 3), _round(own))
     axes: dict[str, Axis] = {
         "regularisation": Axis(
             AxisKind.LOG, tuple(_round(base.regularisation * 3.0**k) for k in range(-2, 4))
         ),
-        "radius_part": Axis(AxisKind.LOG, (0.05, 1.0)),
+        "radius_part": Axis(AxisKind.LOG, parts),
     }
     if not base.schema.rows.unit:
         clip = base.schema.rows.clip

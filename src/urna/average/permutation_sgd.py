@@ -3,7 +3,8 @@
 The sensitivity bound (`published_move`) needs that every record is in exactly one batch of each
 pass, that batch sums are divided by one constant, and that the order does not depend on data. So
 batches are as even as they can be, sums are divided by records per batch (a fraction where they
-are not even), and the shuffle is drawn from a public seed and the number of rows alone.
+are not even), and the shuffle is drawn from a public seed and the number of rows alone, which is
+that of records or, where they have ids, a fixed number for each (`Schema.prepare`).
 """
 
 import math

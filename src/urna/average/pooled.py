@@ -31,10 +31,11 @@ class Moments:
     Guarantee:
         One record moves a client's vector by at most `record_move`, exactly the farthest two
         records' moments can be apart; `group` records by that many times as much. Where whole
-        clients are protected each sends the *mean* of its records' moments. Means, like sums
-        over `points`, are combinations of single records' moments and zero, and two such
-        combinations are no further apart than two of the points: any two clients differ by at
-        most the move of one record (means), or `points` times it (sums).
+        clients are protected each sends the *mean* of its records' moments. Means are
+        combinations of single records' moments and zero, and two such combinations are no
+        further apart than two of the points: any two clients differ by at most the move of one
+        record. Sums are scaled down to the norm of `points` rows' moments at most, and those
+        of two clients may be nearly opposite: they differ by at most twice that norm.
 
     Args:
         schema: What the tables hold; classes or a span of targets.
@@ -101,7 +102,7 @@ class Moments:
             most * self._record_norm,
             excess=excess,
             record_move=self.group * self.record_move,
-            client_move=most * self.record_move,
+            client_move=2 * most * self._record_norm,
         )
 
     def vectors(

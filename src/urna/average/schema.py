@@ -1,5 +1,6 @@
 """What the clients' tables hold, agreed on beforehand: features, classes or targets, rows."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,8 +64,10 @@ class Schema:
             self._check_classes(self.classes)
         if self.span is not None:
             low, high = self.span
-            if not (np.isfinite([low, high]).all() and low < high):
-                raise ParameterError(f"a span is finite, smallest first, got {self.span}")
+            if not (low < high and math.isfinite(float(high) - float(low))):
+                raise ParameterError(
+                    f"a span is finite, from end to end as well, smallest first, got {self.span}"
+                )
 
     @staticmethod
     def _check_classes(classes: tuple[Class, ...]) -> None:
@@ -95,7 +98,10 @@ class Schema:
 
         Guarantee:
             Each row is a function of its own record. A record that cannot be used (a feature
-            or target that is not finite, a class nobody announced) is a row of zeros.
+            or target that is not finite, a class nobody announced) is a row of zeros. Where
+            there are ids, each record has `group` rows, zeros if need be, in the order of ids:
+            the content of one record decides neither how many rows there are nor where those
+            of the others stand.
 
         Args:
             samples: The client's data. Where it has ids, rows of one id are one record.
@@ -110,13 +116,31 @@ class Schema:
             raise ParameterError(
                 f"records have {self.features} features, these have shape {features.shape[1:]}"
             )
-        if len(features) > MOST_RECORDS:
-            raise ParameterError(f"a client has at most {MOST_RECORDS:,} rows, got {len(samples)}")
+        records = count_records(samples)
+        counted = records if samples.ids is None else records * group
+        if counted > MOST_RECORDS:
+            raise ParameterError(
+                f"at most {MOST_RECORDS:,} rows of a client can count, got {records:,} records"
+                + (f" of {group} rows" if counted > records else "")
+            )
+        if samples.ids is None:
+            return Prepared(*self._usable(features, np.asarray(samples.targets)), records)
+        # Rows that do not count are not even looked at: there may be any number of them.
+        taken, places = _first_of_each(np.asarray(samples.ids).tolist(), group)
+        some, known = self._usable(features[taken], np.asarray(samples.targets)[taken])
+        rows = np.zeros((counted, some.shape[1]))
+        targets = np.zeros(counted, dtype=known.dtype)
+        rows[places], targets[places] = some, known
+        return Prepared(rows, targets, records)
+
+    def _usable(
+        self, features: npt.NDArray[Any], given: npt.NDArray[Any]
+    ) -> tuple[Matrix, npt.NDArray[Any]]:
+        """Return rows and targets, zeros where a record cannot be used."""
         rows = self.rows.rows(features)
-        targets, known = self._targets(np.asarray(samples.targets))
-        known &= _first_of_each(samples, group)
+        targets, known = self._targets(given)
         rows[~known] = 0.0
-        return Prepared(rows, np.where(known, targets, 0), count_records(samples))
+        return rows, np.where(known, targets, 0)
 
     def _targets(self, given: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return targets as places or values, and which of them are valid."""
@@ -194,12 +218,21 @@ def _name(value: Any) -> Any:  # noqa: ANN401 - whatever a label is
     return value if isinstance(value, int | str) else None
 
 
-def _first_of_each(samples: Samples, group: int) -> npt.NDArray[np.bool_]:
-    """Say which rows are among the first so many of their record."""
-    if samples.ids is None:
-        return np.ones(len(samples), dtype=bool)
-    seen: dict[Any, int] = {}
-    counts = np.empty(len(samples), dtype=np.int64)
-    for place, name in enumerate(np.asarray(samples.ids).tolist()):
-        counts[place] = seen[name] = seen.get(name, 0) + 1
-    return counts <= group
+def _first_of_each(ids: list[Any], group: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the first so many rows of each record, and where each stands in the fixed shape.
+
+    By id, not by where rows stand: a record's content decides where its own rows do.
+    """
+    found: dict[Any, list[int]] = {}
+    for row, name in enumerate(ids):
+        of_record = found.setdefault(name, [])
+        if len(of_record) < group:
+            of_record.append(row)
+    names = sorted(found, key=lambda name: (type(name).__name__, name))
+    taken = [row for name in names for row in found[name]]
+    places = [
+        number * group + place
+        for number, name in enumerate(names)
+        for place in range(len(found[name]))
+    ]
+    return np.array(taken, dtype=np.intp), np.array(places, dtype=np.intp)

@@ -1,5 +1,6 @@
 """`urna average`: one message per client, one model; all clients on this machine."""
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +19,7 @@ from urna.average import (
     fit,
     model_card,
 )
+from urna.average.batch import check_device
 from urna.average.schema import Class
 from urna.cli.keep import Keeper, keeping
 from urna.cli.output import Format, FormatOption, results
@@ -46,6 +48,8 @@ from urna.vote import Result
 
 __all__ = ["average"]
 
+_MOST_CLASSES = 100_000  # of a range
+_LONGEST_CLASS = 18
 _FILES = ("result.json", "report.html", "model.npz", "README.md", "vote.json")
 
 
@@ -163,6 +167,9 @@ def average(
     """Fit one model to all clients' data; each client sends one message, once."""
     if not tune and (space is not None or share != VOTE_SHARE):
         raise ParameterError("--space and --share say how settings are voted on: add --tune")
+    if clients is not None and clients < 1:
+        raise ParameterError(f"rows are dealt out to 1 client or more, got --clients {clients}")
+    check_device(device)
     rows = RowRule(clip=clip, unit=unit_rows, intercept=intercept, projected=projected, seed=seed)
     opened = Ledger(ledger) if ledger is not None else None
     secrets: SecretSource = (
@@ -192,16 +199,14 @@ def average(
             task = _own(Path(source), columns, classes, span, test, clients, seed, rows)
         keeper.hold_room(task.schema.width * task.schema.outputs)
         with live_progress(quiet) as report:
-            common |= {"progress": report, "keep": keeper.keep}
+            common |= {"progress": report, "keep": lambda made: _keep(made, keeper, task.title)}
             if tune:
                 common |= {"anyway": anyway, "share": share, "seed": seed}
                 result = _tuned(task, learner, space, keeper, common)
             else:
                 result = fit(task.clients, task.schema, learner=learner, **common)
         if task.test is not None:
-            kind = "accuracy" if task.schema.classes is not None else "r2"
-            score = result.score(task.test.features, _as_classes(task.test, task.schema))
-            result = replace(result, measured={kind: score})
+            result = replace(result, measured=_measured(result, task.test))
         _keep(result, keeper, task.title)
     if output is Format.JSON:
         typer.echo(result.as_json())
@@ -305,18 +310,36 @@ def _own(
         order = np.random.default_rng(seed).permutation(len(parts[0]))
         parts = [parts[0].take(some) for some in np.array_split(order, clients)]
     schema = Schema(parts[0].features.shape[1], named, ends, rows)
-    held = None
-    if test is not None:
-        (held,) = read_tables(
-            test, replace(columns, client=None), texts=texts, features=tables.features
-        ).clients
+    held = None if test is None else _test(test, columns, schema, tables.features)
     return _Task(f"{source.name}, {len(parts)} clients", parts, schema, held)
 
 
-def _as_classes(test: Samples, schema: Schema) -> np.ndarray[Any, Any]:
-    if schema.classes is not None and isinstance(schema.classes[0], int):
-        return np.asarray(test.targets, dtype=np.float64)
-    return np.asarray(test.targets)
+def _test(path: Path, columns: Columns, schema: Schema, names: tuple[str, ...] | None) -> Samples:
+    """Return the rows of public test data that have a target; there is at least one."""
+    if path.is_dir():
+        raise ParameterError(f"test data are one file, {path} is a folder")
+    texts = schema.classes is not None and isinstance(schema.classes[0], str)
+    alone = replace(columns, client=None)
+    (read,) = read_tables(path, alone, texts=texts, features=names).clients
+    if read.features.shape[1] != schema.features:
+        raise ParameterError(
+            f"{path} has {read.features.shape[1]} features, the clients have {schema.features}"
+        )
+    known = np.asarray(read.targets != "") if texts else np.isfinite(read.targets)
+    if not known.any():
+        raise ParameterError(f"{path} has no row with a target to measure the model on")
+    return read.take(np.flatnonzero(known))
+
+
+def _measured(result: ModelResult, test: Samples) -> dict[str, float]:
+    """Return the figures on test data that are numbers."""
+    classes, targets = result.schema.classes, np.asarray(test.targets)
+    if classes is not None and isinstance(classes[0], int):
+        targets = targets.astype(np.float64)
+    with np.errstate(all="ignore"):
+        score = result.score(test.features, targets)
+    kind = "accuracy" if classes is not None else "r2"
+    return {kind: score} if math.isfinite(score) else {}
 
 
 def _classes(given: str | None) -> tuple[Class, ...] | None:
@@ -326,11 +349,23 @@ def _classes(given: str | None) -> tuple[Class, ...] | None:
     if dots:
         if not (first.isdecimal() and last.isdecimal()):
             raise ParameterError(f"a range of classes is two whole numbers, 0..9; got {given}")
-        return tuple(range(int(first), int(last) + 1))
+        low, high = _whole(first), _whole(last)
+        if not low < high <= low + _MOST_CLASSES - 1:
+            raise ParameterError(
+                f"a range of classes is 2 to {_MOST_CLASSES:,} whole numbers, smallest first; got "
+                f"{given}"
+            )
+        return tuple(range(low, high + 1))
     names = [name.strip() for name in given.split(",")]
     if all(name.removeprefix("-").isdecimal() for name in names):
-        return tuple(int(name) for name in names)
+        return tuple(_whole(name) for name in names)
     return tuple(names)
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _LONGEST_CLASS:
+        raise ParameterError(f"a class's number has at most {_LONGEST_CLASS} digits")
+    return int(digits)
 
 
 def _span(given: str | None) -> tuple[float, float] | None:

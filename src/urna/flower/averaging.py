@@ -21,6 +21,7 @@ from urna.average import (
     read_learner,
 )
 from urna.average.fit import label_of, read_model
+from urna.average.learners import check_named
 from urna.average.moments import moments_length
 from urna.data import Samples
 from urna.errors import ParameterError, ProtocolError, Refused
@@ -165,7 +166,8 @@ def average(
         schema: What the nodes' tables hold; public.
         budget: What the model may cost each node.
         records: How many records a node has, a public fact: with moments, more are scaled down
-            to as many; with models, nodes that have fewer abstain.
+            to as many; with models, nodes that have fewer abstain. Where rows have ids and
+            `group` is more than 1, `points` in `settings` says how many rows count.
         learner: Its name, or a learner; `auto` chooses from public facts.
         group: Records of one node that are protected together.
         settings: More about the learner, where it is named.
@@ -194,6 +196,7 @@ def average(
     def subject(clients: int) -> AverageSubject:
         nonlocal why
         if not isinstance(learner, str):
+            check_named(learner, schema, group, settings)
             return AverageSubject(learner)
         asked: Options = {"colluding": COLLUDING, **options}
         terms = Terms.of(clients, budget, **asked)

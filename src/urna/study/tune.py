@@ -9,6 +9,7 @@ import numpy as np
 
 from urna.average import Blind, ModelResult, Schema, choose, plan_average
 from urna.average import fit as fit_model
+from urna.average.batch import check_device
 from urna.average.choose import LearnerKind, Settings
 from urna.average.fit import AverageProgress, as_samples
 from urna.average.learners import check_samples
@@ -111,6 +112,7 @@ def tune_then_fit(
         raise ParameterError(f"the vote's share of the budget lies in (0, 1), got {share}")
     data = as_samples(clients)
     check_samples(data, schema)
+    check_device(device)
     terms = Terms.of(len(data), budget, **options)
     summation, secrets = summation or SecureSummation(), secrets or OsSecrets()
     report = progress or (lambda what, done, total: None)

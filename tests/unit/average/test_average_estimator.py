@@ -59,6 +59,15 @@ def test_groups_say_whose_rows_are_and_classes_which_there_may_be() -> None:
         model.fit(x, y, groups=[1, 2, 3])
 
 
+def test_what_was_taken_from_the_data_is_said_beside_epsilon() -> None:
+    x, y = load_iris(return_X_y=True)
+    classifier, regressor = PrivateClassifier(secure=False), PrivateRegressor(secure=False)
+    assert "epsilon does not cover them" in str(classifier.fit(x, y).privacy_)
+    assert "epsilon does not cover them" in str(regressor.fit(x, x[:, 0]).privacy_)
+    assert "cover" not in str(classifier.fit(x, y, classes=[0, 1, 2]).privacy_)
+    assert "cover" not in str(regressor.fit(x, x[:, 0], span=(0.0, 10.0)).privacy_)
+
+
 def test_whole_clients_and_values_work_as_well() -> None:
     x, y = load_diabetes(return_X_y=True)
     model = PrivateRegressor(epsilon=1000.0, random_state=1, secure=False)

@@ -238,11 +238,66 @@ def test_other_things_that_cannot_be_are_refused() -> None:
             Schema(*schema)
     with pytest.raises(ParameterError):
         Schema(4, span=(1.0, 1.0))
+    with pytest.raises(ParameterError, match="from end to end"):
+        Schema(4, span=(-1e308, 1e308))
     for clip in (0.0, 1e-10, 1e150, math.nan):
         with pytest.raises(ParameterError):
             RowRule(clip=clip)
     with pytest.raises(ParameterError, match="for classes"):
         quick(clients(), Schema(4, span=(0.0, 2.0)), learner="svm")
+
+
+@pytest.mark.parametrize("adjacency", [RECORD, Adjacency.REPLACE_ONE_CLIENT])
+@pytest.mark.parametrize("name", ["regularisation", "radius", "points"])
+def test_a_setting_of_nothing_is_refused_and_not_replaced(adjacency: Adjacency, name: str) -> None:
+    for learner in ("softmax", "moments") if name == "points" else ("softmax",):
+        with pytest.raises(ParameterError):
+            quick(clients(), learner=learner, settings={name: 0}, adjacency=adjacency)
+
+
+def test_what_is_named_beside_a_learner_is_heard_or_refused() -> None:
+    for group in (1, 5):
+        learner = Moments(SCHEMA, Unit.RECORD, 20, group=group)
+        assert quick(clients(), learner=learner, group=group).learner == learner
+        assert quick(clients(), learner=learner).learner == learner
+        with pytest.raises(ParameterError, match="its own schema, group"):
+            quick(clients(), learner=learner, group=3)
+
+
+def test_all_rows_of_an_id_that_count_do_so_in_full() -> None:
+    rng, ids = np.random.default_rng(0), np.repeat(np.arange(20), 5)
+    parts = [
+        Samples(rng.normal(size=(100, 4)) + 3, rng.integers(3, size=100), ids) for _ in range(10)
+    ]
+    result = quick(parts, learner="moments", group=5, budget=Budget(50.0, 1e-5))
+    assert result.facts["weight"] == pytest.approx(1000, rel=0.1)
+    assert isinstance(result.learner, Moments)
+    assert result.learner.points == 100
+    again = quick([Samples(p.features, p.targets) for p in parts], learner="moments", group=5)
+    assert isinstance(again.learner, Moments)
+    assert again.learner.points == 100
+
+
+@pytest.mark.parametrize(("smoothing", "reg"), [(1e-5, 0.01), (9e-4, 1.0), (1e-3, 5e-5)])
+def test_no_hinge_is_so_sharp_that_data_decide_how_long_it_takes(
+    smoothing: float, reg: float
+) -> None:
+    with pytest.raises(ParameterError, match="smoothing"):
+        Blind(SCHEMA, Unit.RECORD, 20, reg, LossKind.SVM, smoothing=smoothing)
+    Blind(SCHEMA, Unit.RECORD, 20, 1e-4, LossKind.SVM, smoothing=1e-3)
+    Blind(SCHEMA, Unit.RECORD, 20, 1e-6, LossKind.SVM)
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99", "meta"])
+@pytest.mark.parametrize("learner", ["svm", "moments"])
+def test_a_device_that_is_not_there_costs_nothing(
+    tmp_path: Path, device: str, learner: str
+) -> None:
+    pytest.importorskip("torch")
+    ledger = Ledger.open(tmp_path / "ledger", BUDGET, adjacency=RECORD)
+    with pytest.raises(ParameterError, match="device"):
+        quick(clients(), learner=learner, device=device, ledger=ledger, secrets=None)
+    assert not ledger.entries()
 
 
 def test_auto_says_what_it_takes_and_why() -> None:

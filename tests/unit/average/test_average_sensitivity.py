@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from urna.average import Blind, LossKind, Moments, RowRule, Schema, Sizes, Trainer
+from urna.average import Blind, LossKind, Moments, RowRule, Schema, Sizes, Trainer, plan_average
+from urna.average.learners import check_samples
 from urna.average.sensitivity import class_moments_square, value_moments_square
 from urna.data import Samples
-from urna.privacy import Unit
+from urna.errors import ParameterError
+from urna.privacy import Budget, Unit
+from urna.tally import Terms
 
 POINTS = 8
 
@@ -184,6 +187,62 @@ def test_whole_clients_move_means_of_moments_by_one_record(rows: dict[str, float
         one, other = (Samples(rng.normal(size=(n, 3)) * 9, rng.integers(3, size=n)) for n in sizes)
         found.append(apart(learner, one, other))
     assert max(found) <= (learner.encoding(0.01).client_move or 0)
+
+
+def test_whole_clients_of_many_rows_move_sums_of_moments_no_further_than_said() -> None:
+    learner = Moments(schema(60), Unit.RECORD, 5, group=5)
+    encoding, rng = learner.encoding(0.01), np.random.default_rng(0)
+    sent = []
+    for side in (1, -1):
+        x = rng.normal(size=(4000, 60))
+        x[:, 0] = 3 * side
+        vector = vector_of(learner, Samples(x, np.zeros(4000, dtype=int)))
+        sent.append(vector * min(1.0, encoding.clip_norm / float(np.linalg.norm(vector))))
+    moved = float(np.linalg.norm(sent[0] - sent[1]))
+    assert learner.points * learner.record_move < moved <= (encoding.client_move or 0)
+    plan = plan_average(Terms.of(30, Budget(2.0, 1e-5), adjacency="replace-one-record"), learner)
+    assert "NOT protected" in plan.tally.unit_caveats[0]
+
+
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("loss", list(LossKind))
+def test_rows_of_one_id_move_a_model_as_proven_however_many_there_are(
+    loss: LossKind, group: int
+) -> None:
+    records, rng = 50, np.random.default_rng(11)
+    settings: dict[str, Any] = {"epochs": 1, "batch_size": 1, "group": group}
+    learner = Blind(schema(2), Unit.RECORD, records, 0.3, loss, Trainer.SGD, **settings)
+    angles, ids = np.linspace(0, 2 * np.pi, records), np.arange(records)
+    x, y = np.column_stack([np.cos(angles), np.sin(angles)]), ids % 2
+    rest = ids != 7
+    for before, behind in ((0, 1), (1, 0), (1, 60), (60, 1), (700, 700)):
+        # Rows of the one record, in front of the rest and behind it.
+        other = Samples(
+            np.vstack([rng.normal(size=(before, 2)), x[rest], rng.normal(size=(behind, 2))]),
+            np.concatenate([np.zeros(before), y[rest], np.ones(behind)]),
+            np.concatenate([np.full(before, 7), ids[rest], np.full(behind, 7)]),
+        )
+        assert apart(learner, Samples(x, y, ids), other) <= learner.move
+
+
+def test_what_one_id_holds_decides_neither_rows_nor_places_nor_failure() -> None:
+    made = schema()
+    ids = np.array(["b", "a", "b", "c"])
+    x = np.eye(3)[[0, 1, 2, 0]]
+    few = made.prepare(Samples(x, np.array([0, 1, 1, 0]), ids), group=2)
+    assert few.rows.shape == (6, 3)
+    assert few.records == 3
+    assert few.rows.any(axis=1).tolist() == [True, False, True, True, True, False]
+    many = (1 << 20) + 1
+    big = np.concatenate([x, np.ones((many, 3))])
+    targets = np.concatenate([[0, 1, 1, 0], np.zeros(many, dtype=int)])
+    flood = Samples(big, targets, np.concatenate([ids, np.full(many, "c")]))
+    check_samples([flood], made)
+    found = made.prepare(flood, group=2)
+    assert np.array_equal(found.rows[:4], few.rows[:4])
+    assert found.rows.shape == (6, 3)
+    with pytest.raises(ParameterError, match="rows of a client can count"):
+        made.prepare(Samples(x, np.zeros(4, dtype=int), ids), group=1 << 19)
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf, 1e308, -1e-320])
