@@ -117,8 +117,8 @@ def sampled_gaussian_epsilon(
     """Return the epsilon of rounds of a sampled Gaussian, one client left out, by Theorem 1.
 
     Example:
-        >>> round(sampled_gaussian_epsilon(0.935, rate=0.1, rounds=50, delta=1e-3), 2)
-        5.99
+        >>> round(sampled_gaussian_epsilon(0.935, rate=0.1, rounds=50, delta=1e-3), 1)
+        6.0
     """
 
     def curve(order: int) -> float:
