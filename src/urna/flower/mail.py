@@ -1,5 +1,6 @@
 """The records that travel: one letter per stage and node, one reply. Translates, no more."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -47,6 +48,9 @@ class Letter:
     """The round's number in its series, from one."""
     inputs: bytes = field(default=b"", repr=False)
     """What the round starts from, such as a model; the round's coin is bound to it."""
+    resumes: bool = False
+    """Whether a server that was killed may ask for the same again: the node then keeps its
+    latest answer until the round ends."""
 
     def as_records(self) -> RecordDict:
         """Return the letter as Flower carries it."""
@@ -57,6 +61,8 @@ class Letter:
         for name in ("client", "number"):
             if (place := getattr(self, name)) >= 0:
                 values[name] = place
+        if self.resumes:
+            values["resumes"] = True
         return RecordDict({_RECORD: ConfigRecord(values)})
 
     @classmethod
@@ -79,7 +85,16 @@ class Letter:
             _number(values, "client"),
             _number(values, "number"),
             _bytes(values, "inputs"),
+            values.get("resumes") is True,
         )
+
+    @property
+    def digest(self) -> bytes:
+        """A digest of what is asked: the same for a letter that comes again."""
+        hashed = hashlib.sha256(f"{self.kind} {self.client} {self.number}".encode())
+        for part in (self.body, self.announcement, self.inputs):
+            hashed.update(len(part).to_bytes(8, "big") + part)
+        return hashed.digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """What a node keeps between two messages, in the state Flower keeps for a series of runs.
 
 The state lives in the memory of the node's own SuperNode. It holds secrets: the contribution
-until it is sent, the round's keys and shares. It is wiped when the round ends or is refused, and
-what is older than a day is not used any more; a node that restarts has lost it and answers no
-more.
+until it is sent, the round's keys and shares, and in a series that a killed server may take up
+again the latest answer. It is wiped when the round ends or is refused, and what is older than a
+day is not used any more; a node that restarts has lost it and answers no more.
 """
 
 import time
@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, Context
 from urna.errors import ProtocolError
 from urna.noise import IntVector
 
-__all__ = ["Memory", "forget", "keep", "recall"]
+__all__ = ["Memory", "answered", "forget", "keep", "recall"]
 
 _PLACE = "urna"
 _OLDEST = 86_400.0  # seconds
@@ -37,7 +37,13 @@ class Memory:
     taken: int
     """Bytes already taken from a scripted source."""
     state: bytes = field(repr=False)
-    """The protocol's state, frozen (`secagg.freeze`)."""
+    """The protocol's state, frozen (`secagg.freeze`); empty when its last stage was answered."""
+    resumes: bool = False
+    """Whether the server may ask for the latest answer again."""
+    asked: bytes = b""
+    """Digest of the letter that was answered last, where it may come again."""
+    answer: bytes = field(default=b"", repr=False)
+    """The answer to it: the same bytes for the same letter tell nothing new."""
 
 
 def keep(context: Context, memory: Memory) -> None:
@@ -53,6 +59,9 @@ def keep(context: Context, memory: Memory) -> None:
             "sent": memory.vector is None,
             "taken": memory.taken,
             "state": memory.state,
+            "resumes": memory.resumes,
+            "asked": memory.asked,
+            "answer": memory.answer,
             "since": time.time(),
         }
     )
@@ -79,7 +88,18 @@ def recall(context: Context) -> Memory:
         vector,
         record["taken"],
         record["state"],
+        record["resumes"],
+        record["asked"],
+        record["answer"],
     )
+
+
+def answered(context: Context, asked: bytes) -> bytes:
+    """Return the answer to a letter that was the last one answered; empty for any other."""
+    if _PLACE not in context.state:
+        return b""
+    memory = recall(context)
+    return memory.answer if memory.asked == asked else b""
 
 
 def forget(context: Context) -> None:

@@ -17,7 +17,7 @@ from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
 from urna.flower.announcement import Announcement, check_name
 from urna.flower.contributor import Call, Contributor, in_time, simulated
 from urna.flower.mail import ACTION, Kind, Letter, Reply
-from urna.flower.memory import Memory, forget, keep, recall
+from urna.flower.memory import Memory, answered, forget, keep, recall
 from urna.flower.policy import Grant, Policy
 from urna.flower.script import PartyScript, Script
 from urna.flower.transcript import Transcript, presence
@@ -96,10 +96,11 @@ class Participant:
         match letter.kind:
             case Kind.ANNOUNCE:
                 return self._gather(letter, context)
-            case Kind.BEGIN:
-                return self._begin(letter, context)
-            case Kind.STAGE:
-                return self._go_on(letter, context)
+            case Kind.BEGIN | Kind.STAGE:
+                if again := answered(context, letter.digest):  # of a server that was killed
+                    return Reply.letter(again)
+                begins = letter.kind is Kind.BEGIN
+                return self._begin(letter, context) if begins else self._go_on(letter, context)
             case Kind.END:
                 return self._end(letter, context)
 
@@ -143,15 +144,18 @@ class Participant:
         vector = self._contribution(contributor, call)
         digest = hashlib.sha256(letter.inputs).digest()
         memory = Memory(letter.announcement, member.client, letter.number, digest, vector, 0, b"")
-        return self._step(policy, announcement, member, memory, letter.body, context)
+        memory = replace(memory, resumes=letter.resumes)
+        return self._step(policy, announcement, member, memory, letter, context)
 
     def _go_on(self, letter: Letter, context: Context) -> Reply:
         """Take the next step of a round that has begun."""
         memory, policy = recall(context), self._policy_of(context)
+        if not memory.state:
+            raise ProtocolError("this node has answered the round's last stage")
         announcement = Announcement.read(memory.announcement)
         coin = _coin(announcement, memory)
         member = self._member(announcement, memory.client, policy, context, coin)
-        return self._step(policy, announcement, member, memory, letter.body, context)
+        return self._step(policy, announcement, member, memory, letter, context)
 
     def _end(self, letter: Letter, context: Context) -> Reply:
         """Forget a round that is over; stop counting it if it is closed for good."""
@@ -174,7 +178,7 @@ class Participant:
         announcement: Announcement,
         member: Member,
         memory: Memory,
-        body: bytes,
+        letter: Letter,
         context: Context,
     ) -> Reply:
         """Hand the server's bytes to the protocol and keep what it must remember."""
@@ -185,7 +189,7 @@ class Participant:
         if vector is None:
             vector = np.zeros(announcement.plan.dimension, dtype=np.int64)
         session = ClientSession(member, vector, source, before)
-        answer, after = session.handle(body), session.state
+        answer, after = session.handle(letter.body), session.state
         coin = _coin(announcement, memory)
         if before is not None and type(after) is not type(before):
             policy.account.claim(coin, type(before).__name__)
@@ -193,11 +197,14 @@ class Participant:
         if isinstance(after, Masked) and not isinstance(before, Masked):
             # From here on the vector is out: count it first. A crash between counts too much.
             policy.account.count(announcement, memory.number, coin, private=self._private)
-        if not isinstance(after, Finished | Member):
+        over = isinstance(after, Finished | Member)
+        if not over or (memory.resumes and not isinstance(after, Member)):
             taken = source.taken if isinstance(source, PartyScript) else 0
             waits = isinstance(after, Advertised | Shared)  # for the stage that sends it
             kept = replace(memory, vector=vector if waits else None, taken=taken)
-            keep(context, replace(kept, state=freeze(after)))
+            if memory.resumes:
+                kept = replace(kept, asked=letter.digest, answer=answer)
+            keep(context, replace(kept, state=b"" if over else freeze(after)))
         return Reply.letter(answer)
 
     def _contribution(self, contributor: Contributor, call: Call) -> IntVector:

@@ -1,12 +1,16 @@
 """The server's side of private training: a strategy around the one a user has."""
 
+import hashlib
+import json
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app.metadata import Metadata
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
@@ -14,15 +18,17 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import Result, Strategy
 
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted, RoundFailed
+from urna.flower.announcement import Announcement
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.post import Deadlines, SumProgress
 from urna.flower.sums import Sums
-from urna.flower.updates import ModelLetter, UpdateSubject, flattened, shaped
+from urna.flower.updates import ModelLetter, UpdateSubject, Vector, flattened, shaped
 from urna.privacy import Budget, Ledger, PrivacyStatement
 from urna.tally import Options, Released
 from urna.train import Clip, FedAvg, Layout, Settings, TrainPlan, TrainResult, Validation
 from urna.train.checkpoint import Progress
 from urna.train.reading import after_failure, after_round
+from urna.train.result import RoundReport
 from urna.train.settings import ACCURACY, LOSS
 
 __all__ = ["PrivateTraining"]
@@ -55,8 +61,8 @@ class PrivateTraining(Strategy):
 
     Assumes:
         Nodes run a `Trainer`. First weights, settings and the number of rounds do not come from
-        the data. A server that is killed begins anew with a series of its own, and what nodes
-        have counted stays counted.
+        the data. Without a folder, a server that is killed begins anew with a series of its own,
+        and what nodes have counted stays counted.
 
     Args:
         strategy: FedAvg, FedProx, FedAvgM, FedAdam, FedYogi or FedAdagrad.
@@ -72,6 +78,9 @@ class PrivateTraining(Strategy):
         deadlines: How long to wait for what; `evaluate` is the time to train.
         ledger: A ledger of the server's own.
         transcripts: Folder in which transcripts of all rounds are kept.
+        folder: Where the series, the weights and what the strategy remembers are kept after each
+            round. A server that was killed goes on from there when it is started again with the
+            same settings, nodes and folder; see `Sums.round` for the round it was killed in.
         progress: Called with the stage, how many have answered and the time left.
         options: The rest of the terms; see `urna.tally.Terms`.
 
@@ -95,6 +104,7 @@ class PrivateTraining(Strategy):
         deadlines: Deadlines | None = None,
         ledger: Ledger | None = None,
         transcripts: Path | None = None,
+        folder: Path | None = None,
         progress: SumProgress | None = None,
         **options: Unpack[Options],
     ) -> None:
@@ -106,7 +116,7 @@ class PrivateTraining(Strategy):
             )
         self._strategy, self._budget, self._name = strategy, budget, name
         self._settings = Settings(optimiser=FedAvg(), clip=clip, validation=validation)
-        self._anyway = anyway
+        self._anyway, self._folder = anyway, folder
         self._how: dict[str, Any] = {
             "directory": directory,
             "server_key": server_key,
@@ -115,6 +125,7 @@ class PrivateTraining(Strategy):
             "deadlines": deadlines,
             "ledger": ledger,
             "transcripts": transcripts,
+            "folder": folder,
             "progress": progress,
             **options,
         }
@@ -152,6 +163,7 @@ class PrivateTraining(Strategy):
         evaluates but by `validation` and `evaluate_fn`.
 
         Raises:
+            ParameterError: The folder holds a training with other settings.
             PrivacyBudgetExhausted: The server's own ledger has no room for the first round.
             RoundAborted: Too few nodes take part; it says who does not and why.
         """
@@ -160,27 +172,36 @@ class PrivateTraining(Strategy):
         layout = Layout(len(weights), self._settings.measurements)
         subject = UpdateSubject(self._name, layout)
         sums = Sums(grid, subject, budget=self._budget, rounds=num_rounds, **self._how)
-        try:
-            announced = sums.gather()
-        except BudgetExceeded as error:
-            raise PrivacyBudgetExhausted(str(error)) from error
+        announced = _gathered(sums)
         # What was announced is what nodes train by: its layout names the grid's steps.
         plan = TrainPlan(
             announced.terms.clients, num_rounds, self._settings, layout, announced.plan
         )
         if not self._anyway:
             plan.check_hopeful()
-        state = Progress("", announced.label, weights, clip_norm=self._settings.clipping.first)
-        result, stopped = Result(arrays=initial_arrays), "rounds"
-        self._judge(evaluate_fn, 0, initial_arrays, result)
-        for number in range(1, num_rounds + 1):
+        fresh = Progress(
+            self._fingerprint(weights, train_config),
+            announced.digest.hex(),
+            weights,
+            clip_norm=self._settings.clipping.first,
+        )
+        result, stopped, held = Result(arrays=initial_arrays), "rounds", 0
+        state = fresh if self._folder is None else self._taken_up(self._folder, fresh)
+        if state is fresh:
+            self._judge(evaluate_fn, 0, initial_arrays, result)
+            self._keep(state, result, 0, stopped)
+        else:
+            held, stopped = int(state.besides["number"]), str(state.besides["stopped"])
+            self._tell_again(state, result, names, shapes)
+            self._training = self._result(plan, state, sums.privacy, stopped) if held else None
+        for number in range(held + 1, num_rounds + 1):
             arrays = shaped(state.weights, names, shapes)
             config = self._config(number, arrays, train_config or ConfigRecord(), grid)
             letter = ModelLetter(
                 names, shapes, state.weights, state.clip_norm, self._largest(), config
             )
             try:
-                released = sums.round(letter.as_bytes())
+                released = sums.round(letter.as_bytes(), number=number)
             except BudgetExceeded as error:
                 if not state.done:
                     raise PrivacyBudgetExhausted(str(error)) from error
@@ -189,27 +210,82 @@ class PrivateTraining(Strategy):
             except RoundAborted as aborted:
                 _log.warning("round %d: %s Nothing of it counts.", number, aborted)
                 stopped = "dropouts" if number == num_rounds else stopped
+                self._keep(state, result, number, stopped)
                 continue
             except RoundFailed as failed:
                 _log.warning("round %d counts, and gave nothing: %s", number, failed)
                 state = after_failure(plan, state, failed, range(plan.clients), 1)
+                self._keep(state, result, number, stopped)
                 continue
             state = self._stepped(plan, state, released, number, names, shapes)
             result.arrays = shaped(state.weights, names, shapes)
-            self._note(state, result)
+            self._note(state.history[-1], result)
             self._judge(evaluate_fn, state.done, result.arrays, result)
+            self._keep(state, result, number, stopped)
             self._training = self._result(plan, state, released.privacy, stopped)
-            report = state.history[-1]
-            epsilon = float("inf") if report.epsilon is None else report.epsilon
-            _log.info(
-                "round %d: %d nodes took part, epsilon so far %.3f",
-                number,
-                report.took_part,
-                epsilon,
-            )
+            _log_round(number, state.history[-1])
         if self._training is not None and self._training.stopped != stopped:
             self._training = self._result(plan, state, self._training.privacy, stopped)
         return result
+
+    def _fingerprint(self, weights: Vector, config: ConfigRecord | None) -> str:
+        """Return a digest of what must not change in a training that is taken up again.
+
+        Budget, rounds, layout and terms are held against the series' own announcement.
+        """
+        plain = int | float | str | bool
+        inner = vars(self._strategy).items()
+        said = (
+            type(self._strategy).__name__,
+            sorted((name, value) for name, value in inner if isinstance(value, plain)),
+            sorted((config or {}).items()),
+            repr(self._settings),
+        )
+        return hashlib.sha256(repr(said).encode() + weights.tobytes()).hexdigest()
+
+    def _taken_up(self, folder: Path, fresh: Progress) -> Progress:
+        """Return where the folder's training stands; the beginning where it holds none."""
+        state = Progress.read(folder)
+        if state is None:
+            return fresh
+        if (state.fingerprint, state.entry) != (fresh.fingerprint, fresh.entry):
+            raise ParameterError(
+                f"{folder} holds a training with other settings: name another folder, or give "
+                "the settings it was begun with"
+            )
+        return state
+
+    def _keep(self, state: Progress, result: Result, number: int, stopped: str) -> None:
+        """Write where the training stands after a round, with what the strategy remembers."""
+        if self._folder is None:
+            return
+        slots = _remembered(self._strategy)
+        judged = {n: dict(found) for n, found in result.evaluate_metrics_serverapp.items()}
+        besides = {
+            "number": number,
+            "stopped": stopped,
+            "judged": json.dumps(judged),
+            "types": {name: str(slot.dtype) for name, slot in slots.items()},
+        }
+        state.after(slots=slots, besides=besides).write(self._folder)
+
+    def _tell_again(
+        self,
+        state: Progress,
+        result: Result,
+        names: tuple[str, ...],
+        shapes: tuple[tuple[int, ...], ...],
+    ) -> None:
+        """Put back what the strategy remembered, and what was said about earlier rounds."""
+        types = state.besides["types"]
+        slots = {name: slot.astype(types[name]) for name, slot in state.slots.items()}
+        _remind(self._strategy, slots, names)
+        result.arrays = shaped(state.weights, names, shapes)
+        for report in state.history:
+            if not report.failed:
+                self._note(report, result)
+        for number, found in json.loads(state.besides["judged"]).items():
+            result.evaluate_metrics_serverapp[int(number)] = MetricRecord(found)
 
     def _stepped(
         self,
@@ -249,8 +325,8 @@ class PrivateTraining(Strategy):
         validation = self._settings.validation
         return 1.0 if validation is None else validation.largest_loss
 
-    def _note(self, state: Progress, result: Result) -> None:
-        report, validation = state.history[-1], self._settings.validation
+    def _note(self, report: RoundReport, result: Result) -> None:
+        validation = self._settings.validation
         said: dict[str, float] = {
             "took-part": float(report.took_part),
             "clip-norm": report.clip_norm,
@@ -258,9 +334,9 @@ class PrivateTraining(Strategy):
         }
         if report.epsilon is not None:
             said["epsilon"] = report.epsilon
-        result.train_metrics_clientapp[state.done] = MetricRecord(dict(said))
+        result.train_metrics_clientapp[report.number] = MetricRecord(dict(said))
         if validation is not None:
-            result.evaluate_metrics_clientapp[state.done] = MetricRecord(
+            result.evaluate_metrics_clientapp[report.number] = MetricRecord(
                 {
                     "private_loss": validation.largest_loss * report.measured[LOSS],
                     "private_acc": report.measured[ACCURACY],
@@ -326,6 +402,57 @@ class PrivateTraining(Strategy):
             self._budget.delta,
         )
         self._strategy.summary()
+
+
+def _gathered(sums: Sums) -> Announcement:
+    try:
+        return sums.gather()
+    except BudgetExceeded as error:
+        raise PrivacyBudgetExhausted(str(error)) from error
+
+
+def _log_round(number: int, report: RoundReport) -> None:
+    epsilon = float("inf") if report.epsilon is None else report.epsilon
+    _log.info(
+        "round %d: %d nodes took part, epsilon so far %.3f", number, report.took_part, epsilon
+    )
+
+
+_MEMORIES = ("current_arrays", "momentum_vector", "m_t", "v_t")
+"""What Flower's averaging strategies keep from round to round."""
+
+
+def _remembered(inner: Any) -> dict[str, npt.NDArray[Any]]:  # noqa: ANN401 - any strategy
+    """Return what a strategy keeps from round to round, array by array."""
+    found: dict[str, npt.NDArray[Any]] = {}
+    for memory in _MEMORIES:
+        value = getattr(inner, memory, None)
+        if isinstance(value, ArrayRecord):
+            value = {name: array.numpy() for name, array in value.items()}
+        elif isinstance(value, list):
+            value = {str(place): array for place, array in enumerate(value)}
+        for name, array in (value or {}).items():
+            found[f"{memory}/{name}"] = np.asarray(array)
+    return found
+
+
+def _remind(
+    inner: Any,  # noqa: ANN401 - any strategy
+    slots: Mapping[str, npt.NDArray[Any]],
+    names: tuple[str, ...],
+) -> None:
+    """Give a strategy back what `_remembered` found."""
+    for memory in _MEMORIES:
+        named = {name: slots[f"{memory}/{name}"] for name in names if f"{memory}/{name}" in slots}
+        if memory == "momentum_vector":
+            places = [str(place) for place in range(len(names))]
+            listed = [slots[f"{memory}/{p}"] for p in places if f"{memory}/{p}" in slots]
+            if listed:
+                setattr(inner, memory, listed)
+        elif named and memory == "current_arrays" and isinstance(inner, flower.FedAvgM):
+            inner.current_arrays = ArrayRecord({n: Array(array) for n, array in named.items()})
+        elif named:
+            setattr(inner, memory, named)
 
 
 def _reply(content: RecordDict) -> Message:

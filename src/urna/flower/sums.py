@@ -3,7 +3,9 @@
 import hashlib
 import logging
 import time
+import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -19,13 +21,14 @@ from urna.errors import (
 from urna.flower.announcement import Announcement
 from urna.flower.gathering import Gathering
 from urna.flower.identities import DirectoryFile, NodeKey
+from urna.flower.keeping import Journal, JournaledTransport, Kept
 from urna.flower.mail import Kind, Letter
 from urna.flower.post import Deadlines, GridTransport, Post, Progress
 from urna.flower.subjects import Subject
 from urna.flower.transcript import Ending, Transcript, server_statement, sum_digest
-from urna.privacy import Budget, Ledger
+from urna.privacy import Budget, Ledger, PrivacyStatement
 from urna.randomness import SEED_BYTES, OsSecrets
-from urna.secagg import conduct
+from urna.secagg import Transport, conduct
 from urna.tally import Options, Released, Releases, Tallied, Terms, tallied
 from urna.tally.secure import SERVERS
 
@@ -66,6 +69,9 @@ class Sums:
         deadlines: How long to wait for what.
         ledger: A ledger of the server's own, counted before a release happens.
         transcripts: Folder in which transcripts of all rounds are kept.
+        folder: Where a series is kept, so that a server that was killed goes on with it when it
+            is made again with the same settings. The folder then holds what nodes sent in the
+            latest round, under masks: what the server has seen anyway.
         attempts: How often a round is held that fails because some node broke the protocol,
             each time without those who did.
         progress: Called with the stage, how many have answered and the time left.
@@ -87,12 +93,15 @@ class Sums:
         deadlines: Deadlines | None = None,
         ledger: Ledger | None = None,
         transcripts: Path | None = None,
+        folder: Path | None = None,
         attempts: int = 3,
         progress: Progress | None = None,
         **options: Unpack[Options],
     ) -> None:
         if least_clients < 2:
             raise ParameterError(f"a sum needs at least two clients, got {least_clients}")
+        if folder is not None and rounds == 1:
+            raise ParameterError("a folder keeps a series; a single sum is held anew")
         self._grid, self._subject = grid, subject
         self._budget, self._rounds = budget, rounds
         self._options: Options = {"colluding": COLLUDING, **options}
@@ -105,6 +114,8 @@ class Sums:
         self._excluded: dict[int, str] = {}
         self._gathered: Gathering | None = None
         self._releases: Releases | None = None
+        self._folder, self._kept = folder, None if folder is None else Kept.read(folder, self._keys)
+        self._again = False  # whether the round begun last was begun by a server that was killed
         self._number = 0
         self.lost: dict[int, str] = {}
         """Who was not in the last sum and why, by Flower's node id."""
@@ -124,14 +135,35 @@ class Sums:
             raise ParameterError("nobody was gathered yet")
         return self._gathered.final
 
+    @property
+    def number(self) -> int:
+        """The round that was begun last; zero before the first."""
+        return self._number
+
+    @property
+    def privacy(self) -> PrivacyStatement:
+        """What all rounds so far promise.
+
+        Raises:
+            ParameterError: Nobody was gathered yet.
+        """
+        if self._releases is None:
+            raise ParameterError("nobody was gathered yet")
+        return self._releases.statement()
+
     def gather(self) -> Announcement:
         """Announce, and find out who takes part. Nothing is computed and nothing is spent.
 
+        A series that the folder holds goes on as it was announced, among the same nodes.
+
         Raises:
-            ParameterError: The sum cannot be planned.
+            ParameterError: The sum cannot be planned, or the folder holds another series.
             BudgetExceeded: The server's own ledger has no room.
             RoundAborted: Too few nodes take part; it says who does not and why.
         """
+        self._number, self._again = 0, False
+        if self._kept is not None and self._gathered is None:
+            return self._take_up(self._kept)
         nodes = [n for n in self._connected() if n not in self._excluded]
         if len(nodes) < self._least:
             raise RoundAborted(
@@ -139,16 +171,7 @@ class Sums:
                 "Nothing was announced.",
                 self._excluded,
             )
-        subject = self._subject(len(nodes)) if callable(self._subject) else self._subject
-        announced = Announcement.of(
-            subject,
-            Terms.of(len(nodes), self._budget, **self._options),
-            nonce=OsSecrets().take(SEED_BYTES),
-            issued=int(time.time()),
-            rounds=self._rounds,
-            seconds=float(self._waits.evaluate),
-            signed=self._keys is not None,
-        )
+        announced = self._announced(len(nodes), OsSecrets().take(SEED_BYTES), int(time.time()))
         announced.round_plan  # noqa: B018 - what cannot be planned is wrong use: say so first
         # The ledger is asked as well, before anybody is.
         Releases(announced.plan, announced.label, "", rounds=announced.rounds, ledger=self._ledger)
@@ -165,21 +188,73 @@ class Sums:
                 f"{self._least}. Nothing was begun.",
                 gathering.missing,
             )
-        self._gathered, self._number = gathering, 0
-        self.lost = dict(gathering.missing)
+        entry = None
+        if self._folder is not None:
+            self._kept = Kept(gathering, uuid.uuid4().hex)
+            self._kept.write(self._folder)
+            entry = self._kept.entry
+        return self._open(gathering, entry)
+
+    def _announced(self, clients: int, nonce: bytes, issued: int) -> Announcement:
+        subject = self._subject(clients) if callable(self._subject) else self._subject
+        return Announcement.of(
+            subject,
+            Terms.of(clients, self._budget, **self._options),
+            nonce=nonce,
+            issued=issued,
+            rounds=self._rounds,
+            seconds=float(self._waits.evaluate),
+            signed=self._keys is not None,
+        )
+
+    def _take_up(self, kept: Kept) -> Announcement:
+        """Go on with a series of a server that was killed."""
+        gathering = kept.gathering
+        was = gathering.announced
+        if self._announced(was.terms.clients, was.nonce, was.issued).offer != was.offer:
+            raise ParameterError(
+                f"{self._folder} holds a series with other settings: name another folder, or "
+                "give the settings it was begun with"
+            )
+        nodes = self._connected()
+        if not set(gathering.ready.values()) <= set(nodes):
+            # Nodes that were restarted may have other ids by now: their names are the same.
+            again = Gathering(was, self._keys, {})
+            letter = self._letter(Kind.ANNOUNCE, was)
+            for node, reply in self._post.ask(
+                dict.fromkeys(nodes, letter), stage="gathering", seconds=self._waits.gather
+            ):
+                again.take(node, reply)
+            for name in gathering.ready.keys() & again.ready.keys():
+                gathering.ready[name] = again.ready[name]
+        _log.info("going on with a series of which round %d was begun last", kept.number)
+        self._number, self._again = kept.number, kept.number > 0
+        done = kept.before if kept.after is None else kept.after
+        return self._open(gathering, kept.entry, done)
+
+    def _open(self, gathering: Gathering, entry: str | None, done: int = 0) -> Announcement:
         final = gathering.final
-        self._releases = Releases(
+        releases = Releases(
             final.plan,
             final.label,
             _described(final),
             rounds=final.rounds,
             ledger=self._ledger,
             private=gathering.private,
+            id=entry,
+            done=done,
         )
+        self._gathered, self._releases = gathering, releases
+        self.lost = dict(gathering.missing)
         return final
 
-    def round(self, inputs: bytes = b"") -> Released:
+    def round(self, inputs: bytes = b"", *, number: int | None = None) -> Released:
         """Hold the next round.
+
+        In a series that was taken up again, the round that was begun last comes again, with the
+        same inputs: it goes on where it stood, counted once, and where it was over already its
+        sum is returned and nobody is asked. A node that does not hold the round any more is
+        lost in it.
 
         A round that comes to nothing because a node broke the protocol is held again without
         it, where it is the only round: in a series the electorate is fixed, and the caller
@@ -187,8 +262,11 @@ class Sums:
 
         Args:
             inputs: What the round starts from; every node gets it, bound to the round's coin.
+            number: The round's number, for who keeps account of rounds: the one after the
+                latest, or that of the latest in a series that was taken up again.
 
         Raises:
+            ParameterError: There is no such round to be held.
             BudgetExceeded: The server's own ledger would pass its cap. Nothing was released.
             RoundAborted: Too few nodes stayed, or some broke the protocol. Nothing was
                 revealed, and nothing counts.
@@ -200,7 +278,7 @@ class Sums:
             if self._gathered is None:
                 self.gather()
             try:
-                return self._hold(inputs)
+                return self._hold(inputs, number)
             except RoundFailed as failed:
                 self.lost |= failed.lost
                 self.faults |= failed.faults
@@ -212,13 +290,11 @@ class Sums:
                 self._gathered = None
         raise RoundAborted("no attempt came to an end", self.lost, self.faults)
 
-    def _hold(self, inputs: bytes) -> Released:
+    def _hold(self, inputs: bytes, number: int | None) -> Released:
         gathering, releases = self._gathered, self._releases
         if gathering is None or releases is None:
             raise ParameterError("nobody was gathered yet")
-        if self._number >= self._rounds:
-            raise ParameterError(f"all {self._rounds} rounds of this series were held")
-        self._number += 1
+        self._next(releases, hashlib.sha256(inputs).hexdigest(), number)
         round_ = _Round(self, gathering, self._number, inputs)
         try:
             released = releases.release(round_.add_up)
@@ -230,14 +306,42 @@ class Sums:
                 gathering.by_node(faults),
                 failed.receipts,
             )
+            self._over(releases)
             raise named from failed
         except BaseException:  # Ctrl-C, a grid that fails: nodes must not keep their secrets
-            round_.forget()
+            if self._kept is None:  # but for a server that goes on with the round
+                round_.forget()
             raise
         round_.end(Ending.RELEASED, None)
+        self._over(releases)
         self.lost = gathering.missing | gathering.by_node(released.tallied.lost)
         self.faults |= gathering.by_node(released.tallied.faults)
         return released
+
+    def _next(self, releases: Releases, digest: str, number: int | None) -> None:
+        """Move on to the next round, or to the latest where it comes again."""
+        kept, latest = self._kept, self._number
+        if self._again and kept is not None and number in (None, latest):
+            if digest != kept.inputs:
+                raise ParameterError(f"round {latest} was begun with other inputs")
+            self._again, releases.done = False, kept.before
+            return
+        if number not in (None, latest + 1):
+            raise ParameterError(f"round {number} does not come after round {latest}")
+        if self._again and kept is not None and kept.after is None:
+            raise ParameterError(f"round {latest} was begun and is not over: it comes first")
+        if latest >= self._rounds:
+            raise ParameterError(f"all {self._rounds} rounds of this series were held")
+        self._number, self._again = latest + 1, False
+        if kept is not None and self._folder is not None:
+            self._kept = kept.begun(self._number, digest, releases.done)
+            self._kept.write(self._folder)
+
+    def _over(self, releases: Releases) -> None:
+        """Keep that the latest round is over."""
+        if self._kept is not None and self._folder is not None:
+            self._kept = self._kept.over(releases.done)
+            self._kept.write(self._folder)
 
     def _letter(
         self, kind: Kind, announcement: Announcement, number: int = -1, inputs: bytes = b""
@@ -267,19 +371,35 @@ class _Round:
             sums._post,
             dict(enumerate(gathering.ready.values())),
             self._final.round_plan,
-            sums._letter(Kind.BEGIN, self._final, number, inputs),
+            replace(
+                sums._letter(Kind.BEGIN, self._final, number, inputs),
+                resumes=sums._folder is not None,
+            ),
             sums._waits,
         )
         self._tallied: Tallied | None = None
 
     def add_up(self) -> Tallied:
         """Conduct the protocol among those who take part."""
+        coin = self._final.coin(self._number, self._inputs)
+        if self._sums._folder is None:
+            return self._conduct(self._transport, coin)
+        with Journal(self._sums._folder, coin) as journal:
+            try:
+                found = self._conduct(JournaledTransport(self._transport, journal), coin)
+            except RoundFailed:
+                journal.over()
+                raise
+            journal.over()
+            return found
+
+    def _conduct(self, transport: Transport, coin: bytes) -> Tallied:
         sums, final = self._sums, self._final
         outcome = conduct(
             final.round_plan,
-            self._transport,
+            transport,
             number=self._number,
-            coin=final.coin(self._number, self._inputs),
+            coin=coin,
             directory=sums._keys.for_round(final.names) if sums._keys else None,
         )
         self._tallied = tallied(outcome, final.plan)
@@ -314,7 +434,7 @@ class _Round:
         if sums._transcripts is not None:
             transcript.keep(sums._transcripts)
         told = set(gathering.ready.values())
-        if ending is Ending.RELEASED:
+        if ending is Ending.RELEASED and sums._folder is None:  # else all keep their answers
             told &= gathering.keeping | self._transport.holding
         letter = Letter(Kind.END, transcript.as_bytes())
         sums._post.tell(told, letter, seconds=sums._waits.stage, gone=self._transport.silent)

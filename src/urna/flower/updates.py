@@ -18,7 +18,7 @@ from urna.flower.subjects import register
 from urna.tally import TallyPlan, Terms, plan_tally
 from urna.train import Layout
 
-__all__ = ["ModelLetter", "UpdateSubject", "flattened", "shaped"]
+__all__ = ["ModelLetter", "UpdateSubject", "Vector", "flattened", "shaped"]
 
 _MOST_ENTRIES = 2**31
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)

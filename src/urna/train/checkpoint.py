@@ -48,6 +48,8 @@ class Progress:
     """Squares of μ that each client's rounds really cost so far."""
     lost: Mapping[str, str] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
+    besides: Mapping[str, Any] = field(default_factory=dict)
+    """Plain values that whoever trains keeps with it."""
 
     @property
     def model(self) -> Vector:
@@ -73,6 +75,7 @@ class Progress:
             "history": [asdict(report) for report in self.history],
             "lost": dict(self.lost),
             "faults": dict(self.faults),
+            "besides": dict(self.besides),
         }
         write_tensors(folder / FILE, tensors, said)
 
@@ -107,6 +110,7 @@ class Progress:
                 spent=tensors.get("spent"),
                 lost=dict(said["lost"]),
                 faults=dict(said["faults"]),
+                besides=dict(said.get("besides", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ParameterError(f"{path} is no checkpoint of a training: {error!r}") from error
