@@ -223,3 +223,35 @@ def test_a_letter_survives_the_way() -> None:
     told = replace(letter, config={"key": b"bytes"})
     with pytest.raises(ParameterError, match="travels as JSON"):
         told.as_bytes()
+
+
+def test_rounds_that_count_and_give_nothing_are_in_what_was_spent(tmp_path: Path) -> None:
+    grid = grid_of(*(node(n) for n in range(SIZE)))
+    for number in list(grid.nodes)[:-1]:
+        # Silent once the first round is being opened, and ever after.
+        grid.nodes[number].faults = dict.fromkeys(range(4, 40), "silent")
+    own = Ledger.open(tmp_path / "server", BUDGET)
+    wrapped = private(ledger=own)
+    wrapped.start(grid, start(), num_rounds=1)
+    (entry,) = own.entries()
+    assert wrapped.privacy_spent is not None
+    assert wrapped.privacy_spent.epsilon == pytest.approx(entry.cost.at(BUDGET.delta))
+    assert [bool(report.failed) for report in wrapped.training.history] == [True]
+
+
+def test_a_judge_that_fails_loses_nothing_that_was_paid_for(tmp_path: Path) -> None:
+    def judge(number: int, arrays: ArrayRecord) -> None:
+        if number == 2:
+            raise RuntimeError("no test rows")
+
+    own = Ledger.open(tmp_path / "server", BUDGET)
+    wrapped = private(ledger=own)
+    with pytest.raises(RuntimeError, match="no test rows"):
+        wrapped.start(
+            grid_of(*(node(n) for n in range(SIZE))), start(), num_rounds=ROUNDS, evaluate_fn=judge
+        )
+    (entry,) = own.entries()
+    assert entry.rounds == 2
+    assert wrapped.privacy_spent is not None
+    assert wrapped.privacy_spent.epsilon == pytest.approx(entry.cost.at(BUDGET.delta))
+    assert len(wrapped.training.history) == 2

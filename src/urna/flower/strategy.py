@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -213,17 +214,17 @@ class PrivateTraining(Strategy):
                 self._keep(state, result, number, stopped)
                 continue
             except RoundFailed as failed:
-                _log.warning("round %d counts, and gave nothing: %s", number, failed)
-                state = after_failure(plan, state, failed, range(plan.clients), 1)
+                state = _after_failure(plan, state, failed)
+            else:
+                state = self._stepped(plan, state, released, number, names, shapes)
+                result.arrays = shaped(state.weights, names, shapes)
+                self._note(state.history[-1], result)
+                _log_round(number, state.history[-1])
+            self._training = self._result(plan, state, sums.privacy, stopped)
+            self._keep(state, result, number, stopped)  # what was paid for, before it is judged
+            if not state.history[-1].failed:
+                self._judge(evaluate_fn, state.done, result.arrays, result)
                 self._keep(state, result, number, stopped)
-                continue
-            state = self._stepped(plan, state, released, number, names, shapes)
-            result.arrays = shaped(state.weights, names, shapes)
-            self._note(state.history[-1], result)
-            self._judge(evaluate_fn, state.done, result.arrays, result)
-            self._keep(state, result, number, stopped)
-            self._training = self._result(plan, state, released.privacy, stopped)
-            _log_round(number, state.history[-1])
         if self._training is not None and self._training.stopped != stopped:
             self._training = self._result(plan, state, self._training.privacy, stopped)
         return result
@@ -469,3 +470,16 @@ def _reply(content: RecordDict) -> Message:
         message_type="train",
     )
     return Message(content=content, metadata=metadata)  # type: ignore[call-overload,no-any-return]
+
+
+def _after_failure(plan: TrainPlan, state: Progress, failed: RoundFailed) -> Progress:
+    """Return where training stands after a round that gave nothing; nodes have Flower's names."""
+    _log.warning("round %d counts, and gave nothing: %s", state.done + 1, failed)
+    unnamed = type(failed)(failed.reason)
+    after = after_failure(plan, state, unnamed, range(plan.clients), 1)
+    report = replace(after.history[-1], lost=len(failed.lost))
+    return after.after(
+        history=(*after.history[:-1], report),
+        lost={str(node): why for node, why in failed.lost.items()},
+        faults={**state.faults, **{str(node): why for node, why in failed.faults.items()}},
+    )
