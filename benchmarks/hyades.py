@@ -10,6 +10,7 @@ Claims (`--round`, encoding, noise, masks, unmasking and decoding of all parties
 
     python benchmarks/hyades.py --round --clients 100 --dimension 100000 --dropout 0.2 --format json
     python benchmarks/hyades.py --figure7
+    python benchmarks/hyades.py --figure7 --data FOLDER --clients 100 --rounds 10
     python benchmarks/hyades.py --figure8 --data FOLDER
     python benchmarks/hyades.py --mnist --data FOLDER
     python benchmarks/hyades.py --pipeline
@@ -17,7 +18,8 @@ Claims (`--round`, encoding, noise, masks, unmasking and decoding of all parties
 
 In `--figure8` and `--mnist` clips, encodings and integer noise are the real ones, and what the
 secure sum would leave of the noise is drawn at once: hundreds of rounds of key agreement tell
-nothing more about accuracy. `--mnist --secure` holds the sums themselves.
+nothing more about accuracy. `--mnist --secure` holds the sums themselves, and so does `--figure7`
+where it is given data: a small training whose clients really vanish.
 """
 
 import argparse
@@ -184,7 +186,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.round:
         found = one_round(args.clients, args.dimension, args.dropout, args.xnoise, args.turns)
-    elif args.figure7:
+    elif args.figure7 and args.data is None:
         found = figure7()
     elif args.pipeline:
         from hyades_pipeline import pipeline  # noqa: PLC0415 - imports torch
@@ -197,9 +199,15 @@ def main() -> None:
     else:
         if args.data is None:
             parser.error("name the folder of the data with --data")
-        from hyades_accuracy import figure8, mnist  # noqa: PLC0415 - imports torch
+        from hyades_accuracy import (  # noqa: PLC0415 - imports torch
+            figure7_trained,
+            figure8,
+            mnist,
+        )
 
-        if args.mnist:
+        if args.figure7:
+            found = figure7_trained(args.data, args.clients, args.rounds or 10, [0.0, 0.2, 0.4])
+        elif args.mnist:
             found = mnist(args.data, args.epsilon or [1.0, 3.0, 6.0], args.rounds, args.secure)
         else:
             found = figure8(args.data, args.task, args.rounds)

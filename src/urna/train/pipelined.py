@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from multiprocessing.connection import Connection
@@ -194,13 +195,16 @@ class _Hub:
         """End the processes; their secrets end with them."""
         self._clock.__exit__(kind, error, trace)
         for pipe, lock in zip(self._pipes, self._locks, strict=True):
-            with lock:
-                pipe.close()
+            # A pipe that a thread still reads does not end for the other side when it is closed.
+            with lock, suppress(OSError):
+                pipe.send(None)
         for process in self._processes:
             process.join(timeout=10)
             if process.is_alive():
                 process.kill()
                 process.join()
+        for pipe in self._pipes:
+            pipe.close()
 
     def hold(self, chunk: int, plan: Plan, coin: bytes, dispatch: bool) -> tuple[Outcome, float]:
         """Hold one chunk's round from its first letter to the last client that uses it."""
@@ -337,7 +341,9 @@ def _serve(pipe: Connection) -> None:
     while True:
         try:
             while not waiting or pipe.poll():
-                chunk, stage, client, data = job = pipe.recv()
+                if (job := pipe.recv()) is None:
+                    return
+                chunk, stage, client, data = job
                 heapq.heappush(waiting, ((stage == _USE, chunk, stage, client), next(count), job))
         except EOFError:
             return
