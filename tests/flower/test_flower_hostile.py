@@ -337,6 +337,7 @@ def test_an_old_announcement_is_not_answered_again_after_its_time(tmp_path: Path
     later = time.time() + KEPT_SECONDS + 1
     with patch("time.time", return_value=later):
         # The claim has gone by then, and the announcement's time has passed long before.
+        assert "what this node held of a round is too old" in ask(member, letter).refused
         assert "not of about this node's time" in ask(member, letter).refused
 
 
