@@ -26,6 +26,7 @@ def test_a_training_leaves_a_model_its_page_and_its_card(urna: Command, tmp_path
     assert done.code == 0, done.stderr
     assert "all planned rounds were held" in done.stdout
     assert {file.name for file in out.iterdir()} == {
+        ".lock",
         "checkpoint.safetensors",
         "model.safetensors",
         "result.json",
@@ -49,6 +50,12 @@ def test_a_training_leaves_a_model_its_page_and_its_card(urna: Command, tmp_path
     resumed = urna("train", *SMALL, "--output", out, "--ledger", ledger, "--resume")
     assert resumed.code == 0, resumed.stderr
     assert result(out)["weights_sha256"] == said["weights_sha256"]
+    skewed = urna("train", *SMALL, "--output", out, "--ledger", ledger, "--resume", "--lr", 0.2)
+    assert skewed.code == 2
+    assert "holds another training" in skewed.stderr
+    elsewhere = ("--split", "dirichlet")
+    skewed = urna("train", *SMALL, "--output", out, "--ledger", ledger, "--resume", *elsewhere)
+    assert "holds another training" in skewed.stderr
     other = urna("train", *SMALL, "--output", tmp_path / "other", "--ledger", ledger)
     assert other.code == 1
     assert "Nothing was released" in other.stderr

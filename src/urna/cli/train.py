@@ -180,6 +180,7 @@ def train(
             "ledger": opened,
             "secrets": secrets,
             "folder": place,
+            "about": {"data": dataset.name, "split": str(how), "beta": beta, "level": level},
             "anyway": anyway,
             "progress": progress,
             **options,

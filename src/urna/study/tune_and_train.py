@@ -5,7 +5,7 @@ data, and printed.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
@@ -174,6 +174,7 @@ def tune_and_train(
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
     folder: Path | None = None,
+    about: Mapping[str, Any] | None = None,
     anyway: bool = False,
     announce: Callable[[str], None] | None = None,
     keep: Callable[[Result], None] | None = None,
@@ -201,6 +202,7 @@ def tune_and_train(
         ledger: Where both are counted.
         secrets: Where keys, coins and noise come from.
         folder: Where training writes down how far it is.
+        about: What else must be the same where training goes on; see `fit`.
         anyway: Whether to train where noise drowns everything.
         announce: Called with sentences about what was decided.
         keep: Called with the vote's result as soon as there is one.
@@ -260,6 +262,7 @@ def tune_and_train(
         ledger=ledger,
         secrets=source,
         folder=folder,
+        about=about,
         anyway=anyway,
         progress=progress,
         **options,

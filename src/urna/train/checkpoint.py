@@ -21,7 +21,7 @@ from urna.train.result import RoundReport
 __all__ = ["Progress", "read_tensors", "write_tensors"]
 
 FILE = "checkpoint.safetensors"
-_VERSION = 1
+_VERSION = 2
 _KEY = "urna"
 
 
@@ -48,6 +48,8 @@ class Progress:
     """Squares of μ that each client's rounds really cost so far."""
     lost: Mapping[str, str] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
+    counted: bool = False
+    """Whether its rounds are counted in a ledger, under `entry`."""
 
     @property
     def model(self) -> Vector:
@@ -67,6 +69,7 @@ class Progress:
             "version": _VERSION,
             "fingerprint": self.fingerprint,
             "entry": self.entry,
+            "counted": self.counted,
             "clip_norm": self.clip_norm,
             "done": self.done,
             "tailed": self.tailed,
@@ -107,6 +110,7 @@ class Progress:
                 spent=tensors.get("spent"),
                 lost=dict(said["lost"]),
                 faults=dict(said["faults"]),
+                counted=bool(said["counted"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ParameterError(f"{path} is no checkpoint of a training: {error!r}") from error
