@@ -121,7 +121,7 @@ class Releases:
             delta=terms.budget.delta,
             adjacency=terms.adjacency,
             accountant=accountant if math.isfinite(cost.mu) else "none",
-            caveats=(*why, *several, *plan.unit_caveats, self.described),
+            caveats=(*why, *several, *plan.caveats_over(counted), self.described),
         )
 
     def _entered(self) -> bool:

@@ -92,6 +92,19 @@ def test_single_records_are_protected_only_where_their_gradients_are_clipped() -
     assert records.noise_multiplier == pytest.approx(clients.noise_multiplier / 10, rel=0.05)
 
 
+def test_what_a_plan_proves_for_a_whole_client_is_that_of_all_rounds() -> None:
+    planned = plan_training(
+        40,
+        2,
+        budget=MNIST,
+        rounds=20,
+        settings=Settings(clip=1.0, record_clip=0.25),
+        adjacency=Adjacency.REPLACE_ONE_RECORD,
+    )
+    proven = planned.as_mapping()["whole_client_epsilon"]
+    assert proven == planned.tally.whole_client_over(20) > 3 * planned.tally.whole_client_epsilon
+
+
 def test_settings_survive_being_written_down() -> None:
     how = Settings(clip=0.7, sampling=Cohorts.of("0.25"), tail=0.3)
     assert Settings.read(how.as_mapping()) == how
