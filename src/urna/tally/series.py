@@ -161,11 +161,14 @@ class Series(Generic[ValueT_contra, FoundT_co]):
         return cls(measure, plan, releases, adding, source)
 
     @property
-    def entry(self) -> str | None:
+    def entry(self) -> str:
         """The series' id in the ledger: keep it, to take the series up again.
 
-        None before the first round of one that was not made by `Series.of`.
+        Raises:
+            ParameterError: It has none yet, because it was not made by `Series.of`.
         """
+        if self.releases.id is None:
+            raise ParameterError("this series has no entry in a ledger yet")
         return self.releases.id
 
     @property

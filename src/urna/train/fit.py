@@ -311,7 +311,7 @@ class _Run(Generic[DataT]):
             terms=self._plan.terms,
             plan=self._plan.as_mapping(),
             description=self._learner.description,
-            entry=state.entry if self._ledger is not None else None,
+            entry=releases.id if self._ledger is not None else None,
             when=time.time() if self._private else None,
             lost={int(client): why for client, why in state.lost.items()},
             faults={int(client): why for client, why in state.faults.items()},

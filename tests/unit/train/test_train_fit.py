@@ -248,3 +248,29 @@ def test_two_clients_toss_their_own_coins() -> None:
     shared = np.corrcoef(one - exact, one - exact)[0, 1]
     # A correlation of 4,000 independent pairs is below 6/√4000 but once in a billion times.
     assert abs(together) < 6 / math.sqrt(4000) < shared
+
+
+def many_vanish(number: int, attempt: int) -> dict[int, Stage]:
+    del number
+    return dict.fromkeys(range(15), next(iter(Stage))) if attempt == 1 else {}
+
+
+def test_a_single_round_that_is_held_again_keeps_its_entry(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", Budget(9.0, 1e-3))
+    result = trained(rounds=1, secrets=OsSecrets(), ledger=ledger, dropouts=many_vanish)
+    assert result.history[0].attempts == 2
+    (entry,) = ledger.entries()
+    assert (entry.id, entry.withdrawn, entry.rounds) == (result.entry, False, 1)
+
+
+def test_a_training_that_held_no_round_has_spent_nothing(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", Budget(9.0, 1e-3))
+    asked: dict[str, Any] = {"rounds": 1, "secrets": OsSecrets(), "ledger": ledger}
+    nobody = trained(**asked, folder=tmp_path / "run", dropouts=lambda n, a: many_vanish(n, 1))
+    assert (nobody.stopped, nobody.rounds) == ("dropouts", 0)
+    assert nobody.privacy.epsilon == 0
+    assert "nothing is spent" in str(nobody.privacy)
+    assert ledger.spent().epsilon == 0
+    again = trained(**asked, folder=tmp_path / "run")
+    assert again.rounds == 1
+    assert [entry.id for entry in ledger.entries()] == [again.entry]
