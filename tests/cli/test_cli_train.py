@@ -70,8 +70,19 @@ def test_tuning_and_training_share_one_budget(urna: Command, tmp_path: Path) -> 
     assert done.code == 0, done.stderr
     assert "of the budget (squares of mu) the vote gets" in done.stderr
     assert "the vote chose lr=" in done.stderr
-    assert "vote and training together: (6, 0.001)-DP" in done.stdout
-    together = result(tmp_path / "run")["tuned"]
+    assert "privacy: (6, 0.001)-DP" in done.stdout.replace("\n", " ")
+    assert "of a vote on hyperparameters and of 3 rounds" in done.stdout.replace("\n", " ")
+    said = result(tmp_path / "run")
+    together = said["tuned"]
+    assert said["privacy"] == together["privacy"]
+    assert together["training"]["epsilon"] < together["privacy"]["epsilon"]
+    for page in ("model-card.md", "report.html"):
+        text = (tmp_path / "run" / page).read_text()
+        assert "of a vote on hyperparameters and of 3 rounds" in text
+    from urna.train.checkpoint import read_tensors  # noqa: PLC0415 - an extra
+
+    _, kept = read_tensors(tmp_path / "run" / "model.safetensors")
+    assert kept["privacy"] == together["privacy"]
     assert together["privacy"]["epsilon"] <= 6
     assert together["division"]["vote_epsilon"] + together["division"]["train_epsilon"] > 6
     assert [entry.label for entry in Ledger(ledger).entries()] == [
