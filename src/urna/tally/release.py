@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.privacy import Ledger, NonPrivateRelease, PrivacyStatement, Release, Repeated, SumRelease
 from urna.privacy.accountant import accountant_of
+from urna.privacy.budget import rounded_up
 from urna.privacy.cost import FREE
 from urna.tally.mechanism import check_sum
 from urna.tally.plan import TallyPlan
@@ -50,6 +51,8 @@ class Releases:
         counts: In how many of the first so many rounds any single client takes part, where not
             everybody takes part in all. Only those tell anything about a client, so only those
             are counted; in all of them by default.
+        stops: Whether what rounds say decides when to stop. Epsilon is then stated of all
+            planned rounds: that of those held is proven for a number fixed beforehand alone.
 
     Raises:
         ParameterError: The ledger counts under another relation.
@@ -65,6 +68,7 @@ class Releases:
     id: str | None = None
     done: int = 0
     counts: Callable[[int], int] = operator.index
+    stops: bool = False
     event: Release = field(init=False)
     _advances: bool = field(init=False, repr=False)
     """Whether it is entered as a series: an id somebody has noted must outlive what is aborted."""
@@ -109,7 +113,7 @@ class Releases:
         """Return what all rounds so far promise, and on what it rests."""
         if not self.done:
             return self._nothing()
-        counted = max(self.counts(self.done), 1)
+        counted = max(self.counts(self.rounds if self.stops else self.done), 1)
         cost = Repeated(self.event, counted).cost()
         plan, terms = self.plan, self.plan.terms
         exact = plan.release is None
@@ -122,6 +126,8 @@ class Releases:
                 f"Epsilon is that of {self.done} rounds together, of which no client took part in "
                 f"more than {counted}",
             )
+        if self.stops and self.done < self.rounds:
+            several = (self._early(),)
         accountant = plan.accountant if plan.lots is not None else accountant_of(cost)
         return PrivacyStatement(
             epsilon=cost.at(terms.budget.delta),
@@ -129,6 +135,16 @@ class Releases:
             adjacency=terms.adjacency,
             accountant=accountant if math.isfinite(cost.mu) else "none",
             caveats=(*why, *several, *plan.caveats_over(counted), self.described),
+        )
+
+    def _early(self) -> str:
+        """Return what is said of a series whose results decide when it ends."""
+        held = Repeated(self.event, max(self.counts(self.done), 1)).cost()
+        fixed = held.at(self.plan.terms.budget.delta)
+        less = f"; that of the {self.done} held would be {rounded_up(fixed)}, had the number of "
+        return (
+            f"Epsilon is that of all {self.rounds} planned rounds, because results decide when to "
+            "stop" + (f"{less}rounds been fixed beforehand" if math.isfinite(fixed) else "")
         )
 
     def _nothing(self) -> PrivacyStatement:

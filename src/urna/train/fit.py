@@ -248,6 +248,7 @@ class _Run(Generic[DataT]):
             id=state.entry,
             done=state.done,
             counts=counts,
+            stops=plan.settings.stop is not None,
         )
 
     def _round(self, state: Progress, releases: Releases) -> Progress:
@@ -276,7 +277,8 @@ class _Run(Generic[DataT]):
                 if attempt == settings.attempts:
                     raise
             except (RoundUnfinished, RoundSpoiled) as failed:
-                return after_failure(plan, state, failed, members, attempt)
+                promised = releases.statement().epsilon
+                return after_failure(plan, state, failed, members, attempt, promised)
             else:
                 return self._judged(after_round(plan, state, released, members, attempt))
         raise ParameterError("a round is held once or more often")

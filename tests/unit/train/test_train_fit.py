@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from train_setting import BUDGET, CLIENTS, LEARNER, ROUNDS, SETTINGS, TRUTH, trained
 
-from urna.errors import BudgetExceeded, ParameterError
+from urna.errors import BudgetExceeded, ParameterError, RoundUnfinished
 from urna.privacy import Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.secagg import Stage
@@ -28,7 +28,10 @@ from urna.train import (
     Validation,
     fit,
 )
+from urna.train.checkpoint import Progress
 from urna.train.layout import Layout
+from urna.train.plan import plan_training
+from urna.train.reading import after_failure
 
 Reals = npt.NDArray[np.floating[Any]]
 
@@ -181,6 +184,34 @@ def test_clips_and_losses_are_measured_privately_in_the_same_sum() -> None:
     assert result.history[5].clip_norm > result.history[0].clip_norm  # most were longer
     assert result.stopped == "validation"
     assert result.rounds < 30
+
+
+def test_where_data_decide_when_to_stop_all_planned_rounds_are_stated() -> None:
+    learner = FunctionLearner(np.zeros(4), LEARNER.step, lambda weights, data: (0.5, 0.5))
+    how = Settings(
+        optimiser=FedAvg(), clip=2.0, validation=Validation(), stop=EarlyStop(window=1, patience=1)
+    )
+    asked: dict[str, Any] = {"learner": learner, "settings": how, "rounds": 40, "anyway": True}
+    result = trained(secrets=OsSecrets(), **asked)
+    assert result.stopped == "validation"
+    assert result.rounds < 40
+    assert 0.99 * BUDGET.epsilon < result.privacy.epsilon <= BUDGET.epsilon
+    assert result.achieved_epsilon == result.privacy.epsilon
+    assert "had the number of rounds been fixed beforehand" in str(result.privacy)
+
+
+def test_a_round_that_failed_under_lots_costs_what_is_stated() -> None:
+    how = Settings(sampling=Lots.of("0.9"))
+    plan = plan_training(40, 2, budget=BUDGET, rounds=6, settings=how)
+    state = Progress("", "", np.zeros(2, np.float32))
+    for _ in range(6):
+        state = after_failure(plan, state, RoundUnfinished("late", {}, {}), range(40), 1)
+    assert state.history[-1].epsilon == pytest.approx(plan.tally.whole_epsilon)
+    scripted = Progress("", "", np.zeros(2, np.float32))
+    failed = after_failure(
+        plan, scripted, RoundUnfinished("late", {}, {}), range(40), 1, promised=math.inf
+    )
+    assert failed.history[-1].epsilon is None
 
 
 def test_what_cannot_be_is_refused_before_anything_starts(tmp_path: Path) -> None:
