@@ -133,3 +133,29 @@ def test_plans_of_trainings(urna: Command) -> None:
     refused = urna("plan", "train", "--clients", 16, "--dimension", 2**24, "--ring-bits", 16)
     assert refused.code == 2
     assert "16,777,216 entries of 16 clients a round cannot be summed" in refused.stderr
+    refused = urna(*asked[:-1], 100_000_000, "--sampling", "lots")
+    assert refused.code == 2
+    assert "at most 20,000 rounds by lot" in refused.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def make(): return 5", "is no torch module but int"),
+        ("def make(): raise RuntimeError('no')", "cannot be made: RuntimeError: no"),
+        ("import nowhere_to_be_found", "cannot be loaded: ModuleNotFoundError"),
+        ("def (", "cannot be loaded: SyntaxError"),
+        ("import torch\ndef make(): return torch.nn.Linear(3, 10)", "does not fit 'digits'"),
+        ("import torch\ndef make(): return torch.nn.Linear(64, 3)", "does not fit 'digits'"),
+        ("import torch\ndef make(): return torch.nn.Flatten()", "no parameters to train"),
+    ],
+    ids=["number", "raises", "import", "syntax", "rows", "classes", "empty"],
+)
+def test_a_model_of_ones_own_is_tried_before_anything_is_spent(
+    urna: Command, tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "own_model.py").write_text(text + "\n")
+    done = urna("train", *SMALL, "--model", f"{tmp_path / 'own_model.py'}:make")
+    assert done.code == 2
+    assert message in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr

@@ -7,7 +7,8 @@ import pytest
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, gaussian_epsilon
 from urna.secagg import NoisePlan, Removal
-from urna.train import Cohorts, Lots, Settings, plan_training
+from urna.train import AdaptiveClip, Cohorts, Lots, Settings, plan_training
+from urna.train.clipping import SHORT
 
 MNIST = Budget(6.0, 1e-3)
 
@@ -121,3 +122,13 @@ def test_noise_left_is_the_target_for_every_number_of_dropouts(
     for lost in range(tolerated + 1):
         ratio = plan.honest_left(lost) / plan.target
         assert ratio == 1 if removal is Removal.PRECISE else 1 <= ratio <= 1 + 1 / (20 - tolerated)
+
+
+def test_a_clip_norm_stays_finite_however_fast_it_follows() -> None:
+    clip, norm = AdaptiveClip(0.1, 0.5, rate=5000.0), 0.1
+    for _ in range(100):
+        norm = clip.after(norm, {SHORT: 0.0})
+    assert norm == 1e12
+    for _ in range(100):
+        norm = clip.after(norm, {SHORT: 1.0})
+    assert norm == 1e-12
