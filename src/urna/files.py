@@ -1,5 +1,6 @@
 """Files that are written whole, or not at all, and are on the disk before anybody is told."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -11,7 +12,18 @@ from typing import Any
 
 from urna.errors import OutputError, ParameterError
 
-__all__ = ["check_folder", "digest_of", "read_json", "reserved", "write_json", "write_whole"]
+__all__ = [
+    "check_folder",
+    "digest_of",
+    "held_alone",
+    "read_json",
+    "reserved",
+    "write_json",
+    "write_whole",
+]
+
+LOCK = ".lock"
+"""The file by which a process holds a folder alone."""
 
 
 def write_whole(path: Path, content: str | bytes) -> str:
@@ -78,6 +90,38 @@ def check_folder(folder: Path) -> None:
             pass
     except OSError as error:
         raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
+@contextmanager
+def held_alone(folder: Path, what: str) -> Iterator[None]:
+    """Keep every other process out of a folder while the block runs, if it asks here too.
+
+    The lock ends with the process, however that ends; its empty file stays.
+
+    Args:
+        folder: Where files can be written.
+        what: What runs in it, for who is refused.
+
+    Raises:
+        ParameterError: Somebody else holds it.
+    """
+    path = folder / LOCK
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ParameterError(
+                f"another process is at work on {what} in {folder}: wait until it ends"
+            ) from error
+        except OSError as error:
+            raise OutputError(f"cannot lock {path}: {error.strerror or error}") from error
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager

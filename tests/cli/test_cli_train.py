@@ -26,6 +26,7 @@ def test_a_training_leaves_a_model_its_page_and_its_card(urna: Command, tmp_path
     assert done.code == 0, done.stderr
     assert "all planned rounds were held" in done.stdout
     assert {file.name for file in out.iterdir()} == {
+        ".lock",
         "checkpoint.safetensors",
         "model.safetensors",
         "result.json",
@@ -49,6 +50,12 @@ def test_a_training_leaves_a_model_its_page_and_its_card(urna: Command, tmp_path
     resumed = urna("train", *SMALL, "--output", out, "--ledger", ledger, "--resume")
     assert resumed.code == 0, resumed.stderr
     assert result(out)["weights_sha256"] == said["weights_sha256"]
+    skewed = urna("train", *SMALL, "--output", out, "--ledger", ledger, "--resume", "--lr", 0.2)
+    assert skewed.code == 2
+    assert "holds another training" in skewed.stderr
+    elsewhere = ("--split", "dirichlet")
+    skewed = urna("train", *SMALL, "--output", out, "--ledger", ledger, "--resume", *elsewhere)
+    assert "holds another training" in skewed.stderr
     other = urna("train", *SMALL, "--output", tmp_path / "other", "--ledger", ledger)
     assert other.code == 1
     assert "Nothing was released" in other.stderr
@@ -63,8 +70,19 @@ def test_tuning_and_training_share_one_budget(urna: Command, tmp_path: Path) -> 
     assert done.code == 0, done.stderr
     assert "of the budget (squares of mu) the vote gets" in done.stderr
     assert "the vote chose lr=" in done.stderr
-    assert "vote and training together: (6, 0.001)-DP" in done.stdout
-    together = result(tmp_path / "run")["tuned"]
+    assert "privacy: (6, 0.001)-DP" in done.stdout.replace("\n", " ")
+    assert "of a vote on hyperparameters and of 3 rounds" in done.stdout.replace("\n", " ")
+    said = result(tmp_path / "run")
+    together = said["tuned"]
+    assert said["privacy"] == together["privacy"]
+    assert together["training"]["epsilon"] < together["privacy"]["epsilon"]
+    for page in ("model-card.md", "report.html"):
+        text = (tmp_path / "run" / page).read_text()
+        assert "of a vote on hyperparameters and of 3 rounds" in text
+    from urna.train.checkpoint import read_tensors  # noqa: PLC0415 - an extra
+
+    _, kept = read_tensors(tmp_path / "run" / "model.safetensors")
+    assert kept["privacy"] == together["privacy"]
     assert together["privacy"]["epsilon"] <= 6
     assert together["division"]["vote_epsilon"] + together["division"]["train_epsilon"] > 6
     assert [entry.label for entry in Ledger(ledger).entries()] == [
@@ -115,3 +133,29 @@ def test_plans_of_trainings(urna: Command) -> None:
     refused = urna("plan", "train", "--clients", 16, "--dimension", 2**24, "--ring-bits", 16)
     assert refused.code == 2
     assert "16,777,216 entries of 16 clients a round cannot be summed" in refused.stderr
+    refused = urna(*asked[:-1], 100_000_000, "--sampling", "lots")
+    assert refused.code == 2
+    assert "at most 20,000 rounds by lot" in refused.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def make(): return 5", "is no torch module but int"),
+        ("def make(): raise RuntimeError('no')", "cannot be made: RuntimeError: no"),
+        ("import nowhere_to_be_found", "cannot be loaded: ModuleNotFoundError"),
+        ("def (", "cannot be loaded: SyntaxError"),
+        ("import torch\ndef make(): return torch.nn.Linear(3, 10)", "does not fit 'digits'"),
+        ("import torch\ndef make(): return torch.nn.Linear(64, 3)", "does not fit 'digits'"),
+        ("import torch\ndef make(): return torch.nn.Flatten()", "no parameters to train"),
+    ],
+    ids=["number", "raises", "import", "syntax", "rows", "classes", "empty"],
+)
+def test_a_model_of_ones_own_is_tried_before_anything_is_spent(
+    urna: Command, tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "own_model.py").write_text(text + "\n")
+    done = urna("train", *SMALL, "--model", f"{tmp_path / 'own_model.py'}:make")
+    assert done.code == 2
+    assert message in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr

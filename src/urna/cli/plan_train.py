@@ -103,9 +103,9 @@ def _print(planned: TrainPlan) -> None:
     lines.add_row("neighbouring relation", str(terms.adjacency))
     lines.add_row("protected", f"a {terms.adjacency.unit}: {terms.adjacency.described}")
     if terms.adjacency.unit is Unit.RECORD:
-        proven = tally.whole_client_epsilon
+        proven = planned.whole_client_epsilon
         shown = f"epsilon {rounded_up(proven)}" if math.isfinite(proven) else "nothing"
-        lines.add_row("proven for a whole client and round", shown)
+        lines.add_row("proven for a whole client, all rounds", shown)
     lines.add_row("accountant", tally.accountant)
     sampled = planned.settings.sampling.rate is not None
     lines.add_row(

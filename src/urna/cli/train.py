@@ -180,6 +180,7 @@ def train(
             "ledger": opened,
             "secrets": secrets,
             "folder": place,
+            "about": {"data": dataset.name, "split": str(how), "beta": beta, "level": level},
             "anyway": anyway,
             "progress": progress,
             **options,
@@ -187,7 +188,10 @@ def train(
         tuned: Tuned | None = None
         if tune:
             tuned = _tuned(learner, parts, place, report, common)
-        result = fit(learner, parts, **common) if tuned is None else tuned.training
+        if tuned is None:
+            result = fit(learner, parts, **common)
+        else:  # whoever reads of the model reads what choosing its settings cost as well
+            result = replace(tuned.training, privacy=tuned.privacy)
     result = _with_pipeline(result, adding)
     written = [] if place is None else _keep(place, result, learner, opened, title, tuned)
     if output is Format.JSON:
@@ -195,7 +199,7 @@ def train(
         return
     _print(result, title)
     if tuned is not None:
-        results().print(f"vote and training together: {tuned.privacy}")
+        results().print(f"of which training alone: {tuned.training.privacy}")
     if written:
         results().print(f"written: {', '.join(map(str, written))}")
 
@@ -288,8 +292,13 @@ def _keep(
     write_tensors(place / _MODEL, learner.tensors(result.weights), said)
     mapping = result.as_mapping()
     if tuned is not None:
-        together = {"division": tuned.division.as_mapping(), "privacy": tuned.privacy.as_mapping()}
-        mapping = {**mapping, "tuned": together}
+        parts = {
+            "division": tuned.division.as_mapping(),
+            "privacy": tuned.privacy.as_mapping(),
+            "vote": tuned.vote.privacy.as_mapping(),
+            "training": tuned.training.privacy.as_mapping(),
+        }
+        mapping = {**mapping, "tuned": parts}
     digest = write_json(place / "result.json", mapping)
     if ledger is not None and result.entry is not None:
         ledger.note_result(result.entry, (place / "result.json").absolute(), digest)

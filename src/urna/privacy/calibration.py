@@ -25,6 +25,9 @@ _SHARE_BITS = 12  # a share is resolved to one part in 2^12 of its variance
 SAMPLED = "PLD of the sampled dominating Gaussian"
 """What computes the epsilon of sums in which clients take part by lot."""
 
+MOST_SAMPLED = 20_000
+"""Rounds by lot that are composed in a plan; more take too long, or too much memory."""
+
 _DIGITS = 1e-4  # relative; a search over composed loss distributions ends this close
 _BELOW = 1 - 1e-9  # room for several such releases to fill a budget together
 
@@ -118,7 +121,14 @@ def calibrate_sampled(
         family: The noise's family.
         finest: Largest scale.
         rounds: How many such sums the budget is for.
+
+    Raises:
+        ParameterError: So many rounds are not composed in reasonable time and memory.
     """
+    if rounds > MOST_SAMPLED:
+        raise ParameterError(
+            f"at most {MOST_SAMPLED:,} rounds by lot are accounted for, got {rounds:,}"
+        )
     budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
     delta = sampled_delta(budget)
 

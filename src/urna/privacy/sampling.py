@@ -28,7 +28,7 @@ Reals = npt.NDArray[np.float64]
 
 @functools.lru_cache(maxsize=64)
 def sampled_epsilon(
-    mu: float, rate: Fraction, rounds: int, delta: float, *, replaced: bool
+    mu: float, rate: Fraction, rounds: int, delta: float, *, replaced: bool, besides: float = 0.0
 ) -> float:
     """Return what rounds cost in which a client takes part with probability `rate`.
 
@@ -69,11 +69,19 @@ def sampled_epsilon(
         rounds: How many rounds.
         delta: The delta at which epsilon is asked for.
         replaced: Whether one client's data may be replaced, not only left out.
+        besides: μ of other releases, of the same relation, that are composed with the rounds.
     """
-    if not mu <= _LARGEST_MU:
+    if not max(mu, besides) <= _LARGEST_MU:
         return math.inf
     composed = _replaced if replaced else _left_out
     loss = composed(mu, math.nextafter(float(rate), 1.0), rounds)
+    if besides > 0:
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        grain = _COARSE if replaced else _GRAIN
+        loss = loss.compose(
+            from_gaussian_mechanism(1 / besides, value_discretization_interval=grain)
+        )
     return max(float(loss.get_epsilon_for_delta(delta)), 0.0)
 
 

@@ -64,7 +64,7 @@ def _ended(result: TrainResult) -> str:
         return f"Training ended because {REASONS[result.stopped]}."
     return (
         f"Training ended because {REASONS[result.stopped]}. By the noise that was really left in "
-        f"each round, epsilon is {rounded_up(achieved)}."
+        f"each round, epsilon of the rounds is {rounded_up(achieved)}."
     )
 
 

@@ -5,7 +5,7 @@ data, and printed.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
@@ -15,16 +15,27 @@ import numpy as np
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import BatchedObjective, Objective
-from urna.privacy import Budget, Cover, Ledger, PrivacyStatement, Unit, gaussian_epsilon
-from urna.privacy.accountant import GAUSSIAN
-from urna.privacy.cost import SLIP_PART
+from urna.privacy import (
+    Budget,
+    Cover,
+    Ledger,
+    PrivacyStatement,
+    Release,
+    Repeated,
+    Sampled,
+    Unit,
+    gaussian_epsilon,
+)
+from urna.privacy.accountant import accountant_of
+from urna.privacy.cost import SLIP_PART, Cost, together
+from urna.privacy.sampling import sampled_epsilon
 from urna.randomness import OsSecrets, SecretSource
 from urna.space import Axis, Space
 from urna.study.dry_run import DryRun
 from urna.tally import Options, SecureSummation, Summation
 from urna.train import PublicScore, Settings, TorchLearner, TrainProgress, TrainResult, fit
-from urna.train.plan import plan_training
-from urna.vote import Result, search
+from urna.train.plan import TrainPlan, plan_training
+from urna.vote import Result, VotePlan, search
 from urna.vote import plan as plan_vote
 
 __all__ = ["Division", "Tuned", "divide", "tune_and_train"]
@@ -39,6 +50,7 @@ _VOTES = 200  # made-up votes for each part
 _SEEDS = 3
 _ROUNDS = 20
 _BELOW = 1 - 1e-9
+_OF_A_VOTE = ("budget", "contribution", "noise_variance_per_client", "scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +186,7 @@ def tune_and_train(
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
     folder: Path | None = None,
+    about: Mapping[str, Any] | None = None,
     anyway: bool = False,
     announce: Callable[[str], None] | None = None,
     keep: Callable[[Result], None] | None = None,
@@ -195,12 +208,14 @@ def tune_and_train(
         space: The candidates; step sizes by default. Its names are fields of a recipe.
         objective: How a client judges candidates; by training the learner's module alone.
         division: How the budget is divided; by a dry run by default.
-        vote: The vote's result, where it was held before: it is not held again.
+        vote: The vote's result, where it was held before under the same division: it is not
+            held again.
         score: Judges weights on public rows.
         summation: How ballots and updates are added up.
         ledger: Where both are counted.
         secrets: Where keys, coins and noise come from.
         folder: Where training writes down how far it is.
+        about: What else must be the same where training goes on; see `fit`.
         anyway: Whether to train where noise drowns everything.
         announce: Called with sentences about what was decided.
         keep: Called with the vote's result as soon as there is one.
@@ -208,8 +223,10 @@ def tune_and_train(
         options: The rest of the terms.
 
     Raises:
-        ParameterError: It cannot be planned; votes protect clients, or shards of records, not
-            single records as training does.
+        ParameterError: It cannot be planned, or the vote that was held is another one; votes
+            protect clients, or shards of records, not single records as training does.
+        BudgetExceeded: The ledger has no room for the vote and what training begins with.
+            Nothing was released.
     """
     how, source = settings or Settings(), secrets or OsSecrets()
     say = announce or (lambda sentence: None)
@@ -233,13 +250,36 @@ def tune_and_train(
         **options,
     )
     say(str(divided))
+    adding = summation if summation is not None else SecureSummation()
+    planned = plan_training(
+        len(clients),
+        parameters,
+        budget=divided.train,
+        rounds=rounds,
+        settings=how,
+        removes_excess=adding.removes_excess,
+        **options,
+    )
+    voting = plan_vote(
+        clients=len(clients),
+        candidates=len(asked),
+        budget=divided.vote,
+        removes_excess=adding.removes_excess,
+        **options,
+    )
+    if not anyway:
+        planned.check_hopeful()
+    if vote is not None:
+        _check_same(vote, voting, asked, ledger)
+    elif ledger is not None and source.private:
+        _check_room(ledger, voting, planned)
     if vote is None:
         vote = search(
             asked,
             judge,
             clients,
             budget=divided.vote,
-            summation=summation if summation is not None else SecureSummation(),
+            summation=adding,
             ledger=ledger,
             secrets=source,
             seed=how.seed,
@@ -256,39 +296,86 @@ def tune_and_train(
         rounds=rounds,
         settings=how,
         score=score,
-        summation=summation,
+        summation=adding,
         ledger=ledger,
         secrets=source,
         folder=folder,
+        about=about,
         anyway=anyway,
         progress=progress,
         **options,
     )
-    return Tuned(divided, vote, trained, _both(vote, trained, budget))
+    return Tuned(divided, vote, trained, _both(vote, voting, trained, planned, budget))
 
 
-def _both(vote: Result, trained: TrainResult, budget: Budget) -> PrivacyStatement:
-    """Return what both promise together: squares of μ add up."""
-    delta = budget.delta * (1 - SLIP_PART)
-    finite = vote.privacy.private and trained.privacy.private
-    epsilon = math.inf
-    if finite:
-        squares = sum(
-            Cover(Budget(p.epsilon, budget.delta)).mu ** 2 for p in (vote.privacy, trained.privacy)
+def _check_same(vote: Result, voting: VotePlan, space: Space, ledger: Ledger | None) -> None:
+    """Refuse a vote that is not the one this division would hold."""
+    asked = voting.tally.as_mapping()
+    same = (
+        vote.terms == voting.tally.terms
+        and vote.space.fingerprint == space.fingerprint
+        and all(vote.plan.get(name) == asked[name] for name in _OF_A_VOTE)
+    )
+    if not same:
+        raise ParameterError(
+            "the vote that was held is another one: its budget, delta, plan or candidates are not "
+            "those of this division. Go on with the same, or begin anew in another folder."
         )
-        epsilon = min(gaussian_epsilon(math.sqrt(squares), delta), budget.epsilon)
+    if ledger is not None and all(entry.id != vote.entry for entry in ledger.entries()):
+        raise ParameterError(
+            f"the vote that was held is not counted in {ledger.path}: go on with its ledger"
+        )
+
+
+def _check_room(ledger: Ledger, voting: VotePlan, planned: TrainPlan) -> None:
+    """Refuse where the ledger has no room for the vote and the first round beside it."""
+    vote, first = voting.tally.event, planned.tally.event
+    if isinstance(first, Sampled):  # counted as a whole when it begins
+        first = Repeated(first, planned.counted)
+    ledger.check(*(event for event in (vote, first) if event is not None))
+
+
+def _both(
+    vote: Result, voting: VotePlan, trained: TrainResult, planned: TrainPlan, budget: Budget
+) -> PrivacyStatement:
+    """Return what both promise together: what they cost is composed, not what they state."""
+    settings, event = planned.settings, planned.tally.event
+    # Where results decide when to stop, only what was planned holds.
+    rounds = planned.rounds if settings.stop is not None else trained.rounds
+    counted = settings.sampling.counts(rounds, planned.clients) if trained.rounds else 0
+    finite = vote.privacy.private and trained.privacy.private
+    cost = Cost(math.inf)
+    if finite and voting.tally.event is not None and event is not None:
+        cost = _together(voting.tally.event, event, counted)
+    epsilon = cost.at(budget.delta) if math.isfinite(cost.mu) else math.inf
     unit = trained.privacy.adjacency.unit
+    accountant = planned.tally.accountant if isinstance(event, Sampled) else accountant_of(cost)
     return PrivacyStatement(
         epsilon,
         budget.delta,
         trained.privacy.adjacency,
-        GAUSSIAN if finite else "none",
+        accountant if math.isfinite(epsilon) else "none",
         (
             f"Epsilon is that of a vote on hyperparameters and of {trained.rounds} rounds of "
             f"training together, for the same {'record' if unit is Unit.RECORD else 'client'}",
+            *(() if vote.privacy.private else vote.privacy.caveats[:1]),
             *trained.privacy.caveats,
         ),
     )
+
+
+def _together(vote: Release, step: Release, counted: int) -> Cost:
+    """Return what a vote and so many rounds cost; a sampled series composes by its losses."""
+    first = vote.cost()
+    if not counted:
+        return first
+    if not isinstance(step, Sampled):
+        return together([first, Repeated(step, counted).cost()])
+    once = step.release.cost()
+    epsilon = sampled_epsilon(
+        once.mu, step.rate, counted, step.delta, replaced=step.replaced, besides=first.mu
+    )
+    return Cost(epsilon=epsilon, delta=step.delta, slip=first.slip + counted * once.slip)
 
 
 def _budget(mu: float, delta: float) -> Budget:

@@ -12,6 +12,7 @@ from urna.privacy import (
     Budget,
     Calibration,
     Release,
+    Repeated,
     Sampled,
     SumRelease,
     Unit,
@@ -146,16 +147,24 @@ class TallyPlan:
 
     @property
     def whole_client_epsilon(self) -> float:
-        """What is proven for all data of one client, at the budget's delta."""
+        """What one sum proves for all data of one client, at the budget's delta."""
+        return self.whole_client_over(1)
+
+    def whole_client_over(self, rounds: int) -> float:
+        """Return what is proven for all data of one client over so many sums of a series."""
         moved, release = self.contribution.whole_client(), self.release
         if release is None or moved is None:
             return math.inf
         grouped = replace(release, move=moved.scaled(self.scale))
-        return grouped.cost().at(self.terms.budget.delta)
+        return Repeated(grouped, rounds).cost().at(self.terms.budget.delta)
 
     @property
     def unit_caveats(self) -> tuple[str, ...]:
-        """What a reader must know of the protected unit, in whole sentences."""
+        """What a reader of one sum must know of the protected unit, in whole sentences."""
+        return self.caveats_over(1)
+
+    def caveats_over(self, rounds: int) -> tuple[str, ...]:
+        """Return what a reader of so many sums must know of the protected unit."""
         adjacency, moved = self.terms.adjacency, self.contribution.whole_client()
         if self.release is not None and self.lots is not None:
             return (
@@ -170,7 +179,7 @@ class TallyPlan:
                 "One record can move the sum as far as a whole client can, so the same epsilon "
                 "holds for a whole client",
             )
-        proven = self.whole_client_epsilon
+        proven = self.whole_client_over(rounds)
         client = f"only epsilon {rounded_up(proven)}" if math.isfinite(proven) else "nothing"
         shards = (
             f"each client added up {self.terms.shards} contributions of disjoint shards of its "

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.privacy import Ledger, NonPrivateRelease, PrivacyStatement, Release, Repeated, SumRelease
 from urna.privacy.accountant import accountant_of
+from urna.privacy.budget import rounded_up
+from urna.privacy.cost import FREE
 from urna.tally.mechanism import check_sum
 from urna.tally.plan import TallyPlan
 from urna.tally.summation import Tallied
@@ -43,11 +45,14 @@ class Releases:
         rounds: How many sums there will be at most.
         ledger: Where they are counted.
         private: Whether all parties' randomness is secret: not so where it is scripted.
-        id: The entry's id in the ledger; a fresh one by default.
+        id: The entry's id in the ledger, which it keeps whatever is aborted; by default a fresh
+            one, and another one after a single sum was aborted.
         done: Rounds that were released before, by a run that is taken up again.
         counts: In how many of the first so many rounds any single client takes part, where not
             everybody takes part in all. Only those tell anything about a client, so only those
             are counted; in all of them by default.
+        stops: Whether what rounds say decides when to stop. Epsilon is then stated of all
+            planned rounds: that of those held is proven for a number fixed beforehand alone.
 
     Raises:
         ParameterError: The ledger counts under another relation.
@@ -63,9 +68,13 @@ class Releases:
     id: str | None = None
     done: int = 0
     counts: Callable[[int], int] = operator.index
+    stops: bool = False
     event: Release = field(init=False)
+    _advances: bool = field(init=False, repr=False)
+    """Whether it is entered as a series: an id somebody has noted must outlive what is aborted."""
 
     def __post_init__(self) -> None:
+        self._advances = self.rounds > 1 or self.id is not None
         self.event = _event(self.plan, self.private)
         if self.ledger is not None:
             self.ledger.check_relation(self.plan.terms.adjacency)
@@ -102,7 +111,9 @@ class Releases:
 
     def statement(self) -> PrivacyStatement:
         """Return what all rounds so far promise, and on what it rests."""
-        counted = max(self.counts(max(self.done, 1)), 1)
+        if not self.done:
+            return self._nothing()
+        counted = max(self.counts(self.rounds if self.stops else self.done), 1)
         cost = Repeated(self.event, counted).cost()
         plan, terms = self.plan, self.plan.terms
         exact = plan.release is None
@@ -115,14 +126,33 @@ class Releases:
                 f"Epsilon is that of {self.done} rounds together, of which no client took part in "
                 f"more than {counted}",
             )
+        if self.stops and self.done < self.rounds:
+            several = (self._early(),)
         accountant = plan.accountant if plan.lots is not None else accountant_of(cost)
         return PrivacyStatement(
             epsilon=cost.at(terms.budget.delta),
             delta=terms.budget.delta,
             adjacency=terms.adjacency,
             accountant=accountant if math.isfinite(cost.mu) else "none",
-            caveats=(*why, *several, *plan.unit_caveats, self.described),
+            caveats=(*why, *several, *plan.caveats_over(counted), self.described),
         )
+
+    def _early(self) -> str:
+        """Return what is said of a series whose results decide when it ends."""
+        held = Repeated(self.event, max(self.counts(self.done), 1)).cost()
+        fixed = held.at(self.plan.terms.budget.delta)
+        less = f"; that of the {self.done} held would be {rounded_up(fixed)}, had the number of "
+        return (
+            f"Epsilon is that of all {self.rounds} planned rounds, because results decide when to "
+            "stop" + (f"{less}rounds been fixed beforehand" if math.isfinite(fixed) else "")
+        )
+
+    def _nothing(self) -> PrivacyStatement:
+        """Return the statement before anything is released."""
+        why = "No round was held, so nothing was released and nothing is spent"
+        terms = self.plan.terms
+        accountant = accountant_of(FREE)
+        return PrivacyStatement(0.0, terms.budget.delta, terms.adjacency, accountant, (why,))
 
     def _entered(self) -> bool:
         """Say whether a run that was killed in its first round has counted that already."""
@@ -133,7 +163,7 @@ class Releases:
     def _count(self, rounds: int) -> None:
         if self.ledger is None:
             return
-        if self.rounds == 1:
+        if not self._advances:
             self.id = self.ledger.enter(self.event, label=self.label, id=self.id)
             return
         if rounds == 1:
@@ -144,9 +174,9 @@ class Releases:
     def _take_back(self, reason: str) -> None:
         if self.ledger is None or self.id is None:
             return
-        kept = None if self.rounds == 1 else self.counts(self.done)
+        kept = self.counts(self.done) if self._advances else None
         self.ledger.withdraw(self.id, reason=reason, rounds=kept)
-        if self.rounds == 1:
+        if not self._advances:
             self.id = None  # a withdrawn id names nothing again
 
 

@@ -4,6 +4,7 @@ The interface for whatever is summed again and again: a statistic each day, a st
 each round. `measures` has some things to sum.
 """
 
+import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -161,8 +162,14 @@ class Series(Generic[ValueT_contra, FoundT_co]):
 
     @property
     def entry(self) -> str:
-        """The series' id in the ledger: keep it, to take the series up again."""
-        return str(self.releases.id)
+        """The series' id in the ledger: keep it, to take the series up again.
+
+        Raises:
+            ParameterError: It has none yet, because it was not made by `Series.of`.
+        """
+        if self.releases.id is None:
+            raise ParameterError("this series has no entry in a ledger yet")
+        return self.releases.id
 
     @property
     def done(self) -> int:
@@ -209,4 +216,9 @@ class Series(Generic[ValueT_contra, FoundT_co]):
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the series' plan as plain values."""
-        return self.plan.as_mapping() | {"rounds": self.releases.rounds, "done": self.done}
+        rounds, plan = self.releases.rounds, self.plan
+        said = plan.as_mapping() | {"rounds": rounds, "done": self.done}
+        if "whole_client_epsilon" in said:
+            whole = plan.whole_client_over(rounds)
+            said["whole_client_epsilon"] = whole if math.isfinite(whole) else None
+        return said

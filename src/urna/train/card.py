@@ -25,7 +25,7 @@ def model_card(result: TrainResult, *, title: str, data: str = "") -> str:
         "neighbouring relation": str(privacy.adjacency),
         "protected": f"a {privacy.adjacency.unit}: {privacy.adjacency.described}",
         "accountant": privacy.accountant,
-        "epsilon by the noise left in each round": _achieved(result),
+        "epsilon of the rounds by the noise left in each": _achieved(result),
         "noise": f"{terms.family}, made by the clients, "
         f"{plan['noise_multiplier']:.3g} times the clip norm in each sum",
         "amplification by sampling": "yes: see below"

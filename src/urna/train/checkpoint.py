@@ -21,7 +21,7 @@ from urna.train.result import RoundReport
 __all__ = ["Progress", "read_tensors", "write_tensors"]
 
 FILE = "checkpoint.safetensors"
-_VERSION = 1
+_VERSION = 2
 _KEY = "urna"
 
 
@@ -50,6 +50,8 @@ class Progress:
     faults: Mapping[str, str] = field(default_factory=dict)
     besides: Mapping[str, Any] = field(default_factory=dict)
     """Plain values that whoever trains keeps with it."""
+    counted: bool = False
+    """Whether its rounds are counted in a ledger, under `entry`."""
 
     @property
     def model(self) -> Vector:
@@ -69,6 +71,7 @@ class Progress:
             "version": _VERSION,
             "fingerprint": self.fingerprint,
             "entry": self.entry,
+            "counted": self.counted,
             "clip_norm": self.clip_norm,
             "done": self.done,
             "tailed": self.tailed,
@@ -111,6 +114,7 @@ class Progress:
                 lost=dict(said["lost"]),
                 faults=dict(said["faults"]),
                 besides=dict(said.get("besides", {})),
+                counted=bool(said["counted"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ParameterError(f"{path} is no checkpoint of a training: {error!r}") from error

@@ -13,6 +13,9 @@ __all__ = ["AdaptiveClip", "Clip", "FixedClip", "as_clip"]
 SHORT = "short updates"
 """Measured where the clip norm adapts: is the update at most as long as the clip norm?"""
 
+_STEEPEST = 10.0  # powers of e by which a clip norm changes in one round
+_SMALLEST, _LARGEST = 1e-12, 1e12  # beyond which it is not followed
+
 
 class Clip(Protocol):
     """Decides the clip norm of every round from public values alone."""
@@ -98,7 +101,9 @@ class AdaptiveClip:
     def after(self, clip_norm: float, measured: Mapping[str, float]) -> float:
         """Return the next round's clip norm; a share beyond 0..1 is noise and counts as these."""
         share = min(max(measured[SHORT], 0.0), 1.0)
-        return clip_norm * math.exp(-self.rate * (share - self.quantile))
+        power = min(max(-self.rate * (share - self.quantile), -_STEEPEST), _STEEPEST)
+        low, high = min(_SMALLEST, self.first), max(_LARGEST, self.first)
+        return min(max(clip_norm * math.exp(power), low), high)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""

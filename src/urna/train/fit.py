@@ -6,9 +6,10 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Generic, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 from urna.errors import (
     BudgetExceeded,
@@ -17,7 +18,7 @@ from urna.errors import (
     RoundSpoiled,
     RoundUnfinished,
 )
-from urna.files import check_folder
+from urna.files import check_folder, held_alone
 from urna.privacy import Budget, Ledger
 from urna.randomness import SEED_BYTES, OsSecrets, ScriptedSecrets, SecretSource
 from urna.tally import Options, Releases, SecureSummation, Summation
@@ -53,6 +54,7 @@ def fit(
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
     folder: Path | None = None,
+    about: Mapping[str, Any] | None = None,
     anyway: bool = False,
     progress: TrainProgress | None = None,
     **options: Unpack[Options],
@@ -88,14 +90,17 @@ def fit(
         ledger: Where rounds are counted before they are held.
         secrets: Where keys, coins and noise come from; the operating system by default.
         folder: Where to write down how far training is, after each round. A training that is
-            found there goes on.
+            found there goes on, if it is the same one; one process at a time.
+        about: What else must be the same where a training goes on, such as which data the
+            clients hold; plain public values.
         anyway: Whether to train where noise drowns everything.
         progress: Called after each round.
         options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`, `server`;
             see `urna.tally.Terms`.
 
     Raises:
-        ParameterError: It cannot be planned, is hopeless, or the folder holds another training.
+        ParameterError: It cannot be planned, is hopeless, or the folder holds another training, or
+            one that another process is at work on, or that is counted in another ledger.
         BudgetExceeded: The ledger has no room for the first round. Nothing was released.
     """
     how = settings or Settings()
@@ -114,8 +119,12 @@ def fit(
     )
     if not anyway:
         plan.check_hopeful()
-    run = _Run(learner, clients, plan, adding, dropouts, ledger, source, folder, score)
-    return run.go(first, progress or (lambda report: None))
+    run = _Run(learner, clients, plan, adding, dropouts, ledger, source, folder, score, about)
+    if folder is not None:
+        check_folder(folder)
+    # Two that go on from the same checkpoint would release two sums for every round counted.
+    with nullcontext() if folder is None else held_alone(folder, "the training"):
+        return run.go(first, progress or (lambda report: None))
 
 
 class _Run(Generic[DataT]):
@@ -132,10 +141,12 @@ class _Run(Generic[DataT]):
         secrets: SecretSource,
         folder: Path | None,
         score: PublicScore | None,
+        about: Mapping[str, Any] | None,
     ) -> None:
         self._learner, self._clients, self._plan = learner, clients, plan
         self._summation, self._dropouts = summation, dropouts
         self._ledger, self._folder, self._score = ledger, folder, score
+        self._about = dict(about or {})
         self._private = secrets.private
         # A script is divided among the rounds, so that any of them can be held again.
         self._script = b"" if secrets.private else secrets.take(SEED_BYTES)
@@ -168,22 +179,61 @@ class _Run(Generic[DataT]):
 
     def _begin(self, first: Vector) -> Progress:
         """Return where training stands: at the beginning, or where a run before left it."""
-        fingerprint = _fingerprint(self._plan, self._learner.description, first)
+        fingerprint = self._fingerprint(first)
         if self._folder is not None:
-            check_folder(self._folder)
             found = Progress.read(self._folder)
             if found is not None and found.fingerprint != fingerprint:
                 raise ParameterError(
-                    f"{self._folder} holds another training: its settings, budget, clients or "
-                    "first weights are not these. Go on with the same, or take another folder."
+                    f"{self._folder} holds another training: its settings, recipe, budget, "
+                    "clients, data, summation, secrets or first weights are not these. Go on with "
+                    "the same, or take another folder."
                 )
             if found is not None:
+                self._check_ledger(found)
                 return found
-        clip_norm = self._plan.settings.clipping.first
-        state = Progress(fingerprint, uuid.uuid4().hex, first, clip_norm=clip_norm)
+        state = Progress(
+            fingerprint,
+            uuid.uuid4().hex,
+            first,
+            clip_norm=self._plan.settings.clipping.first,
+            counted=self._ledger is not None,
+        )
         if self._folder is not None:
             state.write(self._folder)  # the entry's id is on disk before it is in the ledger
         return state
+
+    def _check_ledger(self, found: Progress) -> None:
+        """Refuse to go on where rounds would be counted elsewhere than before."""
+        ledger = self._ledger
+        if found.counted != (ledger is not None):
+            raise ParameterError(
+                f"the training in {self._folder} is counted in a ledger: go on with that one"
+                if found.counted
+                else f"the training in {self._folder} was begun without a ledger: go on without "
+                "one, or begin anew in another folder"
+            )
+        # Killed before its first round it may not be entered yet; nothing was released then.
+        if ledger is None or not found.done:
+            return
+        if all(entry.id != found.entry for entry in ledger.entries()):
+            raise ParameterError(
+                f"the training in {self._folder} is counted in another ledger than {ledger.path}, "
+                "which has no entry of it: go on with that one"
+            )
+
+    def _fingerprint(self, first: Vector) -> str:
+        """Return a digest of all that must not change while a training is interrupted."""
+        plan, learner = self._plan, self._learner
+        said = [
+            plan.as_mapping(),
+            learner.description,
+            repr([getattr(learner, name, None) for name in ("recipe", "validation")]),
+            digest_weights(first),
+            self._private,
+            self._summation.describe(plan.terms),
+            self._about,
+        ]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def _releases(self, state: Progress) -> Releases:
         plan = self._plan
@@ -198,6 +248,7 @@ class _Run(Generic[DataT]):
             id=state.entry,
             done=state.done,
             counts=counts,
+            stops=plan.settings.stop is not None,
         )
 
     def _round(self, state: Progress, releases: Releases) -> Progress:
@@ -226,7 +277,8 @@ class _Run(Generic[DataT]):
                 if attempt == settings.attempts:
                     raise
             except (RoundUnfinished, RoundSpoiled) as failed:
-                return after_failure(plan, state, failed, members, attempt)
+                promised = releases.statement().epsilon
+                return after_failure(plan, state, failed, members, attempt, promised)
             else:
                 return self._judged(after_round(plan, state, released, members, attempt))
         raise ParameterError("a round is held once or more often")
@@ -261,7 +313,7 @@ class _Run(Generic[DataT]):
             terms=self._plan.terms,
             plan=self._plan.as_mapping(),
             description=self._learner.description,
-            entry=state.entry if self._ledger is not None else None,
+            entry=releases.id if self._ledger is not None else None,
             when=time.time() if self._private else None,
             lost={int(client): why for client, why in state.lost.items()},
             faults={int(client): why for client, why in state.faults.items()},
@@ -274,9 +326,3 @@ def _counts(plan: TrainPlan, rounds: int) -> int:
 
 def _named(faults: Mapping[int, str], members: Sequence[int]) -> dict[str, str]:
     return {str(members[place]): why for place, why in faults.items()}
-
-
-def _fingerprint(plan: TrainPlan, description: str, first: Vector) -> str:
-    """Return a digest of all that must not change while a training is interrupted."""
-    said = [plan.as_mapping(), description, digest_weights(first)]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

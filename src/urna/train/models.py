@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from urna.data import Dataset
 from urna.errors import ParameterError, UnknownName
+from urna.local import TorchLoss
+from urna.local.engine.loss import mean_loss, require_torch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -76,10 +78,13 @@ def network(name: str, dataset: Dataset, *, hidden: int = 32) -> Callable[[], An
 
     Raises:
         UnknownName: There is none of this name.
-        ParameterError: The file holds no such function, or the data are no pictures.
+        ParameterError: The file holds no such function or fails, what it makes is no module for
+            these data, or the data are no pictures.
     """
     if ":" in name:
-        return _own(name)
+        factory = _own(name)
+        _check_works(name, factory, dataset)
+        return factory
     if name not in MODELS:
         raise UnknownName("model", name, MODELS)
     if name == "pooled" and dataset.shape is None:
@@ -99,8 +104,49 @@ def _own(name: str) -> Callable[[], Any]:
         raise ParameterError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever a stranger's file raises
+        raise ParameterError(f"{path} cannot be loaded: {_said(error)}") from error
     factory = getattr(module, function, None)
     if not callable(factory):
         raise ParameterError(f"{path} holds no function {function!r}")
     return factory  # type: ignore[no-any-return]
+
+
+def _check_works(name: str, factory: Callable[[], Any], dataset: Dataset) -> None:
+    """See on rows of zeros that somebody's module fits the data, before anything is spent.
+
+    Raises:
+        ParameterError: It does not.
+    """
+    require_torch()
+    import torch
+
+    try:
+        module = factory()
+    except (Exception, SystemExit) as error:  # as above
+        raise ParameterError(f"the model {name} cannot be made: {_said(error)}") from error
+    if not isinstance(module, torch.nn.Module):
+        raise ParameterError(f"the model {name} is no torch module but {type(module).__name__}")
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise ParameterError(f"the model {name} has no parameters to train")
+    rows = torch.zeros(2, *dataset.train.features.shape[1:])
+    classes = dataset.classes
+    targets = torch.zeros(2) if classes is None else torch.full((2,), classes - 1)
+    loss = TorchLoss.SQUARED_ERROR if classes is None else TorchLoss.CROSS_ENTROPY
+    try:
+        with torch.no_grad():
+            mean_loss(module(rows), targets, loss, 0.0)
+    except Exception as error:  # as above
+        kind = "one number a row" if classes is None else f"{classes} classes"
+        raise ParameterError(
+            f"the model {name} does not fit {dataset.name!r}, rows of {tuple(rows.shape[1:])} and "
+            f"{kind}: {_said(error)}"
+        ) from error
+
+
+def _said(error: BaseException) -> str:
+    """Return an error in one line."""
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

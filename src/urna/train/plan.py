@@ -48,6 +48,11 @@ class TrainPlan:
         return self.settings.sampling.counts(self.rounds, self.clients)
 
     @property
+    def whole_client_epsilon(self) -> float:
+        """What is proven for all data of one client, over all its rounds."""
+        return self.tally.whole_client_over(self.counted)
+
+    @property
     def noise_multiplier(self) -> float:
         """Deviation of the sum's noise over the largest norm of one client's vector."""
         norm = math.sqrt(self.layout.contribution.norm_squared)
@@ -119,8 +124,13 @@ class TrainPlan:
         """Return the plan as plain values for JSON."""
         protocol = self.tally.round_plan
         client, server = self.seconds_per_round
+        record = {}
+        if self.terms.adjacency.unit is Unit.RECORD:
+            whole = self.whole_client_epsilon
+            record = {"whole_client_epsilon": whole if math.isfinite(whole) else None}
         return {
             **self.tally.as_mapping(),
+            **record,
             "all_clients": self.clients,
             "rounds": self.rounds,
             "rounds_of_one_client": self.counted,

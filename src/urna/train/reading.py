@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import RoundFailed
-from urna.privacy import SumRelease, gaussian_epsilon
+from urna.privacy import Repeated, SumRelease, gaussian_epsilon
 from urna.privacy.cost import SLIP_PART
 from urna.tally import Released, Tallied
 from urna.train.checkpoint import Progress
@@ -69,18 +69,33 @@ def after_round(
 
 
 def after_failure(
-    plan: TrainPlan, state: Progress, failed: RoundFailed, members: Sequence[int], attempts: int
+    plan: TrainPlan,
+    state: Progress,
+    failed: RoundFailed,
+    members: Sequence[int],
+    attempts: int,
+    promised: float | None = None,
 ) -> Progress:
-    """Return where training stands after a round that counts and gave nothing."""
+    """Return where training stands after a round that counts and gave nothing.
+
+    Args:
+        plan: The training's plan.
+        state: Where it stood.
+        failed: What happened.
+        members: Who was invited to it, by number among all clients.
+        attempts: How often it was held.
+        promised: Epsilon of all rounds as stated, this one among them; by the plan by default.
+    """
     release = plan.tally.release
     spent = _add(plan, state, release, members) if release is not None else None
     last = state.history[-1].epsilon if state.history else 0.0
+    stated = _planned(plan, state.done + 1) if promised is None else promised
     report = RoundReport(
         number=state.done + 1,
         took_part=0,
         lost=len(failed.lost),
         attempts=attempts,
-        epsilon=None if last is None or spent is None else _gaussian(plan, spent),
+        epsilon=None if last is None or spent is None else _achieved(plan, spent, stated),
         clip_norm=state.clip_norm,
         noise_std=0.0,
         noise_ratio=1.0,
@@ -133,12 +148,30 @@ def _epsilon(
     plan: TrainPlan, spent: npt.NDArray[np.float64] | None, released: Released
 ) -> float | None:
     """Return what rounds really cost so far: of the client that took part most."""
-    promised = released.privacy.epsilon
-    if not math.isfinite(promised):
+    return _achieved(plan, spent, released.privacy.epsilon)
+
+
+def _achieved(
+    plan: TrainPlan, spent: npt.NDArray[np.float64] | None, stated: float
+) -> float | None:
+    """Return the smaller of what is stated and what the noise left proves, where it does."""
+    settings = plan.settings
+    if not math.isfinite(stated):
         return None
-    if spent is None or plan.settings.sampling.rate is not None:
-        return promised
-    return min(_gaussian(plan, spent), promised)
+    if spent is None or settings.sampling.rate is not None or settings.stop is not None:
+        return stated
+    return min(_gaussian(plan, spent), stated)
+
+
+def _planned(plan: TrainPlan, rounds: int) -> float:
+    """Return what so many rounds cost at the planned noise."""
+    event, settings = plan.tally.event, plan.settings
+    if event is None:
+        return math.inf
+    counted = settings.sampling.counts(
+        rounds if settings.stop is None else plan.rounds, plan.clients
+    )
+    return Repeated(event, counted).cost().at(plan.terms.budget.delta)
 
 
 def _gaussian(plan: TrainPlan, spent: npt.NDArray[np.float64]) -> float:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from urna.data import Samples
+from urna.data import Samples, count_records
 from urna.local.engine.loss import Loss, as_tensors, mean_loss
 
 if TYPE_CHECKING:
@@ -22,14 +22,18 @@ def clipped_gradients(
     loss: Loss,
     record_clip: float,
 ) -> npt.NDArray[np.float64]:
-    """Return minus the sum of all rows' gradients, each of a norm of at most `record_clip`.
+    """Return minus the sum of all records' gradients, each of a norm of at most `record_clip`.
 
-    A row whose gradient is not finite adds nothing. The sum is one of float64, so that its order
-    does not matter beyond rounding.
+    A record is a row, or all rows of one id where rows have ids: their gradients are added up
+    before that sum is clipped. A record whose gradient is not finite adds nothing. The sum is
+    one of float64, so that its order does not matter beyond rounding.
 
     Assumes:
         Rows do not mix in the module: no batch norm. The module is in evaluation mode, so
         nothing is drawn.
+
+    Raises:
+        ParameterError: Ids are neither integers nor texts.
     """
     import torch
     from torch.func import functional_call, grad, vmap
@@ -43,13 +47,35 @@ def clipped_gradients(
 
     per_row = vmap(grad(row_loss), in_dims=(None, 0, 0))
     total = torch.zeros(sum(p.numel() for p in weights.values()), dtype=torch.float64)
-    features, targets = as_tensors(client)
+    begun = torch.zeros_like(total)  # of a record whose rows do not end with a batch
+    order, records = _by_record(client)
+    features, targets = (tensor[torch.from_numpy(order)] for tensor in as_tensors(client))
     for start in range(0, len(client), _ROWS):
         rows = features[start : start + _ROWS].to(device)
         found = per_row(weights, rows, targets[start : start + _ROWS].to(device))
-        flat = torch.cat([g.reshape(len(rows), -1) for g in found.values()], dim=1).double().cpu()
+        each = torch.cat([g.reshape(len(rows), -1) for g in found.values()], dim=1).double().cpu()
+        own = records[start : start + _ROWS]
+        flat = torch.zeros(int(own[-1] - own[0]) + 1, each.shape[1], dtype=torch.float64)
+        flat.index_add_(0, torch.from_numpy(own - own[0]), each)
+        flat[0] += begun
+        begun = torch.zeros_like(total)
+        if start + _ROWS < len(client) and records[start + _ROWS] == own[-1]:
+            begun, flat = flat[-1].clone(), flat[:-1]
         norms = flat.norm(dim=1, keepdim=True)
         # A hair below, so that rounding of floats cannot pass the bound.
         flat *= (record_clip * (1 - 1e-9)) / norms.clamp(min=record_clip)
         total += torch.where(torch.isfinite(norms), flat, 0.0).nan_to_num(0.0).sum(dim=0)
     return np.asarray(-total.numpy())
+
+
+def _by_record(client: Samples) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+    """Return an order of rows in which those of a record follow each other, and their records."""
+    if client.ids is None:
+        return np.arange(len(client)), np.arange(len(client), dtype=np.int64)
+    count_records(client)  # refuses ids that are none
+    numbers: dict[Any, int] = {}
+    records = np.array(
+        [numbers.setdefault(value, len(numbers)) for value in client.ids.tolist()], dtype=np.int64
+    )
+    order = np.argsort(records, kind="stable")
+    return order, records[order]

@@ -183,9 +183,8 @@ class TrainResult:
         if self.accuracy is not None:
             lines.append(f"right answers on public test rows: {100 * self.accuracy:.1f} %")
         if math.isfinite(self.achieved_epsilon):
-            lines.append(
-                f"epsilon by the noise left in each round: {rounded_up(self.achieved_epsilon)}"
-            )
+            achieved = rounded_up(self.achieved_epsilon)
+            lines.append(f"epsilon of the rounds by the noise left in each: {achieved}")
         lines.append(f"privacy: {self.privacy}")
         return "\n".join(lines)
 

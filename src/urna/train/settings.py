@@ -55,7 +55,8 @@ class EarlyStop:
     """Stop once the private validation loss has stopped falling.
 
     Looks at means over `window` rounds, so that noise does not decide. It reads released sums
-    alone and costs nothing.
+    alone and costs nothing; nor does it save anything in the statement, which is that of all
+    planned rounds, because data had a say in how many there were.
 
     Args:
         window: Rounds of which losses are averaged.

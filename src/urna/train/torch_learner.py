@@ -141,12 +141,12 @@ class TorchLearner:
     def record_sums(
         self, weights: Vector, clients: Sequence[Samples], *, record_clip: float
     ) -> Matrix:
-        """Return for every client minus the rate times the sum of its rows' clipped gradients.
+        """Return for every client minus the sum of its records' clipped gradients.
 
         Guarantee:
-            Each row of a client adds a vector of at most `record_clip` to the sum, computed
-            from that row and the common weights alone, so replacing one moves it by at most
-            2·`record_clip`. Every row counts as a record of its own.
+            Each record of a client adds a vector of at most `record_clip` to the sum, computed
+            from that record and the common weights alone, so replacing one moves it by at most
+            2·`record_clip`. A record is all rows of one id, or a row where there are no ids.
         """
         module = self.module(weights).to(_device(self.device))
         return np.stack([clipped_gradients(module, c, self.loss, record_clip) for c in clients])

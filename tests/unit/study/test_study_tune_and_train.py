@@ -1,6 +1,8 @@
 """Tune and train under one budget, divided by a dry run that sees no data."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,13 +12,15 @@ pytest.importorskip("torch", reason="these models are torch's")
 from torch import nn
 
 from urna.data import Samples
-from urna.errors import ParameterError
+from urna.errors import BudgetExceeded, ParameterError
 from urna.local import Recipe
-from urna.privacy import Budget, Cover
+from urna.privacy import Budget, Cover, Ledger
 from urna.randomness import OsSecrets
+from urna.space import Axis, Space
 from urna.study import divide, tune_and_train
 from urna.study.dry_run import DryRun
-from urna.train import Settings, TorchLearner
+from urna.study.tune_and_train import Division
+from urna.train import Lots, Settings, TorchLearner
 
 BUDGET = Budget(6.0, 1e-3)
 RNG = np.random.default_rng(0)
@@ -69,6 +73,58 @@ def test_the_winner_trains_the_model_within_one_budget() -> None:
         anyway=True,
     )  # fmt: skip
     assert again.vote is done.vote
+    vote, train = done.division.vote, done.division.train
+    for other in (
+        replace(done.division, vote=Budget(vote.epsilon / 2, vote.delta)),
+        replace(done.division, vote=Budget(vote.epsilon, vote.delta / 2)),
+    ):
+        with pytest.raises(ParameterError, match="the vote that was held is another one"):
+            tune_and_train(
+                learner, CLIENTS, budget=BUDGET, rounds=3, vote=done.vote, division=other,
+                anyway=True,
+            )  # fmt: skip
+    with pytest.raises(ParameterError, match="the vote that was held is another one"):
+        tune_and_train(
+            learner, CLIENTS, budget=BUDGET, rounds=3, vote=done.vote, division=done.division,
+            anyway=True, space=Space(lr=Axis.log([0.1, 0.2, 0.3, 0.4, 0.5])),
+        )  # fmt: skip
+    # Nobody hides what a division that is not one costs.
+    twice = replace(done.division, train=BUDGET)
+    dear = tune_and_train(
+        learner, CLIENTS, budget=BUDGET, rounds=3, vote=done.vote, division=twice, anyway=True
+    )
+    assert dear.privacy.epsilon > BUDGET.epsilon
+    assert train.epsilon < BUDGET.epsilon
+
+
+def test_nothing_is_spent_on_a_vote_whose_training_cannot_follow(tmp_path: Path) -> None:
+    learner = TorchLearner(linear, Recipe(epochs=1, batch_size=8), device="cpu")
+    room = Ledger.open(tmp_path / "ledger", Budget(2.0, 1e-3))
+    division = Division(0.1, Budget(1.8, 1e-3), Budget(5.0, 1e-3), ())
+    with pytest.raises(BudgetExceeded):
+        tune_and_train(
+            learner, CLIENTS, budget=BUDGET, rounds=3, division=division, ledger=room, anyway=True
+        )
+    assert room.entries() == []
+    hopeless = Division(0.1, Budget(1.8, 1e-3), Budget(0.5, 1e-3), ())
+    wide = TorchLearner(lambda: nn.Linear(4, 4000), device="cpu")
+    with pytest.raises(ParameterError, match="the noise of all rounds together"):
+        tune_and_train(wide, CLIENTS, budget=BUDGET, rounds=3, division=hopeless, ledger=room)
+    assert room.entries() == []
+
+
+def test_a_vote_and_sampled_rounds_are_composed_by_their_losses() -> None:
+    learner = TorchLearner(linear, Recipe(epochs=1, batch_size=8), device="cpu")
+    done = tune_and_train(
+        learner,
+        CLIENTS,
+        budget=BUDGET,
+        rounds=3,
+        settings=Settings(sampling=Lots.of("0.5")),
+        division=Division(0.2, Budget(2.196, 1e-3), Budget(5.199, 1e-3), ()),
+        anyway=True,
+    )
+    assert done.training.privacy.epsilon < done.privacy.epsilon <= BUDGET.epsilon
 
 
 def test_votes_protect_no_single_records() -> None:

@@ -19,8 +19,10 @@ from urna.errors import (
     RoundUnfinished,
 )
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Repeated
+from urna.privacy.budget import rounded_up
 from urna.randomness import OsSecrets
 from urna.tally import (
+    BoundedVector,
     ClearSummation,
     Released,
     Releases,
@@ -271,3 +273,20 @@ class TestStatement:
         held = releases(None, 2)
         assert held.release(add_up).entry is None
         assert held.release(add_up).privacy.epsilon == pytest.approx(of_rounds(2))
+
+
+def test_a_series_says_what_all_its_rounds_prove_for_a_whole_client() -> None:
+    terms = Terms.of(20, Budget(1.0, 1e-5), adjacency=Adjacency.REPLACE_ONE_RECORD)
+    known = BoundedVector(12, norm_squared=900, record_squared=400)
+    plan = plan_tally(terms, known, rounds=SERIES, removes_excess=False)
+    moved = known.whole_client()
+    assert plan.release is not None
+    assert moved is not None
+    grouped = replace(plan.release, move=moved.scaled(plan.scale))
+    held = Releases(plan, "a test", "Everybody", rounds=SERIES, done=SERIES)
+    truth = Repeated(grouped, SERIES).cost().at(1e-5)
+    assert truth > 1.5 * plan.whole_client_epsilon
+    assert plan.whole_client_over(SERIES) == pytest.approx(truth)
+    assert any(
+        f"only epsilon {rounded_up(truth)} is proven" in said for said in held.statement().caveats
+    )

@@ -82,3 +82,15 @@ def test_what_is_no_number_contributes_nothing() -> None:
     assert not Mean(0.0, 24.0).put(float("nan"), coins).any()
     with pytest.raises(ParameterError, match="a round or more"):
         Series.of(Mean(0.0, 1.0), 2, BUDGET, rounds=0)
+
+
+def test_a_series_of_one_round_keeps_its_entry_when_that_is_aborted(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", BUDGET)
+    once = Series.of(Mean(0.0, 10.0), DEVICES, BUDGET, rounds=1, ledger=ledger)
+    entry = once.entry
+    gone = SecureSummation(dict.fromkeys(range(20), next(iter(Stage))))
+    with pytest.raises(RoundAborted):
+        once.hold({}, summation=gone)
+    assert (once.entry, once.privacy.epsilon, ledger.spent().epsilon) == (entry, 0.0, 0.0)
+    once.hold({})
+    assert [(found.id, found.rounds) for found in ledger.entries()] == [(entry, 1)]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from train_setting import BUDGET, CLIENTS, LEARNER, ROUNDS, SETTINGS, TRUTH, trained
 
-from urna.errors import BudgetExceeded, ParameterError
+from urna.errors import BudgetExceeded, ParameterError, RoundUnfinished
 from urna.privacy import Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.secagg import Stage
@@ -28,7 +28,10 @@ from urna.train import (
     Validation,
     fit,
 )
+from urna.train.checkpoint import Progress
 from urna.train.layout import Layout
+from urna.train.plan import plan_training
+from urna.train.reading import after_failure
 
 Reals = npt.NDArray[np.floating[Any]]
 
@@ -183,6 +186,34 @@ def test_clips_and_losses_are_measured_privately_in_the_same_sum() -> None:
     assert result.rounds < 30
 
 
+def test_where_data_decide_when_to_stop_all_planned_rounds_are_stated() -> None:
+    learner = FunctionLearner(np.zeros(4), LEARNER.step, lambda weights, data: (0.5, 0.5))
+    how = Settings(
+        optimiser=FedAvg(), clip=2.0, validation=Validation(), stop=EarlyStop(window=1, patience=1)
+    )
+    asked: dict[str, Any] = {"learner": learner, "settings": how, "rounds": 40, "anyway": True}
+    result = trained(secrets=OsSecrets(), **asked)
+    assert result.stopped == "validation"
+    assert result.rounds < 40
+    assert 0.99 * BUDGET.epsilon < result.privacy.epsilon <= BUDGET.epsilon
+    assert result.achieved_epsilon == result.privacy.epsilon
+    assert "had the number of rounds been fixed beforehand" in str(result.privacy)
+
+
+def test_a_round_that_failed_under_lots_costs_what_is_stated() -> None:
+    how = Settings(sampling=Lots.of("0.9"))
+    plan = plan_training(40, 2, budget=BUDGET, rounds=6, settings=how)
+    state = Progress("", "", np.zeros(2, np.float32))
+    for _ in range(6):
+        state = after_failure(plan, state, RoundUnfinished("late", {}, {}), range(40), 1)
+    assert state.history[-1].epsilon == pytest.approx(plan.tally.whole_epsilon)
+    scripted = Progress("", "", np.zeros(2, np.float32))
+    failed = after_failure(
+        plan, scripted, RoundUnfinished("late", {}, {}), range(40), 1, promised=math.inf
+    )
+    assert failed.history[-1].epsilon is None
+
+
 def test_what_cannot_be_is_refused_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="hides clients among others"):
         trained(clients=CLIENTS[:1])
@@ -248,3 +279,29 @@ def test_two_clients_toss_their_own_coins() -> None:
     shared = np.corrcoef(one - exact, one - exact)[0, 1]
     # A correlation of 4,000 independent pairs is below 6/√4000 but once in a billion times.
     assert abs(together) < 6 / math.sqrt(4000) < shared
+
+
+def many_vanish(number: int, attempt: int) -> dict[int, Stage]:
+    del number
+    return dict.fromkeys(range(15), next(iter(Stage))) if attempt == 1 else {}
+
+
+def test_a_single_round_that_is_held_again_keeps_its_entry(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", Budget(9.0, 1e-3))
+    result = trained(rounds=1, secrets=OsSecrets(), ledger=ledger, dropouts=many_vanish)
+    assert result.history[0].attempts == 2
+    (entry,) = ledger.entries()
+    assert (entry.id, entry.withdrawn, entry.rounds) == (result.entry, False, 1)
+
+
+def test_a_training_that_held_no_round_has_spent_nothing(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", Budget(9.0, 1e-3))
+    asked: dict[str, Any] = {"rounds": 1, "secrets": OsSecrets(), "ledger": ledger}
+    nobody = trained(**asked, folder=tmp_path / "run", dropouts=lambda n, a: many_vanish(n, 1))
+    assert (nobody.stopped, nobody.rounds) == ("dropouts", 0)
+    assert nobody.privacy.epsilon == 0
+    assert "nothing is spent" in str(nobody.privacy)
+    assert ledger.spent().epsilon == 0
+    again = trained(**asked, folder=tmp_path / "run")
+    assert again.rounds == 1
+    assert [entry.id for entry in ledger.entries()] == [again.entry]

@@ -7,7 +7,8 @@ import pytest
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, gaussian_epsilon
 from urna.secagg import NoisePlan, Removal
-from urna.train import Cohorts, Lots, Settings, plan_training
+from urna.train import AdaptiveClip, Cohorts, Lots, Settings, plan_training
+from urna.train.clipping import SHORT
 
 MNIST = Budget(6.0, 1e-3)
 
@@ -92,6 +93,19 @@ def test_single_records_are_protected_only_where_their_gradients_are_clipped() -
     assert records.noise_multiplier == pytest.approx(clients.noise_multiplier / 10, rel=0.05)
 
 
+def test_what_a_plan_proves_for_a_whole_client_is_that_of_all_rounds() -> None:
+    planned = plan_training(
+        40,
+        2,
+        budget=MNIST,
+        rounds=20,
+        settings=Settings(clip=1.0, record_clip=0.25),
+        adjacency=Adjacency.REPLACE_ONE_RECORD,
+    )
+    proven = planned.as_mapping()["whole_client_epsilon"]
+    assert proven == planned.tally.whole_client_over(20) > 3 * planned.tally.whole_client_epsilon
+
+
 def test_settings_survive_being_written_down() -> None:
     how = Settings(clip=0.7, sampling=Cohorts.of("0.25"), tail=0.3)
     assert Settings.read(how.as_mapping()) == how
@@ -108,3 +122,13 @@ def test_noise_left_is_the_target_for_every_number_of_dropouts(
     for lost in range(tolerated + 1):
         ratio = plan.honest_left(lost) / plan.target
         assert ratio == 1 if removal is Removal.PRECISE else 1 <= ratio <= 1 + 1 / (20 - tolerated)
+
+
+def test_a_clip_norm_stays_finite_however_fast_it_follows() -> None:
+    clip, norm = AdaptiveClip(0.1, 0.5, rate=5000.0), 0.1
+    for _ in range(100):
+        norm = clip.after(norm, {SHORT: 0.0})
+    assert norm == 1e12
+    for _ in range(100):
+        norm = clip.after(norm, {SHORT: 1.0})
+    assert norm == 1e-12

@@ -4,15 +4,22 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from forks import ForkServer
-from train_setting import BUDGET, CLIENTS, trained
+from train_setting import BUDGET, CLIENTS, LEARNER, trained
 
 from urna.errors import ParameterError
+from urna.files import held_alone
 from urna.privacy import Ledger
+from urna.randomness import OsSecrets
+from urna.tally import ClearSummation
+from urna.train import RoundReport
 from urna.train.checkpoint import FILE, Progress
 
 ROUNDS, KILLS = 40, 30
@@ -84,3 +91,80 @@ def test_other_clients_are_another_training(tmp_path: Path) -> None:
     trained(folder=tmp_path)
     with pytest.raises(ParameterError, match="holds another training"):
         trained(folder=tmp_path, clients=CLIENTS[:-1])
+
+
+class KilledError(Exception):
+    """Stands for a process that ends."""
+
+
+def interrupted(folder: Path, **changes: Any) -> None:
+    """Train for two rounds and end there."""
+
+    def end(report: RoundReport) -> None:
+        if report.number == 2:
+            raise KilledError
+
+    with suppress(KilledError):
+        trained(folder=folder, progress=end, **changes)
+
+
+@dataclass(frozen=True)
+class Stepping:
+    """A learner with a recipe."""
+
+    recipe: float
+    description: str = "steps"
+
+    def first_weights(self, *, seed: int) -> Any:
+        return LEARNER.first_weights(seed=seed)
+
+    def train(self, weights: Any, clients: Any, *, number: int, seeds: Any) -> Any:
+        return LEARNER.train(weights, clients, number=number, seeds=seeds)
+
+    def judge(self, weights: Any, clients: Any) -> Any:
+        return LEARNER.judge(weights, clients)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"secrets": OsSecrets()}),  # scripted rounds would be called private
+        ({"secrets": OsSecrets(), "summation": ClearSummation()}, {"secrets": OsSecrets()}),
+        ({"learner": Stepping(0.1)}, {"learner": Stepping(0.2)}),
+        ({"about": {"split": "iid"}}, {"about": {"split": "dirichlet"}}),
+    ],
+    ids=["secrets", "summation", "recipe", "about"],
+)
+def test_what_a_statement_rests_on_does_not_change_between_rounds(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    interrupted(tmp_path, **before)
+    with pytest.raises(ParameterError, match="holds another training"):
+        trained(folder=tmp_path, **after)
+    assert trained(folder=tmp_path, **before).rounds == 6
+
+
+def test_a_training_goes_on_in_the_ledger_that_counts_it(tmp_path: Path) -> None:
+    ledger, other = (Ledger.open(tmp_path / name, BUDGET) for name in ("ledger", "other"))
+    run, private = tmp_path / "run", {"secrets": OsSecrets()}
+    interrupted(run, ledger=ledger, **private)
+    with pytest.raises(ParameterError, match="is counted in a ledger"):
+        trained(folder=run, **private)
+    with pytest.raises(ParameterError, match="which has no entry of it"):
+        trained(folder=run, ledger=other, **private)
+    assert other.entries() == []
+    assert trained(folder=run, ledger=ledger, **private).rounds == 6
+
+    interrupted(tmp_path / "uncounted", **private)
+    with pytest.raises(ParameterError, match="begun without a ledger"):
+        trained(folder=tmp_path / "uncounted", ledger=other, **private)
+
+
+def test_two_processes_do_not_go_on_with_the_same_training(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    with (
+        held_alone(tmp_path, "the training"),
+        pytest.raises(ParameterError, match="another process is at work on the training"),
+    ):
+        trained(folder=tmp_path)
+    assert trained(folder=tmp_path).rounds == 6

@@ -65,6 +65,27 @@ def test_one_record_moves_a_clients_sum_by_twice_the_clip_at_most(clip: float) -
         assert np.allclose(whole, -exact.numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [12, 700])  # within one batch of rows, and over several
+def test_all_rows_of_one_id_are_one_record(rows: int) -> None:
+    learner = TorchLearner(linear, device="cpu")
+    weights = learner.first_weights(seed=0)
+    features = RNG.normal(size=(rows, 6)).astype(np.float32)
+    targets = RNG.integers(0, 3, rows)
+    ids = np.where(np.arange(rows) % 2, 7, np.arange(rows) + 100)  # every second row is of one
+    sums = []
+    for sign in (1, -1):
+        moved = features.copy()
+        moved[ids == 7] = sign * 100 * features[1]
+        client = Samples(moved, np.where(ids == 7, 0, targets), ids)
+        sums.append(learner.record_sums(weights, [client], record_clip=0.1)[0])
+    assert 0.01 < np.linalg.norm(sums[0] - sums[1]) <= 0.2
+    loose = [
+        learner.record_sums(weights, [Samples(features, targets, which)], record_clip=1e6)[0]
+        for which in (ids, None)
+    ]
+    assert np.allclose(loose[0], loose[1], atol=1e-3)  # nothing is lost where nothing is clipped
+
+
 def test_records_are_protected_where_each_gradient_is_clipped() -> None:
     result = fit(
         TorchLearner(linear, device="cpu"),
