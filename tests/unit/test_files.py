@@ -256,6 +256,7 @@ def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new_one(tmp_path: Path)
         except subprocess.TimeoutExpired:
             child.kill()
         child.wait()
+        child.stdout.close()
         if path.exists():
             values = json.loads(path.read_text())
             assert values["rest"] == [values["n"]] * 20_000

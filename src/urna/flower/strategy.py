@@ -214,7 +214,7 @@ class PrivateTraining(Strategy):
                 self._keep(state, result, number, stopped)
                 continue
             except RoundFailed as failed:
-                state = _after_failure(plan, state, failed)
+                state = _after_failure(plan, state, failed, sums.privacy.epsilon)
             else:
                 state = self._stepped(plan, state, released, number, names, shapes)
                 result.arrays = shaped(state.weights, names, shapes)
@@ -472,11 +472,13 @@ def _reply(content: RecordDict) -> Message:
     return Message(content=content, metadata=metadata)  # type: ignore[call-overload,no-any-return]
 
 
-def _after_failure(plan: TrainPlan, state: Progress, failed: RoundFailed) -> Progress:
+def _after_failure(
+    plan: TrainPlan, state: Progress, failed: RoundFailed, promised: float
+) -> Progress:
     """Return where training stands after a round that gave nothing; nodes have Flower's names."""
     _log.warning("round %d counts, and gave nothing: %s", state.done + 1, failed)
     unnamed = type(failed)(failed.reason)
-    after = after_failure(plan, state, unnamed, range(plan.clients), 1)
+    after = after_failure(plan, state, unnamed, range(plan.clients), 1, promised=promised)
     report = replace(after.history[-1], lost=len(failed.lost))
     return after.after(
         history=(*after.history[:-1], report),
