@@ -184,13 +184,15 @@ def test_an_objective_that_fails_everywhere_is_the_users_to_know() -> None:
 
     space = Space(x=[0.0, 1.0])
     objective = CallableObjective(broken)
-    # Losses that all fail are losses: a function that raises abstains, and says so in its log.
-    result = search(space, objective, [1, 2, 3], budget=Budget(8.0, 1e-5), anyway=True)
-    assert result.took_part == 3
+    clients, budget = [1] * 30, Budget(8.0, 1e-5)
+    with pytest.raises(ParameterError, match="no candidate has a finite loss"):
+        search(space, objective, clients, budget=budget)
+    # Told to go on, losses that all fail are losses: everybody abstains, under full noise.
+    assert search(space, objective, clients, budget=budget, anyway=True).took_part == 30
 
     class Raises:
         def losses(self, data: int, space: Space, *, seed: int, progress: object = None) -> None:
             raise RuntimeError("no such file")
 
     with pytest.raises(ParameterError, match="RuntimeError: no such file"):
-        search(space, Raises(), [1, 2, 3], budget=Budget(8.0, 1e-5), anyway=True)
+        search(space, Raises(), clients, budget=budget)
