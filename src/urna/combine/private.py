@@ -18,10 +18,18 @@ from urna.combine.frame import Floats
 from urna.combine.noisy import UNITS, dense_cells, densest, read_clusters
 from urna.combine.searches import LocalSearch
 from urna.combine.strategies import Combined
-from urna.combine.sums import SettingsSum, mean_from, parts_of, together
+from urna.combine.sums import SettingsSum, mean_from, together
 from urna.errors import ParameterError
 from urna.noise import IntVector
-from urna.privacy import Budget, Ledger, NonPrivateRelease, PrivacyStatement, Release, Unit
+from urna.privacy import (
+    Budget,
+    Ledger,
+    NonPrivateRelease,
+    PrivacyStatement,
+    Release,
+    Unit,
+    parts_of,
+)
 from urna.randomness import OsSecrets, SecretSource
 from urna.tally import (
     Options,

@@ -16,18 +16,14 @@ from urna.combine.searches import LocalSearch
 from urna.combine.strategies import Combined
 from urna.errors import ParameterError
 from urna.privacy import (
-    Budget,
-    Cover,
     NonPrivateRelease,
     PrivacyStatement,
     Release,
     compose,
-    gaussian_epsilon,
 )
-from urna.privacy.cost import SLIP_PART
 from urna.tally import BoundedVector, Contribution, TallyPlan, Terms, plan_tally
 
-__all__ = ["KIND", "SettingsSum", "mean_from", "parts_of", "read_agreed", "together"]
+__all__ = ["KIND", "SettingsSum", "mean_from", "read_agreed", "together"]
 
 KIND = "settings"
 """What announcements and policies call such sums."""
@@ -148,23 +144,6 @@ def mean_from(agreed: Averaging, sums: Floats, count: int) -> Combined:
     """Return the mean that a noisy sum over so many clients gives."""
     point = np.clip(sums / (UNITS * count) + 0.5, 0.0, 1.0)
     return Combined(agreed.frame.setting(point))
-
-
-def parts_of(budget: Budget, parts: Sequence[float]) -> list[Budget]:
-    """Split a budget among several sums by parts of μ², whose squares add up.
-
-    Guarantee:
-        Sums that each keep within their part keep within the budget together.
-    """
-    if len(parts) == 1:
-        return [budget]
-    whole = Cover(budget).mu * (1 - 1e-8)
-    return [
-        Budget(
-            gaussian_epsilon(whole * math.sqrt(part), budget.delta * (1 - SLIP_PART)), budget.delta
-        )
-        for part in parts
-    ]
 
 
 def together(

@@ -29,7 +29,7 @@ from urna.combine import (
 from urna.combine.noisy import UNITS, dense_cells, densest, read_clusters
 from urna.combine.private import FIRST_SHARE
 from urna.combine.result import name_of
-from urna.combine.sums import KIND, SettingsSum, mean_from, parts_of, together
+from urna.combine.sums import KIND, SettingsSum, mean_from, together
 from urna.errors import Refused
 from urna.flower.contributor import Call
 from urna.flower.identities import DirectoryFile, NodeKey
@@ -37,7 +37,7 @@ from urna.flower.post import Deadlines, Progress
 from urna.flower.subjects import register
 from urna.flower.sums import Sums
 from urna.noise import IntVector
-from urna.privacy import Budget, Ledger, Unit
+from urna.privacy import Budget, Ledger, Unit, parts_of
 from urna.tally import Options, Released, TallyPlan, in_units
 
 __all__ = ["Settings", "combine_settings"]

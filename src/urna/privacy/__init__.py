@@ -3,7 +3,7 @@
 from urna.privacy.accountant import Spent, compose
 from urna.privacy.budget import Adjacency, Budget, PrivacyStatement, Unit
 from urna.privacy.calibration import Calibration, calibrate
-from urna.privacy.cost import Cost, Cover, together
+from urna.privacy.cost import Cost, Cover, parts_of, together
 from urna.privacy.distributions import DISCRETE_GAUSSIAN, DISTRIBUTIONS, SKELLAM, Distribution
 from urna.privacy.events import (
     DeclaredRelease,
@@ -50,5 +50,6 @@ __all__ = [
     "gaussian_mu",
     "gaussian_rdp",
     "gaussian_std",
+    "parts_of",
     "together",
 ]

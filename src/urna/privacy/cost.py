@@ -7,7 +7,7 @@ from the truth by moving some probability mass (`slip`), which adds up as well.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from urna.privacy.budget import Budget
 from urna.privacy.gaussian import gaussian_epsilon, gaussian_mu
 
-__all__ = ["FREE", "SLIP_PART", "Cost", "Cover", "together"]
+__all__ = ["FREE", "SLIP_PART", "Cost", "Cover", "parts_of", "together"]
 
 SLIP_PART = 1e-6
 """The part of delta that is set aside for the precision of draws."""
@@ -143,3 +143,17 @@ class Cover:
             and cost.delta * _BELOW <= delta
             and cost.slip <= self.slip
         )
+
+
+def parts_of(budget: Budget, parts: Sequence[float]) -> list[Budget]:
+    """Split a budget among several releases by parts of μ², whose squares add up.
+
+    Guarantee:
+        Gaussian releases that each keep within their part keep within the budget together.
+    """
+    if len(parts) == 1:
+        return [budget]
+    whole = Cover(budget).mu * (1 - 1e-8)
+    delta = budget.delta * (1 - SLIP_PART)
+    epsilons = (gaussian_epsilon(whole * math.sqrt(part), delta) for part in parts)
+    return [Budget(epsilon, budget.delta) for epsilon in epsilons]

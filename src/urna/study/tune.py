@@ -1,6 +1,5 @@
 """Tune, then average: Λ, R and c by secret ballot, and the model with them, under one budget."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
@@ -18,14 +17,12 @@ from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.privacy import (
     Budget,
-    Cover,
     Ledger,
     NonPrivateRelease,
     Release,
     compose,
-    gaussian_epsilon,
+    parts_of,
 )
-from urna.privacy.cost import SLIP_PART
 from urna.randomness import OsSecrets, SecretSource
 from urna.space import Space
 from urna.tally import Options, Releases, SecureSummation, Summation, Terms
@@ -176,14 +173,8 @@ def tune_then_fit(
 
 def _split(terms: Terms, share: float) -> tuple[Terms, Terms]:
     """Divide the budget: squares of μ add up."""
-    delta = terms.budget.delta
-    whole = Cover(terms.budget).mu * (1 - 1e-8)
-
-    def part(of: float) -> Terms:
-        epsilon = gaussian_epsilon(whole * math.sqrt(of), delta * (1 - SLIP_PART))
-        return terms.costing(Budget(epsilon, delta))
-
-    return part(share), part(1 - share)
+    vote, model = parts_of(terms.budget, (share, 1 - share))
+    return terms.costing(vote), terms.costing(model)
 
 
 def _events(vote: Release | None, base: Blind, terms: Terms, summation: Summation) -> list[Release]:

@@ -17,17 +17,16 @@ from urna.errors import ParameterError
 from urna.local import BatchedObjective, Objective
 from urna.privacy import (
     Budget,
-    Cover,
     Ledger,
     PrivacyStatement,
     Release,
     Repeated,
     Sampled,
     Unit,
-    gaussian_epsilon,
+    parts_of,
 )
 from urna.privacy.accountant import accountant_of
-from urna.privacy.cost import SLIP_PART, Cost, together
+from urna.privacy.cost import Cost, together
 from urna.privacy.sampling import sampled_epsilon
 from urna.randomness import OsSecrets, SecretSource
 from urna.space import Axis, Space
@@ -49,7 +48,6 @@ RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 _VOTES = 200  # made-up votes for each part
 _SEEDS = 3
 _ROUNDS = 20
-_BELOW = 1 - 1e-9
 _OF_A_VOTE = ("budget", "contribution", "noise_variance_per_client", "scale")
 
 
@@ -128,16 +126,14 @@ def divide(
         seed: Public seed of the dry run.
         options: The rest of the terms.
     """
-    whole = Cover(budget).mu
     rates = np.geomspace(0.003, 3.0, candidates)
     dry = DryRun(clients, seed)
     losses = dry.local_losses(rates)
     rng = np.random.default_rng([0x444956, seed])
     rows = []
     for part in PARTS:
-        voting = _budget(whole * math.sqrt(part), budget.delta)
+        voting, training = parts_of(budget, (part, 1 - part))
         chances = _winners(losses, voting, clients, rng, options)
-        training = _budget(whole * math.sqrt(1 - part), budget.delta)
         planned = plan_training(
             clients, parameters, budget=training, rounds=rounds, settings=settings, **options
         )
@@ -162,12 +158,8 @@ def divide(
         for part, chances, reached in rows
     )
     part = max(tried, key=lambda row: row[2])[0]
-    return Division(
-        part,
-        _budget(whole * math.sqrt(part), budget.delta),
-        _budget(whole * math.sqrt(1 - part), budget.delta),
-        tried,
-    )
+    voting, training = parts_of(budget, (part, 1 - part))
+    return Division(part, voting, training, tried)
 
 
 def tune_and_train(
@@ -376,11 +368,6 @@ def _together(vote: Release, step: Release, counted: int) -> Cost:
         once.mu, step.rate, counted, step.delta, replaced=step.replaced, besides=first.mu
     )
     return Cost(epsilon=epsilon, delta=step.delta, slip=first.slip + counted * once.slip)
-
-
-def _budget(mu: float, delta: float) -> Budget:
-    """Return the budget of a μ, a hair below it."""
-    return Budget(gaussian_epsilon(mu * _BELOW, delta * (1 - SLIP_PART)), delta)
 
 
 def _winners(

@@ -9,8 +9,7 @@ import numpy as np
 
 from urna.errors import ParameterError
 from urna.local import Objective, losses_of_each
-from urna.privacy import Budget, Cover, Ledger, NonPrivateRelease, Unit, compose, gaussian_epsilon
-from urna.privacy.cost import SLIP_PART
+from urna.privacy import Budget, Ledger, NonPrivateRelease, Unit, compose, parts_of
 from urna.randomness import OsSecrets, SecretSource
 from urna.space import Space
 from urna.tally import Options, Releases, SecureSummation, Summation, Terms
@@ -168,11 +167,8 @@ def _plans(
     terms: Terms, share: float, sizes: tuple[int, int], removes_excess: bool
 ) -> tuple[VotePlan, VotePlan]:
     """Plan both rounds so that together they keep within the budget: squares of μ add up."""
-    delta = terms.budget.delta
-    whole = Cover(terms.budget).mu * (1 - 1e-8)
-
-    def planned(size: int, part: float) -> VotePlan:
-        epsilon = gaussian_epsilon(whole * math.sqrt(part), delta * (1 - SLIP_PART))
-        return plan_vote(terms.costing(Budget(epsilon, delta)), size, removes_excess=removes_excess)
-
-    return planned(sizes[0], share), planned(sizes[1], 1 - share)
+    first, second = (
+        plan_vote(terms.costing(part), size, removes_excess=removes_excess)
+        for part, size in zip(parts_of(terms.budget, (share, 1 - share)), sizes, strict=True)
+    )
+    return first, second
