@@ -21,10 +21,12 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError, UnknownName
 
-__all__ = ["Axis", "AxisKind", "Candidate", "Space", "Value"]
+__all__ = ["Axis", "AxisKind", "Candidate", "Space", "Value", "Window"]
 
 Value = bool | int | float | str
 Candidate = dict[str, Value]
+Window = tuple[float | None, float | None]
+"""Where something works: from the first number to the second, None standing for no bound."""
 
 _MOST_CANDIDATES = 1_000_000
 _LARGEST = float(np.finfo(np.float64).max)
@@ -47,13 +49,24 @@ class AxisKind(StrEnum):
 class Axis:
     """One hyperparameter and its values, in order.
 
+    Args:
+        kind: How far apart two values are.
+        values: In order.
+        works: Between which numbers good values are expected (either may be None), as
+            whoever makes the space knows without looking at any client's data; (None, None)
+            where nothing is known. Left out, the axis's name decides: see `vote.windows`. It
+            is read by decoders only and excludes nothing.
+
     Example:
         >>> Axis.log_range(1e-3, 1e-1, count=3).values
         (0.001, 0.01, 0.1)
+        >>> Axis.log([1e-4, 1e-2, 1.0], works=(1e-3, None)).works
+        (0.001, None)
     """
 
     kind: AxisKind
     values: tuple[Value, ...]
+    works: Window | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in list(AxisKind):
@@ -85,16 +98,18 @@ class Axis:
                     )
                 if self.kind is AxisKind.LOG and value <= 0:
                     raise ParameterError(f"a log axis holds positive numbers, got {value!r}")
+        if self.works is not None:
+            object.__setattr__(self, "works", _window(self.works, self.kind))
 
     @classmethod
-    def log(cls, values: Sequence[float]) -> Self:
+    def log(cls, values: Sequence[float], works: Window | None = None) -> Self:
         """Return an axis whose values compare by ratio (learning rates)."""
-        return cls(AxisKind.LOG, _plain(values))
+        return cls(AxisKind.LOG, _plain(values), works)
 
     @classmethod
-    def linear(cls, values: Sequence[float]) -> Self:
+    def linear(cls, values: Sequence[float], works: Window | None = None) -> Self:
         """Return an axis whose values compare by difference (momentum)."""
-        return cls(AxisKind.LINEAR, _plain(values))
+        return cls(AxisKind.LINEAR, _plain(values), works)
 
     @classmethod
     def ordinal(cls, values: Sequence[Value]) -> Self:
@@ -107,7 +122,7 @@ class Axis:
         return cls(AxisKind.CATEGORICAL, _plain(values))
 
     @classmethod
-    def log_range(cls, low: float, high: float, count: int) -> Self:
+    def log_range(cls, low: float, high: float, count: int, works: Window | None = None) -> Self:
         """Return `count` values from `low` to `high` in equal ratios."""
         if not 0 < low < high <= _LARGEST or count < 2:
             raise ParameterError(
@@ -119,10 +134,10 @@ class Axis:
         # Six digits read well; more where the steps are so fine that six would not tell them apart.
         digits = min(max(6, 5 - math.floor(math.log10(step))), 17) if step > 0 else 17
         inner = [float(f"{10 ** (start + step * i):.{digits}g}") for i in range(1, count - 1)]
-        return cls.log([low, *inner, high])
+        return cls.log([low, *inner, high], works)
 
     @classmethod
-    def linear_range(cls, low: float, high: float, count: int) -> Self:
+    def linear_range(cls, low: float, high: float, count: int, works: Window | None = None) -> Self:
         """Return `count` values from `low` to `high` in equal steps."""
         if not -_LARGEST <= low < high <= _LARGEST or count < 2:
             raise ParameterError(
@@ -133,7 +148,7 @@ class Axis:
         # Six digits of a step: fine steps far from zero stay apart. And no -0.0.
         places = 5 - math.floor(math.log10(step)) if step > 0 else 0
         inner = [round(low + step * i, places) + 0.0 for i in range(1, count - 1)]
-        return cls.linear([low, *inner, high])
+        return cls.linear([low, *inner, high], works)
 
     @classmethod
     def of(cls, values: "Axis | Sequence[Value]") -> "Axis":
@@ -144,22 +159,29 @@ class Axis:
         numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in plain)
         return cls(AxisKind.ORDINAL if numbers else AxisKind.CATEGORICAL, plain)
 
+    def places(self) -> npt.NDArray[np.float64]:
+        """Return where each value lies, one mean step of the axis being 1.
+
+        Values of a categorical axis are numbered; they lie nowhere.
+        """
+        count = len(self.values)
+        if self.kind in (AxisKind.CATEGORICAL, AxisKind.ORDINAL):
+            return np.arange(count, dtype=np.float64)
+        places = np.array([float(v) for v in self.values])
+        if self.kind is AxisKind.LOG:
+            places = np.log(places)
+        # Scaled by a power of two first (exact), so that no difference can overflow.
+        places = np.ldexp(places, -int(np.frexp(np.abs(places).max())[1]))
+        places -= places.min()
+        if width := places.max():
+            places *= (count - 1) / width
+        return np.asarray(places)
+
     def steps(self) -> npt.NDArray[np.float64]:
         """Return the distances between all values, one mean step of the axis being 1."""
-        count = len(self.values)
+        places = self.places()
         if self.kind is AxisKind.CATEGORICAL:
-            return 1.0 - np.eye(count)
-        if self.kind is AxisKind.ORDINAL:
-            places = np.arange(count, dtype=np.float64)
-        else:
-            places = np.array([float(v) for v in self.values])
-            if self.kind is AxisKind.LOG:
-                places = np.log(places)
-            # Scaled by a power of two first (exact), so that no difference can overflow.
-            places = np.ldexp(places, -int(np.frexp(np.abs(places).max())[1]))
-            places -= places.min()
-            if width := places.max():
-                places *= (count - 1) / width
+            return 1.0 - np.eye(len(places))
         return np.asarray(np.abs(places[:, None] - places[None, :]))
 
 
@@ -215,7 +237,7 @@ class Space(Sequence[Candidate]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(f"candidate {index} of {len(self)}")
-        places = self._places[index]
+        places = self.places[index]
         return {
             name: axis.values[place]
             for (name, axis), place in zip(self._axes.items(), places, strict=True)
@@ -264,7 +286,7 @@ class Space(Sequence[Candidate]):
 
         Kept per axis because a decoder scales each axis by itself.
         """
-        places = self._places
+        places = self.places
         return np.stack(
             [
                 axis.steps()[np.ix_(places[:, i], places[:, i])]
@@ -279,7 +301,7 @@ class Space(Sequence[Candidate]):
             >>> Space(a=[1, 2, 3], b=["x", "y"]).distance(0, 4)
             2.0
         """
-        places = self._places
+        places = self.places
         pairs = zip(self._axes.values(), places[first], places[second], strict=True)
         return math.sqrt(sum(axis.steps()[a, b] ** 2 for axis, a, b in pairs))
 
@@ -294,6 +316,7 @@ class Space(Sequence[Candidate]):
         # A list, not an object: the order of axes is part of the space.
         axes = [
             {"name": name, "kind": str(axis.kind), "values": list(axis.values)}
+            | ({} if axis.works is None else {"works": _bounds(axis.works)})
             for name, axis in self._axes.items()
         ]
         return {"axes": axes} | ({} if self._chosen is None else {"chosen": list(self._chosen)})
@@ -325,7 +348,11 @@ class Space(Sequence[Candidate]):
         for name, axis in self._axes.items():
             values = ", ".join(_toml(v) for v in axis.values)
             lines += ["[[axes]]", f"name = {_toml(name)}"]
-            lines += [f'kind = "{axis.kind}"', f"values = [{values}]", ""]
+            lines += [f'kind = "{axis.kind}"', f"values = [{values}]"]
+            if axis.works is not None:
+                bounds = [f"{name} = {_toml(v)}" for name, v in _bounds(axis.works).items()]
+                lines.append(f"works = {{{', '.join(bounds)}}}")
+            lines.append("")
         return "\n".join(lines)
 
     @classmethod
@@ -355,7 +382,7 @@ class Space(Sequence[Candidate]):
         return space
 
     @functools.cached_property
-    def _places(self) -> npt.NDArray[np.intp]:
+    def places(self) -> npt.NDArray[np.intp]:
         """Each candidate's place on each axis, shape (m, axes)."""
         flat = np.arange(len(self)) if self._chosen is None else np.array(self._chosen)
         places = np.empty((len(self), len(self._shape)), dtype=np.intp)
@@ -368,13 +395,42 @@ def _axis(name: str, entry: Any) -> Axis:  # noqa: ANN401 - read from a file
     if not isinstance(entry, Mapping):
         entry = {"values": entry}
     try:
-        if not {"values"} <= entry.keys() <= {"name", "kind", "values"}:
-            raise ParameterError(f"it has `values` and may have a `kind`, got {sorted(entry)}")
-        if "kind" not in entry:
-            return Axis.of(entry["values"])
-        return Axis(entry["kind"], entry["values"])
+        if not {"values"} <= entry.keys() <= {"name", "kind", "values", "works"}:
+            raise ParameterError(
+                f"it has `values` and may have a `kind` and `works`, got {sorted(entry)}"
+            )
+        axis = Axis.of(entry["values"])
+        works = entry.get("works")
+        if works is not None:
+            if not (isinstance(works, Mapping) and works.keys() <= {"low", "high"}):
+                raise ParameterError(f"`works` may have a `low` and a `high`, got {works!r}")
+            works = (works.get("low"), works.get("high"))
+        return Axis(entry.get("kind", axis.kind), entry["values"], works)
     except ParameterError as error:
         raise ParameterError(f"axis {name!r}: {error}") from error
+
+
+def _window(works: Any, kind: AxisKind) -> Window:  # noqa: ANN401 - checked here
+    """Return where an axis works as plain numbers, or raise ParameterError."""
+    if kind not in (AxisKind.LOG, AxisKind.LINEAR):
+        raise ParameterError(f"`works` bounds a log or a linear axis, this one is {kind}")
+    if not isinstance(works, Sequence) or isinstance(works, str) or len(works) != 2:
+        raise ParameterError(f"`works` is a pair of numbers or None, got {works!r}")
+    low, high = (bound.item() if isinstance(bound, np.generic) else bound for bound in works)
+    for bound in (low, high):
+        if bound is None:
+            continue
+        if not isinstance(bound, int | float) or isinstance(bound, bool):
+            raise ParameterError(f"`works` is a pair of numbers or None, got {bound!r}")
+        if not abs(bound) <= _LARGEST or (kind is AxisKind.LOG and bound <= 0):
+            raise ParameterError(f"`works` lies within what a {kind} axis holds, got {bound!r}")
+    if low is not None and high is not None and low >= high:
+        raise ParameterError(f"`works` goes from low to high, got {low} to {high}")
+    return (None if low is None else float(low), None if high is None else float(high))
+
+
+def _bounds(works: Window) -> dict[str, float]:
+    return {name: v for name, v in zip(("low", "high"), works, strict=True) if v is not None}
 
 
 def _plain(values: Sequence[Value]) -> tuple[Value, ...]:

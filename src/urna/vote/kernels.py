@@ -2,45 +2,39 @@
 
 Good candidates are neighbours: a learning rate next to a good one is seldom bad. How far that
 reaches differs from axis to axis and from task to task, so there is one prior for each
-combination of ranges, and a decoder weighs them by how well they explain the tally. A learning
-rate has a direction as well: below some value nothing is learnt and nobody votes. Where that
-begins is unknown too, so there are priors for several values. All of this depends on the public
-space alone.
+combination of ranges, and a decoder weighs them by how well they explain the tally. Where an
+axis can be expected to work (`windows`) there are priors for each window too. All of this
+depends on the public space alone.
+
+On a full grid a correlation matrix is a Kronecker product of one small matrix per axis and is
+never written out. Subsets and long axes use the largest eigenvectors of such a product, at
+the candidates that there are; what is beyond them is treated as unrelated.
 """
 
 import functools
 import itertools
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
-from urna.space import AxisKind, Space, Value
+from urna.space import Axis, AxisKind, Space
+from urna.vote.windows import windows_of
 
-__all__ = ["Family", "families", "is_rate", "unrelated"]
+__all__ = ["Family", "families", "unrelated"]
 
 Array = npt.NDArray[np.float64]
 
 RANGES = ((), (3.0,), (1.0, 4.0), (0.8, 2.0, 8.0), (0.7, 1.5, 4.0, 12.0))
 """By how many an axis gets: over how many of its steps votes stay alike."""
 
-ONSETS = (0.15, 0.3, 0.45)
-"""Up to which part of a learning rate's axis nothing is learnt, besides nowhere."""
-_SHARPNESS = 0.5  # steps over which learning sets in
-_DECADES = 3.0  # a shorter axis of rates may well be good at its small end
-_RATE = re.compile(
-    r"(?!(min|max|final|end|warmup|log)[_\-. ])"
-    r"(.*[_\-./ ])?(lr0?|learning[_\-. ]?rate([_\-. ]init)?|eta0?)",
-    re.IGNORECASE,
-)
-
-_MOST_ENTRIES = 1 << 19  # of all priors' eigenvalues together
+_KNOTS = 48  # values of an axis beyond which neighbours are merged for its eigenvectors
+_RANK = 160  # eigenvectors kept where there is no full grid
+_MOST_ENTRIES = 1 << 19  # of all priors' eigenvalues together, on a grid
+_MOST_LISTED = 1 << 25  # of all priors' eigenvectors together, elsewhere
 _MOST_COMBINATIONS = 256
-_MOST_WORK = 4e10  # floating-point operations for decompositions, some seconds
 
 
 def _squared_exponential(steps: Array, reach: float) -> Array:
@@ -56,44 +50,93 @@ _SHAPES: tuple[Callable[[Array, float], Array], ...] = (_squared_exponential, _e
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Family:
-    """Correlation matrices of one shape, by their eigenvectors and eigenvalues.
-
-    On a full grid each matrix is a Kronecker product of one small matrix per axis and is
-    never written out; elsewhere there is a single axis, the candidates themselves.
-    """
+    """Correlation matrices of one shape, by their eigenvectors and eigenvalues."""
 
     vectors: tuple[Array, ...]
-    """For each axis, shape (ranges, places, places)."""
+    """For each axis, shape (matrices, places, eigenvectors); a listed space has one axis."""
     values: Array
-    """Shape (priors, candidates)."""
+    """Shape (priors, coordinates). The last coordinate is all that no eigenvector spans, where
+    there is such a rest."""
+    rest: int = 0
+    """How many dimensions no eigenvector spans."""
+
+    @property
+    def copies(self) -> Array:
+        """How many dimensions each coordinate stands for."""
+        copies = np.ones(self.values.shape[1])
+        if self.rest:
+            copies[-1] = self.rest
+        return copies
 
     def project(self, votes: Array) -> Array:
-        """Return the coordinates of `votes` in each prior's eigenvectors, as `values` is."""
+        """Return the coordinates of `votes` in each prior's eigenvectors, as `values` is.
+
+        The last coordinate of a family with a rest is the rest's length.
+        """
         spread, before = votes[None], 1
         for vectors in self.vectors:
-            _, places, _ = vectors.shape
+            _, places, kept = vectors.shape
             grid = spread.reshape(len(spread), before, places, -1)
             turned = np.einsum("rjk,cbja->crbka", vectors, grid)
-            spread = turned.reshape(-1, votes.size)
-            before *= places
+            spread = turned.reshape(len(spread) * len(vectors), -1)
+            before *= kept
+        if self.rest:
+            beyond = np.sqrt(np.maximum(votes @ votes - (spread**2).sum(axis=1), 0.0))
+            spread = np.concatenate([spread, beyond[:, None]], axis=1)
         return np.asarray(spread)
 
     def restore(self, coordinates: Array) -> Array:
         """Return the sum over all priors of the vectors with these coordinates.
 
         Args:
-            coordinates: As `values`, or several such one after the other.
+            coordinates: As `values` without the rest, or several such one after the other.
 
         Returns:
             One vector for each set of coordinates.
         """
-        spread, size, after = coordinates, coordinates.shape[-1], 1
+        spread, size = coordinates, coordinates.shape[-1]
+        after = 1
         for vectors in reversed(self.vectors):
-            ranges, places, _ = vectors.shape
-            grid = spread.reshape(-1, ranges, size // places // after, places, after)
+            ranges, places, kept = vectors.shape
+            grid = spread.reshape(-1, ranges, size // kept // after, kept, after)
             spread = np.einsum("rjk,crbka->cbja", vectors, grid)
+            size = size // kept * places
             after *= places
         return np.asarray(spread.reshape(-1, size))
+
+    def shrunk(self, votes: Array, gains: Array) -> Array:
+        """Return the sum over all priors of the votes with each coordinate times its gain.
+
+        Args:
+            votes: One tally.
+            gains: As `values`.
+        """
+        found = self.project(votes)
+        if not self.rest:
+            return np.asarray(self.restore(gains * found)[0])
+        beyond = gains[:, -1:]
+        inside = self.restore((gains[:, :-1] - beyond) * found[:, :-1])[0]
+        return np.asarray(inside + beyond.sum() * votes)
+
+    def drawn(self, votes: Array, gains: Array, noise: float, rng: np.random.Generator) -> Array:
+        """Return draws from the posterior of a family of one prior.
+
+        Args:
+            votes: One tally.
+            gains: Shape (draws, coordinates).
+            noise: Variance of the noise in each entry.
+            rng: A public generator.
+        """
+        deviations = np.sqrt(gains * noise)
+        if not self.rest:
+            spread = deviations * rng.standard_normal(gains.shape)
+            return self.restore(gains * self.project(votes) + spread)
+        (vectors,) = self.vectors[0]
+        normals = rng.standard_normal((len(gains), len(votes)))
+        within, beyond = normals @ vectors, deviations[:, -1:]
+        inside = (gains[:, :-1] - gains[:, -1:]) * (votes @ vectors)
+        inside += (deviations[:, :-1] - beyond) * within
+        return np.asarray(inside @ vectors.T + gains[:, -1:] * votes + beyond * normals)
 
     def member(self, prior: int) -> "Family":
         """Return one of the priors alone."""
@@ -103,6 +146,7 @@ class Family:
         return Family(
             tuple(vectors[place : place + 1] for vectors, place in chosen),
             self.values[prior : prior + 1],
+            self.rest,
         )
 
 
@@ -115,94 +159,69 @@ def unrelated(candidates: int) -> Family:
 def families(space: Space) -> tuple[Family, ...]:
     """Return the structured priors of a space: for each shape, all ranges of all axes.
 
-    A learning rate's axis has priors without and with a part where nothing is learnt. Spaces of
-    many axes or candidates get fewer ranges per axis, and no onsets where there is no room for
-    them. Spaces too large to decompose get none, and so do those of which nothing is known but
-    names.
+    An axis of which it is known where it works has priors for each window. Spaces of many axes
+    or candidates get fewer ranges per axis, and no windows where there is no room for them.
+    Spaces of which nothing is known but names get none, and so do those of more candidates
+    than there is memory for.
     """
-    named = [(name, axis) for name, axis in space.axes.items() if len(axis.values) > 1]
-    if not named or (len(named) == 1 and named[0][1].kind is AxisKind.CATEGORICAL):
+    named = {name: axis for name, axis in space.axes.items() if len(axis.values) > 1}
+    if not named or (len(named) == 1 and _only(named).kind is AxisKind.CATEGORICAL):
         return ()  # nobody is anybody's neighbour
-    values: list[Sequence[Value]]
-    if space.chosen is None:
-        values = [axis.values for _, axis in named]
+    lines = [_Line.of(name, axis) for name, axis in named.items()]
+    is_grid = space.chosen is None and all(line.is_whole for line in lines)
+    if is_grid:
+        room = _MOST_ENTRIES // len(space)
     else:
-        values = [[candidate[name] for candidate in space] for name, _ in named]
-    rates = [
-        is_rate(name, axis.kind, each) for (name, axis), each in zip(named, values, strict=True)
-    ]
-    most = _most(space, rates)
-    if most < 1:
-        rates = [False] * len(named)
-        most = _most(space, rates)
+        room = _MOST_LISTED // (len(space) * min(_RANK, len(space)))
+    variants = math.prod(len(line.windows) for line in lines)
+    if room < variants:
+        lines = [line.without_windows() for line in lines]
+        variants = 1
+    most = min(_MOST_COMBINATIONS, room // variants)
     if most < 1:
         return ()
-    ranges = _ranges(len(named), most)
-    if space.chosen is None:
-        steps = [axis.steps() for _, axis in named]
-    else:
-        every = dict(zip(space.axes, space.distances(), strict=True))
-        steps = [every[name] for name, _ in named]
-    onsets = [
-        _onsets(each, step) if rate else []
-        for rate, each, step in zip(rates, values, steps, strict=True)
-    ]
-    build = _grid if space.chosen is None else _listed
-    return tuple(
-        build([_correlations(shape, *axis) for axis in zip(steps, ranges, onsets, strict=True)])
-        for shape in _SHAPES
-    )
+    ranges = _ranges(len(lines), most)
+    if is_grid:
+        return tuple(_grid(lines, shape, ranges) for shape in _SHAPES)
+    columns = [list(space.axes).index(name) for name in named]
+    return tuple(_listed(lines, shape, ranges, space.places[:, columns]) for shape in _SHAPES)
 
 
-def _most(space: Space, rates: Sequence[bool]) -> int:
-    """Return how many combinations of ranges there is time and memory for."""
-    variants: int = (1 + len(ONSETS)) ** sum(rates)
-    if space.chosen is not None:
-        work = 10.0 * len(space) ** 3 * len(_SHAPES) * variants
-        room = min(int(_MOST_WORK / work), (1 << 26) // len(space) ** 2 // variants)
-        return min(room, max(_MOST_COMBINATIONS // variants, 1))
-    axes = [axis for axis in space.axes.values() if len(axis.values) > 1]
-    longest = max(
-        len(axis.values) ** 3 * (1 + len(ONSETS) * rate)
-        for axis, rate in zip(axes, rates, strict=True)
-    )
-    if 10.0 * longest * len(RANGES) * len(_SHAPES) > _MOST_WORK:
-        return 0
-    return min(_MOST_COMBINATIONS, _MOST_ENTRIES // len(space) // variants)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Line:
+    """One axis: its knots, how each value lies between them, and where it may work."""
 
+    steps: Array
+    """Distances between knots, shape (knots, knots)."""
+    mixing: Array | None
+    """How each value mixes knots, shape (values, knots); None where every value is a knot."""
+    windows: tuple[Array, ...]
+    """Over the values, the flat one first."""
 
-def is_rate(name: str, kind: AxisKind, values: Sequence[Value]) -> bool:
-    """Tell whether an axis is a learning rate whose small end can be expected to learn nothing.
+    @classmethod
+    def of(cls, name: str, axis: Axis) -> "_Line":
+        windows = tuple(
+            window / math.sqrt(np.mean(window**2))
+            for window in windows_of(name, axis, axis.values)
+        )
+        count = len(axis.values)
+        if count <= _KNOTS or axis.kind is AxisKind.CATEGORICAL:
+            return cls(axis.steps(), None, windows)
+        places = axis.places()
+        at = (places - places.min()) / np.ptp(places) * (_KNOTS - 1)
+        left = np.minimum(at.astype(int), _KNOTS - 2)
+        mixing = np.zeros((count, _KNOTS))
+        mixing[np.arange(count), left] = 1 - (at - left)
+        mixing[np.arange(count), left + 1] = at - left
+        knots = np.arange(_KNOTS, dtype=np.float64)
+        return cls(np.abs(knots[:, None] - knots), mixing, windows)
 
-    It has a rate's name and a logarithmic scale, and the candidates span three decades or more.
+    @property
+    def is_whole(self) -> bool:
+        return self.mixing is None
 
-    Example:
-        >>> wide, narrow = (1e-5, 1e-1), (1e-2, 1e-1)
-        >>> is_rate("client_lr", AxisKind.LOG, wide), is_rate("client_lr", AxisKind.LOG, narrow)
-        (True, False)
-    """
-    if kind is not AxisKind.LOG or _RATE.fullmatch(name) is None:
-        return False
-    logs = [math.log10(float(value)) for value in values]
-    return max(logs) - min(logs) >= _DECADES
-
-
-def _onsets(values: Sequence[Value], steps: Array) -> list[Array]:
-    """Return, for each onset, how much candidates can learn: nothing below it, all above."""
-    above = steps[int(np.argmin([float(value) for value in values]))]
-    learnt = [expit((above - part * above.max()) / _SHARPNESS) for part in ONSETS]
-    return [window / math.sqrt(np.mean(window**2)) for window in learnt]
-
-
-def _correlations(
-    shape: Callable[[Array, float], Array],
-    steps: Array,
-    reaches: Sequence[float],
-    onsets: Sequence[Array],
-) -> Array:
-    """Return the matrices of one axis: all ranges, without and with each onset."""
-    plain = np.stack([shape(steps, reach) for reach in reaches])
-    return np.concatenate([plain, *(plain * np.outer(window, window) for window in onsets)])
+    def without_windows(self) -> "_Line":
+        return _Line(self.steps, self.mixing, self.windows[:1])
 
 
 def _ranges(axes: int, most: int) -> list[tuple[float, ...]]:
@@ -215,9 +234,20 @@ def _ranges(axes: int, most: int) -> list[tuple[float, ...]]:
     return [RANGES[count] for count in counts]
 
 
-def _grid(matrices: Sequence[Array]) -> Family:
+def _grid(
+    lines: Sequence[_Line],
+    shape: Callable[[Array, float], Array],
+    ranges: Sequence[tuple[float, ...]],
+) -> Family:
     values, vectors = np.ones((1, 1)), []
-    for each in matrices:
+    for line, reaches in zip(lines, ranges, strict=True):
+        each = np.stack(
+            [
+                shape(line.steps, reach) * np.outer(window, window)
+                for window in line.windows
+                for reach in reaches
+            ]
+        )
         value, vector = np.linalg.eigh(each)
         grown = np.einsum("cb,rk->crbk", values, np.maximum(value, 0.0))
         values = grown.reshape(len(values) * len(each), -1)
@@ -225,7 +255,61 @@ def _grid(matrices: Sequence[Array]) -> Family:
     return Family(tuple(vectors), values)
 
 
-def _listed(matrices: Sequence[Array]) -> Family:
-    every = [functools.reduce(np.multiply, some) for some in itertools.product(*matrices)]
-    value, vector = np.linalg.eigh(np.stack(every))
-    return Family((vector,), np.maximum(value, 0.0))
+def _listed(
+    lines: Sequence[_Line],
+    shape: Callable[[Array, float], Array],
+    ranges: Sequence[tuple[float, ...]],
+    places: npt.NDArray[np.intp],
+) -> Family:
+    """Return the priors at some candidates of a product, by its largest eigenvectors."""
+    parts = [
+        [np.linalg.eigh(shape(line.steps, reach)) for reach in reaches]
+        for line, reaches in zip(lines, ranges, strict=True)
+    ]
+    windows = [
+        functools.reduce(np.multiply, (w[at] for w, at in zip(some, places.T, strict=True)))
+        for some in itertools.product(*(line.windows for line in lines))
+    ]
+    windows = [window / math.sqrt(np.mean(window**2)) for window in windows]
+    rank = min(_RANK, len(places))
+    found = []
+    for some in itertools.product(*parts):
+        features = _features(lines, some, places)
+        for window in windows:
+            weighed = features * window[:, None]
+            if features.shape[1] > len(places):
+                value, vector = np.linalg.eigh(weighed @ weighed.T)
+                value, vector = np.maximum(value[-rank:], 0.0), vector[:, -rank:]
+            else:
+                value, turn = np.linalg.eigh(weighed.T @ weighed)
+                value, turn = np.maximum(value[-rank:], 1e-12), turn[:, -rank:]
+                vector = weighed @ (turn / np.sqrt(value))
+            found.append((value, vector))
+    values = np.stack([value for value, _ in found])
+    rest = len(places) - values.shape[1]
+    if rest:
+        values = np.concatenate([values, np.zeros((len(values), 1))], axis=1)
+    return Family((np.stack([vector for _, vector in found]),), values, rest)
+
+
+def _features(
+    lines: Sequence[_Line],
+    decomposed: Sequence[tuple[Array, Array]],
+    places: npt.NDArray[np.intp],
+) -> Array:
+    """Return the largest eigenvectors of a product, times roots of eigenvalues, at candidates."""
+    product = np.ones(1)
+    for value, _ in decomposed:
+        product = np.multiply.outer(product, np.maximum(value, 0.0))
+    product = product[0]
+    kept = np.argsort(product, axis=None)[-_RANK:]
+    features = np.sqrt(product.ravel()[kept])[None, :]
+    which = np.unravel_index(kept, product.shape)
+    for line, (_, vector), column, at in zip(lines, decomposed, which, places.T, strict=True):
+        basis = vector if line.mixing is None else line.mixing @ vector
+        features = features * basis[:, column][at]
+    return np.asarray(features)
+
+
+def _only(named: dict[str, Axis]) -> Axis:
+    return next(iter(named.values()))

@@ -114,7 +114,7 @@ def _priors(space: Space, noise: float, alike: float) -> tuple[_Priors, ...]:
         total = _variances(family, alike) + noise
         share = (1 - _STRUCTURELESS) / len(structured) if family.vectors else _STRUCTURELESS
         weight = math.log(share / math.prod(total.shape[:2]))
-        found.append(_Priors(family, 1 - noise / total, weight - 0.5 * np.log(total).sum(axis=-1)))
+        found.append(_Priors(family, 1 - noise / total, weight - 0.5 * np.log(total) @ family.copies))
     return tuple(found)
 
 
@@ -122,11 +122,11 @@ def _priors(space: Space, noise: float, alike: float) -> tuple[_Priors, ...]:
 class _Posterior:
     """What the tally says about the true votes: a mixture of normals."""
 
+    votes: Array
+    """The tally, less its mean."""
     noise: float
     """Variance of the noise in each entry."""
     priors: tuple[_Priors, ...]
-    coordinates: tuple[Array, ...]
-    """Of the centred tally, for each family of shape (priors, candidates)."""
     weights: tuple[Array, ...]
     """Given the tally, for each family of shape (settings, priors)."""
 
@@ -144,36 +144,33 @@ class _Posterior:
         most = max(log.max() for log in logs)
         weights = [np.exp(log - most) for log in logs]
         total = sum(weight.sum() for weight in weights)
-        return cls(noise, priors, coordinates, tuple(weight / total for weight in weights))
+        return cls(centred, noise, priors, tuple(weight / total for weight in weights))
 
     @property
     def mean(self) -> Array:
         """Posterior mean of the votes, less the mean of the tally."""
-        parts = zip(self.priors, self.coordinates, self.weights, strict=True)
+        parts = zip(self.priors, self.weights, strict=True)
         return np.asarray(
             sum(
-                prior.family.restore(np.einsum("sp,spc->pc", weight, prior.gains) * found)[0]
-                for prior, found, weight in parts
+                prior.family.shrunk(self.votes, np.einsum("sp,spc->pc", weight, prior.gains))
+                for prior, weight in parts
             )
         )
 
     def leading(self, rng: np.random.Generator) -> Array:
         """Return how often each candidate leads in draws from the posterior."""
-        wins = np.zeros(self.coordinates[0].shape[1])
+        wins = np.zeros(len(self.votes))
         flat = np.concatenate([weight.ravel() for weight in self.weights])
         ends = np.cumsum([weight.size for weight in self.weights])[:-1]
         counts = np.split(rng.multinomial(DRAWS, flat / flat.sum()), ends)
-        for priors, found, count in zip(self.priors, self.coordinates, counts, strict=True):
+        for priors, count in zip(self.priors, counts, strict=True):
             per_prior = count.reshape(priors.logs.shape)
             for prior in np.flatnonzero(per_prior.any(axis=0)).tolist():
                 one = priors.family.member(prior)
                 settings = np.repeat(np.arange(len(per_prior)), per_prior[:, prior])
                 for some in in_pieces(settings, len(wins)):
-                    gains = priors.gains[some, prior]
-                    drawn = gains * found[prior]
-                    drawn += np.sqrt(gains * self.noise) * rng.standard_normal(drawn.shape)
-                    leaders = np.argmax(one.restore(drawn), axis=1)
-                    wins += np.bincount(leaders, minlength=len(wins))
+                    drawn = one.drawn(self.votes, priors.gains[some, prior], self.noise, rng)
+                    wins += np.bincount(np.argmax(drawn, axis=1), minlength=len(wins))
         return wins / DRAWS
 
 
