@@ -4,10 +4,12 @@ A client builds a fresh optimiser and schedule in each round, so the decay resta
 candidate whose learning rate is zero after its first epoch needs only that epoch of each round,
 and all five decays agree in it. And a learning rate of 1e-6 or less moves nothing: those 50
 candidates are one run for each momentum (Adult, trained in full, gave all of them the same test
-accuracy). Both hold exactly for modules without batch norm, whose statistics move by themselves.
+accuracy). With batch norm, whose statistics move by themselves, only the latter holds: there a
+rate that is zero after its first epoch is trained for all of them.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -36,13 +38,15 @@ def train_federated(
     rounds: int,
     local_epochs: int,
     seed: int,
+    checkpoints: Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return test accuracies and test losses of all candidates of the authors' space."""
     moving = Space(lr=RATES, decay=DECAYS, momentum=MOMENTA)
-    once = Space(lr=[*RATES, STILL], momentum=MOMENTA)
+    once = Space(lr=[*RATES, STILL], decay=[0.0], momentum=MOMENTA)
+    enough = local_epochs if any(True for _ in objective.factory().buffers()) else 1
     found = {}
-    for space, epochs, shown in ((moving, local_epochs, progress), (once, 1, None)):
+    for space, epochs, shown in ((moving, local_epochs, progress), (once, enough, None)):
         scores = federated_averaging(
             objective,
             clients,
@@ -52,6 +56,7 @@ def train_federated(
             local_epochs=epochs,
             seed=seed,
             restart_decay=True,
+            checkpoints=checkpoints and checkpoints / ("moving" if space is moving else "once"),
             progress=shown,
         )
         for candidate, *score in zip(space, scores.accuracies, scores.losses, strict=True):

@@ -57,6 +57,8 @@ class Options:
     limit_rows: int | None = None
     federated_epochs: int | None = None
     """Local epochs in each federated round; None for as many as in the local search."""
+    checkpoints: Path | None = None
+    """Where finished federated rounds are kept, for a run that is cut short."""
 
 
 @dataclass(slots=True)
@@ -139,6 +141,7 @@ def federated_part(
     clients: Sequence[Samples],
     test: Samples,
     epochs: int,
+    checkpoints: Path | None,
 ) -> dict[str, Any]:
     """Return how every candidate does when all clients train together."""
     accuracies, losses = train_federated(
@@ -148,6 +151,7 @@ def federated_part(
         rounds=setting.rounds,
         local_epochs=epochs,
         seed=setting.seed,
+        checkpoints=checkpoints and checkpoints / Path(setting.file).stem,
         progress=progress_line(f"{setting.name} federated"),
     )
     return {
@@ -225,11 +229,11 @@ def run_part(
     if part == "local":
         arrays = local_part(setting, objective, clients)
     else:
-        arrays = federated_part(setting, objective, clients, test, epochs)
+        arrays = federated_part(setting, objective, clients, test, epochs, options.checkpoints)
     synchronise(options.device)
     note: dict[str, Any] = {"seconds": round(time.perf_counter() - start, 3), "epochs": epochs}
     note["peak_bytes"] = int(torch.cuda.max_memory_allocated()) if on_gpu else None
-    note["options"] = asdict(options)
+    note["options"] = {k: v for k, v in asdict(options).items() if k != "checkpoints"}
     note["machine"] = torch.cuda.get_device_name() if on_gpu else platform.processor() or "CPU"
     note["torch"] = torch.__version__
     note["date"] = datetime.date.today().isoformat()
@@ -341,6 +345,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--federated-epochs", type=int, help="in each round; as many as in the search by default"
     )
+    parser.add_argument("--checkpoints", type=Path, help="keep federated rounds here, go on there")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--limit-rows", type=int, help="use few rows, to try things out")
     return parser.parse_args()
@@ -352,7 +357,7 @@ def main() -> None:
     clock = Clock(given.seconds, time.perf_counter(), {})
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     torch.backends.cuda.matmul.allow_tf32 = not given.no_tf32
-    options = Options(given.device, given.limit_rows, given.federated_epochs)
+    options = Options(given.device, given.limit_rows, given.federated_epochs, given.checkpoints)
     settings = chosen(
         names=given.settings,
         datasets=given.datasets,

@@ -9,6 +9,7 @@ one process on data that a study may see; nothing here is private.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,6 +57,7 @@ def federated_averaging(
     local_epochs: int = 1,
     seed: int,
     restart_decay: bool = False,
+    checkpoints: Path | None = None,
     progress: Progress | None = None,
 ) -> FederatedScores:
     """Train every candidate by FedAvg (McMahan et al. 2017) and judge it on test rows.
@@ -76,6 +78,8 @@ def federated_averaging(
         restart_decay: Whether the learning rate starts anew in each round, as it does where
             a client builds a fresh optimiser and schedule. Otherwise it decays per epoch over
             all rounds.
+        checkpoints: A folder in which every finished round is kept, and from which a run with
+            the same arguments goes on; of no use to any other run.
         progress: Called with the work done, in candidates.
     """
     if rounds < 1 or local_epochs < 1 or not clients:
@@ -88,12 +92,16 @@ def federated_averaging(
     objective = replace(objective, epochs=rounds * local_epochs)
     scores = np.full((len(space), 2), (math.inf, math.nan))
     done = 0
-    for group in objective.groups(space):
+    for number, group in enumerate(objective.groups(space)):
         federation = _Federation(
             objective.model(group), group, clients, test, local_epochs, seed, restart_decay
         )
-        for finished in range(rounds):
+        path = None if checkpoints is None else checkpoints / f"group-{number}.pt"
+        start = 0 if path is None else federation.restored(path)
+        for finished in range(start, rounds):
             federation.round(finished)
+            if path is not None:
+                federation.keep(path, finished + 1)
             if progress is not None:
                 progress(done + len(group) * (finished + 1) // rounds, len(space))
         done += len(group)
@@ -160,6 +168,35 @@ class _Federation:
             {n: t.to(start.buffers[n].dtype) for n, t in mean.buffers.items()},
         )
         self._judge(first + self.local_epochs)
+
+    def keep(self, path: Path, rounds: int) -> None:
+        """Write what the next round begins with, whole or not at all."""
+        import torch  # noqa: PLC0415 - the core runs without torch
+
+        state = {
+            "rounds": rounds,
+            "parameters": self._weights.parameters,
+            "buffers": self._weights.buffers,
+            "lane_of": torch.from_numpy(self._lane_of),
+            "alive": self._alive,
+            "scores": torch.from_numpy(self.scores),
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        waiting = path.with_suffix(".part")
+        torch.save(state, waiting)
+        waiting.replace(path)
+
+    def restored(self, path: Path) -> int:
+        """Go on from a checkpoint, if there is one; return how many rounds it has seen."""
+        import torch  # noqa: PLC0415 - the core runs without torch
+
+        if not path.exists():
+            return 0
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        self._weights = Weights(state["parameters"], state["buffers"])
+        self._lane_of = state["lane_of"].cpu().numpy()
+        self._alive, self.scores = state["alive"], state["scores"].cpu().numpy()
+        return int(state["rounds"])
 
     def _recipe(self, member: int, first: int) -> Recipe:
         """Return a member's recipe for the round that begins with an epoch."""

@@ -3,7 +3,6 @@
 import datetime
 from html import escape
 
-import numpy as np
 
 from urna.report.charts import bars
 from urna.report.sections import electorate, privacy
@@ -19,15 +18,13 @@ _NEAR = 6
 
 def vote_page(result: Result, *, title: str) -> str:
     """Return the page about a vote. It shows nothing but the noisy tally and public facts."""
-    sure = np.floor(1000 * result.confidence) / 10
     body = [
         section(
             "Winner",
             facts("best", {name: f"{value}" for name, value in result.best.items()}),
             notes(
                 f"{result.votes[result.winner]:.1f} noisy votes, each count ± "
-                f"{result.standard_error:.1f}. Given this tally, the winner truly leads with "
-                f"probability {sure:.1f} %."
+                f"{result.standard_error:.1f}: {result.certainty}."
             ),
             _near_ties(result),
         ),

@@ -18,6 +18,10 @@ STRONG, WEAK = 0.3, 0.06
 """Noise over what all ballots can weigh: for 100 clients, epsilons of 0.15 and 0.9."""
 
 
+_GOOD, _BEYOND = 5, 2.0
+"""One candidate in five is good; nobody votes for what is twice as far behind the best."""
+
+
 class BallotKind(StrEnum):
     """How a client spreads its vote. All of them may move the sum equally far."""
 
@@ -26,7 +30,7 @@ class BallotKind(StrEnum):
     RANKED = "ranked"
     """Weights that fall from rank to rank."""
     SCORED = "scored"
-    """Weights by how much better than the median a candidate is."""
+    """Weights by how much better than an ordinary candidate one is."""
 
 
 def choose_ballot(
@@ -82,7 +86,7 @@ def _width(noise: float) -> float:
 
 
 def _power(noise: float) -> float:
-    return 2.0 if noise > STRONG else 4.0 if noise > WEAK else 6.0
+    return 2.0 if noise > STRONG else 3.0 if noise > WEAK else 4.0
 
 
 def describe_ballot(shape: Ballot) -> str:
@@ -98,7 +102,7 @@ def describe_ballot(shape: Ballot) -> str:
             return f"{BallotKind.TOP_K}: {ranks} equal votes"
         return f"{BallotKind.RANKED}: {ranks} ranks, weights {shape.most} to {shape.weights[-1]}"
     power = shape.power if isinstance(shape, ScoreShape) else math.nan
-    return f"{BallotKind.SCORED}: (median − loss)^{power:g}"
+    return f"{BallotKind.SCORED}: (reference − loss)^{power:g}"
 
 
 def fill_ballot(losses: npt.NDArray[np.float64], shape: Ballot, key: bytes) -> IntVector:
@@ -142,7 +146,9 @@ def _scores(losses: npt.NDArray[np.float64], shape: ScoreShape, key: bytes) -> I
     """Return (reference − loss)^power, scaled to the norm, in whole numbers.
 
     The reference is the median, so neither the scale of the losses matters nor how bad the
-    bad ones are. Where the median is as good as the best, it is the next worse loss; where it
+    bad ones are; or, where that is less, a loss twice as far behind the best as the fifth part of
+    the candidates, so that a ballot does not go flat where more than half of them diverge to
+    large finite losses. Where it is as good as the best, it is the next worse loss; where it
     did not converge, it lies as far beyond the worst that did as that is from the best. A
     client for which all candidates are alike abstains.
 
@@ -175,10 +181,13 @@ def _reference(
     # A power of two below which no difference can overflow.
     scaled = np.ldexp(losses, -int(np.frexp(np.abs(losses[finite]).max())[1]) - 2)
     ordered = np.sort(scaled)
-    best, worst, median = ordered[0], scaled[finite].max(), ordered[len(ordered) // 2]
-    if median == best:
+    best, worst, reference = ordered[0], scaled[finite].max(), ordered[len(ordered) // 2]
+    good = ordered[(len(ordered) - 1) // _GOOD]
+    if best < good < np.inf:
+        reference = min(reference, best + _BEYOND * (good - best))
+    if reference == best:
         worse = ordered[ordered > best]
-        median = worse[0] if len(worse) else best
-    if np.isinf(median):
-        median = worst + (worst - best) if worst > best else best + 1.0
-    return float(best), float(median), scaled
+        reference = worse[0] if len(worse) else best
+    if np.isinf(reference):
+        reference = worst + (worst - best) if worst > best else best + 1.0
+    return float(best), float(reference), scaled

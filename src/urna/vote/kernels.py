@@ -201,8 +201,7 @@ class _Line:
     @classmethod
     def of(cls, name: str, axis: Axis) -> "_Line":
         windows = tuple(
-            window / math.sqrt(np.mean(window**2))
-            for window in windows_of(name, axis, axis.values)
+            window / math.sqrt(np.mean(window**2)) for window in windows_of(name, axis, axis.values)
         )
         count = len(axis.values)
         if count <= _KNOTS or axis.kind is AxisKind.CATEGORICAL:

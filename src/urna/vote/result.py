@@ -37,8 +37,9 @@ class Result:
     """Noisy votes for each candidate."""
     standard_error: float
     """Standard deviation of the noise in each entry of `votes`."""
-    confidence: float
-    """Probability that the winner truly leads, given the tally alone."""
+    confidence: float | None
+    """Probability that the winner truly leads, given the tally alone; None where the tally
+    cannot tell."""
     near_ties: tuple[int, ...]
     """Places of candidates that may well lead instead, most probable first."""
     privacy: PrivacyStatement
@@ -130,7 +131,7 @@ class Result:
                 winner=int(mapping["winner"]),
                 votes=np.array(mapping["votes"], dtype=np.float64),
                 standard_error=float(mapping["standard_error"]),
-                confidence=float(mapping["confidence"]),
+                confidence=None if (sure := mapping["confidence"]) is None else float(sure),
                 near_ties=tuple(map(int, mapping["near_ties"])),
                 privacy=PrivacyStatement.read(mapping["privacy"]),
                 terms=Terms.read(mapping["terms"]),
@@ -152,13 +153,19 @@ class Result:
 
     def __str__(self) -> str:
         best = _written(self.best)
-        ahead = math.floor(1000 * self.confidence) / 10  # never rounded up to certainty
         return (
             f"best: {best}\n"
-            f"votes: {self.votes[self.winner]:.1f} ± {self.standard_error:.1f}, truly ahead with "
-            f"probability {ahead:.1f} %\n"
+            f"votes: {self.votes[self.winner]:.1f} ± {self.standard_error:.1f}, {self.certainty}\n"
             f"{self._near()}privacy: {self.privacy}"
         )
+
+    @property
+    def certainty(self) -> str:
+        """How sure the tally makes us of the winner, in words."""
+        if self.confidence is None:
+            return "a guess: under this noise the tally cannot tell who leads"
+        ahead = math.floor(1000 * self.confidence) / 10  # never rounded up to certainty
+        return f"truly ahead with probability {ahead:.1f} %"
 
     def _near(self) -> str:
         if not self.near_ties:

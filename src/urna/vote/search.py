@@ -330,7 +330,7 @@ def read_result(
     std = math.sqrt(tallied.noise_variance) / vote.vote
     ballots = len(tallied.accepted) * vote.terms.shards
 
-    def result(winner: int, confidence: float, near: tuple[int, ...], name: str) -> Result:
+    def result(winner: int, confidence: float | None, near: tuple[int, ...], name: str) -> Result:
         return Result(
             space=space,
             winner=winner,

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -105,3 +107,31 @@ def test_what_cannot_be_averaged_is_refused() -> None:
         federated_averaging(objective, CLIENTS, Space(lr=[0.1]), TEST, rounds=0, seed=0)
     with pytest.raises(ParameterError, match="epochs"):
         federated_averaging(objective, CLIENTS, Space(epochs=[1, 2]), TEST, rounds=1, seed=0)
+
+
+def test_a_run_goes_on_from_its_last_round(tmp_path: Path) -> None:
+    objective = BatchedObjective(with_norm, batch_size=32, device="cpu")
+    arguments = {"rounds": 3, "local_epochs": 2, "seed": 5, "restart_decay": True}
+    space = Space(lr=[0.1, 0.01], momentum=[0.0, 0.9])
+    whole = federated_averaging(objective, CLIENTS, space, TEST, **arguments)
+
+    def stop(done: int, total: int) -> None:
+        if done == 2 * total // 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        federated_averaging(
+            objective, CLIENTS, space, TEST, checkpoints=tmp_path, progress=stop, **arguments
+        )
+    seen: list[int] = []
+    again = federated_averaging(
+        objective,
+        CLIENTS,
+        space,
+        TEST,
+        checkpoints=tmp_path,
+        progress=lambda done, total: seen.append(done),
+        **arguments,
+    )
+    assert len(seen) == 1  # the third round alone
+    np.testing.assert_array_equal(again.losses, whole.losses)

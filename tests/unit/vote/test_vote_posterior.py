@@ -10,7 +10,8 @@ from urna.errors import ParameterError
 from urna.space import Axis, Space
 from urna.vote import ArgmaxDecoder, DecoderKind, NoisyVotes, PosteriorDecoder
 from urna.vote.decode import credible_set
-from urna.vote.kernels import families, is_rate, unrelated
+from urna.vote.kernels import families, unrelated
+from urna.vote.windows import is_rate, windows_of
 
 FALSE_ALARM = 1e-6  # how often a right decoder would fail a statistical test on a fresh seed
 
@@ -95,13 +96,35 @@ def test_a_learning_rate_is_expected_to_learn_nothing_at_its_small_end(
         assert space[winner(space, votes, 30.0)][name] == pytest.approx(best)
 
 
-def test_rates_that_are_left_in_a_narrow_region_have_no_direction() -> None:
+def test_where_an_axis_works_can_be_said_whatever_its_name() -> None:
     rates = [10.0**e for e in range(-8, 1)]
-    for name in ("alpha", "lr"):
-        space, _ = two_hills(rates, name)
-        region = space.only([i for i, c in enumerate(space) if float(c[name]) >= 1e-2])
-        heights = np.array([30.0 if c[name] == 1e-2 else 28.0 for c in region])
-        assert region[winner(region, heights, 30.0)][name] == pytest.approx(1e-2)
+    said = {"c": (1e-4, None), "lr": (None, None)}
+    for name, best in (("c", 1e-2), ("lr", 1e-8)):
+        space, votes = two_hills(rates, name)
+        momentum = space.axes["momentum"]
+        declared = Space(**{name: Axis.log(rates, works=said[name]), "momentum": momentum})
+        assert declared[winner(declared, votes, 30.0)][name] == pytest.approx(best)
+
+
+def test_a_rate_ceases_to_work_at_large_absolute_values() -> None:
+    """A plateau of two rates, of which one would be enormous."""
+    rates = [10.0**e for e in range(-3, 3)]
+    heights = {1e-2: 27.0, 1e-1: 27.0, 10.0: 28.0, 100.0: 28.0}
+    for name, best in (("alpha", (10.0, 100.0)), ("lr", (1e-2, 1e-1))):
+        space = Space(**{name: Axis.log(rates), "momentum": [0.0, 0.5, 0.9]})
+        votes = np.array([heights.get(c[name], 0.0) for c in space])
+        assert space[winner(space, votes, 30.0)][name] in best
+
+
+def test_windows_lie_at_absolute_values_and_differ() -> None:
+    axis = Axis.log_range(1e-8, 1.0, 9)
+    windows = windows_of("lr", axis, axis.values)
+    assert np.array_equal(windows[0], np.ones(9))
+    assert all(np.abs(a - b).max() > 0.1 for i, a in enumerate(windows) for b in windows[:i])
+    starts = {float(axis.values[int(np.argmax(window > 0.5))]) for window in windows}
+    assert starts == {1e-8, 1e-4, 1e-3, 1e-2}
+    narrow = Axis.log([0.02, 0.04, 0.08])  # inside every low edge: only the high one shows
+    assert len(windows_of("lr", narrow, narrow.values)) <= 2
 
 
 def test_under_weaker_noise_the_tally_decides_where_a_rate_learns() -> None:
@@ -124,23 +147,64 @@ WIDE = Axis.log([1e-4, 1e-1])
         ("lr_decay", WIDE, False),
         ("min_lr", WIDE, False),
         ("lr", Axis.ordinal([1e-4, 1e-1]), False),
-        ("lr", Axis.log([1e-3, 0.9]), False),
     ],
 )
 def test_a_learning_rate_is_known_by_its_name_and_scale(name: str, axis: Axis, rate: bool) -> None:
-    assert is_rate(name, axis.kind, axis.values) is rate
+    assert is_rate(name, axis.kind) is rate
 
 
 @pytest.mark.parametrize(
-    "sizes", [(200, 1, 0), (20, 20, 400), (9, 8, 30)], ids=["long axis", "subset", "small subset"]
+    "sizes",
+    [(1000, 1, 0), (20, 20, 1000), (30, 30, 3000), (9, 8, 30)],
+    ids=["long axis", "subset", "large subset", "small subset"],
 )
-def test_a_rates_name_never_takes_structure_away(sizes: tuple[int, int, int]) -> None:
+def test_neither_a_name_nor_size_takes_structure_away(sizes: tuple[int, int, int]) -> None:
     long, wide, chosen = sizes
     other = {f"x{i}": list(range(wide)) for i in range(2)} if wide > 1 else {}
     for name in ("x", "lr"):
         space = Space(**{name: Axis.log_range(1e-8, 1.0, long), **other})
         space = space.subset(chosen, RNG(0)) if chosen else space
-        assert families(space)
+        assert min(len(family.values) for family in families(space)) >= 4
+
+
+@pytest.mark.parametrize("long", [True, False], ids=["long axis", "large subset"])
+def test_structure_helps_on_long_axes_and_large_subsets(long: bool) -> None:
+    """As above on spaces too large for exact matrices; argmax fails, and so would no structure."""
+    space = Space(x=list(range(1000)))
+    reach = 60.0
+    if not long:
+        space, reach = Space(**{n: list(range(10)) for n in "abc"}).subset(700, RNG(0)), 3.0
+    rng, better = RNG(12), []
+    root = np.linalg.cholesky(
+        np.exp(-0.5 * (space.distances() / reach) ** 2).prod(axis=0) + 1e-6 * np.eye(len(space))
+    )
+    for _ in range(60):
+        true = 10.0 * root @ rng.standard_normal(len(space))
+        noisy = true + 15.0 * rng.standard_normal(len(space))
+        better.append(true[winner(space, noisy, 15.0)] - true[np.argmax(noisy)])
+    gain = np.array(better)
+    # One-sided test at the stated false-alarm rate that the mean gain is positive.
+    assert gain.mean() / (gain.std(ddof=1) / math.sqrt(len(gain))) > stats.t.isf(FALSE_ALARM, 59)
+
+
+def test_draws_beyond_the_kept_eigenvectors_have_the_right_variance() -> None:
+    """Posterior draws of a truncated prior, against the posterior of its own matrix."""
+    space = Space(x=list(range(300)))
+    one = families(space)[0].member(0)
+    assert one.rest > 0
+    vectors = one.vectors[0][0]
+    structured = (vectors * one.values[0, :-1]) @ vectors.T
+    prior = 4.0 * (0.7 * structured + 0.3 * np.eye(300))
+    total = 4.0 * (0.7 * one.values + 0.3) + 2.0
+    gains = np.repeat(1 - 2.0 / total, 4000, axis=0)
+    votes = RNG(3).standard_normal(300)
+    shrink = prior @ np.linalg.inv(prior + 2.0 * np.eye(300))
+    drawn = one.drawn(votes, gains, 2.0, RNG(4))
+    deviation = np.sqrt(np.diag(prior - shrink @ prior))
+    # Largest of 300 normals beyond six deviations: below 1e-6.
+    assert np.abs((drawn.mean(axis=0) - shrink @ votes) / deviation).max() < 6 / math.sqrt(4000)
+    assert np.abs(drawn.std(axis=0) / deviation - 1).max() < 6 / math.sqrt(8000)
+    assert np.allclose(one.shrunk(votes, gains[:1]), shrink @ votes)
 
 
 def test_without_structure_nothing_is_lost_to_argmax_under_weak_noise() -> None:
@@ -183,38 +247,62 @@ def test_the_unit_of_votes_and_their_mean_change_nothing() -> None:
     assert PosteriorDecoder().winner(other) == winner(SPACE, votes + 100.0, 5.0)
 
 
-def coverage(decoder: PosteriorDecoder | ArgmaxDecoder, smooth: bool, draws: int) -> int:
-    """Count how often the true leader is the winner or one of the near ties."""
-    rng, held = RNG(8), 0
+def coverage(
+    decoder: PosteriorDecoder | ArgmaxDecoder, smooth: bool, draws: int
+) -> tuple[int, int]:
+    """Count sets, and those that hold the true leader."""
+    rng, held, told = RNG(8), 0, 0
     for _ in range(draws):
         true = surface(rng, SPACE, 1.5, 10.0) if smooth else 10.0 * rng.standard_normal(len(SPACE))
-        votes = true + 8.0 * rng.standard_normal(len(SPACE))
-        decoded = decoder.decode(NoisyVotes(SPACE, votes, 8.0, clients=100))
-        held += int(np.argmax(true)) in (decoded.winner, *decoded.near_ties)
-    return held
+        votes = true + 4.0 * rng.standard_normal(len(SPACE))
+        decoded = decoder.decode(NoisyVotes(SPACE, votes, 4.0, clients=100))
+        told += decoded.confidence is not None
+        held += decoded.confidence is not None and int(np.argmax(true)) in (
+            decoded.winner,
+            *decoded.near_ties,
+        )
+    return held, told
 
 
 @pytest.mark.parametrize("smooth", [True, False], ids=["smooth", "rough"])
 def test_the_credible_set_holds_the_leader_as_often_as_it_says(smooth: bool) -> None:
     """Coverage of at least 90 % within its binomial error; a set for 30 % is caught."""
-    draws = 300
-    least = int(stats.binom.ppf(FALSE_ALARM, draws, 0.9))
-    assert coverage(PosteriorDecoder(level=0.9), smooth, draws) >= least
-    assert coverage(PosteriorDecoder(level=0.3), smooth, draws) < least
+    held, told = coverage(PosteriorDecoder(level=0.9), smooth, 300)
+    assert told > 150
+    assert held >= stats.binom.ppf(FALSE_ALARM, told, 0.9)
+    held, told = coverage(PosteriorDecoder(level=0.3), smooth, 300)
+    assert held < stats.binom.ppf(FALSE_ALARM, told, 0.9)
 
 
 def test_confidence_is_calibrated_on_surfaces_of_the_prior() -> None:
-    """The number of right winners is that of the summed confidences, within six deviations."""
+    """Right winners are as many as summed confidences say, within a tenth and six deviations.
+
+    Twice the odds are caught.
+    """
     rng, right, said = RNG(9), 0, []
-    for _ in range(300):
-        true = surface(rng, SPACE, 1.5, 10.0)
+    for _ in range(400):
+        true = surface(rng, SPACE, 1.5, 20.0)
         votes = true + 6.0 * rng.standard_normal(len(SPACE))
         decoded = PosteriorDecoder().decode(NoisyVotes(SPACE, votes, 6.0, clients=100))
-        right += decoded.winner == int(np.argmax(true))
-        said.append(decoded.confidence)
+        if decoded.confidence is not None:
+            right += decoded.winner == int(np.argmax(true))
+            said.append(decoded.confidence)
     sure = np.array(said)
-    deviation = math.sqrt(float((sure * (1 - sure)).sum()))
-    assert abs(right - sure.sum()) < 6 * deviation
+    assert len(sure) > 200
+
+    def is_calibrated(stated: Array) -> bool:
+        deviation = math.sqrt(float((stated * (1 - stated)).sum()))
+        return abs(right - stated.sum()) < 0.1 * len(stated) + 6 * deviation
+
+    assert is_calibrated(sure)
+    assert not is_calibrated(sure**4)
+
+
+def test_a_tally_that_is_all_noise_cannot_tell() -> None:
+    votes = 20.0 * RNG(11).standard_normal(len(SPACE))
+    decoded = PosteriorDecoder().decode(NoisyVotes(SPACE, votes, 20.0, clients=100))
+    assert decoded.confidence is None
+    assert decoded.near_ties == ()
 
 
 def test_the_same_tally_is_always_read_the_same_way() -> None:
@@ -253,9 +341,9 @@ def test_the_most_promising_are_those_of_highest_posterior_mean() -> None:
         SPACE.only([len(SPACE)])
 
 
-def test_names_alone_and_axes_too_long_to_decompose_have_no_structure() -> None:
+def test_names_alone_and_spaces_too_large_for_memory_have_no_structure() -> None:
     assert families(Space(x=[f"name {i}" for i in range(50)])) == ()
-    assert families(Space(x=list(range(100_000)))) == ()
+    assert families(Space(x=list(range(1_000_000)))) == ()
 
 
 @pytest.mark.parametrize("decoder", list(DecoderKind))
