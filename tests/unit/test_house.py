@@ -18,7 +18,7 @@ SOURCE = Path(urna.__file__).parent
 # Lowest first; rooms of one level do not import each other.
 LEVELS = (
     {"errors"},
-    {"files"},
+    {"display", "files", "progress"},
     {"randomness"},
     {"space"},
     {"data"},
