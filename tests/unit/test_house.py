@@ -21,6 +21,7 @@ LEVELS = (
     {"display", "files", "progress"},
     {"randomness"},
     {"space"},
+    {"conversion"},
     {"data"},
     {"privacy"},
     {"noise"},
@@ -32,7 +33,7 @@ LEVELS = (
     {"evaluation"},
     {"flower"},
     {"study"},
-    {"report"},
+    {"report", "tracking"},
     {"cli"},
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
