@@ -6,7 +6,7 @@ The command line has bars of its own. A library asks for no package to say how f
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 __all__ = ["Steps", "live_line"]
@@ -39,7 +39,9 @@ def live_line(progress: Steps | bool | None = None) -> Iterator[Steps]:
         line.end()
 
 
-def _watched(stream: TextIO) -> bool:
+def _watched(stream: TextIO | None) -> bool:
+    if stream is None or stream.closed:  # a program without a terminal
+        return False
     return stream.isatty() or type(stream).__module__.startswith("ipykernel.")
 
 
@@ -63,13 +65,16 @@ class _Line:
             text += f", took {spent:.0f} s"
         elif done > 0:
             text += f", {spent / done * (total - done):.0f} s left"
-        self._stream.write(f"\r{text:<{self._width}}")
-        self._stream.flush()
+        self._write(f"\r{text:<{self._width}}")
         self._drawn, self._width = now, len(text)
 
     def end(self) -> None:
         """Leave the line, if there is one."""
         if self._width:
-            self._stream.write("\n")
-            self._stream.flush()
+            self._write("\n")
         self._what, self._width = "", 0
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # a terminal that is gone stops nothing that was paid
+            self._stream.write(text)
+            self._stream.flush()

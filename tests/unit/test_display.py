@@ -248,6 +248,24 @@ def test_an_error_does_not_stand_behind_the_line(monkeypatch: pytest.MonkeyPatch
     assert re.fullmatch(r"\rwork: 1 of 3, \d+ s left\n", stream.getvalue())
 
 
+class Gone(Terminal):
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize("stream", [Gone(), None])
+def test_a_terminal_that_is_gone_stops_nothing(
+    stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+    monkeypatch.setattr(sys, "stderr", stream)
+    with live_line() as report:
+        report("work", 1, 3)
+        report("more work", 1, 1)
+        done.append(True)
+    assert done
+
+
 def test_a_function_is_called_as_it_is() -> None:
     calls: list[tuple[str, int, int]] = []
     with live_line(lambda *call: calls.append(call)) as report:

@@ -174,10 +174,10 @@ def test_columns_keep_their_names_through_split_holdout_and_processes() -> None:
     for how in ("iid", "dirichlet", "quantity", "feature"):
         parts = split(Samples(frame, ill), clients=4, how=how, seed=0, beta=5.0)
         assert sum(map(len, parts)) == 240
-        assert all(list(part.features.columns) == ["age", "ward", "dose"] for part in parts)
+        assert all(list(part.features) == ["age", "ward", "dose"] for part in parts)
     here = EstimatorObjective(model).losses(parts[0], space, seed=0)
     assert here[1] < here[0]
     apart = EstimatorObjective(model, limits=Limits(workers=1)).losses(parts[0], space, seed=0)
     np.testing.assert_array_equal(apart, here)
     for shard in split_records(parts[0], shards=2):
-        assert list(shard.data.features.columns) == ["age", "ward", "dose"]
+        assert list(shard.data.features) == ["age", "ward", "dose"]
