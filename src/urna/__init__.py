@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from urna.privacy import Adjacency, Budget, Ledger
     from urna.report import load_result
     from urna.space import Axis, Space
-    from urna.vote import Result, plan, search
+    from urna.vote import Result, plan, record_losses, search
 
 __all__ = [
     "Adjacency",
@@ -24,6 +24,7 @@ __all__ = [
     "UrnaError",
     "load_result",
     "plan",
+    "record_losses",
     "search",
 ]
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ _HOMES = {
     "UrnaError": "errors",
     "load_result": "report",
     "plan": "vote",
+    "record_losses": "vote",
     "search": "vote",
 }
 

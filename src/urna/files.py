@@ -26,8 +26,13 @@ LOCK = ".lock"
 """The file by which a process holds a folder alone."""
 
 
-def write_whole(path: Path, content: str | bytes) -> str:
+def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> str:
     """Write a file whole or not at all, and synced; return the digest of what it holds.
+
+    Args:
+        path: Where to.
+        content: What it holds.
+        mode: Who may read it.
 
     Raises:
         OutputError: It could not be written; what was there before is still there.
@@ -40,7 +45,7 @@ def write_whole(path: Path, content: str | bytes) -> str:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).chmod(0o644)
+            Path(name).chmod(mode)
             Path(name).replace(path)
             _sync_folder(path.parent)
         except BaseException:

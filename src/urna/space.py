@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,15 @@ from urna.errors import ParameterError, UnknownName
 
 __all__ = ["Axis", "AxisKind", "Candidate", "Space", "Value", "Window"]
 
-Value = bool | int | float | str
+Scalar = bool | int | float | str | None
+Value = bool | int | float | str | Any
+"""Any: None (no limit) and tuples of scalars (layer sizes), on axes of no arithmetic only."""
 Candidate = dict[str, Value]
 Window = tuple[float | None, float | None]
 """Where something works: from the first number to the second, None standing for no bound."""
 
 _MOST_CANDIDATES = 1_000_000
+_NONE = {"none": True}  # None in a TOML file, which has no null
 _LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -77,19 +80,12 @@ class Axis:
         if not self.values:
             raise ParameterError("an axis needs at least one value, got none")
         for value in self.values:
-            if not isinstance(value, bool | int | float | str):
-                raise ParameterError(
-                    f"axis values are numbers, texts or true/false, got {value!r} "
-                    f"({type(value).__name__})"
-                )
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ParameterError(f"axis values must be finite, got {value}")
-            if isinstance(value, str):
-                _check_text(value)
+            for part in value if isinstance(value, tuple) else (value,):
+                _check_scalar(part)
         _check_different(self.values)
         if self.kind in (AxisKind.LOG, AxisKind.LINEAR):
             for value in self.values:
-                if isinstance(value, bool | str):
+                if not _is_number(value):
                     raise ParameterError(f"a {self.kind} axis holds numbers, got {value!r}")
                 if abs(value) > _LARGEST:
                     raise ParameterError(
@@ -152,12 +148,23 @@ class Axis:
 
     @classmethod
     def of(cls, values: "Axis | Sequence[Value]") -> "Axis":
-        """Return an axis from a plain list: numbers are ordinal, anything else categorical."""
+        """Return an axis from a plain list: numbers are ordinal, anything else categorical.
+
+        `None` at an end of a list of numbers means no limit there, so that list is ordinal too.
+        By position, a list of equal ratios has the distances of a log axis.
+
+        Example:
+            >>> Axis.of([2, 4, 8, None]).kind, Axis.of([(64,), (64, 64)]).kind
+            (<AxisKind.ORDINAL: 'ordinal'>, <AxisKind.CATEGORICAL: 'categorical'>)
+        """
         if isinstance(values, Axis):
             return values
         plain = _plain(values)
-        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in plain)
-        return cls(AxisKind.ORDINAL if numbers else AxisKind.CATEGORICAL, plain)
+        inner = (
+            plain[1:] if plain[:1] == (None,) else plain[:-1] if plain[-1:] == (None,) else plain
+        )
+        ordered = all(map(_is_number, inner))
+        return cls(AxisKind.ORDINAL if ordered else AxisKind.CATEGORICAL, plain)
 
     def places(self) -> npt.NDArray[np.float64]:
         """Return where each value lies, one mean step of the axis being 1.
@@ -315,7 +322,7 @@ class Space(Sequence[Candidate]):
         """Return the space as plain values, for JSON."""
         # A list, not an object: the order of axes is part of the space.
         axes = [
-            {"name": name, "kind": str(axis.kind), "values": list(axis.values)}
+            {"name": name, "kind": str(axis.kind), "values": _listed(axis.values)}
             | ({} if axis.works is None else {"works": _bounds(axis.works)})
             for name, axis in self._axes.items()
         ]
@@ -438,17 +445,61 @@ def _plain(values: Sequence[Value]) -> tuple[Value, ...]:
     listed = isinstance(values, Sequence) or (isinstance(values, np.ndarray) and values.ndim == 1)
     if isinstance(values, str | bytes) or not listed:
         raise ParameterError(f"an axis takes a list of values, got {values!r}")
-    return tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+    return tuple(_value(value) for value in values)
+
+
+def _value(value: Any) -> Any:  # noqa: ANN401 - checked by the axis
+    """Return a value as Python's own type; a list is what files hold for a tuple."""
+    if isinstance(value, list | tuple):
+        return tuple(_scalar(part) for part in value)
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:  # noqa: ANN401 - likewise
+    if isinstance(value, Mapping) and value == _NONE:
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _listed(values: Sequence[Value]) -> list[Any]:
+    """Return values for JSON, where a tuple is a list and None is null."""
+    return [list(value) if isinstance(value, tuple) else value for value in values]
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_scalar(value: object) -> None:
+    if value is not None and not isinstance(value, bool | int | float | str):
+        raise ParameterError(
+            "axis values are numbers, texts, true/false, None or tuples of these, got "
+            f"{value!r:.80} ({type(value).__name__})"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ParameterError(f"axis values must be finite, got {value}")
+    if isinstance(value, str):
+        _check_text(value)
 
 
 def _check_different(values: Sequence[Value]) -> None:
     seen: set[str] = set()
     for value in values:
-        # Texts hash by a secret of the process; numbers hash alike for whoever wants them to.
-        exact = f"text {value}" if isinstance(value, str) else str(value.as_integer_ratio())
+        exact = (
+            f"tuple {[_exact(part) for part in value]}"
+            if isinstance(value, tuple)
+            else _exact(value)
+        )
         if exact in seen:
             raise ParameterError(f"axis values must differ, got {value!r} twice")
         seen.add(exact)
+
+
+def _exact(value: Scalar) -> str:
+    # Texts hash by a secret of the process; numbers hash alike for whoever wants them to.
+    if value is None:
+        return "none"
+    return f"text {value}" if isinstance(value, str) else str(value.as_integer_ratio())
 
 
 def _check_text(text: str) -> None:
@@ -459,6 +510,10 @@ def _check_text(text: str) -> None:
 
 
 def _toml(value: Value) -> str:
+    if value is None:
+        return "{ none = true }"  # TOML has no null
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
     # JSON's numbers and true/false are TOML's, and its texts too, but for pairs of surrogates
     # (so no ASCII only) and the delete character, which TOML wants escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

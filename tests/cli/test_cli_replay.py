@@ -59,3 +59,39 @@ def test_wrong_use_of_a_replay_is_one_line(
     urna: Command, recorded: tuple[str, ...], flags: tuple[str, ...], says: str
 ) -> None:
     assert says in urna("replay", *recorded, *flags).refused(2)
+
+
+def test_a_search_records_what_a_replay_reads(urna: Command, tmp_path: Path) -> None:
+    file, space = tmp_path / "losses.npz", tmp_path / "space.toml"
+    space.write_text('[axes]\neta0 = {kind = "log", values = [0.001, 0.1, 1.0]}\n')
+    asked = ("--space", space, "--clients", "20", "--summation", "clear", "--quiet", "--no-cache")
+    done = urna("search", "--epsilon", "8", *asked, "--record", file, "--format", "json")
+    assert "NOT PRIVATE" in done.stderr
+    assert done.json()["privacy"]["private"]
+    flags = ("--epsilon", "inf", "--epsilon", "1", "--draws", "5", "--quiet")
+    shown = urna("replay", file, *flags, "--format", "json").json()
+    assert shown["neighbours_known"]
+    assert (shown["clients"], shown["candidates"]) == (20, 3)
+    for row in shown["results"]:
+        assert sum(winner["wins"] for winner in row["winners"]) == 5
+        assert all(winner["candidate"]["eta0"] in (0.001, 0.1, 1.0) for winner in row["winners"])
+    text = urna("replay", file, *flags)
+    assert "who won" in text.stdout
+    assert "100 %  eta0=" in text.stdout
+    assert "No --space was named" not in text.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--ledger", "study.ledger"), "record without --ledger"),
+        (("--unit", "record", "--shards", "2"), "leave --unit record out"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused_at_once(
+    urna: Command, tmp_path: Path, flags: tuple[str, ...], says: str
+) -> None:
+    done = urna("search", "--record", tmp_path / "losses.npz", *flags)
+    assert done.code == 2
+    assert says in done.stderr
+    assert not (tmp_path / "losses.npz").exists()

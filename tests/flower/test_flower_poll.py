@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -257,3 +258,17 @@ def test_wrong_settings_are_refused_before_anything_is_sent() -> None:
         Deadlines(stage=0)
     assert grid.sent == []
     assert OPEN.ledger is None
+
+
+def test_none_and_tuples_travel_to_the_nodes_and_into_the_result() -> None:
+    space = {"depth": [2, 4, None], "sizes": [(8,), (8, 16)]}
+    asked: list[Any] = []
+
+    def loss(candidate: dict[str, Any], data: float) -> float:
+        asked.append((candidate["depth"], candidate["sizes"]))
+        return (candidate["depth"] is not None) + len(candidate["sizes"])
+
+    members = [node(number, objective=loss) for number in range(8)]
+    result = poll(federation(*members), space, budget=Budget(10.0, 1e-5), votes=1)
+    assert set(asked) == {(d, s) for d in (2, 4, None) for s in ((8,), (8, 16))}
+    assert result.best == {"depth": None, "sizes": (8,)}

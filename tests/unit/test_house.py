@@ -18,9 +18,10 @@ SOURCE = Path(urna.__file__).parent
 # Lowest first; rooms of one level do not import each other.
 LEVELS = (
     {"errors"},
-    {"files"},
+    {"display", "files", "progress"},
     {"randomness"},
     {"space"},
+    {"conversion"},
     {"data"},
     {"privacy"},
     {"noise"},
@@ -32,7 +33,7 @@ LEVELS = (
     {"evaluation"},
     {"flower"},
     {"study"},
-    {"report"},
+    {"report", "tracking"},
     {"cli"},
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

@@ -17,6 +17,8 @@ _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.samp
     ["\x7f", "\x00", "😀", '"', "\\", "\u2028", "self", "axes"]
 )
 _numbers = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
+_scalars = _numbers | _texts | st.booleans() | st.none()
+_any = _scalars | st.lists(_scalars, max_size=3).map(tuple)
 _positive = st.integers(1, 10**20) | st.floats(1e-300, 1e300)
 
 
@@ -26,8 +28,8 @@ def _axes(draw: st.DrawFn) -> Axis:
     values = {
         AxisKind.LOG: _positive,
         AxisKind.LINEAR: _numbers,
-        AxisKind.ORDINAL: _numbers | _texts,
-        AxisKind.CATEGORICAL: _numbers | _texts | st.booleans(),
+        AxisKind.ORDINAL: _any,
+        AxisKind.CATEGORICAL: _any,
     }[kind]
     drawn: list[Any] = draw(st.lists(values, min_size=1, max_size=5, unique=True))
     return Axis(kind, tuple(drawn))
@@ -81,6 +83,11 @@ def test_a_candidate_out_of_range_is_an_index_error(index: int) -> None:
         (["sgd", "adam"], AxisKind.CATEGORICAL),
         ([True, False], AxisKind.CATEGORICAL),
         ([1, "x"], AxisKind.CATEGORICAL),
+        ([2, 4, None], AxisKind.ORDINAL),
+        ([None, 0.1], AxisKind.ORDINAL),
+        ([2, None, 4], AxisKind.CATEGORICAL),
+        ([None, "l2"], AxisKind.CATEGORICAL),
+        ([(64,), (64, 64)], AxisKind.CATEGORICAL),
     ],
 )
 def test_a_plain_list_of_numbers_is_ordinal_and_anything_else_categorical(
@@ -164,7 +171,7 @@ def test_distances_on_an_axis_are_a_metric(axis: Axis) -> None:
 @given(axis=_axes())
 def test_the_widest_pair_of_an_ordered_axis_is_all_its_steps_apart(axis: Axis) -> None:
     assume(axis.kind is not AxisKind.CATEGORICAL)
-    places = [float(v) if not isinstance(v, str) else 0.0 for v in axis.values]
+    places = [0.0 if axis.kind is AxisKind.ORDINAL else float(v) for v in axis.values]
     if axis.kind is AxisKind.LOG:
         places = np.log(places).tolist()
     assume(axis.kind is AxisKind.ORDINAL or max(places) > min(places) or len(places) == 1)
@@ -282,6 +289,28 @@ def test_a_short_form_by_hand_is_read_too(tmp_path: Path) -> None:
     assert Space.read(path) == Space(lr=Axis.log([0.1, 1.0]), m=[0, 0.9])
 
 
+def test_none_and_tuples_are_written_in_each_files_own_way(tmp_path: Path) -> None:
+    space = Space(max_depth=[2, None], sizes=[(64,), (64, 32)], penalty=["none", None])
+    assert space[0] == {"max_depth": 2, "sizes": (64,), "penalty": "none"}
+    assert json.loads(space.as_json())["axes"][2]["values"] == ["none", None]
+    assert "values = [2, { none = true }]" in space.as_toml()
+    (tmp_path / "s.toml").write_text(
+        "[axes]\nmax_depth = [2, {none = true}]\nsizes = [[64], [64, 32]]\n"
+        'penalty = ["none", {none = true}]\n'
+    )
+    assert Space.read(tmp_path / "s.toml") == space
+    text = '{"axes":[{"name":"a","kind":"categorical","values":[null,[1,2.0,"x",true]]}]}'
+    digest = hashlib.sha256(b"urna space\0" + text.encode()).hexdigest()
+    assert Space(a=[None, (1, 2.0, "x", True)]).fingerprint == digest
+
+
+@pytest.mark.parametrize("kind", [Axis.log, Axis.linear])
+@pytest.mark.parametrize("value", [None, (1, 2), True, "x"])
+def test_only_numbers_compare_by_ratio_or_difference(kind: Any, value: Any) -> None:
+    with pytest.raises(ParameterError, match=r"axis holds numbers, got"):
+        kind([3.0, value])
+
+
 # Subsets.
 
 
@@ -322,7 +351,7 @@ def test_a_space_prints_its_axes_and_size() -> None:
 
 def test_iterating_a_large_space_does_not_start_over_for_each_candidate() -> None:
     space = Space(a=list(range(300)), b=list(range(300)))
-    assert space._places is space._places
+    assert space.places is space._places
     assert sum(1 for _ in space) == 90_000
 
 
@@ -337,8 +366,11 @@ def test_iterating_a_large_space_does_not_start_over_for_each_candidate() -> Non
         ([1, 1.0], r"must differ, got 1\.0 twice"),
         ([0.1, math.nan], "must be finite, got nan"),
         ([math.inf], "must be finite, got inf"),
-        ([None], r"got None \(NoneType\)"),
-        ([[1], [2]], r"got \[1\] \(list\)"),
+        ([{"a": 1}], r"got \{'a': 1\} \(dict\)"),
+        ([[[1]]], r"got \[1\] \(list\)"),
+        ([(1, math.nan)], "must be finite, got nan"),
+        ([None, None], "must differ, got None twice"),
+        ([(1, 2), [1.0, 2]], r"must differ, got \(1\.0, 2\) twice"),
         ("abc", "takes a list of values, got 'abc'"),
         (b"abc", "takes a list of values"),
         (3, "takes a list of values, got 3"),

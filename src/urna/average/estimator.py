@@ -89,6 +89,7 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
             adjacency=Adjacency.REPLACE_ONE_RECORD if by_record else Adjacency.REPLACE_ONE_CLIENT,
             colluding=self.colluding,
             dropout=self.dropout,
+            progress=False,
         )
         if seen:
             caveats = (*result.privacy.caveats, seen)

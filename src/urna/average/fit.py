@@ -14,13 +14,13 @@ from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger
+from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.tally import Options, Released, Releases, SecureSummation, Summation, Terms
 
 __all__ = ["AverageProgress", "as_samples", "contributions", "fit", "label_of", "read_model"]
 
-AverageProgress = Callable[[str, int, int], None]
-"""Called with (what is being done, steps finished, steps in all)."""
+AverageProgress = Steps
 
 
 def fit(
@@ -35,7 +35,7 @@ def fit(
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
     device: str | None = None,
-    progress: AverageProgress | None = None,
+    progress: AverageProgress | bool | None = None,
     keep: Callable[[ModelResult], None] | None = None,
     **options: Unpack[Options],
 ) -> ModelResult:
@@ -60,7 +60,8 @@ def fit(
         ledger: Where the release is counted before it happens.
         secrets: Where keys, coins and noise come from; the operating system by default.
         device: A torch device on which clients are trained; the processor by default.
-        progress: Called while it runs.
+        progress: Called while it runs; a line in a terminal or a notebook by default, False for
+            none.
         keep: Called with the result as soon as there is one: what was paid for can be written
             down first.
         options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`,
@@ -89,10 +90,10 @@ def fit(
         ledger=ledger,
         private=secrets.private,
     )
-    report = progress or (lambda what, done, total: None)
-    parts = contributions(plan, data, secrets, device=device, progress=report)
-    released = releases.release(lambda: summation.tally(parts, plan.tally, secrets))
-    report("summing", 1, 1)
+    with live_line(progress) as report:
+        parts = contributions(plan, data, secrets, device=device, progress=report)
+        released = releases.release(lambda: summation.tally(parts, plan.tally, secrets))
+        report("summing", 1, 1)
     result = read_model(plan, released, why=chosen.why)
     if keep is not None:
         keep(result)

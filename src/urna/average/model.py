@@ -15,6 +15,7 @@ from urna.average.plan import read_learner
 from urna.average.pooled import Moments
 from urna.average.rows import Matrix
 from urna.average.schema import Schema
+from urna.display import card
 from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.privacy import PrivacyStatement
@@ -199,6 +200,10 @@ class ModelResult:
         room = io.BytesIO()
         np.savez(room, **arrays)  # type: ignore[arg-type] # names are our own
         return write_whole(Path(path), room.getvalue())
+
+    def _repr_html_(self) -> str:
+        first, *rest = str(self).splitlines()
+        return card(first, rest, private=self.privacy.private)
 
     def __str__(self) -> str:
         schema = self.schema

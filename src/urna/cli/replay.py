@@ -21,6 +21,8 @@ _WARNING = (
     "vote would have cost, not what this command protects."
 )
 
+_FREQUENT = 3  # winners that are named
+
 _UNNAMED = (
     "No --space was named, so nothing is known of which candidates are neighbours: votes are read "
     "one by one, where a search would read them as a surface."
@@ -61,7 +63,8 @@ def replay(
     """
     recording = read_recording(losses)
     candidates = recording.losses.shape[1]
-    chosen = unnamed_space(candidates) if space is None else Space.read(space)
+    named = recording.space if space is None else Space.read(space)
+    chosen = named or unnamed_space(candidates)
     usual = _EPSILONS if noise_std is None else _EPSILONS[:-1]
     with live_progress(quiet) as report:
         replayed = replay_votes(
@@ -79,10 +82,12 @@ def replay(
         )
     if output is Format.JSON:
         rows = [each.as_mapping() for each in replayed]
+        for winner in (winner for row in rows for winner in row["winners"]):
+            winner["candidate"] = chosen[winner["place"]]
         print_json(
             {
                 "warning": _WARNING,
-                "neighbours_known": space is not None,
+                "neighbours_known": named is not None,
                 "clients": recording.losses.shape[0],
                 "candidates": candidates,
                 "results": rows,
@@ -92,9 +97,24 @@ def replay(
         )
         return
     errors.print(_WARNING)
-    if space is None:
+    if named is None:
         errors.print(_UNNAMED)
     _print(replayed, recording.losses.shape[0])
+    _print_winners(replayed, chosen)
+
+
+def _print_winners(replayed: list[Replayed], space: Space) -> None:
+    """Print who won how often, at each epsilon."""
+    rows = table("\nwho won", ">epsilon", ">votes won", "candidate")
+    for each in replayed:
+        for place, wins in each.wins[:_FREQUENT]:
+            named = ", ".join(f"{name}={value}" for name, value in space[place].items())
+            rows.add_row(f"{each.epsilon:g}", f"{100 * wins / each.draws:.0f} %", named)
+        if len(each.wins) > _FREQUENT:
+            rest = sum(wins for _, wins in each.wins[_FREQUENT:])
+            others = f"{len(each.wins) - _FREQUENT} others"
+            rows.add_row(f"{each.epsilon:g}", f"{100 * rest / each.draws:.0f} %", others)
+    results().print(rows)
 
 
 def _print(replayed: list[Replayed], clients: int) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 from urna.cli.keep import Keeper, keeping
-from urna.cli.output import Format, FormatOption, results, table
+from urna.cli.output import Format, FormatOption, errors, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
     AdjacencyOption,
@@ -27,12 +27,19 @@ from urna.data import Samples, Split, load, split
 from urna.errors import ParameterError
 from urna.local import CachedObjective, Objective
 from urna.local.presets import PRESETS, preset
-from urna.privacy import Budget, Ledger
+from urna.privacy import Budget, Ledger, Unit
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
-from urna.vote import DecoderKind, Result, SearchProgress, search_twice
+from urna.vote import (
+    NOT_PRIVATE,
+    DecoderKind,
+    Result,
+    SearchProgress,
+    record_losses,
+    search_twice,
+)
 from urna.vote import search as search_votes
 
 __all__ = ["search"]
@@ -115,6 +122,10 @@ def search(
             "the ledger by default.",
         ),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Write every client's losses to this .npz, for replay. NOT PRIVATE."),
+    ] = None,
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
@@ -136,6 +147,7 @@ def search(
         "seed": seed,
         "anyway": anyway,
     }
+    _check_record(record, ledger, terms["adjacency"].unit)
     opened = terms["ledger"] = Ledger(ledger) if ledger is not None else None
     secrets: SecretSource = (
         OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
@@ -149,6 +161,9 @@ def search(
         keeper.hold_room(len(candidates))
         terms["keep"] = keeper.keep
         with live_progress(quiet) as report:
+            if record is not None:
+                record_losses(candidates, objective, parts, record, seed=seed, progress=report)
+                errors.print(f"{record}: {NOT_PRIVATE}.")
             if engine is Engine.FLOWER:
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
             else:
@@ -199,6 +214,17 @@ def _check_together(engine: Engine, summation: SummationKind, server: ServerMode
             "against a dishonest server nodes need a directory of keys, which simulated ones have "
             "not: use --engine memory, or deploy (docs/guide/flower.md)"
         )
+
+
+def _check_record(record: Path | None, ledger: Path | None, unit: Unit) -> None:
+    """Refuse to record where it would not be what was asked for."""
+    if record is not None and ledger is not None:
+        raise ParameterError(
+            "a ledger counts all that leaves the clients, and recorded losses leave without noise: "
+            "record without --ledger"
+        )
+    if record is not None and unit is Unit.RECORD:
+        raise ParameterError("whole clients' losses are recorded: leave --unit record out")
 
 
 def _cache_folder() -> Path:

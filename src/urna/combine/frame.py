@@ -116,7 +116,8 @@ class Frame:
         """
         rulers = []
         for name, axis in space.axes.items():
-            if axis.kind is AxisKind.CATEGORICAL or any(isinstance(v, str) for v in axis.values):
+            numbers = all(isinstance(value, int | float) for value in axis.values)
+            if axis.kind is AxisKind.CATEGORICAL or not numbers:
                 raise ParameterError(
                     f"settings cannot be averaged along {name!r}: it has no numbers in order"
                 )

@@ -10,6 +10,7 @@ from typing import Any
 from urna.combine.federated import Averaging, Clustering
 from urna.combine.frame import Frame
 from urna.combine.strategies import Cluster, Mean
+from urna.display import card
 from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
 from urna.tally import Terms
@@ -85,6 +86,11 @@ class Combination:
     def entry(self) -> str | None:
         """The last of its ids in the ledger."""
         return self.entries[-1] if self.entries else None
+
+    @property
+    def best_params_(self) -> dict[str, float]:
+        """The setting, by scikit-learn's name."""
+        return dict(self.setting)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the result as plain values for JSON, from which `read` makes it again."""
@@ -179,6 +185,10 @@ class Combination:
             f"{self._clusters()}\n"
             f"privacy: {self.privacy}"
         )
+
+    def _repr_html_(self) -> str:
+        first, *rest = str(self).splitlines()
+        return card(first, rest, private=self.privacy.private)
 
     def _clusters(self) -> str:
         if not self.clusters:

@@ -126,7 +126,7 @@ def _portions(order: Rows, clients: int) -> list[Rows]:
 
 
 def _by_label(samples: Samples, clients: int, beta: float, rng: np.random.Generator) -> list[Rows]:
-    if not np.issubdtype(samples.targets.dtype, np.integer):
+    if np.issubdtype(samples.targets.dtype, np.inexact):
         raise ParameterError(
             "label skew needs classes, and these targets are real numbers; split by quantity "
             "or by feature"
@@ -208,6 +208,8 @@ def _principal_scores(features: npt.NDArray[np.floating]) -> npt.NDArray[np.floa
 
     A fixed number of steps: the split needs a direction of large variance, not the exact one.
     """
+    if hasattr(features, "select_dtypes"):  # a pandas frame: along its numbers
+        features = features.select_dtypes("number").to_numpy(dtype=np.float64, na_value=0.0)
     matrix = features.reshape(len(features), -1)
     mean = matrix.mean(axis=0, dtype=np.float64)
     direction = matrix.std(axis=0, dtype=np.float64)

@@ -175,6 +175,7 @@ def vote_on(
         ledger=ledger,
         secrets=secrets,
         anyway=True,
+        progress=False,
         keep=None if keep is None else lambda found: keep(as_combination(found)),
         **options,
     )

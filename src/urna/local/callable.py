@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +29,8 @@ class CallableObjective:
 
     The function is called as `function(candidate, data)`, or, when it takes three positional
     arguments, as `function(candidate, train, validation)` after a seeded local split. If it
-    has a keyword `seed`, the public seed is passed as well. It returns a loss: a number,
-    lower is better.
+    has a keyword `seed`, the public seed is passed as well. It returns a loss, lower is better: a
+    number, or an array without dimensions of any library (NumPy, JAX, PyTorch).
 
     A function that raises for one candidate fails for that candidate only: its loss is
     infinite and it ranks last. If it raises for all of them, the log names the first error's
@@ -73,7 +74,9 @@ class CallableObjective:
         function = self.function
 
         def judge(candidate: Candidate) -> float:
-            return float(function(dict(candidate), *arguments, **keywords))
+            loss: Any = function(dict(candidate), *arguments, **keywords)
+            # PyTorch warns of a number that is taken out of a graph.
+            return float(loss.detach() if hasattr(loss, "detach") else loss)
 
         return judge_each(judge, space, self.limits, progress)
 

@@ -10,7 +10,7 @@ from urna.report.settings import settings_chart
 from urna.report.training import training_page
 from urna.report.vote import vote_page
 from urna.train import TrainResult
-from urna.vote import Result
+from urna.vote import Result, TwoRounds
 
 __all__ = ["AnyResult", "FailedRound", "load_result", "page", "settings_chart"]
 
@@ -21,6 +21,8 @@ def page(result: AnyResult, *, title: str) -> str:
     Raises:
         ParameterError: There is nothing to show.
     """
+    if isinstance(result, TwoRounds):
+        result = result.second
     if isinstance(result, Result):
         return vote_page(result, title=title)
     if isinstance(result, TrainResult):

@@ -10,7 +10,7 @@ from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.files import read_json
 from urna.train import TrainResult
-from urna.vote import Result
+from urna.vote import Result, TwoRounds
 
 __all__ = ["AnyResult", "FailedRound", "load_result"]
 
@@ -36,11 +36,12 @@ class FailedRound:
         )
 
 
-AnyResult = Result | ModelResult | Combination | TrainResult | FailedRound
+AnyResult = Result | TwoRounds | ModelResult | Combination | TrainResult | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "model": ModelResult.read,
     "vote": Result.read,
+    "rounds": TwoRounds.read,
     "combination": Combination.read,
     "training": TrainResult.read,
     "spoiled": FailedRound.read,
@@ -49,12 +50,20 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
 
 
 def load_result(path: Path | str) -> AnyResult:
-    """Load a result that a command or a program wrote.
+    """Load a result that a command or a program wrote, whatever kind it is.
+
+    The weights of a training stand in a file of their own (`model.safetensors`); those of the
+    result that is loaded here are not numbers.
+
+    Args:
+        path: A `result.json`, or the folder that holds one.
 
     Raises:
         ParameterError: The file is not there, or holds no result this version can read.
     """
-    mapping = read_json(Path(path))
+    path = Path(path)
+    path = path / "result.json" if path.is_dir() else path
+    mapping = read_json(path)
     reader = _READERS.get(str(mapping.get("kind")))
     if reader is None:
         raise ParameterError(

@@ -3,7 +3,6 @@
 import datetime
 from html import escape
 
-
 from urna.report.charts import bars
 from urna.report.sections import electorate, privacy
 from urna.report.shell import document, facts, notes, section

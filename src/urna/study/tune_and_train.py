@@ -277,6 +277,7 @@ def tune_and_train(
             seed=how.seed,
             anyway=True,  # the dry run has weighed how little it may find
             keep=keep,
+            progress=False if callable(progress) else progress,
             **options,
         )
     chosen = ", ".join(f"{name}={value}" for name, value in vote.best.items())

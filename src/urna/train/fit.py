@@ -20,6 +20,7 @@ from urna.errors import (
 )
 from urna.files import check_folder, held_alone
 from urna.privacy import Budget, Ledger
+from urna.progress import live_line
 from urna.randomness import SEED_BYTES, OsSecrets, ScriptedSecrets, SecretSource
 from urna.tally import Options, Releases, SecureSummation, Summation
 from urna.train.checkpoint import Progress
@@ -56,7 +57,7 @@ def fit(
     folder: Path | None = None,
     about: Mapping[str, Any] | None = None,
     anyway: bool = False,
-    progress: TrainProgress | None = None,
+    progress: TrainProgress | bool | None = None,
     **options: Unpack[Options],
 ) -> TrainResult:
     """Train a model over clients' data, so that nobody learns more than noisy sums.
@@ -94,7 +95,8 @@ def fit(
         about: What else must be the same where a training goes on, such as which data the
             clients hold; plain public values.
         anyway: Whether to train where noise drowns everything.
-        progress: Called after each round.
+        progress: Called after each round; a line in a terminal or a notebook by default, False
+            for none.
         options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`, `server`;
             see `urna.tally.Terms`.
 
@@ -123,8 +125,11 @@ def fit(
     if folder is not None:
         check_folder(folder)
     # Two that go on from the same checkpoint would release two sums for every round counted.
-    with nullcontext() if folder is None else held_alone(folder, "the training"):
-        return run.go(first, progress or (lambda report: None))
+    alone = nullcontext() if folder is None else held_alone(folder, "the training")
+    with alone, live_line(False if callable(progress) else progress) as line:
+        if callable(progress):
+            return run.go(first, progress)
+        return run.go(first, lambda report: line("training rounds", report.number, rounds))
 
 
 class _Run(Generic[DataT]):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from urna.display import as_frame, axes_for, card
 from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
 from urna.privacy.budget import rounded_up
@@ -93,6 +94,8 @@ class TrainResult:
     """Who broke the protocol in any round, and how."""
     pipeline: Mapping[str, Any] | None = None
     """Stage times and what they predicted, where rounds were pipelined."""
+    weights_sha256: str = ""
+    """Of the weights, where these stand in a file of their own and were not read."""
 
     @property
     def rounds(self) -> int:
@@ -111,6 +114,38 @@ class TrainResult:
         found = [report.test for report in self.history if report.test is not None]
         return found[-1][1] if found else None
 
+    def to_frame(self) -> Any:  # noqa: ANN401 - a pandas.DataFrame
+        """Return the rounds as a pandas frame, one row each.
+
+        Raises:
+            DataMissing: pandas is not installed.
+        """
+        rounds = [_columns(report) for report in self.history]
+        names = list(dict.fromkeys(name for each in rounds for name in each))
+        return as_frame({name: [each.get(name) for each in rounds] for name in names})
+
+    def plot(self, axes: Any = None) -> Any:  # noqa: ANN401 - matplotlib's
+        """Draw accuracy on public rows, or else the epsilon so far, by round; return the axes.
+
+        Raises:
+            DataMissing: matplotlib is not installed.
+        """
+        axes = axes_for(axes)
+        rounds = [report.number for report in self.history]
+        if self.accuracy is not None:
+            axes.plot(rounds, [math.nan if r.test is None else r.test[1] for r in self.history])
+            axes.set_ylabel("right answers on public rows")
+        else:
+            axes.plot(rounds, [math.nan if r.epsilon is None else r.epsilon for r in self.history])
+            axes.set_ylabel("epsilon so far")
+        axes.set_xlabel("rounds")
+        axes.set_title("private training" if self.privacy.private else "NOT PRIVATE")
+        return axes
+
+    def _repr_html_(self) -> str:
+        first, *rest = str(self).splitlines()
+        return card(first, rest, private=self.privacy.private)
+
     def as_mapping(self) -> dict[str, Any]:
         """Return the result as plain values for JSON; the weights stand in a file of their own."""
         return {
@@ -120,7 +155,7 @@ class TrainResult:
             "stopped": self.stopped,
             "rounds": self.rounds,
             "parameters": len(self.weights),
-            "weights_sha256": digest_weights(self.weights),
+            "weights_sha256": self.weights_sha256 or digest_weights(self.weights),
             "history": [asdict(report) for report in self.history],
             "privacy": self.privacy.as_mapping(),
             "achieved_epsilon": None
@@ -141,7 +176,7 @@ class TrainResult:
 
         Args:
             mapping: Plain values.
-            weights: The weights, from their own file; zeros where only the page is wanted.
+            weights: The weights, from their own file; without them the result's are not numbers.
 
         Raises:
             ParameterError: It is no result of a training, or of a newer version, or the
@@ -156,9 +191,10 @@ class TrainResult:
             raise ParameterError("these weights are not those of this result")
         try:
             return cls(
-                weights=np.zeros(int(mapping["parameters"]), np.float32)
+                weights=np.full(int(mapping["parameters"]), np.nan, np.float32)
                 if weights is None
                 else weights,
+                weights_sha256=str(mapping["weights_sha256"]) if weights is None else "",
                 history=tuple(RoundReport.read(report) for report in mapping["history"]),
                 stopped=str(mapping["stopped"]),
                 privacy=PrivacyStatement.read(mapping["privacy"]),
@@ -187,6 +223,16 @@ class TrainResult:
             lines.append(f"epsilon of the rounds by the noise left in each: {achieved}")
         lines.append(f"privacy: {self.privacy}")
         return "\n".join(lines)
+
+
+def _columns(report: RoundReport) -> dict[str, Any]:
+    """Return one round's figures, each under a name."""
+    plain = asdict(report)
+    measured, errors, test = (plain.pop(name) for name in ("measured", "errors", "test"))
+    loss, accuracy = (None, None) if test is None else test
+    found = {f"measured_{name}": value for name, value in measured.items()}
+    spread = {f"std_{name}": value for name, value in errors.items()}
+    return {**plain, "test_loss": loss, "test_accuracy": accuracy, **found, **spread}
 
 
 def digest_weights(weights: Vector) -> str:

@@ -4,7 +4,15 @@ from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ba
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
 from urna.vote.plan import VotePlan, plan, plan_vote, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
-from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
+from urna.vote.replay import (
+    NOT_PRIVATE,
+    Recording,
+    Replayed,
+    read_recording,
+    record_losses,
+    replay,
+    unnamed_space,
+)
 from urna.vote.result import Result
 from urna.vote.rounds import TwoRounds, search_twice
 from urna.vote.search import SearchProgress, read_result, search
@@ -12,6 +20,7 @@ from urna.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, re
 from urna.vote.shards import check_records, shard_ballots
 
 __all__ = [
+    "NOT_PRIVATE",
     "VOTES",
     "ArgmaxDecoder",
     "Ballot",
@@ -40,6 +49,7 @@ __all__ = [
     "read_ballot",
     "read_recording",
     "read_result",
+    "record_losses",
     "relative_noise",
     "replay",
     "search",

@@ -20,6 +20,12 @@ def as_space(space: Space | Mapping[str, Any]) -> Space:
     """
     if isinstance(space, Space):
         return space
+    for tool, named in (("optuna", "from_optuna"), ("ConfigSpace", "from_configspace")):
+        inner = space.values() if isinstance(space, Mapping) else ()
+        if any(type(each).__module__.partition(".")[0] == tool for each in (space, *inner)):
+            raise ParameterError(
+                f"ranges need a number of points: hand in urna.conversion.{named}(space, points=5)"
+            )
     if isinstance(space, Mapping):
         return Space(**space)
     raise ParameterError(

@@ -4,9 +4,12 @@ Recorded losses are no secret to whoever replays them, so nothing here is privat
 is counted in a ledger. The noise is the mechanism's own, drawn from a public generator.
 """
 
+import collections
+import io
+import json
 import math
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -17,19 +20,37 @@ import numpy.typing as npt
 from numpy.lib.npyio import NpzFile
 
 from urna.errors import ParameterError
-from urna.local import Progress
+from urna.files import check_folder, write_whole
+from urna.local import Progress, losses_of_each
 from urna.noise import IntVector, Table
 from urna.privacy import Budget
 from urna.privacy.accountant import GAUSSIAN
+from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES
 from urna.space import Axis, Space
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.decode import Decoder, NoisyVotes
+from urna.vote.inputs import as_clients, as_objective, as_space
 from urna.vote.plan import plan
 from urna.vote.posterior import PosteriorDecoder
+from urna.vote.search import usable
 from urna.vote.shapes import Ballot, BallotShape
 
-__all__ = ["Recording", "Replayed", "read_recording", "replay", "unnamed_space"]
+__all__ = [
+    "NOT_PRIVATE",
+    "Recording",
+    "Replayed",
+    "read_recording",
+    "record_losses",
+    "replay",
+    "unnamed_space",
+]
+
+NOT_PRIVATE = (
+    "NOT PRIVATE: every client's losses in the clear, for research on data of your own. No ledger "
+    "counts them"
+)
+"""What a file of recorded losses says of itself."""
 
 Array = npt.NDArray[np.float64]
 
@@ -42,11 +63,13 @@ class Recording:
         losses: Shape (clients, candidates); lower is better, not finite is worst.
         quality: What a winner is judged by, one number per candidate; higher is better.
         judged_by: What that number is.
+        space: The candidates, where the file says.
     """
 
     losses: Array
     quality: Array
     judged_by: str
+    space: Space | None = None
 
     def __post_init__(self) -> None:
         if self.losses.ndim != 2 or 0 in self.losses.shape:
@@ -88,6 +111,11 @@ class Replayed:
     winners: tuple[int, ...] = field(repr=False)
     """Who won each vote, in the order of the draws."""
 
+    @property
+    def wins(self) -> list[tuple[int, int]]:
+        """Who won how many of the votes: (place, wins), the most frequent first."""
+        return collections.Counter(sorted(self.winners)).most_common()
+
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON; an infinite epsilon as text."""
         federated = self.judged_by == FEDERATED
@@ -107,6 +135,10 @@ class Replayed:
             "standard_error": self.standard_error,
             "regret": self.regret,
             "top1_rate": self.top1_rate,
+            "winners": [
+                {"place": place, "wins": wins, "share": wins / self.draws}
+                for place, wins in self.wins
+            ],
         }
 
 
@@ -269,13 +301,61 @@ class _Vote:
         return total * self.scale
 
 
+def record_losses(
+    space: Space | Mapping[str, Any],
+    objective: Any,  # noqa: ANN401 - see `as_objective`
+    clients: Sequence[Any],
+    path: Path | str,
+    *,
+    seed: int = 0,
+    progress: Steps | bool | None = None,
+) -> Recording:
+    """Evaluate every candidate at every client and write the losses down, for `replay`.
+
+    NOT PRIVATE. The file holds everybody's losses in the clear and belongs to whoever holds all
+    the data anyway: it is for research, and only its owner may read it. No ledger counts it.
+
+    Args:
+        space: The candidates, in order; kept in the file.
+        objective: How a client evaluates them on its data.
+        clients: Each client's data.
+        path: The .npz file to write.
+        seed: Public seed of the clients' local training.
+        progress: Called while it runs; a line in a terminal or a notebook by default.
+
+    Raises:
+        ParameterError: The objective cannot judge the space, or no client has a finite loss.
+        OutputError: The file could not be written.
+    """
+    path, space = Path(path), as_space(space)
+    if path.suffix != ".npz":
+        raise ParameterError(f"recorded losses are an .npz file, got {path.name!r}")
+    check_folder(path.parent)
+    data = as_clients(clients)
+    with live_line(progress) as report:
+        each = losses_of_each(
+            as_objective(objective),
+            data,
+            space,
+            seeds=[seed] * len(data),
+            progress=lambda done, total: report("evaluating candidates", done, total),
+        )
+        losses = np.array([usable(found, len(space)) for found in each])
+    room = io.BytesIO()
+    np.savez(room, losses=losses, space=np.array(space.as_json()), warning=np.array(NOT_PRIVATE))
+    recording = _judged(losses, space)
+    write_whole(path, room.getvalue(), mode=0o600)
+    return recording
+
+
 def read_recording(path: Path) -> Recording:
     """Read losses from an .npz file.
 
     It holds `losses` or `accuracies` of shape (clients, candidates), and may hold `federated`:
     the accuracy each candidate reaches when all clients train one model with it. Without that
     a winner is judged by the clients' mean. Where both are there, clients vote by accuracies,
-    as in the paper, because these are what a winner is judged by.
+    as in the paper, because these are what a winner is judged by. What `record_losses` wrote
+    holds the space as well, as JSON text.
 
     Raises:
         ParameterError: It is no such file.
@@ -292,6 +372,7 @@ def read_recording(path: Path) -> Recording:
             if any(array.dtype.kind not in "fiu" for array in found.values()):
                 raise ValueError("arrays that are no numbers")
             held = {name: array.astype(np.float64) for name, array in found.items()}
+            text = str(file["space"]) if "space" in file.files else None
     except OSError as error:
         raise ParameterError(f"cannot read the recording: {error}") from error
     except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
@@ -303,9 +384,23 @@ def read_recording(path: Path) -> Recording:
             f"{path} holds neither `losses` nor `accuracies`. Save one of them, of shape (clients, "
             "candidates), with numpy.savez."
         )
+    space = None if text is None else _space(text, path)
     losses = -held["accuracies"] if "accuracies" in held else held["losses"]
     if "federated" in held:
-        return Recording(losses, held["federated"], FEDERATED)
+        return Recording(losses, held["federated"], FEDERATED, space)
+    by = "mean local accuracy" if "accuracies" in held else "negative mean local loss"
+    return _judged(losses, space, by)
+
+
+def _space(text: str, path: Path) -> Space:
+    try:
+        return Space.from_mapping(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ParameterError(f"the space in {path} cannot be read: {error}") from error
+
+
+def _judged(losses: Array, space: Space | None, by: str = "negative mean local loss") -> Recording:
+    """Judge winners by the clients' mean."""
     if losses.ndim != 2 or not losses.size:
         return Recording(losses, np.zeros(1), "quality")
     # A candidate that failed at a client counts as that client's worst.
@@ -314,9 +409,7 @@ def read_recording(path: Path) -> Recording:
     filled = np.where(np.isfinite(losses), losses, worst)[voters]
     if not len(filled):
         return Recording(losses, np.zeros(losses.shape[1]), "quality")
-    mean = -filled.mean(axis=0)
-    by = "mean local accuracy" if "accuracies" in held else "negative mean local loss"
-    return Recording(losses, mean, by)
+    return Recording(losses, -filled.mean(axis=0), by, space)
 
 
 def unnamed_space(candidates: int) -> Space:

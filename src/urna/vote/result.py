@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from urna.display import as_frame, axes_for, card
 from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
 from urna.space import Candidate, Space
@@ -21,6 +22,7 @@ KIND, VERSION = "vote", 1
 """What a file that holds a result says it is."""
 
 _NAMED = 3  # near ties that are written out
+_COLOURS = ("#c8ccd4", "#7f9fd1", "#1f4e9c")  # others, near ties, the winner
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,62 @@ class Result:
         """The winning hyperparameters."""
         candidate: Candidate = self.space[self.winner]
         return candidate
+
+    @property
+    def best_params_(self) -> Candidate:
+        """The winning hyperparameters, by scikit-learn's name: `model.set_params(**…)`."""
+        return self.best
+
+    @property
+    def cv_results_(self) -> dict[str, list[Any]]:
+        """All candidates in columns, as scikit-learn's searches have them.
+
+        `rank` is by noisy votes, equal ones sharing the better rank; the `winner`, read from the
+        whole tally, may have another than 1. `in_credible_set`: the winner and its near ties.
+        """
+        candidates, votes = list(self.space), self.votes.tolist()
+        before = np.sort(-self.votes)
+        credible = {self.winner, *self.near_ties}
+        return {
+            "params": candidates,
+            **{f"param_{name}": [c[name] for c in candidates] for name in self.space.axes},
+            "noisy_votes": votes,
+            "std": [self.standard_error] * len(votes),
+            "rank": (np.searchsorted(before, -self.votes, side="left") + 1).tolist(),
+            "in_credible_set": [place in credible for place in range(len(votes))],
+            "winner": [place == self.winner for place in range(len(votes))],
+        }
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - a pandas.DataFrame
+        """Return `cv_results_` as a pandas frame, one row per candidate.
+
+        Raises:
+            DataMissing: pandas is not installed.
+        """
+        return as_frame(self.cv_results_)
+
+    def plot(self, axes: Any = None, *, count: int = 20) -> Any:  # noqa: ANN401 - matplotlib's
+        """Draw the noisy votes of the foremost candidates with their noise; return the axes.
+
+        Args:
+            axes: matplotlib's axes to draw on; new ones by default.
+            count: How many candidates.
+
+        Raises:
+            DataMissing: matplotlib is not installed.
+        """
+        axes = axes_for(axes)
+        places = self.places(count)[::-1]  # matplotlib begins at the bottom
+        credible = {self.winner, *self.near_ties}
+        axes.barh(
+            [_written(self.space[place]) for place in places],
+            self.votes[places],
+            xerr=self.standard_error,
+            color=[_COLOURS[(p in credible) + (p == self.winner)] for p in places],
+        )
+        axes.set_xlabel(f"noisy votes ± {self.standard_error:.1f}; dark: winner, then near ties")
+        axes.set_title("private vote" if self.privacy.private else "NOT PRIVATE")
+        return axes
 
     @property
     def total(self) -> npt.NDArray[np.int64]:
@@ -166,6 +224,19 @@ class Result:
             return "a guess: under this noise the tally cannot tell who leads"
         ahead = math.floor(1000 * self.confidence) / 10  # never rounded up to certainty
         return f"truly ahead with probability {ahead:.1f} %"
+
+    def _repr_html_(self) -> str:
+        head = ("", *self.space.axes, "noisy votes")
+        rows = [
+            ("→" if p == self.winner else "", *map(str, self.space[p].values()), f"{votes:.1f}")
+            for p, votes in ((p, float(self.votes[p])) for p in self.places(5))
+        ]
+        return card(
+            f"best: {_written(self.best)}",
+            str(self).splitlines()[1:],
+            private=self.privacy.private,
+            table=[head, *rows],
+        )
 
     def _near(self) -> str:
         if not self.near_ties:

@@ -1,5 +1,6 @@
 """Two rounds, coarse to fine: a part of the budget finds the region, the rest chooses in it."""
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +10,18 @@ import numpy as np
 
 from urna.errors import ParameterError
 from urna.local import Objective, losses_of_each
-from urna.privacy import Budget, Ledger, NonPrivateRelease, Unit, compose, parts_of
+from urna.privacy import (
+    Budget,
+    Ledger,
+    NonPrivateRelease,
+    PrivacyStatement,
+    Unit,
+    compose,
+    parts_of,
+)
+from urna.progress import live_line
 from urna.randomness import OsSecrets, SecretSource
-from urna.space import Space
+from urna.space import Candidate, Space
 from urna.tally import Options, Releases, SecureSummation, Summation, Terms
 from urna.vote.decode import NoisyVotes
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
@@ -33,6 +43,8 @@ FIRST_SHARE = 0.35
 """Part of the budget, as a share of μ², that finds the region."""
 KEPT = 0.1
 """Part of the candidates that the second round votes on."""
+KIND, VERSION = "rounds", 1
+"""What a file that holds both rounds says it is."""
 _FEWEST = 4  # candidates of the second round
 
 DataT = TypeVar("DataT")
@@ -46,6 +58,44 @@ class TwoRounds:
     """The vote on all candidates."""
     second: Result
     """The vote on the promising ones. Its statement says what both rounds cost together."""
+
+    @property
+    def best(self) -> Candidate:
+        """The winning hyperparameters."""
+        return self.second.best
+
+    @property
+    def best_params_(self) -> Candidate:
+        """The same, by scikit-learn's name."""
+        return self.second.best
+
+    @property
+    def privacy(self) -> PrivacyStatement:
+        """What both rounds cost together."""
+        return self.second.privacy
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return both rounds as plain values for JSON, from which `read` makes them again."""
+        rounds = {"first": self.first.as_mapping(), "second": self.second.as_mapping()}
+        return {"kind": KIND, "version": VERSION, **rounds}
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "TwoRounds":
+        """Read what `as_mapping` wrote.
+
+        Raises:
+            ParameterError: It is no such result, or of a newer version.
+        """
+        if (mapping.get("kind"), mapping.get("version")) != (KIND, VERSION):
+            raise ParameterError(f"these are no two rounds of version {VERSION}")
+        return cls(Result.read(mapping["first"]), Result.read(mapping["second"]))
+
+    def as_json(self) -> str:
+        """Return both rounds as JSON text."""
+        return json.dumps(self.as_mapping(), indent=2, allow_nan=False)
+
+    def _repr_html_(self) -> str:
+        return self.second._repr_html_()
 
 
 def search_twice(
@@ -61,7 +111,7 @@ def search_twice(
     secrets: SecretSource | None = None,
     seed: int = 0,
     anyway: bool = False,
-    progress: SearchProgress | None = None,
+    progress: SearchProgress | bool | None = None,
     between: Callable[[Result], None] | None = None,
     keep: Callable[[Result], None] | None = None,
     **options: Unpack[Options],
@@ -89,7 +139,8 @@ def search_twice(
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
         anyway: Whether to hold votes that cannot succeed.
-        progress: Called while the search runs.
+        progress: Called while the search runs; a line in a terminal or a notebook by default,
+            False for none.
         between: Called with the first round's result before the second begins. Its part of the
             budget is spent by then; who keeps it has it even if the second round fails.
         keep: Called with the second round's result before its winner is weighed.
@@ -113,15 +164,15 @@ def search_twice(
         ledger.check_relation(terms.adjacency)
         ledger.check(*(events if secrets.private else [NonPrivateRelease("scripted secrets")]))
     check_objective(objective, space, clients, seed)
-    report = progress or (lambda what, done, total: None)
-    evaluated = losses_of_each(
-        objective,
-        clients,
-        space,
-        seeds=[seed] * len(clients),
-        progress=lambda done, total: report("evaluating candidates", done, total),
-    )
-    known = np.array([usable(losses, len(space)) for losses in evaluated])
+    with live_line(progress) as report:
+        evaluated = losses_of_each(
+            objective,
+            clients,
+            space,
+            seeds=[seed] * len(clients),
+            progress=lambda done, total: report("evaluating candidates", done, total),
+        )
+        known = np.array([usable(losses, len(space)) for losses in evaluated])
 
     def hold(vote: VotePlan, some: Space, places: Sequence[int], kept: Keep) -> Result:
         releases = Releases(
@@ -132,9 +183,10 @@ def search_twice(
             private=secrets.private,
         )
         ballots = fill_all(known[:, places], vote, secrets)
-        report("summing ballots", 0, 1)
-        released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
-        report("summing ballots", 1, 1)
+        with live_line(progress) as report:
+            report("summing ballots", 0, 1)
+            released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
+            report("summing ballots", 1, 1)
         return read_result(some, vote, released, PosteriorDecoder(), kept)
 
     first = hold(votes[0], space, range(len(space)), between)

@@ -15,6 +15,7 @@ from urna.local import Losses, Objective, losses_apart, losses_of_each
 from urna.local import check_objective as check_space
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, Unit
+from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.space import Space
 from urna.tally import (
@@ -45,8 +46,7 @@ __all__ = [
     "usable",
 ]
 
-SearchProgress = Callable[[str, int, int], None]
-"""Called with (what is being done, steps finished, steps in all)."""
+SearchProgress = Steps
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def search(
     secrets: SecretSource | None = None,
     seed: int = 0,
     anyway: bool = False,
-    progress: SearchProgress | None = None,
+    progress: SearchProgress | bool | None = None,
     keep: Callable[[Result], None] | None = None,
     **options: Unpack[Options],
 ) -> Result:
@@ -102,7 +102,8 @@ def search(
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
         anyway: Whether to hold a vote that cannot succeed, and without trying the objective first.
-        progress: Called while the search runs.
+        progress: Called while the search runs; a line in a terminal or a notebook by default,
+            False for none.
         keep: Called with the result as soon as there is one, before the winner is weighed: what
             was paid for can be written down first. The winner in it is the most voted one.
         options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `shards`, `family`,
@@ -119,7 +120,6 @@ def search(
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
     secrets = secrets or OsSecrets()
     summation = summation or SecureSummation()
-    report = progress or (lambda what, done, total: None)
     terms = Terms.of(len(clients), as_budget(budget), **options)
     vote = plan_vote(
         terms,
@@ -145,16 +145,14 @@ def search(
     else:
         seconds = shard_seconds * terms.shards if by_record else None
         check_objective(objective, space, clients, seed, seconds)
+    fill = _ballots
     if by_record:
-        evaluate = functools.partial(
-            _record_ballots, smallest=smallest_shard, seconds=shard_seconds
-        )
-        ballots = evaluate(space, objective, clients, vote, secrets, seed, report)
-    else:
-        ballots = _ballots(space, objective, clients, vote, secrets, seed, report)
-    report("summing ballots", 0, 1)
-    released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
-    report("summing ballots", 1, 1)
+        fill = functools.partial(_record_ballots, smallest=smallest_shard, seconds=shard_seconds)
+    with live_line(progress) as report:
+        ballots = fill(space, objective, clients, vote, secrets, seed, report)
+        report("summing ballots", 0, 1)
+        released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
+        report("summing ballots", 1, 1)
     return read_result(space, vote, released, decoder or PosteriorDecoder(), keep)
 
 

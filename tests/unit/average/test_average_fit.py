@@ -26,8 +26,10 @@ from urna.average import (
 )
 from urna.data import Samples
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted, UnknownName
+from urna.files import write_json
 from urna.privacy import Adjacency, Budget, Ledger, Unit
 from urna.randomness import ScriptedSecrets
+from urna.report import load_result
 from urna.secagg import Stage
 from urna.tally import ClearSummation, SecureSummation, Terms
 
@@ -376,3 +378,13 @@ def test_the_model_card_has_a_privacy_block_that_parses() -> None:
     assert said["license"] == "mit"
     assert "2 records of one client together" in text
     assert "NOT PRIVATE" in model_card(quick(clients()), name="scripted")
+
+
+def test_a_model_is_loaded_like_any_result_and_has_a_card(tmp_path: Path) -> None:
+    made = quick(clients())
+    write_json(tmp_path / "result.json", made.as_mapping())
+    again = load_result(tmp_path)
+    assert isinstance(again, ModelResult)
+    assert again.as_mapping() == made.as_mapping()
+    np.testing.assert_array_equal(again.weights, made.weights)
+    assert "NOT PRIVATE" in again._repr_html_()

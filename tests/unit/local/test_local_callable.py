@@ -1,5 +1,6 @@
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,29 @@ def test_a_function_cannot_change_the_space_by_changing_its_candidate() -> None:
 def test_a_function_of_another_shape_is_refused(function: object) -> None:
     with pytest.raises(ParameterError, match="candidate, data"):
         CallableObjective(function)  # type: ignore[arg-type]
+
+
+class Traced:
+    """A number of another library: JAX's arrays are turned into one like this."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __float__(self) -> float:
+        return self.value
+
+
+@pytest.mark.parametrize(
+    "number", [np.float32, np.array, Traced, lambda v: np.array(v, dtype=np.float16)]
+)
+def test_a_loss_may_be_a_number_of_any_library(number: Callable[[float], Any]) -> None:
+    objective = CallableObjective(lambda candidate, data: number(candidate["x"]))
+    assert objective.losses(DATA, Space(x=[0.5, 2.0]), seed=0).tolist() == [0.5, 2.0]
+
+
+def test_a_loss_may_be_a_tensor_with_its_gradient() -> None:
+    torch = pytest.importorskip("torch")
+    objective = CallableObjective(
+        lambda candidate, data: torch.tensor(candidate["x"], requires_grad=True) * 2
+    )
+    assert objective.losses(DATA, Space(x=[0.5, 2.0]), seed=0).tolist() == [1.0, 4.0]

@@ -4,17 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from urna.data import Samples
+from urna.data import Samples, split, split_records
 from urna.errors import ParameterError, UnknownName
-from urna.local import EstimatorObjective, Metric, hold_out
+from urna.local import EstimatorObjective, Limits, Metric, hold_out
 from urna.space import Space
 
 features, targets = load_breast_cancer(return_X_y=True)
@@ -135,3 +139,45 @@ def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(UnknownName, match="log_loss"):
         EstimatorObjective(Ridge, metric="logloss")
     assert EstimatorObjective(Ridge, metric="error").metric == Metric.ERROR
+
+
+def test_none_and_tuples_reach_the_estimator() -> None:
+    trees = EstimatorObjective(DecisionTreeClassifier, metric="error")
+    one, unlimited = trees.losses(CANCER, Space(max_depth=[1, None]), seed=0)
+    parts = hold_out(CANCER, seed=0)
+    model = DecisionTreeClassifier(random_state=0).fit(parts.train.features, parts.train.targets)
+    assert unlimited == pytest.approx(
+        1 - model.score(parts.validation.features, parts.validation.targets)
+    )
+    assert one != unlimited
+    networks = EstimatorObjective(MLPClassifier(max_iter=20))
+    losses = networks.losses(CANCER, Space(hidden_layer_sizes=[(4,), (8, 8)]), seed=0)
+    assert np.isfinite(losses).all()
+
+
+def test_columns_keep_their_names_through_split_holdout_and_processes() -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {
+            "age": rng.integers(20, 80, 240).astype(float),
+            "ward": rng.choice(["a", "b", "c"], 240),
+            "dose": rng.normal(size=240),
+        }
+    )
+    ill = np.where((frame.age > 50) ^ (frame.ward == "a"), "ill", "well")
+    columns = ColumnTransformer(
+        [("n", StandardScaler(), ["age", "dose"]), ("c", OneHotEncoder(), ["ward"])]
+    )
+    model = make_pipeline(columns, LogisticRegression())
+    space = Space(logisticregression__C=[1e-4, 1.0])
+    for how in ("iid", "dirichlet", "quantity", "feature"):
+        parts = split(Samples(frame, ill), clients=4, how=how, seed=0, beta=5.0)
+        assert sum(map(len, parts)) == 240
+        assert all(list(part.features) == ["age", "ward", "dose"] for part in parts)
+    here = EstimatorObjective(model).losses(parts[0], space, seed=0)
+    assert here[1] < here[0]
+    apart = EstimatorObjective(model, limits=Limits(workers=1)).losses(parts[0], space, seed=0)
+    np.testing.assert_array_equal(apart, here)
+    for shard in split_records(parts[0], shards=2):
+        assert list(shard.data.features) == ["age", "ward", "dose"]

@@ -1,6 +1,7 @@
 import math
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,6 +135,27 @@ def test_numbers_as_targets_are_trained_by_squared_error() -> None:
     objective = TorchObjective(lambda: nn.Linear(64, 1), loss="squared_error", epochs=20)
     losses = objective.losses(data, Space(lr=[1e-9, 0.05]), seed=0)
     assert losses[1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("kind", [TorchObjective, BatchedObjective])
+def test_whole_numbers_are_numbers_to_a_regression(kind: Any) -> None:
+    """Ages and counts come as integers, and frames as features."""
+    pandas = pytest.importorskip("pandas")
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    counts = np.rint(rows @ [1.0, 2.0, 3.0]).astype(int)
+    objective = kind(lambda: nn.Linear(3, 1), loss="squared_error", epochs=20)
+    space = Space(lr=[1e-4, 0.1])
+    named = pandas.DataFrame(rows, columns=["a", "b", "c"])
+    bad, good = objective.losses(Samples(named, counts), space, seed=0)
+    assert good < 0.5 < bad
+    plain = objective.losses(Samples(rows, counts.astype(float)), space, seed=0)
+    np.testing.assert_array_equal(plain, [bad, good])
+
+
+def test_numbers_under_cross_entropy_are_answered_with_the_loss_to_name() -> None:
+    data = Samples(np.zeros((10, 3)), np.linspace(0, 1, 10))
+    with pytest.raises(ParameterError, match="for regression say loss='squared_error'"):
+        TorchObjective(lambda: nn.Linear(3, 1)).losses(data, Space(lr=[0.1]), seed=0)
 
 
 def test_a_loss_function_of_ones_own_is_used() -> None:

@@ -1,6 +1,8 @@
 import json
 import math
+import stat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from urna.vote import (
     Recording,
     fill_ballot,
     read_recording,
+    record_losses,
     replay,
     unnamed_space,
 )
@@ -151,3 +154,45 @@ def test_a_space_of_another_size_is_refused(recording: Recording) -> None:
             replay(recording, SPACE, epsilons=[1.0, epsilon], rng=RNG(0))
     with pytest.raises(ParameterError, match="leave noise_std out"):
         replay(recording, SPACE, epsilons=[math.inf], rng=RNG(0), noise_std=3.0)
+
+
+def near(candidate: dict[str, Any], data: float) -> float:
+    return abs((candidate["x"] or 9) - data)
+
+
+def test_recorded_losses_are_replayed_with_their_space(tmp_path: Path) -> None:
+    space, path = {"x": [1, 2, None]}, tmp_path / "losses.npz"
+    made = record_losses(space, near, [1.0, 2.0, 2.0], path)
+    read = read_recording(path)
+    assert read.losses.tolist() == made.losses.tolist() == [[0, 1, 8], [1, 0, 7], [1, 0, 7]]
+    assert read.space == made.space == Space(x=[1, 2, None])
+    assert read.judged_by == "negative mean local loss"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with np.load(path) as file:
+        assert str(file["warning"]).startswith("NOT PRIVATE")
+    (found,) = replay(read, Space(x=[1, 2, None]), epsilons=[math.inf], rng=RNG(0), draws=3)
+    assert found.wins == [(1, 3)]
+    assert found.as_mapping()["winners"] == [{"place": 1, "wins": 3, "share": 1.0}]
+
+
+def test_a_client_that_fails_is_recorded_as_such(tmp_path: Path) -> None:
+    made = record_losses({"x": [1, 2]}, near, [1.0, "text"], tmp_path / "losses.npz")
+    assert np.isinf(made.losses[1]).all()
+
+
+def test_winners_are_counted_most_frequent_first(recording: Recording) -> None:
+    (found,) = replay(recording, SPACE, epsilons=[0.1], rng=RNG(0), draws=30)
+    assert sum(wins for _, wins in found.wins) == 30
+    counts = [wins for _, wins in found.wins]
+    assert counts == sorted(counts, reverse=True)
+    assert all(found.winners.count(place) == wins for place, wins in found.wins)
+
+
+def test_what_cannot_be_recorded_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"an \.npz file, got 'losses\.csv'"):
+        record_losses({"x": [1]}, near, [1.0], tmp_path / "losses.csv")
+    with pytest.raises(ParameterError, match="no client has a finite loss"):
+        record_losses({"x": [1]}, near, ["text"], tmp_path / "losses.npz")
+    assert not (tmp_path / "losses.npz").exists()
+    with pytest.raises(ParameterError, match=r"the space in .* cannot be read"):
+        read_recording(saved(tmp_path, losses=[[1.0]], space="{"))

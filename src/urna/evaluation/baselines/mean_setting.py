@@ -68,8 +68,8 @@ def scaled(space: Space) -> Floats:
     """
     names = list(space[0])
     for name in names:
-        if any(isinstance(candidate[name], str) for candidate in space):
-            raise ParameterError(f"settings cannot be averaged along {name!r}: it holds texts")
+        if not all(isinstance(candidate[name], int | float) for candidate in space):
+            raise ParameterError(f"settings cannot be averaged along {name!r}: it holds no numbers")
     raw = np.array([[float(candidate[name]) for name in names] for candidate in space])
     low, high = raw.min(axis=0), raw.max(axis=0)
     places: Floats = (raw - low) / np.where(high > low, high - low, 1.0)

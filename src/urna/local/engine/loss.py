@@ -51,7 +51,7 @@ def mean_loss(outputs: "Tensor", targets: "Tensor", loss: Loss, smoothing: float
         return result
     if loss == TorchLoss.CROSS_ENTROPY:
         return F.cross_entropy(outputs, targets, label_smoothing=smoothing)
-    return F.mse_loss(outputs.reshape(targets.shape), targets)
+    return F.mse_loss(outputs.reshape(targets.shape), targets.to(outputs.dtype))
 
 
 def as_tensors(data: Samples) -> "tuple[Tensor, Tensor]":
@@ -110,7 +110,10 @@ def check_targets(targets: "Tensor", classes: int) -> None:
         ParameterError: Targets are no whole numbers, or not all in 0..classes - 1.
     """
     if targets.is_floating_point():
-        raise ParameterError("cross_entropy needs whole numbers as targets, got floating point")
+        raise ParameterError(
+            "cross_entropy needs whole numbers as targets, got floating point; for regression say "
+            "loss='squared_error'"
+        )
     if targets.numel() and (int(targets.min()) < 0 or int(targets.max()) >= classes):
         raise ParameterError(
             f"cross_entropy needs targets in 0..{classes - 1}, one for each of the module's "
