@@ -242,7 +242,7 @@ def thinned(space: Space) -> Space:
     if space.chosen is not None:
         places = [i for i, candidate in enumerate(space) if candidate[longest] in kept]
         return space.only(places) if places else space
-    return Space(**space.axes | {longest: dataclasses.replace(ordered[longest], values=kept)})
+    return Space(**{**space.axes, longest: dataclasses.replace(ordered[longest], values=kept)})
 
 
 def _places(space: Space, asked: Space) -> Sequence[int]:

@@ -4,6 +4,7 @@ from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ba
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
 from urna.vote.plan import VotePlan, plan, plan_vote, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
+from urna.vote.rehearsal import Rehearsal, RehearsedDecoder, rehearse
 from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
 from urna.vote.result import Result
 from urna.vote.rounds import TwoRounds, search_twice
@@ -24,6 +25,8 @@ __all__ = [
     "NoisyVotes",
     "PosteriorDecoder",
     "Recording",
+    "Rehearsal",
+    "RehearsedDecoder",
     "Replayed",
     "Result",
     "ScoreShape",
@@ -40,6 +43,7 @@ __all__ = [
     "read_ballot",
     "read_recording",
     "read_result",
+    "rehearse",
     "relative_noise",
     "replay",
     "search",

@@ -129,6 +129,8 @@ class _Posterior:
     """Of the centred tally, for each family of shape (priors, candidates)."""
     weights: tuple[Array, ...]
     """Given the tally, for each family of shape (settings, priors)."""
+    evidence: float
+    """Logarithm of the tally's marginal likelihood, but for a constant of its noise and length."""
 
     @classmethod
     def of(cls, tally: NoisyVotes) -> "_Posterior":
@@ -144,7 +146,8 @@ class _Posterior:
         most = max(log.max() for log in logs)
         weights = [np.exp(log - most) for log in logs]
         total = sum(weight.sum() for weight in weights)
-        return cls(noise, priors, coordinates, tuple(weight / total for weight in weights))
+        shares = tuple(weight / total for weight in weights)
+        return cls(noise, priors, coordinates, shares, float(most + math.log(total)))
 
     @property
     def mean(self) -> Array:
@@ -157,8 +160,8 @@ class _Posterior:
             )
         )
 
-    def leading(self, rng: np.random.Generator) -> Array:
-        """Return how often each candidate leads in draws from the posterior."""
+    def leading(self, rng: np.random.Generator, shift: Array | float = 0.0) -> Array:
+        """Return how often each candidate leads in draws from the posterior, moved by a shift."""
         wins = np.zeros(self.coordinates[0].shape[1])
         flat = np.concatenate([weight.ravel() for weight in self.weights])
         ends = np.cumsum([weight.size for weight in self.weights])[:-1]
@@ -172,7 +175,7 @@ class _Posterior:
                     gains = priors.gains[some, prior]
                     drawn = gains * found[prior]
                     drawn += np.sqrt(gains * self.noise) * rng.standard_normal(drawn.shape)
-                    leaders = np.argmax(one.restore(drawn), axis=1)
+                    leaders = np.argmax(one.restore(drawn) + shift, axis=1)
                     wins += np.bincount(leaders, minlength=len(wins))
         return wins / DRAWS
 
