@@ -8,6 +8,7 @@ here is public, and nothing is spent.
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,6 @@ from urna.errors import ParameterError
 from urna.evaluation.landscapes import KINDS, Landscape, kinds_of
 from urna.evaluation.simulate import exact_interval
 from urna.privacy import Budget
-from urna.privacy.calibration import LARGEST_EPSILON
 from urna.randomness import SEED_BYTES
 from urna.space import AxisKind, Space
 from urna.tally import Terms
@@ -30,6 +30,7 @@ __all__ = [
     "WITHIN",
     "Forecast",
     "alternatives",
+    "clients_needed",
     "draw_winners",
     "forecast",
     "thinned",
@@ -47,7 +48,7 @@ AGREEMENTS = {"much alike": 0.05, "apart": 0.3, "far apart": 1.0}
 _MOST_FILLED = 60  # ballots that are filled in for one vote; more are counted in proportion
 _STRUCTURELESS = 10  # one landscape in so many has no structure
 _EARLIEST = 0.05  # quantile of a logarithmic axis before which no plateau begins
-_EVEN = 0.5
+_EVEN, _NINE_OF_TEN = 0.5, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,16 @@ class Forecast:
     def hopeless(self) -> bool:
         """Whether most winners surely fall short by more than a tenth of the range."""
         return self.interval(WITHIN[-1])[1] < _EVEN
+
+    def gain_of(self, other: "Forecast") -> tuple[float, float]:
+        """Return how much less regret another forecast has on the same landscapes, and its error.
+
+        Assumes:
+            Both had the same space and seed; the shorter decides how many are compared.
+        """
+        count = min(self.held, other.held)
+        less = np.subtract(self.regrets[:count], other.regrets[:count])
+        return float(less.mean()), float(less.std() / math.sqrt(count))
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -211,20 +222,47 @@ def alternatives(
         plan: Plans a vote under other terms, or on another number of candidates.
         how: What else `forecast` takes.
     """
-    terms = vote.terms
-    found = {
-        "twice the clients": forecast(
-            plan(terms.among(2 * terms.clients), len(space)), space, **how
-        )
-    }
+    terms, fewer = vote.terms, thinned(space)
     double = Budget(2 * terms.budget.epsilon, terms.budget.delta)
-    if double.epsilon <= LARGEST_EPSILON:
-        found["twice the epsilon"] = forecast(plan(terms.costing(double), len(space)), space, **how)
-    fewer = thinned(space)
-    if len(fewer) < len(space):
-        name = f"{len(fewer)} candidates, every other value of the longest axis"
-        found[name] = forecast(plan(terms, len(fewer)), space, asked=fewer, **how)
+    changes = [
+        ("twice the clients", terms.among(2 * terms.clients), space),
+        ("twice the epsilon", terms.costing(double), space),
+        (f"{len(fewer)} candidates, every other value of the longest axis", terms, fewer),
+    ]
+    found = {}
+    for name, changed, asked in changes:
+        if (changed, len(asked)) != (terms, len(space)):
+            with suppress(ParameterError):  # it cannot be planned: nothing to recommend
+                other = plan(changed, len(asked))
+                found[name] = forecast(other, space, asked=asked, **how)
     return found
+
+
+def clients_needed(
+    vote: VotePlan,
+    space: Space,
+    plan: Callable[[Terms, int], VotePlan],
+    *,
+    decoder: Decoder | None = None,
+    held: int = 60,
+) -> int | None:
+    """Return a number of clients at which nine of ten made-up votes find a good candidate.
+
+    Numbers are tried by doubling, 64 times the plan's at most; None if none of them is enough.
+
+    Args:
+        vote: The plan as it is.
+        space: Its candidates.
+        plan: Plans a vote under other terms.
+        decoder: How winners are read.
+        held: Votes that are held for each number.
+    """
+    for times in (2, 4, 8, 16, 32, 64):
+        clients = times * vote.terms.clients
+        more = plan(vote.terms.among(clients), len(space))
+        if forecast(more, space, decoder=decoder, held=held).within(WITHIN[-1]) >= _NINE_OF_TEN:
+            return clients
+    return None
 
 
 def thinned(space: Space) -> Space:

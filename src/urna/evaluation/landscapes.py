@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from urna.errors import ParameterError
 from urna.space import Axis, AxisKind, Space
 
 __all__ = ["KINDS", "Landscape", "draw_space", "kinds_of", "stand_in"]
@@ -72,17 +73,18 @@ def draw_space(rng: Rng) -> Space:
 def stand_in(candidates: int) -> Space:
     """Return a grid of so many candidates, where nothing but their number is known.
 
-    A learning rate and up to two ordered axes, as even as the number's divisors allow.
+    A learning rate and up to two ordered axes, as the number's divisors allow.
 
     Example:
         >>> stand_in(100)
-        Space(lr=log[5], x=ordinal[5], y=ordinal[4]: 100 candidates)
+        Space(lr=log[10], x=ordinal[5], y=ordinal[2]: 100 candidates)
     """
-    third = _divisor(candidates, 1 / 3)
-    second = _divisor(candidates // third, 1 / 2)
-    first, second, third = sorted((candidates // third // second, second, third), reverse=True)
+    if candidates < 1:
+        raise ParameterError(f"a vote needs at least one candidate, got {candidates}")
+    rest = _divisor(candidates, 1 / 2)
+    first, third = candidates // rest, _divisor(rest, 1 / 2)
     rate = Axis.log_range(1e-6, 1.0, first) if first > 1 else Axis.log([0.1])
-    others = {"x": second, "y": third}
+    others = {"x": rest // third, "y": third}
     axes = {name: Axis.ordinal(list(range(n))) for name, n in others.items() if n > 1}
     return Space(lr=rate, **axes)
 
