@@ -244,7 +244,7 @@ def clients_needed(
     plan: Callable[[Terms, int], VotePlan],
     *,
     decoder: Decoder | None = None,
-    held: int = 60,
+    held: int = 40,
 ) -> int | None:
     """Return a number of clients at which nine of ten made-up votes find a good candidate.
 
