@@ -15,7 +15,7 @@ CONTRACT = "--clients 100 --candidates 100 --votes 5 --delta 1e-5 --dropout 0 --
 
 def test_python_m_urna_keeps_the_contract_of_a_plan() -> None:
     """The one contract other programs rely on, in a process without any help of ours."""
-    arguments = [*split(f"plan {CONTRACT} --epsilon 1"), "--format", "json"]
+    arguments = [*split(f"plan {CONTRACT} --epsilon 1 --forecast 0"), "--format", "json"]
     done = subprocess.run(
         [sys.executable, "-m", "urna", *arguments],
         capture_output=True,
@@ -41,12 +41,13 @@ def test_python_m_urna_keeps_the_contract_of_a_plan() -> None:
 
 
 def test_a_plan_under_strong_privacy_keeps_the_contract(urna: Command) -> None:
-    arguments = split(f"plan {CONTRACT} --epsilon 0.1 --format json")
+    arguments = split(f"plan {CONTRACT} --epsilon 0.1 --forecast 0 --format json")
     assert 97 <= urna(*arguments).json()["noise_std"] <= 99
 
 
 def test_a_plan_inverts_what_it_is_asked(urna: Command) -> None:
-    asked = split("plan --clients 60 --candidates 3 --votes 1 --epsilon 0.2 --delta 1e-2")
+    priced = "--clients 60 --candidates 3 --votes 1 --epsilon 0.2 --delta 1e-2"
+    asked = split(f"plan {priced} --forecast 0")
     shown = urna(*asked, "--agreement", "0.5", "--format", "json").json()
     assert shown["given_gap"] == 30
     assert 0 < shown["success_probability"] <= 1
@@ -59,11 +60,39 @@ def test_a_plan_inverts_what_it_is_asked(urna: Command) -> None:
 
 
 def test_a_plan_says_what_dropouts_cost(urna: Command) -> None:
-    text = urna(*split("plan --clients 60 --votes 1 --dropout 0.2 --colluding 0.1")).stdout
+    asked = "plan --clients 60 --votes 1 --dropout 0.2 --colluding 0.1 --forecast 0"
+    text = urna(*split(asked)).stdout
     assert "honest others sure to remain" in text
     assert "42" in text
     assert "with what colluders add" in text
     assert "neighbours, shares that rebuild" in text
+
+
+def test_a_plan_forecasts_the_vote_it_plans(urna: Command, tmp_path: Path) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text('[axes.lr]\nkind = "log"\nvalues = [0.001, 0.01, 0.1, 1.0]\n')
+    asked = split("plan --clients 40 --epsilon 0.5 --forecast 8")
+    shown = urna(*asked, "--space", file, "--format", "json").json()
+    assert shown["candidates"] == 4
+    assert shown["forecast"]["space"] == "Space(lr=log[4]: 4 candidates)"
+    assert shown["forecast"]["decoder"] == "posterior"
+    votes = shown["forecast"]["votes"]
+    assert votes["as planned"]["held"] == 8
+    assert {each["held"] for name, each in votes.items() if name != "as planned"} == {4}
+    assert {"twice the clients", "twice the epsilon", "… clients far apart"} <= votes.keys()
+    assert all(w["low"] <= w["rate"] <= w["high"] for w in votes["as planned"]["within"])
+    text = urna(*asked, "--space", file).stdout
+    for part in ("Theorem V.1, argmax only", "not a guarantee", "a candidate by lot", "within 3 %"):
+        assert part in text
+
+
+def test_a_hopeless_plan_is_called_hopeless(urna: Command) -> None:
+    asked = "plan --clients 3 --candidates 20 --epsilon 0.2 --forecast 20"
+    hopeless = urna(*split(asked)).stdout
+    assert "This plan is hopeless" in hopeless
+    assert "urna search --rehearse" in hopeless
+    fine = urna(*split("plan --clients 60 --candidates 4 --epsilon 20 --forecast 12")).stdout
+    assert "hopeless" not in fine
 
 
 def test_the_version_and_help_are_printed(urna: Command) -> None:
@@ -215,6 +244,20 @@ SIMULATION = (
 )
 
 
+def test_votes_are_simulated_on_landscapes_with_the_defaults_unless_told_otherwise(
+    urna: Command,
+) -> None:
+    asked = split("simulate --clients 30 --candidates 12 --epsilon 1 --repetitions 3")
+    shown = urna(*asked, "--format", "json").json()
+    assert {(o["ballot"][:6], o["decoder"]) for o in shown["outcomes"]} == {("scored", "posterior")}
+    assert [o["clients_are"] for o in shown["outcomes"]] == ["much alike", "apart", "far apart"]
+    more = split("--ballot ranked --votes 2 --decoder argmax --decoder posterior")
+    text = urna(*asked, *more).stdout
+    for part in ("ranked", "top-k: 2 equal votes", "argmax", "posterior", "not a guarantee"):
+        assert part in text
+    assert "scored" not in text
+
+
 @pytest.mark.parametrize("vary", ["spread", "good"])
 def test_a_simulation_is_a_table(urna: Command, vary: str) -> None:
     done = urna(*split(SIMULATION), "--vary", vary)
@@ -227,7 +270,9 @@ def test_a_simulation_is_a_table(urna: Command, vary: str) -> None:
 
 def test_a_simulation_is_json_and_repeats_by_seed(urna: Command) -> None:
     first, again, other = (
-        urna(*split(SIMULATION), "--seed", seed, "--format", "json").json()["outcomes"]
+        urna(*split(SIMULATION), "--figure-2", "--seed", seed, "--format", "json").json()[
+            "outcomes"
+        ]
         for seed in (1, 1, 2)
     )
     assert first == again != other

@@ -7,7 +7,7 @@ from shlex import split
 import pytest
 from commands import Command
 
-PLAN = "plan --clients 12 --candidates 3 --votes 1 --epsilon 0.5 --delta 1e-3"
+PLAN = "plan --clients 12 --candidates 3 --votes 1 --epsilon 0.5 --delta 1e-3 --forecast 0"
 SEARCH = "search --clients 12 --votes 1 --epsilon 0.5 --delta 1e-3 --quiet --no-cache"
 
 
@@ -54,7 +54,7 @@ def test_a_plan_over_records_says_what_a_whole_client_gets(urna: Command) -> Non
 def test_a_plan_counts_agreement_in_ballots(urna: Command) -> None:
     """60 clients of 2 shards: a quarter of 120 ballots. More shards would do instead."""
     priced = "--clients 60 --candidates 3 --votes 1 --epsilon 0.2 --delta 1e-2"
-    done = urna(*split(f"plan {priced} --unit record --shards 2 --agreement 0.25"))
+    done = urna(*split(f"plan {priced} --unit record --shards 2 --agreement 0.25 --forecast 0"))
     assert "a gap of 30 votes finds a good one" in done.stdout
     assert "or shards of each of these clients" in done.stdout
 

@@ -24,7 +24,8 @@ from urna.flower.contributor import simulated
 from urna.flower.mail import Kind
 from urna.privacy import Budget, Ledger
 from urna.randomness import ScriptedSecrets
-from urna.vote import search
+from urna.space import Space
+from urna.vote import rehearse, search
 
 # Letters a node gets: 0 the announcement, 1 advertise, 2 share, 3 mask, 4 unmask.
 ADVERTISE, SHARE, MASK, UNMASK = 1, 2, 3, 4
@@ -272,3 +273,29 @@ def test_none_and_tuples_travel_to_the_nodes_and_into_the_result() -> None:
     result = poll(federation(*members), space, budget=Budget(10.0, 1e-5), votes=1)
     assert set(asked) == {(d, s) for d in (2, 4, None) for s in ((8,), (8, 16))}
     assert result.best == {"depth": None, "sizes": (8,)}
+
+
+def test_a_rehearsal_at_the_server_asks_nodes_about_its_shortlist() -> None:
+    """Nodes know nothing of it; the tally is that of the same search in memory."""
+    space = Space(lr=[round(0.1 * i, 1) for i in range(20)])
+    rehearsal = rehearse(space, Near(), [DATA[0], DATA[1]], data="public")
+    members = [node(number, script="same") for number in range(8)]
+    tight = Budget(1.0, 1e-5)
+    over_flower = poll(federation(*members), space, budget=tight, rehearsal=rehearsal, anyway=True)
+    in_memory = search(
+        space,
+        Near(),
+        [DATA[number % 3] for number in range(8)],
+        budget=tight,
+        rehearsal=rehearsal,
+        colluding=0.1,
+        secrets=ScriptedSecrets(b"same"),
+        anyway=True,
+    )
+    assert len(over_flower.space) == 8
+    np.testing.assert_array_equal(over_flower.votes, in_memory.votes)
+    assert over_flower.best == in_memory.best
+    assert over_flower.rehearsal == in_memory.rehearsal
+    assert over_flower.rehearsal is not None
+    with pytest.raises(ParameterError, match="rehearsal was of other candidates"):
+        poll(federation(*members), SPACE, budget=tight, rehearsal=rehearsal)

@@ -351,7 +351,7 @@ def test_a_space_prints_its_axes_and_size() -> None:
 
 def test_iterating_a_large_space_does_not_start_over_for_each_candidate() -> None:
     space = Space(a=list(range(300)), b=list(range(300)))
-    assert space.places is space._places
+    assert space.places is space.places
     assert sum(1 for _ in space) == 90_000
 
 

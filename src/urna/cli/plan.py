@@ -1,13 +1,16 @@
 """`urna plan`: what a vote can find, before any budget is spent; `urna plan train` for training."""
 
+import functools
 import math
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import click
 import typer
 
-from urna.cli.ballots import BallotOption, VotesOption
+from urna.cli.ballots import BallotOption, DecoderOption, VotesOption, asked_space
 from urna.cli.output import Format, FormatOption, print_json, results, table
 from urna.cli.plan_train import plan_train
 from urna.cli.terms import (
@@ -22,11 +25,22 @@ from urna.cli.terms import (
     terms_of,
 )
 from urna.errors import ParameterError
+from urna.evaluation.forecast import (
+    AGREEMENTS,
+    HELD,
+    WITHIN,
+    Forecast,
+    alternatives,
+    clients_needed,
+    forecast,
+)
+from urna.evaluation.landscapes import stand_in
 from urna.privacy import Budget, Unit
 from urna.privacy.budget import rounded_up
 from urna.secagg import Plan, ServerModel
-from urna.vote import VotePlan, describe_ballot
-from urna.vote import plan as plan_vote
+from urna.space import Space
+from urna.tally import Terms
+from urna.vote import Decoder, DecoderKind, VotePlan, describe_ballot, plan_vote
 
 __all__ = ["plan"]
 
@@ -40,9 +54,15 @@ def plan_ballots(
     clients: Annotated[
         int | None, typer.Option(help="How many clients are invited.  [required]")
     ] = None,
-    candidates: Annotated[int, typer.Option(help="How many candidates they vote on.")] = 100,
+    candidates: Annotated[
+        int | None, typer.Option(help="How many candidates they vote on; 100 by default.")
+    ] = None,
+    space: Annotated[
+        Path | None, typer.Option(help="The candidates themselves, as .toml or .json.")
+    ] = None,
     ballot: BallotOption = None,
     votes: VotesOption = None,
+    decoder: DecoderOption = DecoderKind.POSTERIOR,
     epsilon: EpsilonOption = 1.0,
     delta: DeltaOption = 1e-5,
     dropout: DropoutOption = "0",
@@ -57,6 +77,10 @@ def plan_ballots(
     agreement: Annotated[
         float | None, typer.Option(help="The same gap as a fraction of the ballots.")
     ] = None,
+    held: Annotated[
+        int,
+        typer.Option("--forecast", min=0, help="Made-up votes that are held; 0 for no forecast."),
+    ] = HELD,
     probability: Annotated[
         float, typer.Option(help="How probably a good candidate should win.")
     ] = 0.95,
@@ -74,14 +98,14 @@ def plan_ballots(
         raise click.MissingParameter(ctx=context, param=needed)
     if gap is not None and agreement is not None:
         raise ParameterError("--gap and --agreement say the same thing in two ways: name one")
-    vote = plan_vote(
-        clients=clients,
-        candidates=candidates,
-        ballot=ballot,
-        votes=votes,
-        budget=Budget(epsilon, delta),
+    known, count = asked_space(space, candidates)
+    terms = Terms.of(
+        clients,
+        Budget(epsilon, delta),
         **terms_of(dropout, colluding, unit, adjacency, shards, server),
     )
+    again = functools.partial(plan_vote, ballot=ballot, votes=votes)
+    vote = again(terms, count)
     protocol = vote.tally.round_plan
     answers: dict[str, Any] = {"probability": probability, "gap": vote.gap_for(probability, bad)}
     if agreement is not None:
@@ -94,6 +118,18 @@ def plan_ballots(
         answers["success_probability"] = vote.success_probability(gap, bad)
         with suppress(ParameterError):  # no epsilon is enough: the other answers stand
             answers["epsilon_needed"] = vote.epsilon_for(gap, probability, bad)
+    forecasts: dict[str, Forecast] = {}
+    if held and count > 1:
+        grid = known or stand_in(count)
+        forecasts = _forecasts(vote, grid, decoder.build(), held, again)
+        answers["forecast"] = {
+            "space": repr(grid),
+            "decoder": str(decoder),
+            "clients_needed": clients_needed(vote, grid, again, decoder=decoder.build())
+            if forecasts[_AS_PLANNED].hopeless
+            else None,
+            "votes": {name: each.as_mapping() for name, each in forecasts.items()},
+        }
     if output is Format.JSON:
         summation = {
             "server": str(protocol.server),
@@ -106,6 +142,77 @@ def plan_ballots(
         print_json(vote.as_mapping() | answers | {"summation": summation})
     else:
         _print(vote, answers, protocol)
+        if forecasts:
+            _print_forecasts(answers["forecast"], forecasts)
+
+
+_AS_PLANNED = "as planned"
+
+
+def _forecasts(
+    vote: VotePlan,
+    space: Space,
+    decoder: Decoder,
+    held: int,
+    again: Callable[[Terms, int], VotePlan],
+) -> dict[str, Forecast]:
+    """Hold made-up votes as planned, by how far clients agree, and with more to spend."""
+    found = {_AS_PLANNED: forecast(vote, space, decoder=decoder, held=held)}
+    half = math.ceil(held / 2)
+    for name, apart in AGREEMENTS.items():
+        found[f"… clients {name}"] = forecast(vote, space, decoder=decoder, held=half, apart=apart)
+    return found | alternatives(vote, space, again, decoder=decoder, held=half)
+
+
+def _print_forecasts(about: dict[str, Any], forecasts: dict[str, Forecast]) -> None:
+    console, planned = results(), forecasts[_AS_PLANNED]
+    title = f"\nMade-up votes on {about['space']}, decoder {about['decoder']}"
+    rows = table(title, "", ">agreement", *(f">within {100 * w:g} %" for w in WITHIN), ">regret")
+    for name, each in forecasts.items():
+        chances = []
+        for part in WITHIN:
+            low, high = each.interval(part)
+            chances.append(f"{100 * each.within(part):.0f} ({100 * low:.0f}–{100 * high:.0f})")
+        regret = f"{100 * each.regret:.1f} ± {100 * each.standard_error:.1f}"
+        rows.add_row(name, f"{each.agreement:.2f}", *chances, regret)
+    lot = (f"{100 * chance:.0f}" for chance in planned.blind_within)
+    rows.add_row("a candidate by lot", "", *lot, f"{100 * planned.blind_regret:.1f}")
+    console.print(rows)
+    console.print(
+        "How often, in per cent of the votes, the winner is within so much of the best candidate, "
+        "and its\nmean regret: both in per cent of the distance from the worst candidate to the "
+        "best; 95 % intervals.\nAgreement: mean correlation of what a client sees with what is "
+        "true. These are votes on made-up\nlandscapes, not a guarantee.",
+        style="dim",
+    )
+    console.print(_verdict(forecasts, about["clients_needed"]))
+
+
+def _verdict(forecasts: dict[str, Forecast], needed: int | None) -> str:
+    """Say whether the plan is hopeless, and what would help most."""
+    planned = forecasts[_AS_PLANNED]
+    changed = {name: each for name, each in forecasts.items() if name != _AS_PLANNED}
+    gains = {n: planned.gain_of(each) for n, each in changed.items() if not n.startswith("…")}
+    best, (gain, error) = max(gains.items(), key=lambda each: each[1][0], default=("", (0.0, 0.0)))
+    said = (
+        f"Of these changes `{best}` helps most: {100 * gain:.1f} ± {100 * error:.1f} points of "
+        "regret on the same landscapes."
+        if gain > 2 * error
+        else "None of these changes alone helps beyond what chance may explain."
+    )
+    if not planned.hopeless:
+        return said
+    enough = (
+        "no number of clients that was tried is enough"
+        if needed is None
+        else f"about {needed:,} clients would be enough for nine of ten"
+    )
+    worst = WITHIN[-1]
+    return (
+        f"This plan is hopeless: {100 * planned.within(worst):.0f} % of the made-up votes find a "
+        f"candidate within {100 * worst:g} % of the best; {enough}. {said} Public data of the same "
+        "kind cost nothing (`urna search --rehearse`)."
+    )
 
 
 def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
@@ -133,18 +240,21 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     lines.add_row("noise one client adds", f"± {per_client:.2f} votes")
     lines.add_row("largest lead, if all agree", f"{vote.largest_gap:.1f} votes")
     lines.add_row("… and it wins with", f"{vote.best_case:.4f}")
-    lines.add_row(f"gap at which argmax finds a good one, {sure}", f"{answers['gap']:g} votes")
+    lines.add_row(
+        f"Theorem V.1, argmax only: gap to find a good one, {sure}", f"{answers['gap']:g} votes"
+    )
     if "given_gap" in answers:
         given = f"{answers['given_gap']:g} votes"
         lines.add_row(
-            f"a gap of {given} finds a good one with", f"≥ {answers['success_probability']:.4f}"
+            f"… a gap of {given} finds a good one with",
+            f"≥ {answers['success_probability']:.4f}",
         )
         needed = answers.get("epsilon_needed")
-        lines.add_row(f"epsilon at which {given} suffice", f"{needed:.3g}" if needed else "none")
+        lines.add_row(f"… epsilon at which {given} suffice", f"{needed:.3g}" if needed else "none")
     if "clients_needed" in answers:
-        lines.add_row("clients needed at this agreement", f"{answers['clients_needed']}")
+        lines.add_row("… clients needed at this agreement", f"{answers['clients_needed']}")
     if "shards_needed" in answers:
-        lines.add_row("or shards of each of these clients", f"{answers['shards_needed']}")
+        lines.add_row("… or shards of each of these clients", f"{answers['shards_needed']}")
     lines.add_row("server", str(protocol.server))
     lines.add_row("neighbours, shares that rebuild", f"{protocol.neighbours}, {protocol.threshold}")
     lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")

@@ -23,7 +23,7 @@ from urna.cli.terms import (
     UnitOption,
     terms_of,
 )
-from urna.data import Samples, Split, load, split
+from urna.data import Dataset, Samples, Split, load, split
 from urna.errors import ParameterError
 from urna.local import CachedObjective, Objective
 from urna.local.presets import PRESETS, preset
@@ -35,14 +35,18 @@ from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summ
 from urna.vote import (
     NOT_PRIVATE,
     DecoderKind,
+    Rehearsal,
     Result,
     SearchProgress,
     record_losses,
     search_twice,
 )
+from urna.vote import rehearse as rehearse_votes
 from urna.vote import search as search_votes
 
 __all__ = ["search"]
+
+_PRETEND = 5  # clients of a rehearsal
 
 
 class SummationKind(StrEnum):
@@ -100,6 +104,13 @@ def search(
     rounds: Annotated[
         int, typer.Option(help="2: find the region first, then vote again inside it.")
     ] = 1,
+    rehearse: Annotated[
+        str | None,
+        typer.Option(
+            help="PUBLIC data set of the same kind, on which the search is rehearsed first, for "
+            "nothing; never the clients' own."
+        ),
+    ] = None,
     engine: Annotated[
         Engine, typer.Option(help="Clients in this process, or as nodes in Flower's simulation.")
     ] = Engine.MEMORY,
@@ -138,6 +149,13 @@ def search(
             "two rounds run in memory with the default ballot and decoder; leave --engine, "
             "--ballot, --votes and --decoder out"
         )
+    if rounds == 2 and rehearse is not None:
+        raise ParameterError("a rehearsal informs one round; leave --rehearse or --rounds out")
+    if rehearse == data:
+        raise ParameterError(
+            f"--rehearse names public data, and {data} is what the clients hold: rehearse on "
+            "another data set of the same kind"
+        )
     terms: dict[str, Any] = {
         "budget": Budget(epsilon, delta),
         **terms_of(dropout, colluding, unit, adjacency, shards, server),
@@ -164,6 +182,9 @@ def search(
             if record is not None:
                 record_losses(candidates, objective, parts, record, seed=seed, progress=report)
                 errors.print(f"{record}: {NOT_PRIVATE}.")
+            if rehearse is not None:
+                public = load(rehearse, folder=folder, hub=hub)
+                terms["rehearsal"] = _rehearsed(public, candidates, model, seed, cache, report)
             if engine is Engine.FLOWER:
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
             else:
@@ -199,6 +220,21 @@ def _in_memory(
         keeper.hold_room(len(candidates))
 
     return search_twice(candidates, objective, parts, between=between, **terms).second
+
+
+def _rehearsed(
+    public: Dataset, space: Space, model: str, seed: int, cache: bool, report: SearchProgress
+) -> Rehearsal:
+    """Search the same candidates on public data, split among a few pretend clients."""
+    objective = CachedObjective(preset(model, public).objective, _cache_folder(), enabled=cache)
+    return rehearse_votes(
+        space,
+        objective,
+        split(public, clients=_PRETEND, how=Split.IID, seed=seed),
+        data=public.name,
+        seed=seed,
+        progress=lambda done, total: report("rehearsing on public data", done, total),
+    )
 
 
 def _check_together(engine: Engine, summation: SummationKind, server: ServerModel) -> None:

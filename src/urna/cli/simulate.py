@@ -1,33 +1,51 @@
-"""`urna simulate`: the paper's controlled simulation (DP-Hype, Figure 2)."""
+"""`urna simulate`: votes on made-up landscapes, or the paper's own (DP-Hype, Figure 2)."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
-import numpy as np
 import typer
 
+from urna.cli.ballots import asked_space
+from urna.cli.figure_2 import figure_2 as print_figure_2
 from urna.cli.output import Format, FormatOption, print_json, results, table
 from urna.cli.progress import live_progress
-from urna.evaluation.simulate import (
-    FIGURE_2_GOOD,
-    FIGURE_2_SPREADS,
-    FIGURE_2_VOTES,
-    SimulatedVote,
-)
-from urna.evaluation.simulate import simulate as simulate_votes
+from urna.errors import ParameterError
+from urna.evaluation.forecast import AGREEMENTS, WITHIN, Forecast, forecast
+from urna.evaluation.landscapes import stand_in
 from urna.privacy import Adjacency, Budget
 from urna.privacy.accountant import GAUSSIAN
+from urna.vote import BallotKind, DecoderKind, VotePlan, describe_ballot, plan
 
 __all__ = ["simulate"]
 
 
 def simulate(
+    figure_2: Annotated[
+        bool, typer.Option("--figure-2", help="The paper's simulation: top-k ballots, argmax.")
+    ] = False,
     vary: Annotated[
-        str, typer.Option(help="What varies: `spread` (Figure 2a) or `good` (Figure 2b).")
-    ] = "spread",
-    good: Annotated[int, typer.Option(help="Good candidates, where the spread varies.")] = 5,
+        str | None,
+        typer.Option(help="Figure 2: what varies, `spread` (2a, the default) or `good` (2b)."),
+    ] = None,
+    good: Annotated[
+        int, typer.Option(help="Figure 2: good candidates, where the spread varies.")
+    ] = 5,
     clients: Annotated[int, typer.Option(help="Number of voters.")] = 250,
-    candidates: Annotated[int, typer.Option(help="Number of candidates.")] = 100,
-    votes: Annotated[list[int] | None, typer.Option(help="Ballot sizes; repeat.")] = None,
+    candidates: Annotated[
+        int | None, typer.Option(help="Number of candidates; 100 by default.")
+    ] = None,
+    space: Annotated[
+        Path | None, typer.Option(help="The candidates themselves, as .toml or .json.")
+    ] = None,
+    ballot: Annotated[
+        list[BallotKind] | None,
+        typer.Option(help="How clients spread their vote; repeat. Scored by default."),
+    ] = None,
+    votes: Annotated[list[int] | None, typer.Option(help="Sizes of top-k ballots; repeat.")] = None,
+    decoder: Annotated[
+        list[DecoderKind] | None,
+        typer.Option(help="How winners are read; repeat. Posterior by default."),
+    ] = None,
     epsilon: Annotated[list[float] | None, typer.Option(help="Epsilons; repeat.")] = None,
     delta: Annotated[float, typer.Option(help="Delta.")] = 1e-5,
     repetitions: Annotated[int, typer.Option(help="Votes held in each setting.")] = 100,
@@ -35,65 +53,89 @@ def simulate(
     quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
-    """Simulate votes under controlled agreement: which ballot size finds a good candidate?"""
-    if vary not in ("spread", "good"):
-        raise typer.BadParameter(f"--vary is `spread` or `good`, got {vary!r}")
-    sizes = [k for k in votes or FIGURE_2_VOTES if votes or k <= candidates]
+    """Hold made-up votes: what do ballots and decoders find on landscapes over such a space?"""
     budgets = [Budget(e, delta) for e in epsilon or (0.25, 1.0)]
-    settings = (
-        [(good, spread) for spread in FIGURE_2_SPREADS]
-        if vary == "spread"
-        else [(number, 1.0) for number in FIGURE_2_GOOD if number < candidates]
-    )
-    rng = np.random.default_rng(seed)
-    outcomes: list[SimulatedVote] = []
-    with live_progress(quiet) as report:
-        for done, (number, spread) in enumerate(settings):
-            report("simulating votes", done, len(settings))
-            outcomes += simulate_votes(
-                budgets=budgets,
-                rng=rng,
-                clients=clients,
-                candidates=candidates,
-                votes=sizes,
-                good=number,
-                spread=spread,
-                repetitions=repetitions,
+    known, count = asked_space(space, candidates)
+    if figure_2 or vary is not None:
+        if known is not None or ballot or decoder:
+            raise ParameterError(
+                "Figure 2 has top-k ballots, argmax and no axes; leave --space, --ballot and "
+                "--decoder out"
             )
+        print_figure_2(
+            vary=vary or "spread",
+            good=good,
+            clients=clients,
+            candidates=count,
+            votes=votes,
+            budgets=budgets,
+            repetitions=repetitions,
+            seed=seed,
+            quiet=quiet,
+            output=output,
+        )
+        return
+    if repetitions < 1:
+        raise ParameterError(f"repetitions must be at least 1, got {repetitions}")
+    grid = known or stand_in(count)
+    kinds: list[tuple[BallotKind | None, int | None]] = [
+        *((kind, None) for kind in ballot or []),
+        *((None, k) for k in votes or []),
+    ]
+    plans = [
+        plan(clients=clients, candidates=len(grid), budget=budget, ballot=kind, votes=k)
+        for budget in budgets
+        for kind, k in kinds or [(None, None)]
+    ]
+    found: list[tuple[VotePlan, DecoderKind, str, Forecast]] = []
+    readers = decoder or [DecoderKind.POSTERIOR]
+    settings = [(v, reader, *a) for v in plans for reader in readers for a in AGREEMENTS.items()]
+    with live_progress(quiet) as report:
+        for done, (vote, reader, name, apart) in enumerate(settings):
+            report("simulating votes", done, len(settings))
+            each = forecast(
+                vote, grid, decoder=reader.build(), held=repetitions, apart=apart, seed=seed
+            )
+            found.append((vote, reader, name, each))
         report("simulating votes", len(settings), len(settings))
     if output is Format.JSON:
         print_json(
             {
                 "clients": clients,
-                "candidates": candidates,
+                "candidates": len(grid),
+                "space": repr(grid),
                 "adjacency": str(Adjacency.REPLACE_ONE_CLIENT),
                 "accountant": GAUSSIAN,
-                "outcomes": [_plain(outcome) for outcome in outcomes],
+                "outcomes": [_plain(*each) for each in found],
             }
         )
         return
     for budget in budgets:
-        title = f"How often a good candidate wins: epsilon {budget.epsilon:g}, delta {delta:g}, "
-        title += f"replace-one-client, {clients} clients, {repetitions} votes each"
-        rows = table(title, vary, *(f">k={k}" for k in sizes))
-        for number, spread in settings:
-            row = [o for o in outcomes if (o.good, o.spread) == (number, spread)]
-            rates = [f"{o.rate:.2f}" for o in row if o.epsilon == budget.epsilon]
-            rows.add_row(f"{spread if vary == 'spread' else number:g}", *rates)
+        title = f"Made-up votes: epsilon {budget.epsilon:g}, delta {delta:g}, replace-one-client, "
+        title += f"{clients} clients, {repetitions} votes each, {grid!r}"
+        columns = (f">within {100 * part:g} %" for part in WITHIN)
+        rows = table(title, "ballot", "decoder", "clients are", *columns, ">regret")
+        for vote, reader, name, each in found:
+            if vote.terms.budget == budget:
+                chances = (f"{100 * each.within(part):.0f}" for part in WITHIN)
+                regret = f"{100 * each.regret:.1f} ± {100 * each.standard_error:.1f}"
+                rows.add_row(describe_ballot(vote.shape), str(reader), name, *chances, regret)
         results().print(rows)
+    results().print(
+        "Per cent of the votes whose winner is within so much of the best candidate, and mean "
+        "regret, both of\nthe distance from the worst candidate to the best. Made-up landscapes, "
+        "not a guarantee.",
+        style="dim",
+    )
 
 
-def _plain(outcome: SimulatedVote) -> dict[str, object]:
-    low, high = outcome.interval
+def _plain(vote: VotePlan, decoder: DecoderKind, name: str, each: Forecast) -> dict[str, Any]:
     return {
-        "epsilon": outcome.epsilon,
-        "delta": outcome.delta,
-        "votes": outcome.votes,
-        "good": outcome.good,
-        "spread": outcome.spread,
-        "noise_std": outcome.noise_std,
-        "rate": outcome.rate,
-        "rate_low": low,
-        "rate_high": high,
-        "repetitions": outcome.repetitions,
+        "epsilon": vote.terms.budget.epsilon,
+        "delta": vote.terms.budget.delta,
+        "ballot": describe_ballot(vote.shape),
+        "decoder": str(decoder),
+        "clients_are": name,
+        "noise_std": vote.noise_std,
+        **each.as_mapping(),
     }

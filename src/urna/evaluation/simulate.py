@@ -16,7 +16,14 @@ from urna.errors import ParameterError
 from urna.privacy import Budget
 from urna.vote.plan import plan
 
-__all__ = ["FIGURE_2_GOOD", "FIGURE_2_SPREADS", "FIGURE_2_VOTES", "SimulatedVote", "simulate"]
+__all__ = [
+    "FIGURE_2_GOOD",
+    "FIGURE_2_SPREADS",
+    "FIGURE_2_VOTES",
+    "SimulatedVote",
+    "exact_interval",
+    "simulate",
+]
 
 FIGURE_2_VOTES = (1, 5, 25, 50, 100)
 FIGURE_2_SPREADS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -43,11 +50,16 @@ class SimulatedVote:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Exact 95 % confidence interval of the success probability (Clopper & Pearson)."""
-        wins, losses = self.successes, self.repetitions - self.successes
-        low = float(betaincinv(wins, losses + 1, 0.025)) if wins else 0.0
-        high = float(betaincinv(wins + 1, losses, 0.975)) if losses else 1.0
-        return low, high
+        """Exact 95 % confidence interval of the success probability."""
+        return exact_interval(self.successes, self.repetitions)
+
+
+def exact_interval(successes: int, repetitions: int) -> tuple[float, float]:
+    """Return the exact 95 % confidence interval of a probability (Clopper & Pearson)."""
+    losses = repetitions - successes
+    low = float(betaincinv(successes, losses + 1, 0.025)) if successes else 0.0
+    high = float(betaincinv(successes + 1, losses, 0.975)) if losses else 1.0
+    return low, high
 
 
 def simulate(

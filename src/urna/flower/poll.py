@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from flwr.serverapp import Grid
 
 from urna.errors import ProtocolError
+from urna.flower.announcement import Announcement
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.post import Deadlines, Progress
 from urna.flower.subjects import VoteSubject
@@ -20,9 +21,9 @@ from urna.vote import (
     BallotKind,
     Decoder,
     PosteriorDecoder,
+    Rehearsal,
     Result,
     choose_ballot,
-    plan_vote,
     read_result,
     relative_noise,
 )
@@ -44,6 +45,7 @@ def poll(
     wait_for: int | None = None,
     deadlines: Deadlines | None = None,
     decoder: Decoder | None = None,
+    rehearsal: Rehearsal | None = None,
     ledger: Ledger | None = None,
     transcripts: Path | None = None,
     seed: int = 0,
@@ -75,6 +77,8 @@ def poll(
         wait_for: Wait until this many nodes are connected; `least_clients` by default.
         deadlines: How long to wait for what.
         decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
+        rehearsal: The same search on public data, held by the server. Where noise is strong nodes
+            are asked about its shortlist; they need to know nothing of it.
         ledger: A ledger of the server's own, counted before the release happens.
         transcripts: Folder in which a transcript of the vote is kept.
         seed: Public seed of the nodes' local training.
@@ -95,11 +99,14 @@ def poll(
     """
     space, budget = as_space(space), as_budget(budget)
     shards = options.get("shards", 1)
+    if rehearsal is not None:
+        rehearsal.check(space)
 
     def subject(clients: int) -> VoteSubject:
         noise = relative_noise(budget, clients * shards)
-        shape = choose_ballot(ballot, candidates=len(space), noise=noise, votes=votes)
-        return VoteSubject(space, shape, seed)
+        asked = space if rehearsal is None else rehearsal.shortlist(noise)
+        shape = choose_ballot(ballot, candidates=len(asked), noise=noise, votes=votes)
+        return VoteSubject(asked, shape, seed)
 
     sums = Sums(
         grid,
@@ -117,15 +124,19 @@ def poll(
     )
     announced = sums.gather()
     if not anyway:
-        plan_vote(announced.terms, len(space), ballot=ballot, votes=votes).check_hopeful()
+        _subject(announced).vote(announced.terms).check_hopeful()
     released = sums.round()
-    voted = sums.announcement.subject
-    if not isinstance(voted, VoteSubject):
-        raise ProtocolError("what was announced is no vote")
+    voted = _subject(sums.announcement)
     vote = voted.vote(sums.announcement.terms)
     named = None if keep is None else lambda r: keep(_named(r, sums))
-    read = read_result(space, vote, released, decoder or PosteriorDecoder(), named)
+    read = read_result(voted.space, vote, released, decoder or PosteriorDecoder(), named, rehearsal)
     return _named(read, sums)
+
+
+def _subject(announcement: Announcement) -> VoteSubject:
+    if not isinstance(announcement.subject, VoteSubject):
+        raise ProtocolError("what was announced is no vote")
+    return announcement.subject
 
 
 def _named(result: Result, sums: Sums) -> Result:

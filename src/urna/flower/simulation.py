@@ -26,7 +26,7 @@ from urna.local import Objective
 from urna.privacy import Budget, Ledger, Unit
 from urna.space import Space
 from urna.tally import Options, Terms
-from urna.vote import Ballot, BallotKind, Decoder, Result
+from urna.vote import Ballot, BallotKind, Decoder, Rehearsal, Result
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.vote.search import check_objective
 
@@ -45,6 +45,7 @@ def simulate(
     votes: int | None = None,
     smallest_shard: int = MIN_SAMPLES,
     decoder: Decoder | None = None,
+    rehearsal: Rehearsal | None = None,
     ledger: Ledger | None = None,
     script: str | None = None,
     seed: int = 0,
@@ -67,6 +68,7 @@ def simulate(
         votes: How many candidates each client names in a top-k ballot.
         smallest_shard: A shard with fewer records abstains; a client with too few refuses.
         decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
+        rehearsal: The same search on public data; see `vote.search`.
         ledger: Where the release is counted before it happens.
         script: Label of scripted randomness; NOT PRIVATE.
         seed: Public seed of the clients' local training.
@@ -114,6 +116,7 @@ def simulate(
                 # The engine answers once its workers have started, which takes a while.
                 deadlines=deadlines or Deadlines(gather=600.0),
                 decoder=decoder,
+                rehearsal=rehearsal,
                 ledger=ledger,
                 seed=seed,
                 anyway=anyway,

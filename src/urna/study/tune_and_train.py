@@ -14,6 +14,7 @@ import numpy as np
 
 from urna.data import Samples
 from urna.errors import ParameterError
+from urna.evaluation.forecast import draw_winners
 from urna.local import BatchedObjective, Objective
 from urna.privacy import (
     Budget,
@@ -34,7 +35,7 @@ from urna.study.dry_run import DryRun
 from urna.tally import Options, SecureSummation, Summation
 from urna.train import PublicScore, Settings, TorchLearner, TrainProgress, TrainResult, fit
 from urna.train.plan import TrainPlan, plan_training
-from urna.vote import Result, VotePlan, search
+from urna.vote import PosteriorDecoder, Result, VotePlan, search
 from urna.vote import plan as plan_vote
 
 __all__ = ["Division", "Tuned", "divide", "tune_and_train"]
@@ -133,7 +134,7 @@ def divide(
     rows = []
     for part in PARTS:
         voting, training = parts_of(budget, (part, 1 - part))
-        chances = _winners(losses, voting, clients, rng, options)
+        chances = _winners(losses, rates, voting, clients, rng, options)
         planned = plan_training(
             clients, parameters, budget=training, rounds=rounds, settings=settings, **options
         )
@@ -373,14 +374,14 @@ def _together(vote: Release, step: Release, counted: int) -> Cost:
 
 def _winners(
     losses: np.typing.NDArray[np.float64],
+    rates: np.typing.NDArray[np.float64],
     voting: Budget,
     clients: int,
     rng: np.random.Generator,
     options: Options,
 ) -> np.typing.NDArray[np.float64]:
-    """Return how often each candidate wins a vote among such clients, under its noise."""
-    candidates = losses.shape[1]
-    planned = plan_vote(clients=clients, candidates=candidates, votes=1, budget=voting, **options)
-    votes = np.bincount(losses.argmin(axis=1), minlength=candidates) * clients / len(losses)
-    noisy = votes + planned.noise_std * rng.normal(size=(_VOTES, candidates))
-    return np.bincount(noisy.argmax(axis=1), minlength=candidates) / _VOTES
+    """Return how often each candidate wins a vote among such clients, as it would be held."""
+    space = Space(lr=Axis.log(rates.tolist()))
+    planned = plan_vote(clients=clients, candidates=len(space), budget=voting, **options)
+    winners = list(draw_winners(losses, space, planned, PosteriorDecoder(), rng, _VOTES))
+    return np.bincount(winners, minlength=len(space)) / _VOTES

@@ -4,6 +4,7 @@ from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ba
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
 from urna.vote.plan import VotePlan, plan, plan_vote, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
+from urna.vote.rehearsal import Rehearsal, RehearsedDecoder, rehearse
 from urna.vote.replay import (
     NOT_PRIVATE,
     Recording,
@@ -33,6 +34,8 @@ __all__ = [
     "NoisyVotes",
     "PosteriorDecoder",
     "Recording",
+    "Rehearsal",
+    "RehearsedDecoder",
     "Replayed",
     "Result",
     "ScoreShape",
@@ -50,6 +53,7 @@ __all__ = [
     "read_recording",
     "read_result",
     "record_losses",
+    "rehearse",
     "relative_noise",
     "replay",
     "search",

@@ -29,7 +29,7 @@ from urna.vote.decode import (
 )
 from urna.vote.kernels import Family, families, unrelated
 
-__all__ = ["DecoderKind", "PosteriorDecoder"]
+__all__ = ["DecoderKind", "Posterior", "PosteriorDecoder", "calibrated"]
 
 Array = npt.NDArray[np.float64]
 
@@ -72,21 +72,21 @@ class PosteriorDecoder:
         """Return the winner alone, which takes no draws."""
         if tally.std == 0 or np.ptp(tally.votes) == 0:
             return leader(tally.votes, tally.space)
-        return leader(_Posterior.of(tally).mean, tally.space)
+        return leader(Posterior.of(tally).mean, tally.space)
 
     def promising(self, tally: NoisyVotes, count: int) -> list[int]:
         """Return the places of highest posterior mean, ascending."""
-        mean = tally.votes if tally.std == 0 else _Posterior.of(tally).mean
+        mean = tally.votes if tally.std == 0 else Posterior.of(tally).mean
         return sorted(np.argsort(-mean, kind="stable")[:count].tolist())
 
     def decode(self, tally: NoisyVotes) -> Decoded:
         """Return the winner, how probably it leads, and who may lead as well."""
         if tally.std == 0 or np.ptp(tally.votes) == 0:
             return ArgmaxDecoder(self.level).decode(tally)
-        posterior = _Posterior.of(tally)
+        posterior = Posterior.of(tally)
         winner = leader(posterior.mean, tally.space)
         leading = (posterior.leading(public_generator(tally)) + leading_alone(tally)) / 2
-        return told(winner, _calibrated(float(leading[winner]), tally), leading, self.level)
+        return told(winner, calibrated(float(leading[winner]), tally), leading, self.level)
 
 
 class DecoderKind(StrEnum):
@@ -126,7 +126,7 @@ def _priors(space: Space, noise: float, alike: float) -> tuple[_Priors, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Posterior:
+class Posterior:
     """What the tally says about the true votes: a mixture of normals."""
 
     votes: Array
@@ -136,9 +136,11 @@ class _Posterior:
     priors: tuple[_Priors, ...]
     weights: tuple[Array, ...]
     """Given the tally, for each family of shape (settings, priors)."""
+    evidence: float
+    """Logarithm of the tally's marginal likelihood, but for a constant of its noise and length."""
 
     @classmethod
-    def of(cls, tally: NoisyVotes) -> "_Posterior":
+    def of(cls, tally: NoisyVotes) -> "Posterior":
         """Weigh all priors by the marginal likelihood of the tally."""
         noise, centred = tally.std**2, tally.votes - tally.votes.mean()
         alike = (tally.clients * tally.norm) ** 2 / len(tally.votes)
@@ -151,7 +153,8 @@ class _Posterior:
         most = max(log.max() for log in logs)
         weights = [np.exp(log - most) for log in logs]
         total = sum(weight.sum() for weight in weights)
-        return cls(centred, noise, priors, tuple(weight / total for weight in weights))
+        shares = tuple(weight / total for weight in weights)
+        return cls(centred, noise, priors, shares, float(most + math.log(total)))
 
     @property
     def mean(self) -> Array:
@@ -164,8 +167,8 @@ class _Posterior:
             )
         )
 
-    def leading(self, rng: np.random.Generator) -> Array:
-        """Return how often each candidate leads in draws from the posterior."""
+    def leading(self, rng: np.random.Generator, shift: Array | float = 0.0) -> Array:
+        """Return how often each candidate leads in draws from the posterior, moved by a shift."""
         wins = np.zeros(len(self.votes))
         flat = np.concatenate([weight.ravel() for weight in self.weights])
         ends = np.cumsum([weight.size for weight in self.weights])[:-1]
@@ -177,11 +180,11 @@ class _Posterior:
                 settings = np.repeat(np.arange(len(per_prior)), per_prior[:, prior])
                 for some in in_pieces(settings, len(wins)):
                     drawn = one.drawn(self.votes, priors.gains[some, prior], self.noise, rng)
-                    wins += np.bincount(np.argmax(drawn, axis=1), minlength=len(wins))
+                    wins += np.bincount(np.argmax(drawn + shift, axis=1), minlength=len(wins))
         return wins / DRAWS
 
 
-def _calibrated(chance: float, tally: NoisyVotes) -> float:
+def calibrated(chance: float, tally: NoisyVotes) -> float:
     """Return how often a winner of this stated chance truly led on landscapes.
 
     Under strong noise caution says too little: the odds are better by a factor that grows with

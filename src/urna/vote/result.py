@@ -60,6 +60,8 @@ class Result:
     """Its id in the ledger, where there is one."""
     when: float | None = None
     """Seconds since the epoch; None of a scripted run, which is the same whenever it is run."""
+    rehearsal: Mapping[str, Any] | None = None
+    """The public data on which the search was rehearsed, and how right that was; or None."""
 
     @property
     def best(self) -> Candidate:
@@ -168,6 +170,7 @@ class Result:
             "space_fingerprint": self.space.fingerprint,
             "entry": self.entry,
             "when": self.when,
+            "rehearsal": None if self.rehearsal is None else dict(self.rehearsal),
         }
 
     @classmethod
@@ -201,6 +204,7 @@ class Result:
                 plan=dict(mapping["plan"]),
                 entry=mapping["entry"],
                 when=mapping["when"],
+                rehearsal=mapping.get("rehearsal"),  # results of before have none
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ParameterError(f"the result of a vote cannot be read: {error!r}") from error
@@ -214,7 +218,18 @@ class Result:
         return (
             f"best: {best}\n"
             f"votes: {self.votes[self.winner]:.1f} ± {self.standard_error:.1f}, {self.certainty}\n"
-            f"{self._near()}privacy: {self.privacy}"
+            f"{self._near()}{self._rehearsed()}privacy: {self.privacy}"
+        )
+
+    def _rehearsed(self) -> str:
+        if self.rehearsal is None:
+            return ""
+        said = self.rehearsal
+        trust = said["trust"]
+        weighed = "" if trust is None else f"; right, given the tally, with {100 * trust:.0f} %"
+        return (
+            f"rehearsed on {said['data']}, which costs nothing if it is public: "
+            f"{said['voted_on']} of {said['candidates']} candidates voted on{weighed}\n"
         )
 
     @property

@@ -5,6 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 import numpy as np
@@ -30,8 +31,9 @@ from urna.tally import (
 from urna.vote.ballot import BallotKind, fill_ballot
 from urna.vote.decode import Decoder, NoisyVotes
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
-from urna.vote.plan import VotePlan, plan_vote
+from urna.vote.plan import VotePlan, plan_vote, relative_noise
 from urna.vote.posterior import PosteriorDecoder
+from urna.vote.rehearsal import Rehearsal, RehearsedDecoder
 from urna.vote.result import Result
 from urna.vote.shapes import Ballot
 from urna.vote.shards import SHARD_SECONDS, check_clients, shard_ballots
@@ -67,6 +69,7 @@ def search(
     shard_seconds: float = SHARD_SECONDS,
     summation: Summation | None = None,
     decoder: Decoder | None = None,
+    rehearsal: Rehearsal | None = None,
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
     seed: int = 0,
@@ -98,6 +101,8 @@ def search(
         shard_seconds: A shard whose evaluation takes longer abstains.
         summation: How ballots are added up; securely by default.
         decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
+        rehearsal: The same search on public data: it says what the decoder may expect and, where
+            noise is strong, which candidates are voted on.
         ledger: Where the release is counted before it happens.
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
@@ -121,6 +126,9 @@ def search(
     secrets = secrets or OsSecrets()
     summation = summation or SecureSummation()
     terms = Terms.of(len(clients), as_budget(budget), **options)
+    if rehearsal is not None:
+        rehearsal.check(space)
+        space = rehearsal.shortlist(relative_noise(terms.budget, terms.clients * terms.shards))
     vote = plan_vote(
         terms,
         len(space),
@@ -153,7 +161,7 @@ def search(
         report("summing ballots", 0, 1)
         released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
         report("summing ballots", 1, 1)
-    return read_result(space, vote, released, decoder or PosteriorDecoder(), keep)
+    return read_result(space, vote, released, decoder or PosteriorDecoder(), keep, rehearsal)
 
 
 def label_of(space: Space, terms: Terms) -> str:
@@ -312,6 +320,7 @@ def read_result(
     released: Released,
     decoder: Decoder,
     keep: Callable[[Result], None] | None = None,
+    rehearsal: Rehearsal | None = None,
 ) -> Result:
     """Read the winner out of a released tally.
 
@@ -322,11 +331,17 @@ def read_result(
         decoder: How the winner is read.
         keep: Called with a result whose winner is the most voted candidate, before decoding,
             which takes a while.
+        rehearsal: The same search on public data, if there was one.
     """
     tallied = released.tallied
     votes = vote.in_votes(tallied.total)
     std = math.sqrt(tallied.noise_variance) / vote.vote
     ballots = len(tallied.accepted) * vote.terms.shards
+    tally = NoisyVotes(space, votes, std, ballots, vote.ballot_norm)
+    privacy, trust = released.privacy, None
+    if rehearsal is not None:
+        privacy = replace(privacy, caveats=(*privacy.caveats, rehearsal.caveat))
+        decoder = rehearsal.decoder(vote.shape, space, decoder)
 
     def result(winner: int, confidence: float | None, near: tuple[int, ...], name: str) -> Result:
         return Result(
@@ -336,7 +351,7 @@ def read_result(
             standard_error=std,
             confidence=confidence,
             near_ties=near,
-            privacy=released.privacy,
+            privacy=privacy,
             terms=vote.terms,
             ballot=vote.shape,
             decoder=name,
@@ -346,9 +361,12 @@ def read_result(
             plan=vote.as_mapping(),
             entry=released.entry,
             when=time.time() if released.privacy.private else None,
+            rehearsal=None if rehearsal is None else rehearsal.as_mapping(space, trust),
         )
 
     if keep is not None:
         keep(result(int(np.argmax(votes)), 0.0, (), "none yet"))
-    decoded = decoder.decode(NoisyVotes(space, votes, std, ballots, vote.ballot_norm))
+    decoded = decoder.decode(tally)
+    if isinstance(decoder, RehearsedDecoder):
+        trust = decoder.trust(tally)
     return result(decoded.winner, decoded.confidence, decoded.near_ties, decoder.name)

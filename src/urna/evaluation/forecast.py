@@ -1,0 +1,303 @@
+"""Forecast a vote: hold it on made-up landscapes, with the ballot and decoder it will have.
+
+A forecast says what such votes found on surfaces that were made up over the same space, under
+the same noise. It is no guarantee: clients may differ in ways no landscape does. Everything
+here is public, and nothing is spent.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError
+from urna.evaluation.landscapes import KINDS, Landscape, kinds_of
+from urna.evaluation.simulate import exact_interval
+from urna.privacy import Budget
+from urna.randomness import SEED_BYTES
+from urna.space import AxisKind, Space
+from urna.tally import Terms
+from urna.vote import Decoder, NoisyVotes, PosteriorDecoder, VotePlan, fill_ballot
+
+__all__ = [
+    "AGREEMENTS",
+    "HELD",
+    "WITHIN",
+    "Forecast",
+    "alternatives",
+    "clients_needed",
+    "draw_winners",
+    "forecast",
+    "thinned",
+]
+
+Array = npt.NDArray[np.float64]
+
+HELD = 200
+"""Made-up votes of one forecast."""
+WITHIN = (0.01, 0.03, 0.1)
+"""Parts of the distance from the worst to the best candidate that a winner may fall short by."""
+AGREEMENTS = {"much alike": 0.05, "apart": 0.3, "far apart": 1.0}
+"""How far clients deviate from what is true, over how far qualities spread."""
+
+_MOST_FILLED = 60  # ballots that are filled in for one vote; more are counted in proportion
+_STRUCTURELESS = 10  # one landscape in so many has no structure
+_EARLIEST = 0.05  # quantile of a logarithmic axis before which no plateau begins
+_EVEN, _NINE_OF_TEN = 0.5, 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What made-up votes found. Regret is over the distance from the worst to the best."""
+
+    agreement: float
+    """Mean correlation of what a client saw with what was true."""
+    regrets: tuple[float, ...]
+    """Of each vote's winner."""
+    blind_within: tuple[float, ...]
+    """For each of `WITHIN`, the chance of a candidate drawn by lot."""
+    blind_regret: float
+    """The mean regret of a candidate drawn by lot."""
+
+    @property
+    def held(self) -> int:
+        """How many votes were held."""
+        return len(self.regrets)
+
+    def within(self, part: float) -> float:
+        """Return the share of votes whose winner falls short by at most this part."""
+        return self._reached(part) / self.held
+
+    def interval(self, part: float) -> tuple[float, float]:
+        """Return the exact 95 % confidence interval of `within`."""
+        return exact_interval(self._reached(part), self.held)
+
+    def _reached(self, part: float) -> int:
+        return sum(regret <= part for regret in self.regrets)
+
+    @property
+    def regret(self) -> float:
+        """Mean regret."""
+        return math.fsum(self.regrets) / self.held
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean regret."""
+        return float(np.std(self.regrets) / math.sqrt(self.held))
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether most winners surely fall short by more than a tenth of the range."""
+        return self.interval(WITHIN[-1])[1] < _EVEN
+
+    def gain_of(self, other: "Forecast") -> tuple[float, float]:
+        """Return how much less regret another forecast has on the same landscapes, and its error.
+
+        Assumes:
+            Both had the same space and seed; the shorter decides how many are compared.
+        """
+        count = min(self.held, other.held)
+        less = np.subtract(self.regrets[:count], other.regrets[:count])
+        return float(less.mean()), float(less.std() / math.sqrt(count))
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "held": self.held,
+            "agreement": self.agreement,
+            "within": [
+                {"part": part, "rate": self.within(part), "low": low, "high": high, "by_lot": lot}
+                for part, lot in zip(WITHIN, self.blind_within, strict=True)
+                for low, high in [self.interval(part)]
+            ],
+            "regret": self.regret,
+            "standard_error": self.standard_error,
+            "regret_by_lot": self.blind_regret,
+            "hopeless": self.hopeless,
+        }
+
+
+def forecast(
+    vote: VotePlan,
+    space: Space,
+    *,
+    asked: Space | None = None,
+    decoder: Decoder | None = None,
+    held: int = HELD,
+    apart: float | None = None,
+    seed: int = 0,
+) -> Forecast:
+    """Hold a planned vote on made-up landscapes and return what it found.
+
+    Noise is the plan's, the most the opened sum can hold, over the fewest ballots it can hold.
+    One landscape in ten has no structure.
+
+    Args:
+        vote: The plan: ballots, noise, who may be missing.
+        space: The candidates among which winners are judged.
+        asked: Those that are voted on, some of the same values of the same axes; all by default.
+        decoder: How winners are read; `PosteriorDecoder` by default.
+        held: How many votes, each on a landscape of its own.
+        apart: How far clients deviate from what is true; from 0.03 to 0.6, drawn, by default.
+        seed: Public seed. Equal seeds have equal landscapes, whatever the plan.
+
+    Raises:
+        ParameterError: There is nothing to hold, or the plan is for another number of candidates.
+    """
+    asked = space if asked is None else asked
+    if held < 1:
+        raise ParameterError(f"a forecast needs at least one made-up vote, got {held}")
+    if vote.candidates != len(asked):
+        raise ParameterError(
+            f"the plan is for {vote.candidates} candidates, the space has {len(asked)}"
+        )
+    if len(space) < 2:
+        raise ParameterError("there is one candidate only: nothing is left to forecast")
+    decoder = decoder or PosteriorDecoder()
+    places = _places(space, asked)
+    filled = min(vote.fewest_ballots, _MOST_FILLED)
+    agreements, regrets, blind, chances = [], [], [], []
+    for number in range(held):
+        rng = np.random.default_rng([0x464F5245, seed, number])
+        land = _landscape(rng, space, number, filled, apart)
+        (winner,) = draw_winners(-land.seen[:, places], asked, vote, decoder, rng, 1)
+        regret = land.regret
+        regrets.append(float(regret[places[winner]]))
+        agreements.append(land.agreement)
+        blind.append(float(regret.mean()))
+        chances.append([float(np.mean(regret <= part)) for part in WITHIN])
+    return Forecast(
+        float(np.mean(agreements)),
+        tuple(regrets),
+        tuple(np.mean(chances, axis=0).tolist()),
+        float(np.mean(blind)),
+    )
+
+
+def draw_winners(
+    losses: Array,
+    space: Space,
+    vote: VotePlan,
+    decoder: Decoder,
+    rng: np.random.Generator,
+    draws: int,
+) -> Iterator[int]:
+    """Yield the winners of votes with a plan's noise, among clients with these losses.
+
+    Args:
+        losses: Shape (some clients, candidates): those that vote, or some that stand for them.
+        space: The candidates.
+        vote: The plan; the fewest ballots it allows are in the sum, the most noise is.
+        decoder: How winners are read.
+        rng: Public generator of ties and noise.
+        draws: How many votes are held.
+    """
+    ballots = vote.fewest_ballots
+    total = np.sum([fill_ballot(row, vote.shape, rng.bytes(SEED_BYTES)) for row in losses], axis=0)
+    exact = total * (ballots / len(losses)) / vote.shape.vote
+    table = vote.tally.noise.table(vote.tally.most_noise)
+    for _ in range(draws):
+        noisy = exact + table.draw(rng.bytes(SEED_BYTES), len(space)) / vote.vote
+        yield decoder.winner(
+            NoisyVotes(space, noisy, vote.most_noise_std, ballots, vote.ballot_norm)
+        )
+
+
+def alternatives(
+    vote: VotePlan,
+    space: Space,
+    plan: Callable[[Terms, int], VotePlan],
+    **how: Any,  # noqa: ANN401 - of `forecast`
+) -> dict[str, Forecast]:
+    """Forecast what a vote would find if more were spent on it, or less asked of it.
+
+    Args:
+        vote: The plan as it is.
+        space: Its candidates.
+        plan: Plans a vote under other terms, or on another number of candidates.
+        how: What else `forecast` takes.
+    """
+    terms, fewer = vote.terms, thinned(space)
+    double = Budget(2 * terms.budget.epsilon, terms.budget.delta)
+    changes = [
+        ("twice the clients", terms.among(2 * terms.clients), space),
+        ("twice the epsilon", terms.costing(double), space),
+        (f"{len(fewer)} candidates, every other value of the longest axis", terms, fewer),
+    ]
+    found = {}
+    for name, changed, asked in changes:
+        if (changed, len(asked)) != (terms, len(space)):
+            with suppress(ParameterError):  # it cannot be planned: nothing to recommend
+                other = plan(changed, len(asked))
+                found[name] = forecast(other, space, asked=asked, **how)
+    return found
+
+
+def clients_needed(
+    vote: VotePlan,
+    space: Space,
+    plan: Callable[[Terms, int], VotePlan],
+    *,
+    decoder: Decoder | None = None,
+    held: int = 40,
+) -> int | None:
+    """Return a number of clients at which nine of ten made-up votes find a good candidate.
+
+    Numbers are tried by doubling, 64 times the plan's at most; None if none of them is enough.
+
+    Args:
+        vote: The plan as it is.
+        space: Its candidates.
+        plan: Plans a vote under other terms.
+        decoder: How winners are read.
+        held: Votes that are held for each number.
+    """
+    for times in (2, 4, 8, 16, 32, 64):
+        clients = times * vote.terms.clients
+        more = plan(vote.terms.among(clients), len(space))
+        if forecast(more, space, decoder=decoder, held=held).within(WITHIN[-1]) >= _NINE_OF_TEN:
+            return clients
+    return None
+
+
+def thinned(space: Space) -> Space:
+    """Return a space with every other value of its longest ordered axis, where it has three.
+
+    Example:
+        >>> list(thinned(Space(x=[1, 2, 3, 4])))
+        [{'x': 2}, {'x': 4}]
+    """
+    ordered = {n: a for n, a in space.axes.items() if a.kind is not AxisKind.CATEGORICAL}
+    longest = max(ordered, key=lambda name: len(ordered[name].values), default=None)
+    if longest is None or len(ordered[longest].values) < 3:
+        return space
+    kept = ordered[longest].values[1::2]
+    if space.chosen is not None:
+        places = [i for i, candidate in enumerate(space) if candidate[longest] in kept]
+        return space.only(places) if places else space
+    return Space(**{**space.axes, longest: dataclasses.replace(ordered[longest], values=kept)})
+
+
+def _places(space: Space, asked: Space) -> Sequence[int]:
+    """Return where candidates of one space are in another."""
+    if asked is space:
+        return range(len(space))
+    known = {tuple(candidate.values()): place for place, candidate in enumerate(space)}
+    return [known[tuple(candidate.values())] for candidate in asked]
+
+
+def _landscape(
+    rng: np.random.Generator, space: Space, number: int, clients: int, apart: float | None
+) -> Landscape:
+    """Draw the landscape of one vote; kinds take turns."""
+    kinds = kinds_of(space)
+    if not kinds or number % _STRUCTURELESS == _STRUCTURELESS - 1:
+        return KINDS["none"](rng, space, clients, apart)
+    kind = kinds[number % len(kinds)]
+    more = {"earliest": _EARLIEST} if kind == "rates" else {}
+    return KINDS[kind](rng, space, clients, apart, **more)
