@@ -2,6 +2,7 @@
 
 import functools
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,7 +95,7 @@ class _Watched:
 
 
 def hold(
-    table: Table, clients: int, epsilons: Sequence[float], *, draws: int, deep: int, seed: int = 0
+    table: Table, clients: int, epsilons: Sequence[float], *, draws: int, deep: int
 ) -> list[Cell]:
     """Hold votes at each budget.
 
@@ -104,12 +105,12 @@ def hold(
         epsilons: Budgets.
         draws: How many votes are held by each method; half as many by the last two of them.
         deep: In how many of the default's votes all that the decoder says is looked at.
-        seed: Of noise and lots.
     """
     recorded = len(table.losses)
     if clients > recorded and clients % recorded:
         raise ValueError(f"{recorded} recorded clients count for a multiple, got {clients}")
     losses = np.repeat(table.losses, max(clients // recorded, 1), axis=0)[:clients]
+    seed = zlib.crc32(f"{table.cell}/{clients}".encode())
     return [_cell(table, losses, e, draws, deep, seed + i) for i, e in enumerate(epsilons)]
 
 
