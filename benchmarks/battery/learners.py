@@ -72,9 +72,7 @@ class Estimator:
         """Fit each candidate; one that cannot be fitted has no points."""
         return np.array([self._points(dict(c), data, test, seed) for c in space])
 
-    def _points(
-        self, candidate: dict[str, Any], data: Samples, test: Samples, seed: int
-    ) -> float:
+    def _points(self, candidate: dict[str, Any], data: Samples, test: Samples, seed: int) -> float:
         model = self.make()
         settings = {**self.fixed, **candidate}
         if "random_state" in model.get_params():
@@ -131,9 +129,7 @@ def _with_ones(data: Samples) -> Array:
     return np.concatenate([data.features, np.ones((len(data), 1))], axis=1)
 
 
-def _cross_entropy(
-    weights: list[Array], x: Array, y: npt.NDArray[np.int64], classes: int
-) -> Array:
+def _cross_entropy(weights: list[Array], x: Array, y: npt.NDArray[np.int64], classes: int) -> Array:
     """Return every candidate's mean loss, however large; infinite where nothing is a number."""
     logits = np.matmul(np.maximum(np.matmul(x, weights[0]), 0), weights[1])
     known = y < logits.shape[2]  # a label that the training rows did not hold

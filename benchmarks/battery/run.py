@@ -217,8 +217,8 @@ def report(cells: Sequence[Cell], found: dict[str, Any]) -> Iterator[str]:
 def _line(row: dict[str, Any]) -> str:
     regrets = "".join(f"{row['regret'][method]:9.1f}" for method in METHODS)
     return (
-        f"{row['clients']:3} {row['epsilon']:4g}{regrets}  {row['ratio']:5.2f}  {row['covered']:6.0%} "
-        f"({row['least_covered']:4.0%})   {row['named']:5.0%}"
+        f"{row['clients']:3} {row['epsilon']:4g}{regrets}  {row['ratio']:5.2f}  "
+        f"{row['covered']:6.0%} ({row['least_covered']:4.0%})   {row['named']:5.0%}"
     )
 
 

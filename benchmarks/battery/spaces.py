@@ -257,12 +257,8 @@ ENTRIES = {
             "mnist",
             "digits",
         ),
-        Entry(
-            "network-breast", "small end", _rates(1e-2, 30, 8), Network(), "breast", "wine"
-        ),
-        Entry(
-            "network-small", "small end", _rates(1e-1, 300, 8), Network(), "digits", "mnist"
-        ),
+        Entry("network-breast", "small end", _rates(1e-2, 30, 8), Network(), "breast", "wine"),
+        Entry("network-small", "small end", _rates(1e-1, 300, 8), Network(), "digits", "mnist"),
         Entry("network-subset", "subset", _many_rates(), Network(), "breast", "wine"),
         Entry(
             "svm-subset",

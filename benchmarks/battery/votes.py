@@ -114,9 +114,7 @@ def hold(
     return [_cell(table, losses, e, draws, deep, seed + i) for i, e in enumerate(epsilons)]
 
 
-def _cell(
-    table: Table, losses: Array, epsilon: float, draws: int, deep: int, seed: int
-) -> Cell:
+def _cell(table: Table, losses: Array, epsilon: float, draws: int, deep: int, seed: int) -> Cell:
     clients, candidates = losses.shape
     rng = np.random.default_rng(seed)
     recording = Recording(losses, table.final, "points")
