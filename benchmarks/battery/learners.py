@@ -42,8 +42,10 @@ Array = npt.NDArray[np.float64]
 class Learner(Protocol):
     """Losses of a client, and scores of what is trained in the end."""
 
-    together: bool
-    """Whether winners are judged by one model of all rows; else by each client's own model."""
+    @property
+    def together(self) -> bool:
+        """Whether winners are judged by one model of all rows; else by each client's own."""
+        ...
 
     def losses(self, data: Samples, space: Space, seed: int) -> Array:
         """Return a client's validation losses."""

@@ -121,7 +121,7 @@ def _cell(table: Table, losses: Array, epsilon: float, draws: int, deep: int, se
     watched = _Watched(deep)
     winners: dict[str, Any] = {}
 
-    def vote(space: Space, decoder: Decoder, count: int, **noise: float) -> Places:
+    def vote(space: Space, decoder: Decoder, count: int, noise: float | None = None) -> Places:
         (held,) = replay(
             recording,
             space,
@@ -130,14 +130,14 @@ def _cell(table: Table, losses: Array, epsilon: float, draws: int, deep: int, se
             delta=DELTA,
             decoder=decoder,
             draws=count,
-            **noise,
+            noise_std=noise,
         )
         return np.array(held.winners)
 
     winners["default"] = vote(table.space, watched, draws)
     winners["renamed"] = vote(_renamed(table.space), DecoderKind.POSTERIOR.build(), draws // 2)
     exact = _Watched(0)
-    vote(table.space, exact, 1, noise_std=1e-6)
+    vote(table.space, exact, 1, noise=1e-6)
     ours = _noise(clients, candidates, epsilon)
     lots = _top(losses, rng)
     tallies = lots[np.arange(draws) % len(lots)]

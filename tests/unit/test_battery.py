@@ -87,7 +87,7 @@ def test_what_all_clients_want_wins_under_weak_noise_and_is_in_the_set(
     assert [c["regret"]["default"] for c in sure] == [0.0, 0.0]
     assert [c["near"]["default"] for c in sure] == [1.0, 1.0]
     assert [c["covered"] for c in sure] == [1.0, 1.0]
-    # Noise of 228 votes buries a lead of 100: that the best always wins would be a fault.
+    # Noise of 194 votes buries a lead of 100: that the best always wins would be a fault.
     assert all(c["regret"]["paper"] > 0 for c in held["cells"] if c["epsilon"] == 0.05)
 
 
