@@ -234,7 +234,7 @@ ENTRIES = {
         ),
         Entry(
             "network-raw",
-            "diverging",
+            "small end",
             _rates(1e-4, 30, 10, momenta=2),
             Network(),
             "digits-raw",
