@@ -162,8 +162,8 @@ class Chosen(ClassifierMixin, BaseEstimator):
         models: dict[str, Any] = {
             "logistic": LogisticRegression(max_iter=50),
             "logistic-weak": LogisticRegression(C=1e3, max_iter=50),
-            "svm": SVC(),
-            "svm-linear": SVC(kernel="linear"),
+            "svm": SVC(max_iter=500),
+            "svm-linear": SVC(kernel="linear", max_iter=500),
             "neighbours": KNeighborsClassifier(),
             "tree": DecisionTreeClassifier(random_state=self.seed),
             "bayes": GaussianNB(),
