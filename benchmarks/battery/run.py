@@ -37,12 +37,24 @@ ERRORS = 2.0
 """Standard errors beyond which a difference counts as won or lost."""
 
 
-def run(tables: Sequence[Table], *, part: float = 1.0, jobs: int = 1) -> list[Cell]:
-    """Hold all votes; `part` of the usual number of draws."""
+def run(
+    tables: Sequence[Table],
+    *,
+    clients: Sequence[int] = tuple(ELECTORATES),
+    epsilons: Sequence[float] = (),
+    part: float = 1.0,
+    jobs: int = 1,
+) -> list[Cell]:
+    """Hold all votes, or those of some budgets; `part` of the usual number of draws."""
     tasks = [
-        (table, clients, max(int(DRAWS[clients] * part), 4))
+        (
+            table,
+            count,
+            [e for e in ELECTORATES[count] if not epsilons or e in epsilons],
+            max(int(DRAWS[count] * part), 4),
+        )
         for table in sorted(tables, key=lambda t: -len(t.space))
-        for clients in ELECTORATES
+        for count in clients
     ]
     if jobs == 1:
         cells = [cell for task in tasks for cell in _hold(task)]
@@ -52,9 +64,9 @@ def run(tables: Sequence[Table], *, part: float = 1.0, jobs: int = 1) -> list[Ce
     return sorted(cells, key=lambda c: (-c.clients, c.kind, c.table, c.epsilon))
 
 
-def _hold(task: tuple[Table, int, int]) -> list[Cell]:
-    table, clients, draws = task
-    return hold(table, clients, ELECTORATES[clients], draws=draws, deep=max(draws // 5, 2))
+def _hold(task: tuple[Table, int, list[float], int]) -> list[Cell]:
+    table, clients, epsilons, draws = task
+    return hold(table, clients, epsilons, draws=draws, deep=max(draws // 5, 2))
 
 
 def summary(cells: Sequence[Cell]) -> dict[str, Any]:
@@ -227,6 +239,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--tables", type=Path, default=FOLDER)
     parser.add_argument("--only", default="", help="tables whose names hold this text")
+    parser.add_argument("--clients", type=int, nargs="+", default=[*ELECTORATES])
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[], help="some only")
     parser.add_argument("--part", type=float, default=1.0, help="of the usual number of votes")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--format", choices=("text", "json"), default="text")
@@ -234,7 +248,17 @@ def main() -> None:
     tables, start = read_tables(given.tables, given.only), time.monotonic()
     if not tables:
         raise SystemExit(f"no table in {given.tables} is called {given.only!r}; run record.py")
-    cells = run(tables, part=given.part, jobs=given.jobs)
+    if not set(given.clients) <= set(ELECTORATES):
+        raise SystemExit(f"votes are of {[*ELECTORATES]} clients, got {given.clients}")
+    cells = run(
+        tables,
+        clients=given.clients,
+        epsilons=given.epsilon,
+        part=given.part,
+        jobs=given.jobs,
+    )
+    if not cells:
+        raise SystemExit(f"budgets are {ELECTORATES}, got {given.epsilon}")
     found = summary(cells)
     print(f"{len(cells)} cells in {time.monotonic() - start:.0f} s", file=sys.stderr)
     if given.format == "json":
