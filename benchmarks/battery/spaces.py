@@ -186,18 +186,6 @@ ENTRIES = {
             "wine-raw",
         ),
         Entry(
-            "chosen-digits",
-            "categorical",
-            Space(
-                scaler=["none", "standard", "range", "rows"],
-                features=["all", "pca", "square"],
-                model=["logistic", "svm", "neighbours", "tree", "bayes", "discriminant"],
-            ),
-            Estimator(Chosen),
-            "digits-raw",
-            "mnist-raw",
-        ),
-        Entry(
             "sgd-boston",
             "diverging",
             Space(
