@@ -107,22 +107,24 @@ def test_a_decoded_winner_is_the_winner_and_leads_with_its_probability() -> None
         decoded = decoder_for(0.6, 0.3).decode(tally)
         assert decoded.winner == decoder_for(0.6, 0.3).winner(tally)
         assert decoded == decoder_for(0.6, 0.3).decode(tally)
-        assert 0 < decoded.confidence <= 1
+        assert decoded.confidence is None or 0 < decoded.confidence <= 1
         assert decoded.winner not in decoded.near_ties
 
 
 @pytest.mark.statistical
 def test_the_set_holds_the_leader_as_often_as_it_says_where_the_rehearsal_is_right() -> None:
-    """False alarm below 1e-4: of 150 sets of 90 % at least 120 hold the leader."""
+    """False alarm below 1e-4: of all sets of 90 % at least 80 % hold the leader."""
     rng = np.random.default_rng(5)
-    held = 0
+    held = told = 0
     for _ in range(150):
         best = float(rng.uniform(0, 1))
         shape = choose_ballot(None, candidates=len(GRID), noise=0.3)
         truth = int(rehearsed(best).expected(shape, GRID).argmax())
         decoded = decoder_for(best, 0.3).decode(tally_of(rng, best, 0.3))
-        held += truth in (decoded.winner, *decoded.near_ties)
-    assert held >= 120
+        told += decoded.confidence is not None
+        held += decoded.confidence is not None and truth in (decoded.winner, *decoded.near_ties)
+    assert told > 100
+    assert held >= 0.8 * told
 
 
 def test_a_shortlist_is_asked_only_where_noise_is_strong() -> None:

@@ -1,0 +1,1 @@
+"""Spaces nobody tuned the vote on: recorders, recordings' format, and a runner of votes."""
