@@ -36,10 +36,6 @@ _TRUSTS = 40  # values of B that are averaged over
 _NEGLIGIBLE = 1e-9  # weight of a value of B
 _FAR = 16.0  # deviations of noise behind: no rival
 _MOST_ENTRIES = 4_000_000
-_OVERSHOOT = 1.8
-"""A set of whole candidates holds more than it must, and caution makes it larger still. One of
-mass 0.9^1.8 = 0.83 held the leader in 91 to 97 % of votes on every kind of landscape
-(docs/decisions/0029-what-a-tally-can-tell.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +51,11 @@ class NoisyVotes:
     """How many ballots are in the sum: one for each client, or for each shard of its records."""
     norm: float = math.sqrt(VOTES)
     """L2 norm of one ballot, in votes."""
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise over what all ballots can weigh."""
+        return self.std / (self.clients * self.norm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class ArgmaxDecoder:
         if tally.std == 0:
             equal = np.flatnonzero(tally.votes == tally.votes.max()).tolist()
             return Decoded(winner, sure, tuple(place for place in equal if place != winner))
-        return told(winner, sure, leading_alone(tally), self.level)
+        return told(winner, sure, leading_alone(tally), self.level, tally.noise)
 
 
 def leader(votes: npt.NDArray[np.float64], space: Space) -> int:
@@ -179,19 +180,25 @@ def leading_alone(tally: NoisyVotes) -> npt.NDArray[np.float64]:
     return wins / DRAWS
 
 
-def told(winner: int, sure: float, leading: npt.NDArray[np.float64], level: float) -> Decoded:
+def told(
+    winner: int, sure: float, leading: npt.NDArray[np.float64], level: float, noise: float
+) -> Decoded:
     """Return a winner with what can be said of it, or that nothing can.
 
     A set that names more than half of the candidates is no choice, and a probability beside it
-    would say no more: then the tally cannot tell.
+    would say no more: then the tally cannot tell. A set of whole candidates holds more than it
+    must, and caution makes it larger still; how much less mass will do was measured on landscapes
+    and recordings (docs/decisions/0029-what-a-tally-can-tell.md).
 
     Args:
         winner: Who won.
         sure: How probably it leads.
         leading: How probably each candidate leads.
         level: Probability with which the true leader is to be in the credible set.
+        noise: Standard deviation of the noise over what all ballots can weigh.
     """
-    near = credible_set(leading, winner, level**_OVERSHOOT)
+    mass = level ** float(np.clip(0.8 + 7.0 * (noise - 0.05), 0.8, 1.8))
+    near = credible_set(leading, winner, mass)
     if len(leading) > 2 and 2 * (1 + len(near)) > len(leading):
         return Decoded(winner, None)
     return Decoded(winner, sure, near)

@@ -57,6 +57,8 @@ class Family:
     values: Array
     """Shape (priors, coordinates). The last coordinate is all that no eigenvector spans, where
     there is such a rest."""
+    shares: Array
+    """Weight of each prior before a tally is seen; together one."""
     rest: int = 0
     """How many dimensions no eigenvector spans."""
 
@@ -146,13 +148,14 @@ class Family:
         return Family(
             tuple(vectors[place : place + 1] for vectors, place in chosen),
             self.values[prior : prior + 1],
+            np.ones(1),
             self.rest,
         )
 
 
 def unrelated(candidates: int) -> Family:
     """Return the one prior under which neighbours say nothing about each other."""
-    return Family((), np.ones((1, candidates)))
+    return Family((), np.ones((1, candidates)), np.ones(1))
 
 
 @functools.lru_cache(maxsize=4)
@@ -197,15 +200,19 @@ class _Line:
     """How each value mixes knots, shape (values, knots); None where every value is a knot."""
     windows: tuple[Array, ...]
     """Over the values, the flat one first."""
+    weights: tuple[float, ...]
+    """Of the windows; together one."""
 
     @classmethod
     def of(cls, name: str, axis: Axis) -> "_Line":
+        found = windows_of(name, axis, axis.values)
         windows = tuple(
-            window / math.sqrt(np.mean(window**2)) for window in windows_of(name, axis, axis.values)
+            window.expected / math.sqrt(np.mean(window.expected**2)) for window in found
         )
+        weights = tuple(window.weight for window in found)
         count = len(axis.values)
         if count <= _KNOTS or axis.kind is AxisKind.CATEGORICAL:
-            return cls(axis.steps(), None, windows)
+            return cls(axis.steps(), None, windows, weights)
         places = axis.places()
         at = (places - places.min()) / np.ptp(places) * (_KNOTS - 1)
         left = np.minimum(at.astype(int), _KNOTS - 2)
@@ -213,14 +220,14 @@ class _Line:
         mixing[np.arange(count), left] = 1 - (at - left)
         mixing[np.arange(count), left + 1] = at - left
         knots = np.arange(_KNOTS, dtype=np.float64)
-        return cls(np.abs(knots[:, None] - knots), mixing, windows)
+        return cls(np.abs(knots[:, None] - knots), mixing, windows, weights)
 
     @property
     def is_whole(self) -> bool:
         return self.mixing is None
 
     def without_windows(self) -> "_Line":
-        return _Line(self.steps, self.mixing, self.windows[:1])
+        return _Line(self.steps, self.mixing, self.windows[:1], (1.0,))
 
 
 def _ranges(axes: int, most: int) -> list[tuple[float, ...]]:
@@ -238,7 +245,7 @@ def _grid(
     shape: Callable[[Array, float], Array],
     ranges: Sequence[tuple[float, ...]],
 ) -> Family:
-    values, vectors = np.ones((1, 1)), []
+    values, vectors, shares = np.ones((1, 1)), [], np.ones(1)
     for line, reaches in zip(lines, ranges, strict=True):
         each = np.stack(
             [
@@ -251,7 +258,9 @@ def _grid(
         grown = np.einsum("cb,rk->crbk", values, np.maximum(value, 0.0))
         values = grown.reshape(len(values) * len(each), -1)
         vectors.append(vector)
-    return Family(tuple(vectors), values)
+        of_axis = np.repeat(line.weights, len(reaches)) / len(reaches)
+        shares = np.multiply.outer(shares, of_axis).ravel()
+    return Family(tuple(vectors), values, shares)
 
 
 def _listed(
@@ -270,6 +279,7 @@ def _listed(
         for some in itertools.product(*(line.windows for line in lines))
     ]
     windows = [window / math.sqrt(np.mean(window**2)) for window in windows]
+    weights = [math.prod(some) for some in itertools.product(*(line.weights for line in lines))]
     rank = min(_RANK, len(places))
     found = []
     for some in itertools.product(*parts):
@@ -288,7 +298,8 @@ def _listed(
     rest = len(places) - values.shape[1]
     if rest:
         values = np.concatenate([values, np.zeros((len(values), 1))], axis=1)
-    return Family((np.stack([vector for _, vector in found]),), values, rest)
+    shares = np.tile(weights, len(found) // len(weights)) / (len(found) // len(weights))
+    return Family((np.stack([vector for _, vector in found]),), values, shares, rest)
 
 
 def _features(

@@ -86,7 +86,9 @@ class PosteriorDecoder:
         posterior = Posterior.of(tally)
         winner = leader(posterior.mean, tally.space)
         leading = (posterior.leading(public_generator(tally)) + leading_alone(tally)) / 2
-        return told(winner, calibrated(float(leading[winner]), tally), leading, self.level)
+        return told(
+            winner, calibrated(float(leading[winner]), tally), leading, self.level, tally.noise
+        )
 
 
 class DecoderKind(StrEnum):
@@ -118,7 +120,7 @@ def _priors(space: Space, noise: float, alike: float) -> tuple[_Priors, ...]:
     for family in (*structured, unrelated(len(space))):
         total = _variances(family, alike) + noise
         share = (1 - _STRUCTURELESS) / len(structured) if family.vectors else _STRUCTURELESS
-        weight = math.log(share / math.prod(total.shape[:2]))
+        weight = np.log(share / len(total) * family.shares)
         found.append(
             _Priors(family, 1 - noise / total, weight - 0.5 * np.log(total) @ family.copies)
         )
@@ -190,8 +192,7 @@ def calibrated(chance: float, tally: NoisyVotes) -> float:
     Under strong noise caution says too little: the odds are better by a factor that grows with
     the noise over what all ballots can weigh.
     """
-    noise = tally.std / (tally.clients * tally.norm)
-    factor = min(2.5, 1.0 + 7.0 * max(0.0, noise - 0.05))
+    factor = min(2.5, 1.0 + 7.0 * max(0.0, tally.noise - 0.05))
     return factor * chance / (1 + (factor - 1) * chance)
 
 

@@ -40,7 +40,7 @@ DataT = TypeVar("DataT")
 
 SCALES = (0.5, 1.0)
 """What clients' votes may be of those that were rehearsed, where the rehearsal is right."""
-USELESS = 0.7
+USELESS = 0.85
 """Weight, before the tally is seen, of a rehearsal that says nothing about the clients."""
 SHORTLISTED, FEWEST = 0.25, 8
 """Part of the candidates that is voted on where noise is strong, and the fewest of them."""
@@ -249,7 +249,7 @@ class RehearsedDecoder:
         winner = leader(mixture.mean, tally.space)
         leading = (mixture.leading(public_generator(tally)) + leading_alone(tally)) / 2
         sure = calibrated(float(leading[winner]), tally)
-        return told(winner, sure, leading, self.decoder.level)
+        return told(winner, sure, leading, self.decoder.level, tally.noise)
 
     def trust(self, tally: NoisyVotes) -> float | None:
         """Return how probable the tally makes it that the rehearsal is right, if it was asked."""
@@ -258,8 +258,7 @@ class RehearsedDecoder:
         return 1.0 - _Mixture.of(tally, self.expected).weights[0]
 
     def _speaks_for_itself(self, tally: NoisyVotes) -> bool:
-        weak = tally.std <= WEAK * tally.clients * tally.norm
-        return weak or bool(np.ptp(tally.votes) == 0 or np.ptp(self.expected) == 0)
+        return tally.noise <= WEAK or bool(np.ptp(tally.votes) == 0 or np.ptp(self.expected) == 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ the flat one included, and the tally decides between them.
 import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from scipy.special import expit
 
 from urna.space import Axis, AxisKind, Value
 
-__all__ = ["is_rate", "windows_of"]
+__all__ = ["Window", "is_rate", "windows_of"]
 
 Array = npt.NDArray[np.float64]
 
@@ -33,6 +34,16 @@ _RATE = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """One idea of where an axis works."""
+
+    expected: Array
+    """How much is expected of each value, 1 where it works and 0 where it does not."""
+    weight: float
+    """How probable it is before a tally is seen."""
+
+
 def is_rate(name: str, kind: AxisKind) -> bool:
     """Tell whether an axis is a learning rate: by its name and a logarithmic scale.
 
@@ -43,8 +54,10 @@ def is_rate(name: str, kind: AxisKind) -> bool:
     return kind is AxisKind.LOG and _RATE.fullmatch(name) is not None
 
 
-def windows_of(name: str, axis: Axis, values: Sequence[Value]) -> list[Array]:
-    """Return how much is expected of each value under each window, the flat one first.
+def windows_of(name: str, axis: Axis, values: Sequence[Value]) -> list[Window]:
+    """Return the windows of an axis, the flat one first.
+
+    Each end has no edge with a probability of one half, or one of the edges that are tried.
 
     Args:
         name: Of the axis.
@@ -53,8 +66,12 @@ def windows_of(name: str, axis: Axis, values: Sequence[Value]) -> list[Array]:
 
     Example:
         >>> axis = Axis.log([1e-6, 1e-4, 1e-2, 1.0, 100.0], works=(1e-4, 1.0))
-        >>> [window.round().astype(int).tolist() for window in windows_of("c", axis, axis.values)]
-        [[1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [0, 1, 1, 1, 1], [0, 1, 1, 1, 0]]
+        >>> for window in windows_of("c", axis, axis.values):
+        ...     print(window.expected.round().astype(int), window.weight)
+        [1 1 1 1 1] 0.25
+        [1 1 1 1 0] 0.25
+        [0 1 1 1 1] 0.25
+        [0 1 1 1 0] 0.25
     """
     lows: Sequence[float | None]
     highs: Sequence[float | None]
@@ -65,24 +82,37 @@ def windows_of(name: str, axis: Axis, values: Sequence[Value]) -> list[Array]:
     else:
         lows, highs = (None,), (None,)
     flat = np.ones(len(values))
-    found = [flat]
     if axis.kind not in (AxisKind.LOG, AxisKind.LINEAR):
-        return found
+        return [Window(flat, 1.0)]
     scale = np.log if axis.kind is AxisKind.LOG else np.asarray
     whole = scale([float(value) for value in axis.values])
     step = np.ptp(whole) / max(len(whole) - 1, 1)
     if not (np.isfinite(step) and step > 0):
-        return found
+        return [Window(flat, 1.0)]
     places = scale([float(value) for value in values])
-    for low, high in itertools.product(dict.fromkeys(lows), dict.fromkeys(highs)):
+    found: list[Window] = []
+    for (low, often), (high, common) in itertools.product(_weighed(lows), _weighed(highs)):
         window = flat
         if low is not None:
             window = window * _above((places - scale(low)) / step)
         if high is not None:
             window = window * _above((scale(high) - places) / step)
-        if window.max() > 0.5 and all(np.abs(window - one).max() > _ALIKE for one in found):
-            found.append(window)
-    return found
+        same = [i for i, one in enumerate(found) if np.abs(window - one.expected).max() <= _ALIKE]
+        if same:
+            one = found[same[0]]
+            found[same[0]] = Window(one.expected, one.weight + often * common)
+        elif window.max() > 0.5:
+            found.append(Window(window, often * common))
+    total = sum(window.weight for window in found)
+    return [Window(window.expected, window.weight / total) for window in found]
+
+
+def _weighed(edges: Sequence[float | None]) -> list[tuple[float | None, float]]:
+    """Return no edge first, with half of the weight, then each of the others."""
+    others = [edge for edge in dict.fromkeys(edges) if edge is not None]
+    if not others:
+        return [(None, 1.0)]
+    return [(None, 0.5), *((edge, 0.5 / len(others)) for edge in others)]
 
 
 def _above(steps: Array) -> Array:

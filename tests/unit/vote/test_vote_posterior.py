@@ -107,18 +107,20 @@ def test_where_an_axis_works_can_be_said_whatever_its_name() -> None:
 
 
 def test_a_rate_ceases_to_work_at_large_absolute_values() -> None:
-    """A plateau of two rates, of which one would be enormous."""
+    """Two equal plateaus, of which one is of enormous rates; who says otherwise is heard."""
     rates = [10.0**e for e in range(-3, 3)]
-    heights = {1e-2: 27.0, 1e-1: 27.0, 10.0: 28.0, 100.0: 28.0}
-    for name, best in (("alpha", (10.0, 100.0)), ("lr", (1e-2, 1e-1))):
-        space = Space(**{name: Axis.log(rates), "momentum": [0.0, 0.5, 0.9]})
-        votes = np.array([heights.get(c[name], 0.0) for c in space])
-        assert space[winner(space, votes, 30.0)][name] in best
+    votes_of = {1e-2: 27.0, 1e-1: 27.0, 10.0: 27.0, 100.0: 27.0}
+    for works, best in ((None, (1e-2, 1e-1)), ((10.0, None), (10.0, 100.0))):
+        space = Space(lr=Axis.log(rates, works=works), momentum=[0.0, 0.5, 0.9])
+        votes = np.array([votes_of.get(c["lr"], 0.0) for c in space])
+        assert space[winner(space, votes, 30.0)]["lr"] in best
 
 
 def test_windows_lie_at_absolute_values_and_differ() -> None:
     axis = Axis.log_range(1e-8, 1.0, 9)
-    windows = windows_of("lr", axis, axis.values)
+    found = windows_of("lr", axis, axis.values)
+    assert sum(window.weight for window in found) == pytest.approx(1.0)
+    windows = [window.expected for window in found]
     assert np.array_equal(windows[0], np.ones(9))
     assert all(np.abs(a - b).max() > 0.1 for i, a in enumerate(windows) for b in windows[:i])
     starts = {float(axis.values[int(np.argmax(window > 0.5))]) for window in windows}
