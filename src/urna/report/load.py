@@ -9,10 +9,12 @@ from urna.average import ModelResult
 from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.files import read_json
+from urna.report.run import Run
+from urna.report.study import StudyResult
 from urna.train import TrainResult
 from urna.vote import Result
 
-__all__ = ["AnyResult", "FailedRound", "load_result"]
+__all__ = ["AnyResult", "FailedRound", "load_result", "load_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,14 @@ class FailedRound:
         )
 
 
-AnyResult = Result | ModelResult | Combination | TrainResult | FailedRound
+AnyResult = Result | ModelResult | Combination | TrainResult | StudyResult | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "model": ModelResult.read,
     "vote": Result.read,
     "combination": Combination.read,
     "training": TrainResult.read,
+    "study": StudyResult.read,
     "spoiled": FailedRound.read,
     "unfinished": FailedRound.read,
 }
@@ -65,3 +68,18 @@ def load_result(path: Path | str) -> AnyResult:
         return reader(mapping)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ParameterError(f"{path} cannot be read: {error}") from error
+
+
+def load_run(path: Path | str) -> Run | None:
+    """Load how a result came about; None where its file does not say.
+
+    Raises:
+        ParameterError: The file is not there, or what it says of it cannot be read.
+    """
+    said = read_json(Path(path)).get("run")
+    if said is None:
+        return None
+    try:
+        return Run.read(said)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ParameterError(f"{path} says how it came about, in no known way: {error}") from error
