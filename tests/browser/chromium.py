@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-FOUND = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FOUND = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 _SECONDS = 60.0
 
 
@@ -64,7 +67,9 @@ class Browser:
                     found.append(f"{params['entry']['level']}: {params['entry']['text']}")
                 case "Runtime.consoleAPICalled" | "Runtime.exceptionThrown":
                     found.append(json.dumps(params))
-                case "Network.requestWillBeSent" if not params["request"]["url"].startswith("file:"):
+                case "Network.requestWillBeSent" if not params["request"]["url"].startswith(
+                    "file:"
+                ):
                     found.append(f"asked for {params['request']['url']}")
         return found
 
@@ -114,9 +119,9 @@ def chromium() -> Iterator[Browser]:
         os.dup2(theirs_in, 3)
         os.dup2(theirs_out, 4)
 
+    # Pipes 3 and 4 are the browser's own: ours move out of their way.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        # Pipes 3 and 4 are the browser's own; whichever numbers ours have here must not clash.
-        high = [os.dup2(fd, 60 + n, inheritable=False) for n, fd in enumerate((theirs_in, theirs_out))]
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (theirs_in, theirs_out)]
         os.close(theirs_in)
         os.close(theirs_out)
         theirs_in, theirs_out = high
@@ -124,7 +129,8 @@ def chromium() -> Iterator[Browser]:
             [FOUND, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
              "--no-first-run", "--disable-background-networking", "--hide-scrollbars",
              f"--user-data-dir={profile}", "--remote-debugging-pipe"],
-            pass_fds=(3, 4, *high), preexec_fn=connect, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            pass_fds=(3, 4, *high), preexec_fn=connect,  # noqa: PLW1509 - no thread is there yet
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         for fd in high:
             os.close(fd)

@@ -9,6 +9,7 @@ import typer
 
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 from urna.cli.keep import Keeper, keeping
+from urna.cli.origin import Clock
 from urna.cli.output import Format, FormatOption, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
@@ -148,16 +149,18 @@ def search(
         objective = CachedObjective(chosen.objective, _cache_folder(), enabled=cache)
         keeper.hold_room(len(candidates))
         terms["keep"] = keeper.keep
-        with live_progress(quiet) as report:
+        title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
+        with live_progress(quiet) as shown:
+            report = Clock(shown)
             if engine is Engine.FLOWER:
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
             else:
                 terms |= {"secrets": secrets, "progress": report}
                 terms["summation"] = summation.summation
                 result = _in_memory(candidates, objective, parts, terms, rounds, keeper)
-        title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
+        keeper.tell(report.run(title, simulated=True, repeatable=not secrets.private))
         kept = keeper.keep(result)
-        page = keeper.keep_page(result, title)
+        page = keeper.keep_page()
     if output is Format.JSON:
         typer.echo(result.as_json())
         return

@@ -1,11 +1,10 @@
 """A result as a page to show to a colleague, and results read back from their files."""
 
 from urna.average import ModelResult
-from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.report.combination import combination_stage
 from urna.report.document import document
-from urna.report.load import AnyResult, FailedRound, load_result, load_run
+from urna.report.load import AnyResult, FailedRound, load_result, load_run, load_whole
 from urna.report.model import model_stage
 from urna.report.run import Account, Run, Stage, account_of
 from urna.report.seal import Seal, Signer, read_seal
@@ -29,6 +28,7 @@ __all__ = [
     "account_of",
     "load_result",
     "load_run",
+    "load_whole",
     "page",
     "read_seal",
     "settings_chart",

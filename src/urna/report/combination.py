@@ -6,7 +6,7 @@ from urna.combine import Combination, Guarantee
 from urna.report.parties import combined_parties, not_covered, parties
 from urna.report.settings import settings_picture
 from urna.report.stages import Answer, StageView, electorate_of, warnings_of
-from urna.report.words import count, duration, size
+from urna.report.words import count, duration, size, slug
 
 __all__ = ["combination_stage"]
 
@@ -48,7 +48,11 @@ def combination_stage(result: Combination, *, name: str = "Combination") -> Stag
         "guarantee": str(result.guarantee),
         "axes": axes,
         **({"opened": f"{opened} numbers"} if opened else {}),
-        **({"noise in each": ", ".join(f"± {std:.3g}" for std in result.noise)} if result.noise else {}),
+        **(
+            {"noise in each": ", ".join(f"± {std:.3g}" for std in result.noise)}
+            if result.noise
+            else {}
+        ),
         **_cost(result),
     }
     follows = (
@@ -83,7 +87,7 @@ def combination_stage(result: Combination, *, name: str = "Combination") -> Stag
         bytes_per_client=int(result.cost["bytes_per_party"]) if result.cost else None,
         warnings=warnings,
         view={
-            "pictures": [settings_picture(result)],
+            "pictures": [settings_picture(result, slug(name))],
             "clusters": _clusters(result),
             "more": max(0, len(result.clusters) - _SHOWN),
         },
@@ -103,7 +107,8 @@ def _cost(result: Combination) -> dict[str, str]:
 
 def _clusters(result: Combination) -> list[tuple[str, ...]]:
     """Return rows: setting, mean score, size, cells, whether it was taken."""
-    noisy, rows = result.guarantee.private, []
+    noisy = result.guarantee.private
+    rows: list[tuple[str, ...]] = []
     for number, cluster in enumerate(result.clusters[:_SHOWN]):
         rows.append(
             (

@@ -69,21 +69,25 @@ def document(
     signer: Signer | None = None,
 ) -> str:
     """Return a whole page as HTML text, sealed."""
-    text = _environment().get_template("page.html").render(
-        title=title,
-        heading=heading,
-        stages=stages,
-        promise=_promise(statement),
-        clear=any(added(stage.privacy) is Added.CLEAR for stage in stages),
-        simulated=_simulated(stages, run),
-        warnings=_warnings(stages, statement),
-        parties=_merged(stages),
-        uncovered=list(dict.fromkeys(line for stage in stages for line in stage.uncovered)),
-        run=run,
-        times=_times(stages, run),
-        when=when,
-        sha256=sha256,
-        listed=_LISTED,
+    text = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            heading=heading,
+            stages=stages,
+            promise=_promise(statement),
+            clear=any(added(stage.privacy) is Added.CLEAR for stage in stages),
+            simulated=_simulated(stages, run),
+            warnings=_warnings(stages, statement),
+            parties=_merged(stages),
+            uncovered=list(dict.fromkeys(line for stage in stages for line in stage.uncovered)),
+            run=run,
+            times=_times(stages, run),
+            when=when,
+            sha256=sha256,
+            listed=_LISTED,
+        )
     )
     return sealed(text, signer)
 
@@ -135,7 +139,8 @@ def _guesses(odds: Odds) -> Picture:
         "An attacker who wants to know which of two data sets was used: how often it can be right "
         "where it should be (up), for how often it cries wolf (across). The dashed line is a coin "
         "toss; the nearer the curve, the less is learnt.",
-        f"At 5 % false alarms an attacker finds at most {at_most(float(odds.detected(np.array([0.05]))[0]))}",
+        "At 5 % false alarms an attacker finds at most "
+        f"{at_most(float(odds.detected(np.array([0.05]))[0]))}",
         ("false alarms", "found at most"),
         tuple((f"{100 * a:g} %", at_most(float(odds.detected(np.array([a]))[0]))) for a in shown),
     )
@@ -152,8 +157,8 @@ def _curve(odds: Odds) -> Picture | None:
         curves(
             "curve", drawn, across="delta", up="epsilon", log=True, mark=(odds.delta, odds.epsilon)
         ),
-        "The whole privacy curve: every point on it is a promise that holds. The dot is the one that "
-        "is quoted.",
+        "The whole privacy curve: every point on it is a promise that holds. The dot is the "
+        "one that is quoted.",
         f"Epsilon against delta, from epsilon {epsilons[-1]:.3g} at delta {deltas[-1]:.1e} to 0 at "
         f"{deltas[0]:.3g}",
         ("delta", "epsilon"),
@@ -167,9 +172,7 @@ def _simulated(stages: Sequence[StageView], run: Run | None) -> bool:
     return any(simulated(stage.privacy) for stage in stages)
 
 
-def _warnings(
-    stages: Sequence[StageView], statement: PrivacyStatement
-) -> list[tuple[str, str]]:
+def _warnings(stages: Sequence[StageView], statement: PrivacyStatement) -> list[tuple[str, str]]:
     """Return what stands in red, once each; a study whose stages are private may not be."""
     found = list(dict.fromkeys(warning for stage in stages for warning in stage.warnings))
     if not statement.private and not found:
@@ -186,7 +189,7 @@ def _merged(stages: Sequence[StageView]) -> list[tuple[str, tuple[Party, ...]]]:
 
 
 def _times(stages: Sequence[StageView], run: Run | None) -> list[tuple[str, str, str]]:
-    """Return what each stage took: time as it was measured, bytes as they were planned or counted."""
+    """Return what each stage took: times as measured, bytes as planned or counted."""
     rows = [
         (
             stage.name,
@@ -198,5 +201,7 @@ def _times(stages: Sequence[StageView], run: Run | None) -> list[tuple[str, str,
     for view in stages:
         if view.bytes_per_client is not None and added(view.privacy) is not Added.CLEAR:
             each = f", each of {count(view.rounds, 'round')}" if view.rounds > 1 else ""
-            rows.append((f"{view.name}: messages of one client{each}", "–", size(view.bytes_per_client)))
+            rows.append(
+                (f"{view.name}: messages of one client{each}", "–", size(view.bytes_per_client))
+            )
     return rows

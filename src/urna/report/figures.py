@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808", "#090909")
 _NAMES = ("ink", "soft", "line", "s1", "s2", "s3", "s4", "s5", "s6")
 
 _WIDTH, _HEIGHT = 4.6, 2.75  # inches of 72 units: 331 × 198
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.size": 9.5,
     "axes.edgecolor": LINE,
@@ -127,7 +127,8 @@ def curves(
             axes.set_xscale("log")
         axes.set_xlabel(across)
         axes.set_ylabel(up)
-        _plain_ticks(axes, log=log)
+        whole = all(float(x).is_integer() for curve in some for x in curve.x)
+        _plain_ticks(axes, log=log, whole=whole)
 
     return drawn(key, draw)
 
@@ -141,9 +142,9 @@ def drawn(key: str, draw: Callable[["Axes"], None], *, alone: bool = False) -> M
         alone: Whether the text is a file of its own, with its own colours.
     """
     # Half a second, which only who draws has to wait for.
-    from matplotlib import rc_context  # noqa: PLC0415
-    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
 
     room = io.StringIO()
     with rc_context({**_STYLE, "svg.hashsalt": key}), warnings.catch_warnings():
@@ -187,7 +188,9 @@ def _cleaned(text: str, key: str, alone: bool) -> str:
         width, height = size.split()[2:]
         ours = f'<svg{links} width="{2 * float(width):.0f}" height="{2 * float(height):.0f}"'
         text = text.replace("<svg", ours, 1)
-        text = text.replace("<defs>", "<style>text{font-family:system-ui,sans-serif}</style><defs>", 1)
+        text = text.replace(
+            "<defs>", "<style>text{font-family:system-ui,sans-serif}</style><defs>", 1
+        )
     else:
         text = text.replace("<svg", f'<svg{links} class="plot" aria-hidden="true"', 1)
     for number, name in enumerate(_NAMES, start=1):
@@ -201,8 +204,8 @@ def _shortened(attribute: re.Match[str]) -> str:
     return re.sub(r"(\d\.\d\d)\d+", r"\1", attribute.group())
 
 
-def _plain_ticks(axes: "Axes", *, log: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator  # noqa: PLC0415
+def _plain_ticks(axes: "Axes", *, log: bool, whole: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     plain = FuncFormatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_major_locator(MaxNLocator(5))
@@ -212,4 +215,4 @@ def _plain_ticks(axes: "Axes", *, log: bool) -> None:
         axes.xaxis.set_major_locator(LogLocator(numticks=5))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))

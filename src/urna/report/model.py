@@ -6,7 +6,7 @@ from urna.average import ModelResult, Moments
 from urna.report.figures import Curve, Picture, curves
 from urna.report.parties import not_covered, parties
 from urna.report.stages import Answer, StageView, electorate_of, warnings_of
-from urna.report.words import said, settings
+from urna.report.words import said, settings, slug
 
 __all__ = ["model_stage"]
 
@@ -21,8 +21,8 @@ def model_stage(result: ModelResult, *, name: str = "Model of one message") -> S
     choices: tuple[tuple[tuple[str, str], ...], ...] = ()
     if result.tuned is not None:
         told.append(
-            f"Its settings were chosen by a private vote on {result.tuned['candidates']} candidates, "
-            "whose epsilon is part of the one below:"
+            f"Its settings were chosen by a private vote on {result.tuned['candidates']} "
+            "candidates, whose epsilon is part of the one below:"
         )
         choices = (tuple(settings(result.tuned["best"])),)
     if result.measured:
@@ -45,21 +45,22 @@ def model_stage(result: ModelResult, *, name: str = "Model of one message") -> S
     }
     data = result.plan.get("bytes_per_client")
     follows = (
-        "Predictions. Using the model reveals no more than the model itself; what others do with its "
-        "predictions about a person is not covered."
+        "Predictions. Using the model reveals no more than the model itself; what others do "
+        "with its predictions about a person is not covered."
     )
     return StageView(
         kind="model",
         name=name,
         answer=Answer(
-            "One model for all", figures or (("model", "trained"),), "", "Computed from one noisy sum",
+            "One model for all", figures or (("model", "trained"),), "", "Computed from one "
+            "noisy sum",
             tuple(told), choices,
         ),
         privacy=statement,
         took_part=result.took_part,
         invited=result.terms.clients,
         electorate=electorate_of(result.terms, result.took_part),
-        parties=tuple(parties(statement, result.terms, "message", "the noisy sum and so the model")),
+        parties=tuple(parties(statement, result.terms, "message", "the noisy sum, so the model")),
         uncovered=tuple(not_covered(statement, follows=follows)),
         facts=tuple(facts.items()),
         lost=result.lost,
@@ -67,7 +68,7 @@ def model_stage(result: ModelResult, *, name: str = "Model of one message") -> S
         when=result.when,
         bytes_per_client=None if data is None else int(data),
         warnings=warnings_of(statement),
-        view={"pictures": [_weights(result)]},
+        view={"pictures": [_weights(result, slug(name))]},
         entry=result.entry,
     )  # fmt: skip
 
@@ -85,7 +86,7 @@ def _read_off(result: ModelResult) -> dict[str, str]:
     return {"noise in a weight": f"± {result.facts['weight_std']:.4g} (one standard deviation)"}
 
 
-def _weights(result: ModelResult) -> Picture:
+def _weights(result: ModelResult, key: str) -> Picture:
     """Draw the weights by size, beside the noise in each where that is known."""
     sizes = np.sort(np.abs(result.weights).ravel())[::-1]
     rank = np.arange(1, len(sizes) + 1, dtype=np.float64)
@@ -94,9 +95,11 @@ def _weights(result: ModelResult) -> Picture:
     noise = result.facts.get("weight_std")
     if noise is not None:
         drawn.append(Curve("noise", rank[shown], np.full(len(shown), float(noise)), kind="dashes"))
-    beside = "" if noise is None else " The dashed line is the noise in each, one standard deviation."
+    beside = (
+        "" if noise is None else " The dashed line is the noise in each, one standard deviation."
+    )
     svg = curves(
-        "weights", drawn, across="weights, largest first", up="size", log=len(sizes) > 100
+        f"{key}-weights", drawn, across="weights, largest first", up="size", log=len(sizes) > 100
     )
     picked = shown[:: max(1, len(shown) // 12)]
     return Picture(

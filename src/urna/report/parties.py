@@ -1,11 +1,10 @@
 """Who learnt what, who was trusted with what, and what no promise on the page covers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from urna.combine import Combination, Guarantee
 from urna.privacy import PrivacyStatement, Unit
-from urna.report.words import count
 from urna.secagg import ServerModel
 from urna.tally import Terms
 
@@ -69,9 +68,9 @@ def parties(statement: PrivacyStatement, terms: Terms, what: str, result: str) -
         Added.UNKNOWN: f"{result}, who took part",
     }[how]
     if terms.server is ServerModel.DISHONEST:
-        trusted = "nothing but to be there: clients check its every message"
+        trusted = "with nothing but to be there: clients check its every message"
     elif how is Added.CLEAR:
-        trusted = f"every client's {what}: it saw them"
+        trusted = f"with every client's {what}: it saw them"
     elif flower and not directory:
         trusted = "to follow the protocol, and to pass on the clients' keys unchanged"
     else:
@@ -80,19 +79,33 @@ def parties(statement: PrivacyStatement, terms: Terms, what: str, result: str) -
         together = f"not to open single {what}s together"
     else:
         together = (
-            f"at most {count(terms.colluders, 'client')} to tell the server their noise"
+            f"not to tell the server its noise, but for {terms.colluders} that may"
             if terms.colluders
-            else "none to tell the server its noise (no colluders were planned for)"
+            else "not to tell the server its noise: no colluders were planned for"
         )
     held = "" if how is Added.CLEAR else f"any single {what}; "
     rows = [
-        Party("Each client", f"its own data; {result}", f"other clients' data, {what}s, noise", together),
-        Party("The server", apart, f"{held}any data" + ("" if how is Added.CLEAR else "; any noise"), trusted),
-        Party("Everybody who reads this page", result, "anything more", "nothing"),
+        Party(
+            "Each client",
+            f"its own data; {result}",
+            f"other clients' data, {what}s, noise",
+            together,
+        ),
+        Party(
+            "The server",
+            apart,
+            f"{held}any data" + ("" if how is Added.CLEAR else "; any noise"),
+            trusted,
+        ),
+        Party("Everybody who reads this page", result, "anything more", "with nothing"),
     ]
     if simulated(statement):
         whoever = "all clients' data, which were in one process on one machine"
-        rows.insert(2, Party("Whoever ran this simulation", whoever, "nothing was hidden", "all data"))
+        rows.insert(
+            2, Party("Whoever ran this simulation", whoever, "nothing was hidden", "with all data")
+        )
+    if not statement.private:  # who knows the script, or an exact sum, can work out the rest
+        rows = [replace(row, never="nothing is promised") for row in rows]
     return rows
 
 
@@ -118,8 +131,8 @@ def not_covered(statement: PrivacyStatement, *, follows: str, noisy: bool = True
         *([unit] if noisy else []),
         "Anything else released about the same data, before or after, that is not counted in the "
         "same ledger.",
-        "Errors, logs and files on the clients' own machines. Training and evaluation on a client's "
-        "own data are not private towards that client.",
+        "Errors, logs and files on the clients' own machines. Training and evaluation on a "
+        "client's own data are not private towards that client.",
         "Mistakes in this software. Its protocol and samplers are tested, and nobody outside has "
         "audited them.",
     ]
@@ -130,11 +143,31 @@ def combined_parties(result: Combination) -> list[Party]:
     everybody = "the setting, and what was opened to find it, exactly"
     if result.guarantee is Guarantee.NONE:
         return [
-            Party("Whoever combined", "every client's settings and scores", "nothing was hidden", "all searches"),
-            Party("Everybody who reads this page", "the setting and all kept settings", "", "nothing"),
+            Party(
+                "Whoever combined",
+                "every client's settings and scores",
+                "nothing was hidden",
+                "with all searches",
+            ),
+            Party(
+                "Everybody who reads this page",
+                "the setting and all kept settings",
+                "",
+                "with nothing",
+            ),
         ]
     return [
-        Party("Each client", f"its own search; {everybody}", "other clients' searches", "not to open single searches together"),
-        Party("The server", f"ciphertexts; {everybody}", "any single search", "to follow the protocol; it may be curious"),
-        Party("Everybody who reads this page", everybody, "what was not opened", "nothing"),
+        Party(
+            "Each client",
+            f"its own search; {everybody}",
+            "other clients' searches",
+            "not to open single searches together",
+        ),
+        Party(
+            "The server",
+            f"ciphertexts; {everybody}",
+            "any single search",
+            "to follow the protocol; it may be curious",
+        ),
+        Party("Everybody who reads this page", everybody, "what was not opened", "with nothing"),
     ]

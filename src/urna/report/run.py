@@ -45,6 +45,8 @@ class Run:
 
     version: str
     """Of Urna."""
+    title: str = ""
+    """What its page is called."""
     command: str = ""
     study: str | None = None
     """The study file's text."""

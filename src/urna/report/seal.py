@@ -57,7 +57,9 @@ class Seal:
     @property
     def html(self) -> str:
         """The seal as it stands on the page."""
-        lines = [f'<dt>SHA-256 of this page</dt><dd><code data-seal="digest">{self.digest}</code></dd>']
+        lines = [
+            f'<dt>SHA-256 of this page</dt><dd><code data-seal="digest">{self.digest}</code></dd>'
+        ]
         if self.name is not None and self.public is not None and self.signature is not None:
             key, signed = (base64.b64encode(x).decode() for x in (self.public, self.signature))
             lines += [
@@ -102,7 +104,9 @@ def read_seal(text: str) -> Seal:
     if "signature" in fields:
         name = _unescaped(fields.get("name", ""))
         try:
-            key, signature = (base64.b64decode(fields[f], validate=True) for f in ("key", "signature"))
+            key, signature = (
+                base64.b64decode(fields[f], validate=True) for f in ("key", "signature")
+            )
             Ed25519PublicKey.from_public_bytes(key).verify(signature, _message(seal.digest, name))
         except (InvalidSignature, ValueError, KeyError, binascii.Error):
             return Seal(fields["digest"], name, intact=False)

@@ -18,7 +18,7 @@ __all__ = ["settings_chart", "settings_picture"]
 _LARGEST = 160.0  # square points of a circle
 
 
-def settings_chart(result: Combination, *, alone: bool = False) -> Markup:
+def settings_chart(result: Combination, *, alone: bool = False, key: str = "combination") -> Markup:
     """Return the settings over the first two axes, with what is known of cells and clusters.
 
     Without any guarantee it shows every kept setting; else only what was opened.
@@ -26,6 +26,7 @@ def settings_chart(result: Combination, *, alone: bool = False) -> Markup:
     Args:
         result: The combination.
         alone: Whether the text is a file of its own, with its own colours.
+        key: Sets the names inside the picture apart from those of others on a page.
     """
     rulers = result.frame.rulers[:2]
 
@@ -50,14 +51,16 @@ def settings_chart(result: Combination, *, alone: bool = False) -> Markup:
         else:
             axes.set_yticks([])
 
-    return drawn("settings", draw, alone=alone)
+    return drawn(f"{key}-settings", draw, alone=alone)
 
 
-def settings_picture(result: Combination) -> Picture:
+def settings_picture(result: Combination, key: str = "combination") -> Picture:
     """Return the picture, what its marks mean, and the table behind it."""
     legend = ["The cross is the result"]
     if result.points:
-        legend.append("filled circles are kept settings, larger where several clients kept the same")
+        legend.append(
+            "filled circles are kept settings, larger where several clients kept the same"
+        )
     if any(cluster.cells for cluster in result.clusters):
         legend.append("shaded cells are dense")
     if result.clusters:
@@ -76,7 +79,7 @@ def settings_picture(result: Combination) -> Picture:
         for values, many in Counter(point.values for point in result.points).most_common()
     ]
     return Picture(
-        settings_chart(result),
+        settings_chart(result, key=key),
         f"Settings over {' and '.join(names[:2])}. {'; '.join(legend)}.",
         f"Settings over {' and '.join(names[:2])}",
         ("", *names),
@@ -112,7 +115,7 @@ def _cells(result: Combination, axes: "Axes") -> None:
     """Draw dense cells; where there are more than two axes, their shadow on the first two."""
     if result.cell is None:
         return
-    from matplotlib.patches import Rectangle  # noqa: PLC0415
+    from matplotlib.patches import Rectangle
 
     flat = len(result.frame.rulers) == 1
     for number, cluster in enumerate(result.clusters):
@@ -128,7 +131,9 @@ def _points(result: Combination, axes: "Axes") -> None:
     for (values, number), many in sorted(counted.items(), key=lambda each: -each[1]):
         x, y = _place(result, values)
         area = _LARGEST * many / most if most > 1 else 25.0
-        dot = axes.scatter([x], [y], s=max(area, 8.0), color=_colour(number), alpha=0.5, linewidths=0)
+        dot = axes.scatter(
+            [x], [y], s=max(area, 8.0), color=_colour(number), alpha=0.5, linewidths=0
+        )
         dot.set_gid(f"point-{values}-{number}".replace('"', ""))
 
 

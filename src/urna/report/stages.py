@@ -77,14 +77,17 @@ def warnings_of(statement: PrivacyStatement) -> tuple[tuple[str, str], ...]:
     """Return what stands at the top in red."""
     if not statement.private:
         why = statement.caveats[0] if statement.caveats else "No finite epsilon is claimed"
-        return (("NOT PRIVATE", f"{why.rstrip('.')}. Do not publish this page if the data are secret."),)
+        return (
+            ("NOT PRIVATE", f"{why.rstrip('.')}. Do not publish this page if the data are secret."),
+        )
     if "made in the clear" in " ".join(statement.caveats):
         return (
             (
                 "NOT PRIVATE towards whoever added up",
-                "The sum was made in the clear: each client's contribution was seen under that client's "
-                "own small share of the noise alone. The promise below holds only towards those who "
-                "see nothing but the result.",
+                "The sum was made in the clear: each client's contribution was seen under "
+                "that client's "
+                "own small share of the noise alone. The promise below holds only towards "
+                "those who see nothing but the result.",
             ),
         )
     return ()

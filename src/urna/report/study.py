@@ -1,6 +1,6 @@
 """The result of a whole study: several stages that were paid for by one budget."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ KIND, VERSION = "study", 1
 
 StageResult = Result | ModelResult | Combination | TrainResult
 
-_READERS = {
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], StageResult]] = {
     "vote": Result.read,
     "model": ModelResult.read,
     "combination": Combination.read,
@@ -47,7 +47,9 @@ class StudyResult:
             "kind": KIND,
             "version": VERSION,
             "privacy": self.privacy.as_mapping(),
-            "stages": [{"name": name, "result": result.as_mapping()} for name, result in self.stages],
+            "stages": [
+                {"name": name, "result": result.as_mapping()} for name, result in self.stages
+            ],
             "when": self.when,
         }
 

@@ -31,6 +31,7 @@ _LEADING = 12  # candidates with a bar
 _MOST_GROUPS = 16  # values of an axis that are shown one by one
 _MOST_ROWS = 1000  # candidates that are listed
 _OPEN = 4  # heat maps that are seen at once
+_IN_FULL = 2  # axes of which all values are named
 _DRAWS = 400
 
 
@@ -86,14 +87,18 @@ class Grid:
 class TallyView:
     """What a page shows of a vote's tally."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: Result, key: str = "vote") -> None:
+        self.key = key
         self.result = result
         self.votes, self.std = result.votes, result.standard_error
         self.near = set(result.near_ties)
         self._axes = {name: axis.values for name, axis in result.space.axes.items()}
         self._places: Places = np.array(
             [
-                [values.index(value) for values, value in zip(self._axes.values(), c.values(), strict=True)]
+                [
+                    values.index(value)
+                    for values, value in zip(self._axes.values(), c.values(), strict=True)
+                ]
                 for c in result.space
             ]
         )
@@ -106,7 +111,7 @@ class TallyView:
     def leading(self) -> Bars:
         """The candidates with the most noisy votes."""
         places = self.result.places(min(_LEADING, len(self.votes)))
-        labels = [settings(self.result.space[place]) for place in places]
+        labels = [self._label(place) for place in places]
         return bars(
             "candidate",
             labels,
@@ -114,6 +119,19 @@ class TallyView:
             [WIDE * self.std] * len(places),
             [self.mark(place) for place in places],
         )
+
+    def _label(self, place: int) -> list[tuple[str, str]]:
+        """Return a candidate's names and values; with many axes, what sets it apart."""
+        best = self.result.best
+        own = settings(self.result.space[place])
+        if place == self.result.winner or not self.shortened:
+            return own
+        return [(name, value) for name, value in own if value != said(best[name])]
+
+    @property
+    def shortened(self) -> bool:
+        """Whether candidates beside the winner are named by what differs from it."""
+        return len(self._axes) > _IN_FULL
 
     @property
     def axes(self) -> list[Bars]:
@@ -124,7 +142,9 @@ class TallyView:
             if len(groups) < 2 or len(self._axes) < 2:
                 continue
             held = [np.isin(self._places[:, number], members) for _, members in groups]
-            kept = [(label, some) for (label, _), some in zip(groups, held, strict=True) if some.any()]
+            kept = [
+                (label, some) for (label, _), some in zip(groups, held, strict=True) if some.any()
+            ]
             found.append(
                 bars(
                     name,
@@ -145,11 +165,11 @@ class TallyView:
         name, values = list(self._axes.items())[several[0]]
         shown = [values[place] for place in self._places[:, several[0]].tolist()]
         numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in shown)
-        at = [float(v) for v in shown] if numbers else list(map(float, range(len(shown))))  # type: ignore[arg-type]
+        at = [float(v) for v in shown] if numbers else list(map(float, range(len(shown))))
         log = numbers and min(at) > 0 and max(at) / min(at) > 100
         winner = self.result.winner
         svg = curves(
-            "axis",
+            f"{self.key}-axis",
             [Curve("noisy votes", at, self.votes, [WIDE * self.std] * len(at), "dots")],
             across=name if numbers else f"{name}, in the order of the space",
             up="noisy votes",
@@ -158,7 +178,8 @@ class TallyView:
         )
         return Picture(
             svg,
-            f"Noisy votes along {name}; whiskers hold 95 % of the noise. The large dot is the winner.",
+            f"Noisy votes along {name}; whiskers hold 95 % of the noise. The large dot is the "
+            "winner.",
             f"Noisy votes of {len(at)} values of {name}",
             (name, "noisy votes", "95 % of the noise"),
             tuple(
@@ -189,7 +210,7 @@ class TallyView:
         rank = np.arange(1, many + 1, dtype=np.float64)
         above = int((falling > high).sum())
         svg = curves(
-            "ranked",
+            f"{self.key}-ranked",
             [Curve("noisy votes", rank, falling, kind="dots" if many <= 200 else "line")],
             across="candidates, most noisy votes first",
             up="noisy votes",
@@ -198,10 +219,12 @@ class TallyView:
         shown = sorted({*range(min(many, 20)), *np.linspace(0, many - 1, 20).astype(int).tolist()})
         return Picture(
             svg,
-            "Noisy votes by rank. The grey band is where 95 % of the figures at each rank would be if "
+            "Noisy votes by rank. The grey band is where 95 % of the figures at each rank "
+            "would be if "
             "all candidates were equally good and everything were noise: dots above it on the left "
             "are a signal.",
-            f"Noisy votes of {many} candidates by rank; {above} stand above what noise alone would show",
+            f"Noisy votes of {many} candidates by rank; {above} stand above what noise alone "
+            "would show",
             ("rank", "noisy votes", "noise alone, 95 %"),
             tuple(
                 (f"{rank[i]:.0f}", f"{falling[i]:.1f}", f"{low[i]:.1f} to {high[i]:.1f}")
@@ -213,7 +236,11 @@ class TallyView:
     def rows(self) -> list[tuple[list[str], str, str]]:
         """All candidates, or as many as a page holds, most noisy votes first."""
         return [
-            ([said(v) for v in self.result.space[place].values()], f"{self.votes[place]:.1f}", self.mark(place))
+            (
+                [said(v) for v in self.result.space[place].values()],
+                f"{self.votes[place]:.1f}",
+                self.mark(place),
+            )
             for place in self.result.places(min(_MOST_ROWS, len(self.votes)))
         ]
 
@@ -229,7 +256,8 @@ class TallyView:
             return [(said(value), [place]) for place, value in enumerate(values)]
         parts = np.array_split(np.arange(len(values)), _MOST_GROUPS)
         return [
-            (f"{said(values[part[0]])} … {said(values[part[-1]])}", part.tolist()) for part in parts
+            (f"{_brief(values[part[0]])} … {_brief(values[part[-1]])}", part.tolist())
+            for part in parts
         ]
 
     def _grid(self, first: int, second: int) -> Grid:
@@ -253,13 +281,12 @@ class TallyView:
             far = STEPS[-1] * means / max(float(np.nanmax(means)), 1e-9)
         levels = np.searchsorted(STEPS, np.nan_to_num(far, nan=0.0), side="right")
         most, least = int(counts.max()), int(counts[counts > 0].min())
-        spread = self.std / math.sqrt(most)
-        of = (
-            f"noisy votes of one candidate, ± {WIDE * spread:.1f}"
-            if most == 1
-            else f"mean of {most if most == least else f'{least} to {most}'} candidates' noisy votes, "
-            f"± {WIDE * self.std / math.sqrt(least):.1f}"
-        )
+        if most == 1:
+            of = f"noisy votes of one candidate, ± {WIDE * self.std:.1f}"
+        else:
+            many = f"{most}" if most == least else f"{least} to {most}"
+            spread = WIDE * self.std / math.sqrt(least)
+            of = f"mean of {many} candidates' noisy votes, ± {spread:.1f}"
         return Grid(
             names[first],
             names[second],
@@ -285,6 +312,10 @@ class TallyView:
     def _mark_of(self, some: npt.NDArray[np.bool_]) -> str:
         places = set(np.flatnonzero(some).tolist())
         return "winner" if self.result.winner in places else "near" if places & self.near else ""
+
+
+def _brief(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else said(value)
 
 
 def bars(

@@ -8,6 +8,7 @@ from urna.privacy.budget import rounded_up
 from urna.report.figures import Curve, Picture, curves
 from urna.report.parties import not_covered, parties
 from urna.report.stages import Answer, StageView, electorate_of, warnings_of
+from urna.report.words import slug
 from urna.train import RoundReport, TrainResult
 from urna.train.result import REASONS
 from urna.train.settings import ACCURACY, LOSS
@@ -33,25 +34,31 @@ def training_stage(result: TrainResult, *, name: str = "Training") -> StageView:
             "By the noise that was really left in each round, epsilon of the rounds is "
             f"{rounded_up(result.achieved_epsilon)}."
         )
+    key = slug(name)
+    pictures = (*_learned(result.history, key), _spent(result.history, key))
+    failed = [r for r in result.history if r.failed]
     last = result.history[-1].took_part if result.history else 0
     data = plan.get("bytes_per_client_and_round")
     follows = (
-        "Predictions, and what else is trained on the same data. Using the model reveals no more than "
-        "the model itself."
+        "Predictions, and what else is trained on the same data. Using the model reveals no "
+        "more than the model itself."
     )
     invited = int(plan.get("all_clients", result.terms.clients))
     return StageView(
         kind="training",
         name=name,
         answer=Answer(
-            "One model for all", tuple(facts.items()), "", f"Trained: {result.description}", tuple(told)
+            "One model for all", tuple(facts.items()), "", result.description, tuple(told)
         ),
         privacy=statement,
         took_part=last,
         invited=invited,
-        electorate=(("clients in all", f"{invited}"), *electorate_of(result.terms, last)),
+        electorate=(
+            *((("clients in all", f"{invited}"),) if invited != result.terms.clients else ()),
+            *electorate_of(result.terms, last),
+        ),
         parties=tuple(
-            parties(statement, result.terms, "update", "every round's noisy sum and so the model")
+            parties(statement, result.terms, "update", "every round's noisy sum, so the model")
         ),
         uncovered=tuple(not_covered(statement, follows=follows)),
         facts=tuple((_settings(result) | _noise(result) | _pipeline(result.pipeline)).items()),
@@ -62,8 +69,8 @@ def training_stage(result: TrainResult, *, name: str = "Training") -> StageView:
         rounds=max(result.rounds, 1),
         warnings=warnings_of(statement),
         view={
-            "pictures": [p for p in (*_learned(result.history), _spent(result.history)) if p],
-            "failed": [f"Round {r.number}: {r.failed}." for r in result.history if r.failed][:_FAILED],
+            "pictures": [shown for shown in pictures if shown is not None],
+            "failed": [f"Round {r.number}: {r.failed}." for r in failed[:_FAILED]],
         },
         entry=result.entry,
     )  # fmt: skip
@@ -97,7 +104,7 @@ def _noise(result: TrainResult) -> dict[str, str]:
     }
 
 
-def _learned(history: tuple[RoundReport, ...]) -> list[Picture]:
+def _learned(history: tuple[RoundReport, ...], key: str) -> list[Picture]:
     """Draw how well the model did round by round, by whom it was judged."""
     found = []
     public = [(r.number, 100 * r.test[1]) for r in history if r.test and not math.isnan(r.test[1])]
@@ -108,7 +115,9 @@ def _learned(history: tuple[RoundReport, ...]) -> list[Picture]:
     ]
     drawn = []
     if public:
-        drawn.append(Curve("public test rows", *zip(*public, strict=True)))
+        drawn.append(
+            Curve("public test rows", [n for n, _ in public], [right for _, right in public])
+        )
     if judged:
         x, y, errors = zip(*judged, strict=True)
         drawn.append(Curve("clients' own rows, private", x, y, errors, "dots"))
@@ -117,21 +126,32 @@ def _learned(history: tuple[RoundReport, ...]) -> list[Picture]:
         whose = " and ".join(names)
         found.append(
             Picture(
-                curves("learned", drawn, across="round", up="right answers, %"),
+                curves(f"{key}-learned", drawn, across="round", up="right answers, %"),
                 f"Right answers by round, on {whose}."
-                + (" Dots are private tallies; whiskers hold 95 % of their noise." if judged else ""),
+                + (
+                    " Dots are private tallies; whiskers hold 95 % of their noise."
+                    if judged
+                    else ""
+                ),
                 f"Right answers over {len(history)} rounds, from {drawn[0].y[0]:.0f} % to "
                 f"{drawn[0].y[-1]:.0f} %",
                 ("round", *names),
                 _rows(history, list(names.values()), "{:.1f} %"),
             )
         )
-    losses = [(r.number, r.measured[LOSS], _WIDE * r.errors[LOSS]) for r in history if LOSS in r.measured]
+    losses = [
+        (r.number, r.measured[LOSS], _WIDE * r.errors[LOSS]) for r in history if LOSS in r.measured
+    ]
     if losses:
         x, y, errors = zip(*losses, strict=True)
         found.append(
             Picture(
-                curves("losses", [Curve("loss", x, y, errors, "dots")], across="round", up="loss"),
+                curves(
+                    f"{key}-losses",
+                    [Curve("loss", x, y, errors, "dots")],
+                    across="round",
+                    up="loss",
+                ),
                 "Validation loss on clients' own rows, as a share of the largest, from private "
                 "tallies; whiskers hold 95 % of their noise.",
                 f"Private validation loss over {len(history)} rounds",
@@ -142,13 +162,13 @@ def _learned(history: tuple[RoundReport, ...]) -> list[Picture]:
     return found
 
 
-def _spent(history: tuple[RoundReport, ...]) -> Picture | None:
+def _spent(history: tuple[RoundReport, ...], key: str) -> Picture | None:
     spent = {r.number: r.epsilon for r in history if r.epsilon is not None}
     if len(spent) < 2:
         return None
     drawn = [Curve("epsilon so far", [0, *spent], [0.0, *spent.values()])]
     return Picture(
-        curves("spent", drawn, across="round", up="epsilon"),
+        curves(f"{key}-spent", drawn, across="round", up="epsilon"),
         "Epsilon after each round, by the noise that was really left in each.",
         f"Epsilon grows to {rounded_up(list(spent.values())[-1])} over {len(spent)} rounds",
         ("round", "epsilon so far"),

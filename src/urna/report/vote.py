@@ -1,9 +1,11 @@
 """The stage of a vote: who won, how surely, and the tally over the space."""
 
+import numpy as np
+
 from urna.report.parties import not_covered, parties
 from urna.report.stages import Answer, StageView, electorate_of, warnings_of
 from urna.report.tally import STEPS, TallyView
-from urna.report.words import at_least, count, said, settings
+from urna.report.words import at_least, count, said, settings, slug
 from urna.vote import Result, describe_ballot
 
 __all__ = ["vote_stage"]
@@ -13,7 +15,7 @@ _CHOICES = 6
 
 def vote_stage(result: Result, *, name: str = "Vote") -> StageView:
     """Return what a page shows of a vote: the noisy tally and public facts, nothing else."""
-    tally, statement = TallyView(result), result.privacy
+    tally, statement = TallyView(result, slug(name)), result.privacy
     follows = (
         "What is trained with the winner. A model trained afterwards is private only if that "
         "training is, and is counted in the same ledger."
@@ -57,9 +59,14 @@ def _answer(result: Result) -> Answer:
     best = tuple((axis, said(value)) for axis, value in result.best.items())
     many, near = len(result.space), len(result.near_ties)
     votes = (
-        f"It has {result.votes[result.winner]:.1f} noisy votes; the noise in each count has a standard "
-        f"deviation of {result.standard_error:.1f}."
+        f"It has {result.votes[result.winner]:.1f} noisy votes; the noise in each count has a "
+        f"standard deviation of {result.standard_error:.1f}."
     )
+    if np.argmax(result.votes) != result.winner and result.decoder != "none yet":
+        votes += (
+            " It has not the most: the tally is read as a surface, in which neighbours speak for "
+            "each other."
+        )
     if many == 1:
         return Answer("The only candidate", best, "", "There was nothing to choose", (votes,))
     if result.decoder == "none yet":
@@ -70,7 +77,7 @@ def _answer(result: Result) -> Answer:
     if near + 1 > many / 2 and result.confidence < 0.5:
         told = (
             f"Any of {count(near + 1, 'candidate')} out of {many} may lead: the tally does not "
-            "tell them apart. More clients, a larger epsilon or fewer candidates would; `urna plan` "
+            "tell them apart. More clients, a larger epsilon or fewer candidates would; urna plan "
             "says how many.",
             f"{chance} {votes} Besides the one above, these may lead:",
         )
@@ -80,7 +87,9 @@ def _answer(result: Result) -> Answer:
         )  # fmt: skip
     if near == 0:
         told = (chance, votes)
-        return Answer("The winner", best, "yes", f"It leads: {at_least(result.confidence)} sure", told)
+        return Answer(
+            "The winner", best, "yes", f"It leads: {at_least(result.confidence)} sure", told
+        )
     told = (
         f"{chance} {votes}",
         "With the winner, these hold the true leader with a probability of about 90 %. Choosing "

@@ -2,10 +2,13 @@
 
 import datetime
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["at_least", "at_most", "count", "duration", "moment", "said", "size"]
+__all__ = ["at_least", "at_most", "count", "duration", "moment", "said", "settings", "size", "slug"]
+
+_SPACE = "\xa0"  # a figure and its sign stay on one line
 
 
 def said(value: object) -> str:
@@ -20,34 +23,44 @@ def said(value: object) -> str:
     return str(tuple(value)) if isinstance(value, list) else str(value)
 
 
+def slug(name: str) -> str:
+    """Return a name that may stand in an attribute.
+
+    Example:
+        >>> slug("Second round!")
+        'second-round'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
 def settings(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a candidate's names and values, as text."""
     return [(name, said(value)) for name, value in candidate.items()]
 
 
 def at_most(part: float) -> str:
-    """Return a probability in per cent, rounded up.
+    r"""Return a probability in per cent, rounded up.
 
     Example:
         >>> at_most(0.5001), at_most(0.99999), at_most(1.0)
-        ('50.1 %', 'over 99.9 %', '100 %')
+        ('50.1\xa0%', 'over 99.9\xa0%', '100\xa0%')
     """
     if 0.999 < part < 1:
-        return "over 99.9 %"
+        return f"over 99.9{_SPACE}%"
     # A multiple of a thousandth stays itself, whatever its last binary digit is.
-    return f"{math.ceil(1000 * part - 1e-9) / 10:g} %"
+    return f"{math.ceil(1000 * part - 1e-9) / 10:g}{_SPACE}%"
 
 
 def at_least(part: float) -> str:
-    """Return a probability in per cent, rounded down.
+    r"""Return a probability in per cent, rounded down.
 
     Example:
         >>> at_least(0.9999), at_least(0.0004)
-        ('99.9 %', 'under 0.1 %')
+        ('99.9\xa0%', 'under 0.1\xa0%')
     """
     if 0 < part < 0.001:
-        return "under 0.1 %"
-    return f"{math.floor(1000 * part + 1e-9) / 10:g} %"
+        return f"under 0.1{_SPACE}%"
+    return f"{math.floor(1000 * part + 1e-9) / 10:g}{_SPACE}%"
 
 
 def count(number: int, noun: str) -> str:

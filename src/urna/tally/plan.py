@@ -252,6 +252,7 @@ class TallyPlan:
             "noise_variance_per_client": None if release is None else str(release.share),
             "scale": self.scale,
             "ring_bits": self.ring_bits,
+            "bytes_per_client": self.round_plan.bytes_per_client,
         }
 
 

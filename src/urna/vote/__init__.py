@@ -6,12 +6,13 @@ from urna.vote.plan import VotePlan, plan, plan_vote, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
 from urna.vote.result import Result
-from urna.vote.rounds import TwoRounds, search_twice
+from urna.vote.rounds import BOTH_ROUNDS, TwoRounds, search_twice
 from urna.vote.search import SearchProgress, read_result, search
 from urna.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.vote.shards import check_records, shard_ballots
 
 __all__ = [
+    "BOTH_ROUNDS",
     "VOTES",
     "ArgmaxDecoder",
     "Ballot",
