@@ -33,6 +33,7 @@ _MOST_ROWS = 1000  # candidates that are listed
 _OPEN = 4  # heat maps that are seen at once
 _IN_FULL = 2  # axes of which all values are named
 _DRAWS = 400
+_DOTS = 90  # in a picture of ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +210,15 @@ class TallyView:
         low, high = np.quantile(alone, [0.025, 0.975], axis=0) + float(self.votes.mean())
         rank = np.arange(1, many + 1, dtype=np.float64)
         above = int((falling > high).sum())
+        drawn = _spread(many, _DOTS)
         svg = curves(
             f"{self.key}-ranked",
-            [Curve("noisy votes", rank, falling, kind="dots" if many <= 200 else "line")],
+            [Curve("noisy votes", rank[drawn], falling[drawn], kind="dots")],
             across="candidates, most noisy votes first",
             up="noisy votes",
-            band=(rank, low, high),
+            band=(rank[drawn], low[drawn], high[drawn]),
         )
-        shown = sorted({*range(min(many, 20)), *np.linspace(0, many - 1, 20).astype(int).tolist()})
+        shown = _spread(many, 24)
         return Picture(
             svg,
             "Noisy votes by rank. The grey band is where 95 % of the figures at each rank "
@@ -312,6 +314,13 @@ class TallyView:
     def _mark_of(self, some: npt.NDArray[np.bool_]) -> str:
         places = set(np.flatnonzero(some).tolist())
         return "winner" if self.result.winner in places else "near" if places & self.near else ""
+
+
+def _spread(many: int, most: int) -> list[int]:
+    """Return some of so many ranks: all of the first, fewer of the rest."""
+    first = min(many, most // 2)
+    rest = np.linspace(first, many - 1, most - first).round().astype(int).tolist()
+    return sorted({*range(first), *rest} & set(range(many)))
 
 
 def _brief(value: object) -> str:

@@ -87,7 +87,7 @@ def duration(seconds: float) -> str:
     """Return a time.
 
     Example:
-        >>> duration(0.034), duration(75), duration(7300)
+        >>> duration(0.034), duration(75), duration(7320)
         ('0.03 s', '1 min 15 s', '2 h 2 min')
     """
     if seconds < 60:
