@@ -53,7 +53,15 @@ class _Promise:
         return self.odds is not None and self.odds.right_guess >= _WEAK
 
     @property
+    def loud(self) -> list[str]:
+        return [line for line in self._caveats if "NOT protected" in line]
+
+    @property
     def caveats(self) -> list[str]:
+        return [line for line in self._caveats if "NOT protected" not in line]
+
+    @property
+    def _caveats(self) -> list[str]:
         return [f"{caveat.rstrip('.')}." for caveat in self.statement.caveats]
 
 
