@@ -72,13 +72,17 @@ def _answer(result: Result) -> Answer:
     if result.decoder == "none yet":
         verdict = "Not weighed yet: the command ended before how sure this is was computed"
         return Answer("Most noisy votes", best, "", verdict, (votes,))
-    chance = f"Given this tally, it truly leads with probability {at_least(result.confidence)}."
+    sure: float | None = result.confidence
+    more = "More clients, a larger epsilon or fewer candidates would help; urna plan says how many."
+    if sure is None:
+        why = "Under this noise the tally cannot tell who leads: this is a guess."
+        return Answer("Cannot tell", best, "no", "Cannot tell: a guess", (why, more, votes))
+    chance = f"Given this tally, it truly leads with probability {at_least(sure)}."
     choices = tuple(tuple(settings(result.space[p])) for p in result.near_ties[:_CHOICES])
-    if near + 1 > many / 2 and result.confidence < 0.5:
+    if near + 1 > many / 2 and sure < 0.5:
         told = (
             f"Any of {count(near + 1, 'candidate')} out of {many} may lead: the tally does not "
-            "tell them apart. More clients, a larger epsilon or fewer candidates would; urna plan "
-            "says how many.",
+            f"tell them apart. {more}",
             f"{chance} {votes} Besides the one above, these may lead:",
         )
         return Answer(
@@ -86,10 +90,8 @@ def _answer(result: Result) -> Answer:
             near - len(choices),
         )  # fmt: skip
     if near == 0:
-        told = (chance, votes)
-        return Answer(
-            "The winner", best, "yes", f"It leads: {at_least(result.confidence)} sure", told
-        )
+        verdict = f"It leads: {at_least(sure)} sure"
+        return Answer("The winner", best, "yes", verdict, (chance, votes))
     told = (
         f"{chance} {votes}",
         "With the winner, these hold the true leader with a probability of about 90 %. Choosing "

@@ -126,6 +126,9 @@ def test_the_answer_comes_first_and_says_how_sure_it_is() -> None:
     assert "One of 2 that may lead, out of 12" in partly
     assert "Cannot tell" in shown("hopeless")
     assert "nothing to choose" in shown("one candidate")
+    guess = page(replace(sure, near_ties=(), confidence=None), title="t")
+    assert "Cannot tell: a guess" in guess
+    assert "truly leads" not in guess
     kept = page(replace(sure, decoder="none yet", confidence=0.0), title="t")
     assert "Not weighed yet" in kept
     assert "truly leads" not in kept
