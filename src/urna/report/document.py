@@ -22,6 +22,10 @@ __all__ = ["document"]
 
 _PRIORS = (0.01, 0.1, 0.5, 0.9)
 _WEAK = 0.95  # right guesses from which on a promise is called weak
+_TIMES = (
+    "Times. How long stages took is measured, not computed from noisy sums. Who must hide even "
+    "that leaves run out of the result's file before making a page."
+)
 _LISTED = 12  # clients that are named one by one
 
 
@@ -77,6 +81,8 @@ def document(
     signer: Signer | None = None,
 ) -> str:
     """Return a whole page as HTML text, sealed."""
+    timed = run is not None and any(stage.seconds is not None for stage in run.stages)
+    uncovered = [line for stage in stages for line in stage.uncovered]
     text = (
         _environment()
         .get_template("page.html")
@@ -89,7 +95,8 @@ def document(
             simulated=_simulated(stages, run),
             warnings=_warnings(stages, statement),
             parties=_merged(stages),
-            uncovered=list(dict.fromkeys(line for stage in stages for line in stage.uncovered)),
+            timed=timed,
+            uncovered=list(dict.fromkeys([*uncovered, *([_TIMES] if timed else [])])),
             run=run,
             times=_times(stages, run),
             when=when,

@@ -38,9 +38,9 @@ class Account:
 class Run:
     """Where a result comes from; none of it is needed to read the result.
 
-    Everything in it is known to whoever ran the command. No data enter it, times but for:
-    how long the clients took together. A scripted run, which is the same whenever it is run,
-    has none.
+    Everything in it is known to whoever ran the command. Times hang on how long clients worked,
+    and so on their data: no promise covers them, and pages say so. A scripted run, which is the
+    same whenever it is run, has none.
     """
 
     version: str

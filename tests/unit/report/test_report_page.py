@@ -152,6 +152,17 @@ def test_lost_clients_and_culprits_are_named() -> None:
     assert "and more; the result's file names all." in page(many, title="t")
 
 
+def test_times_are_named_as_what_no_promise_covers() -> None:
+    said = read(shown("vote")).text
+    assert "but for measured times" in said
+    assert "How long stages took is measured" in said
+    bare = replace(RUN, stages=())
+    for run in (None, bare):
+        text = page(made("vote"), title="t", run=run)
+        assert "measured times" not in text
+        assert "How long stages took" not in text
+
+
 def test_a_page_without_provenance_says_what_it_does_not_know() -> None:
     text = page(made("vote"), title="t")
     assert "version not noted" in text
