@@ -40,6 +40,8 @@ LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 OUTSIDE = {"__init__", "__main__", "testing"}  # fronts of the house; no room imports them
 MAY_IMPORT = {
     "flwr": {"flower"},
+    "jinja2": {"report"},
+    "matplotlib": {"report"},
     "rich": {"cli"},
     "torch": {"local", "train", "average", "data", "evaluation"},
     "typer": {"cli"},
@@ -207,4 +209,5 @@ def test_importing_urna_imports_neither_torch_nor_flower_nor_the_command_line() 
     assert {"urna", "numpy"} <= loaded
     assert not loaded & {"sklearn", "dp_accounting"}, "heavy packages are imported on first use"
     assert not loaded & {"torch", "flwr", "typer", "rich", "pytest", "mlxtend", "datasets"}
+    assert not loaded & {"jinja2", "matplotlib"}, "only who draws a page needs them"
     assert command_line == "False"

@@ -61,6 +61,7 @@ class AveragePlan:
         """Return the plan as plain values for JSON."""
         return {
             **self.tally.as_mapping(),
+            "bytes_per_client": self.tally.bytes_per_client,
             "learner": self.learner.as_mapping(),
             "encoding": self.encoding.as_mapping(),
             "noise_std": self.noise_std,

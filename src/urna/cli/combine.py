@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from urna.cli.keep import Keeper, keeping
+from urna.cli.origin import Clock
 from urna.cli.output import Format, FormatOption, errors, print_json, results, table
 from urna.cli.terms import ColludingOption, DeltaOption, DropoutOption, EpsilonOption
 from urna.combine import (
@@ -158,6 +159,8 @@ def combine(
             raise ParameterError(f"{strategy} counts in no cells: leave --cell out")
         if score == _LOSS and isinstance(chosen, _BY_ACCURACY):
             raise ParameterError(f"{strategy} needs accuracies between 0 and 1, not losses")
+        clock = Clock(lambda what, done, total: None)
+        clock("combining searches", 0, 1)
         keeper.hold_room(20 * len(recorded.searches.candidates()))
         options: Options = {"dropout": dropout, "colluding": colluding}
         result = _combined(
@@ -171,8 +174,11 @@ def combine(
             options,
             _Encrypted(threshold, hidden_count, processes, recompute),
         )
+        clock("combining searches", 1, 1)
+        title = f"{searches.name}: {_said(where) or 'all rows'}"
+        keeper.tell(clock.run(title, simulated=not processes, repeatable=not secrets.private))
         kept = keeper.keep(result)
-        page = keeper.keep_page(result, f"{searches.name}: {_said(where) or 'all rows'}")
+        page = keeper.keep_page()
         listed = _all(recorded, min_points, cell, score) if others else []
         compared = _comparison(recorded, listed, result)
         if kept is not None:

@@ -3,16 +3,17 @@
 import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from urna.combine import Combination
 from urna.errors import OutputError, RoundSpoiled, RoundUnfinished
-from urna.files import check_folder, reserved, write_json, write_whole
+from urna.files import check_folder, digest_of, reserved, write_json, write_whole
 from urna.privacy import Ledger
-from urna.report import AnyResult, page
+from urna.report import Run, Signer, account_of, load_run, load_whole, page
 
-__all__ = ["Keeper", "keeping"]
+__all__ = ["Keeper", "keeping", "write_page"]
 
 _ROOM = 64  # bytes of disk for each number of a result, and as many thousand beside
 
@@ -42,6 +43,7 @@ class Keeper:
         self._folder, self._ledger = folder, ledger
         self._room: Any = None
         self._written: set[Path] = set()
+        self._run: Run | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -60,6 +62,10 @@ class Keeper:
         if room is not None:
             room.__exit__(None, None, None)
 
+    def tell(self, run: Run) -> None:
+        """Note where the results that are kept from now on come from."""
+        self._run = run
+
     def keep(self, result: Kept, name: str = "result.json") -> Path | None:
         """Write a result, and note in the ledger where it is; return the file."""
         if self._folder is None:
@@ -67,7 +73,7 @@ class Keeper:
         self.give_room_back()
         path = self._folder / name
         self._set_aside(path)
-        digest = write_json(path, result.as_mapping())
+        digest = write_json(path, result.as_mapping() | told(self._run, self._ledger))
         if self._ledger is not None:
             for entry in _entries(result):
                 self._ledger.note_result(entry, path.absolute(), digest)
@@ -80,13 +86,11 @@ class Keeper:
             path.rename(path.with_name(f"{path.stem}-before-{stamp}{path.suffix}"))
         self._written.add(path)
 
-    def keep_page(self, result: AnyResult, title: str) -> Path | None:
-        """Write the page about a result; return the file."""
+    def keep_page(self) -> Path | None:
+        """Write the page about the result that was kept; return the file."""
         if self._folder is None:
             return None
-        path = self._folder / "report.html"
-        write_whole(path, page(result, title=title))
-        return path
+        return write_page(self._folder / "result.json")
 
     def keep_failure(self, failed: RoundSpoiled | RoundUnfinished) -> None:
         """Write down that something was paid for and gave nothing that may be read."""
@@ -127,6 +131,33 @@ def keeping(folder: Path | None, ledger: Ledger | None, *names: str) -> Iterator
         except (RoundSpoiled, RoundUnfinished) as failed:
             keeper.keep_failure(failed)
             raise
+
+
+def told(run: Run | None, ledger: Ledger | None) -> dict[str, Any]:
+    """Return what a result's file says of where it comes from."""
+    if run is None:
+        return {}
+    account = None if ledger is None else account_of(ledger)
+    return {"run": replace(run, account=account).as_mapping()}
+
+
+def write_page(
+    file: Path,
+    out: Path | None = None,
+    *,
+    title: str | None = None,
+    signer: Signer | None = None,
+) -> Path:
+    """Write the page about a result's file, beside it by default; return the page's.
+
+    Raises:
+        ParameterError: The file holds no result, or none that can be shown.
+    """
+    run, out = load_run(file), out or file.with_name("report.html")
+    named = title or (run.title if run is not None else "") or file.absolute().parent.name
+    text = page(load_whole(file), title=named, run=run, sha256=digest_of(file), signer=signer)
+    write_whole(out, text)
+    return out
 
 
 def _entries(result: Kept) -> tuple[str, ...]:

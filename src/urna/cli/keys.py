@@ -13,7 +13,7 @@ from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.randomness import OsSecrets
 
-__all__ = ["keys"]
+__all__ = ["identities", "keys"]
 
 keys = typer.Typer(
     help="Make an identity key, collect a directory of keys, show either.", no_args_is_help=True
@@ -29,11 +29,11 @@ def make(
     form: FormatOption = Format.TEXT,
 ) -> None:
     """Make an identity key for NAME; print the line that others need."""
-    key = _identities().NodeKey.draw(name, OsSecrets())
+    key = identities().NodeKey.draw(name, OsSecrets())
     path = output or Path(f"{name}.key")
     key.write(path)
     if form is Format.JSON:
-        public = _identities().write_public_key(key.public)
+        public = identities().write_public_key(key.public)
         print_json({"name": key.name, "public": public, "file": str(path)})
         return
     typer.echo(f"written: {path} (secret; keep it on this machine)", err=True)
@@ -53,13 +53,13 @@ def collect(
     A name that appears with two different keys is refused: somebody must find out which is
     right, by a way the server does not control.
     """
-    identities = _identities()
+    known = identities()
     found: dict[str, bytes] = {}
     for source in sources:
-        for name, key in identities.read_public_keys(source).items():
+        for name, key in known.read_public_keys(source).items():
             if found.setdefault(name, key) != key:
                 raise ParameterError(f"{source}: {name!r} has another key than before")
-    directory = identities.DirectoryFile(found)
+    directory = known.DirectoryFile(found)
     write_whole(output, directory.as_toml())
     if form is Format.JSON:
         found_names = sorted(found)
@@ -74,9 +74,9 @@ def show(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Show the public keys in FILE and their fingerprint, to be compared by telephone."""
-    identities = _identities()
-    found = identities.read_public_keys(file)
-    written = {name: identities.write_public_key(key) for name, key in sorted(found.items())}
+    known = identities()
+    found = known.read_public_keys(file)
+    written = {name: known.write_public_key(key) for name, key in sorted(found.items())}
     if output is Format.JSON:
         print_json({"keys": written, "fingerprint": _fingerprint(found)})
         return
@@ -95,11 +95,16 @@ def _fingerprint(found: Mapping[str, bytes]) -> str:
     return " ".join(digest[start : start + 4] for start in range(0, len(digest), 4))
 
 
-def _identities() -> ModuleType:
+def identities() -> ModuleType:
+    """Return what knows identity keys; it comes with Flower.
+
+    Raises:
+        ParameterError: Flower is not installed.
+    """
     try:
         from urna.flower import identities  # noqa: PLC0415 - an optional dependency
     except ModuleNotFoundError as error:
         raise ParameterError(
-            "identity keys are for votes over Flower: pip install 'urna[flower]'"
+            "identity keys come with Flower: pip install 'urna[flower]'"
         ) from error
     return identities

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from urna.cli.keep import write_page
+from urna.cli.keys import identities
 from urna.cli.output import Format, FormatOption, print_json
 from urna.errors import ParameterError
-from urna.files import write_whole
-from urna.report import load_result, page
+from urna.files import digest_of
 
 __all__ = ["report"]
 
@@ -20,16 +21,21 @@ def report(
         typer.Option("--output", help="File to write; report.html beside the result by default."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="What the page is called.")] = None,
+    sign: Annotated[
+        Path | None, typer.Option(help="Sign the page with this key (`urna keys make`).")
+    ] = None,
     output: FormatOption = Format.TEXT,
 ) -> None:
-    """Write the page about RESULT: one HTML file that stands alone."""
+    """Write the page about RESULT: one HTML file that stands alone.
+
+    `urna verify PAGE` says whether a page is as it was written, and who signed it.
+    """
     file = result / "result.json" if result.is_dir() else result
     if file.suffix != ".json":
         raise ParameterError(f"a result is a .json file or the folder that holds it, got {file}")
-    found = load_result(file)
-    path = out or file.with_name("report.html")
-    digest = write_whole(path, page(found, title=title or str(file)))
+    signer = None if sign is None else identities().NodeKey.read(sign)
+    path = write_page(file, out, title=title, signer=signer)
     if output is Format.JSON:
-        print_json({"written": str(path), "sha256": digest})
+        print_json({"written": str(path), "sha256": digest_of(path)})
     else:
         typer.echo(f"written: {path}")

@@ -9,6 +9,7 @@ import typer
 
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 from urna.cli.keep import Keeper, keeping
+from urna.cli.origin import Clock
 from urna.cli.output import Format, FormatOption, errors, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
@@ -178,7 +179,9 @@ def search(
         objective = CachedObjective(chosen.objective, _cache_folder(), enabled=cache)
         keeper.hold_room(len(candidates))
         terms["keep"] = keeper.keep
-        with live_progress(quiet) as report:
+        title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
+        with live_progress(quiet) as shown:
+            report = Clock(shown)
             if record is not None:
                 record_losses(candidates, objective, parts, record, seed=seed, progress=report)
                 errors.print(f"{record}: {NOT_PRIVATE}.")
@@ -191,9 +194,9 @@ def search(
                 terms |= {"secrets": secrets, "progress": report}
                 terms["summation"] = summation.summation
                 result = _in_memory(candidates, objective, parts, terms, rounds, keeper)
-        title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
+        keeper.tell(report.run(title, simulated=True, repeatable=not secrets.private))
         kept = keeper.keep(result)
-        page = keeper.keep_page(result, title)
+        page = keeper.keep_page()
     if output is Format.JSON:
         typer.echo(result.as_json())
         return

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from urna.cli.keep import told, write_page
+from urna.cli.origin import Clock
 from urna.cli.output import Format, FormatOption, errors, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
@@ -44,7 +46,7 @@ from urna.local import Recipe, TorchLoss
 from urna.privacy import Budget, Ledger
 from urna.privacy.budget import rounded_up
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
-from urna.report import load_result, page
+from urna.report import Run, load_result
 from urna.secagg import ServerModel
 from urna.study.tune_and_train import Tuned, tune_and_train
 from urna.tally import ClearSummation, SecureSummation, Summation
@@ -162,7 +164,8 @@ def train(
     options = terms_of(dropout, colluding, unit, adjacency, 1, server)
     adding = _summation(summation)
     title = f"{learner.description} on {dataset.name}, {clients} clients ({how})"
-    with live_progress(quiet) as report:
+    with live_progress(quiet) as shown:
+        report = Clock(shown)
 
         def progress(done: RoundReport) -> None:
             report("training", done.number, rounds)
@@ -193,7 +196,8 @@ def train(
         else:  # whoever reads of the model reads what choosing its settings cost as well
             result = replace(tuned.training, privacy=tuned.privacy)
     result = _with_pipeline(result, adding)
-    written = [] if place is None else _keep(place, result, learner, opened, title, tuned)
+    run = report.run(title, simulated=True, repeatable=not secrets.private)
+    written = [] if place is None else _keep(place, result, learner, opened, run, tuned)
     if output is Format.JSON:
         typer.echo(result.as_json())
         return
@@ -281,7 +285,7 @@ def _keep(
     result: TrainResult,
     learner: TorchLearner,
     ledger: Ledger | None,
-    title: str,
+    run: Run,
     tuned: Tuned | None,
 ) -> list[Path]:
     """Write the model, the result, the page and the card."""
@@ -290,8 +294,9 @@ def _keep(
         "weights": result.as_mapping()["weights_sha256"],
     }
     write_tensors(place / _MODEL, learner.tensors(result.weights), said)
-    mapping = result.as_mapping()
+    mapping = result.as_mapping() | told(run, ledger)
     if tuned is not None:
+        write_json(place / _VOTE, tuned.vote.as_mapping())  # weighed by now
         parts = {
             "division": tuned.division.as_mapping(),
             "privacy": tuned.privacy.as_mapping(),
@@ -302,8 +307,11 @@ def _keep(
     digest = write_json(place / "result.json", mapping)
     if ledger is not None and result.entry is not None:
         ledger.note_result(result.entry, (place / "result.json").absolute(), digest)
-    write_whole(place / "report.html", page(result, title=title))
-    write_whole(place / _CARD, model_card(result, title=title, data=title.partition(" on ")[2]))
+    write_page(place / "result.json")
+    write_whole(
+        place / _CARD,
+        model_card(result, title=run.title, data=run.title.partition(" on ")[2]),
+    )
     return [place / name for name in (_MODEL, "result.json", "report.html", _CARD)]
 
 

@@ -1,4 +1,4 @@
-"""`urna verify`: check the transcript of a round over Flower."""
+"""`urna verify`: check the transcript of a round over Flower, or a page."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.verify_page import verify_page
 from urna.errors import ParameterError, ProtocolError
 from urna.report import load_result
 from urna.vote import Result
@@ -14,19 +15,28 @@ __all__ = ["verify"]
 
 
 def verify(
-    transcript: Annotated[Path, typer.Argument(help="A transcript that a node or server kept.")],
+    transcript: Annotated[
+        Path, typer.Argument(help="A transcript that a node or server kept, or a page (.html).")
+    ],
     directory: Annotated[
         Path | None, typer.Option(help="Your directory of identity keys, to check signatures.")
     ] = None,
     server_key: Annotated[
-        str | None, typer.Option(help="The server's public key, in base64, from elsewhere.")
+        str | None,
+        typer.Option(help="The server's, or a page's signer's, public key, from elsewhere."),
     ] = None,
     result: Annotated[
-        Path | None, typer.Option(help="A result.json that should be of this round.")
+        Path | None, typer.Option(help="A result.json that should be of this round or page.")
     ] = None,
     output: FormatOption = Format.TEXT,
 ) -> None:
-    """Check TRANSCRIPT: what was announced, who took part, signatures, the digest of the sum."""
+    """Check TRANSCRIPT: what was announced, who took part, signatures, the digest of the sum.
+
+    Of a page: whether it is as it was written, who signed it, and which result it shows.
+    """
+    if transcript.suffix == ".html":
+        verify_page(transcript, directory, server_key, result, output)
+        return
     try:
         from urna.flower import identities  # noqa: PLC0415 - an optional dependency
         from urna.flower.transcript import Transcript, sum_digest  # noqa: PLC0415

@@ -1,23 +1,22 @@
-"""The page about a combination: the setting, what was opened to find it, and what that promises."""
+"""The stage of a combination: the setting, what was opened to find it, and what that promises."""
 
-import datetime
 import math
-from html import escape
 
 from urna.combine import Combination, Guarantee
-from urna.report.sections import electorate, privacy
-from urna.report.settings import legend, settings_chart
-from urna.report.shell import document, facts, notes, section
+from urna.report.parties import combined_parties, not_covered, parties
+from urna.report.settings import settings_picture
+from urna.report.stages import Answer, StageView, electorate_of, warnings_of
+from urna.report.words import count, duration, size, slug
 
-__all__ = ["combination_page"]
+__all__ = ["combination_stage"]
 
 _SHOWN = 12
 
 _SAID = {
     Guarantee.NONE: "Nothing was hidden: whoever combined saw every client's settings and scores.",
     Guarantee.ENCRYPTION: (
-        "NO DIFFERENTIAL PRIVACY: what clients put in was encrypted, what was opened is exact, and "
-        "an exact result can tell about single clients."
+        "What clients put in was encrypted; what was opened is exact, and an exact result can tell "
+        "about single clients."
     ),
     Guarantee.DP: "Differentially private: sums carry noise, and masks hid single clients' parts.",
     Guarantee.BOTH: (
@@ -27,76 +26,97 @@ _SAID = {
 }
 
 
-def combination_page(result: Combination, *, title: str) -> str:
-    """Return the page about a combination. It shows what was opened and public facts.
+def combination_stage(result: Combination, *, name: str = "Combination") -> StageView:
+    """Return what a page shows of a combination: what was opened, and public facts.
 
     Without any guarantee it also shows the settings that clients kept.
     """
-    body = [
-        section(
-            "Setting for all",
-            facts("best", {name: f"{value:.4g}" for name, value in result.setting.items()}),
-            notes(f"By {result.strategy}. {_SAID[result.guarantee]}"),
-        ),
-        section("Settings and clusters", settings_chart(result), notes(legend(result))),
-    ]
-    if result.clusters:
-        body.append(section("Clusters", _clusters(result)))
-    if result.terms is not None:
-        body += [
-            privacy(result.privacy, result.terms),
-            electorate(result.terms, result.took_part, result.lost, {}, _opened(result)),
-        ]
-    else:
-        body.append(_without_noise(result))
-    held = ""
-    if result.when is not None:
-        held = f"{datetime.datetime.fromtimestamp(result.when, datetime.UTC):%Y-%m-%d %H:%M} UTC. "
+    statement, terms = result.privacy, result.terms
+    exact = result.guarantee is Guarantee.ENCRYPTION
+    warnings = warnings_of(statement)
+    if exact:
+        warnings = (("NO DIFFERENTIAL PRIVACY", _SAID[Guarantee.ENCRYPTION]),)
+    elif result.guarantee is Guarantee.NONE:
+        warnings = (("NOT PRIVATE", _SAID[Guarantee.NONE]),)
+    told = [f"Found by {result.strategy}."]
+    if not warnings:
+        told.append(_SAID[result.guarantee])
     axes = ", ".join(f"{r.name} {r.low:g} to {r.high:g}" for r in result.frame.rulers)
-    # The shell's own warning would say that nothing is protected, which is true of none alone.
-    private = result.guarantee is not Guarantee.NONE
-    footer = f"{held}Axes: {escape(axes)}."
-    return document(title, "One setting for all", "".join(body), footer, private=private)
-
-
-def _clusters(result: Combination) -> str:
-    noisy = result.guarantee.private
-    rows = []
-    for number, cluster in enumerate(result.clusters[:_SHOWN], start=1):
-        setting = ", ".join(f"{name} {value:.4g}" for name, value in cluster.setting.items())
-        size = f"{cluster.points:.1f} clients' worth" if noisy else f"{cluster.points:g} settings"
-        known = math.isfinite(cluster.score)
-        score = f"mean score {cluster.score:.3f}, " if known else "score not known, "
-        many = len(cluster.cells)
-        cells = f", {many} cell{'s' if many > 1 else ''}" if many else ""
-        rows.append(
-            f"<li>{escape(setting)}: {score}{size}{cells}{' (taken)' if number == 1 else ''}</li>"
-        )
-    more = len(result.clusters) - len(rows)
-    rest = f"<li>and {more} more</li>" if more > 0 else ""
-    return f"<ol>{''.join(rows)}{rest}</ol>"
-
-
-def _opened(result: Combination) -> dict[str, str]:
-    sizes = " and ".join(f"{len(entries)}" for entries in result.opened)
-    return {"opened": f"{sizes} numbers"} if result.opened else {}
-
-
-def _without_noise(result: Combination) -> str:
-    said = {
-        "invited": f"{result.clients} clients",
-        "took part": f"{result.took_part}",
+    opened = " and ".join(f"{len(entries)}" for entries in result.opened)
+    facts = {
+        "strategy": result.strategy,
         "guarantee": str(result.guarantee),
-        **_opened(result),
+        "axes": axes,
+        **({"opened": f"{opened} numbers"} if opened else {}),
+        **(
+            {"noise in each": ", ".join(f"± {std:.3g}" for std in result.noise)}
+            if result.noise
+            else {}
+        ),
+        **_cost(result),
     }
-    if result.cost:
-        if "party_seconds" in result.cost:
-            seconds = result.cost["party_seconds"] + result.cost["server_seconds"]
-            said["CPU time of all"] = f"{seconds:.2f} s"
-        said |= {
-            "bytes per party": f"{result.cost['bytes_per_party'] / 1e6:.2f} MB",
-            "and keys": f"{result.cost['key_bytes_per_party'] / 1e6:.2f} MB",
-        }
-    lost = [f"Client {client} is not in it: {why}." for client, why in result.lost.items()]
-    caveats = [f"{caveat.rstrip('.')}." for caveat in result.privacy.caveats]
-    return section("What was promised", facts("facts", said), notes(*caveats, *lost[:_SHOWN]))
+    follows = (
+        "What is trained with the setting. A model trained afterwards is private only if that "
+        "training is, and is counted in the same ledger."
+    )
+    invited = (("invited", f"{result.clients}"), ("took part", f"{result.took_part}"))
+    who = (
+        combined_parties(result)
+        if terms is None
+        else parties(statement, terms, "part", "the noisy sums and so the setting")
+    )
+    return StageView(
+        kind="combination",
+        name=name,
+        answer=Answer(
+            "One setting for all",
+            tuple((axis, f"{value:.4g}") for axis, value in result.setting.items()),
+            "",
+            f"From {result.took_part} of {count(result.clients, 'client')}",
+            tuple(told),
+        ),
+        privacy=statement,
+        took_part=result.took_part,
+        invited=result.clients,
+        electorate=invited if terms is None else electorate_of(terms, result.took_part),
+        parties=tuple(who),
+        uncovered=tuple(not_covered(statement, follows=follows, noisy=terms is not None)),
+        facts=tuple(facts.items()),
+        lost=result.lost,
+        when=result.when,
+        bytes_per_client=int(result.cost["bytes_per_party"]) if result.cost else None,
+        warnings=warnings,
+        view={
+            "pictures": [settings_picture(result, slug(name))],
+            "clusters": _clusters(result),
+            "more": max(0, len(result.clusters) - _SHOWN),
+        },
+        entry=result.entry,
+    )
+
+
+def _cost(result: Combination) -> dict[str, str]:
+    if not result.cost:
+        return {}
+    said = {"bytes of keys per party": size(result.cost["key_bytes_per_party"])}
+    if "party_seconds" in result.cost:
+        seconds = result.cost["party_seconds"] + result.cost["server_seconds"]
+        said["CPU time of all"] = duration(seconds)
+    return said
+
+
+def _clusters(result: Combination) -> list[tuple[str, ...]]:
+    """Return rows: setting, mean score, size, cells, whether it was taken."""
+    noisy = result.guarantee.private
+    rows: list[tuple[str, ...]] = []
+    for number, cluster in enumerate(result.clusters[:_SHOWN]):
+        rows.append(
+            (
+                ", ".join(f"{axis} {value:.4g}" for axis, value in cluster.setting.items()),
+                f"{cluster.score:.3f}" if math.isfinite(cluster.score) else "not known",
+                f"{cluster.points:.1f} clients' worth" if noisy else f"{cluster.points:g} settings",
+                f"{len(cluster.cells)}" if cluster.cells else "–",
+                "taken" if number == 0 else "",
+            )
+        )
+    return rows

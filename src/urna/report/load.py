@@ -1,7 +1,7 @@
 """Results as files: what kind of result a file holds, and what it says."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,13 @@ from urna.average import ModelResult
 from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.files import read_json
+from urna.privacy import PrivacyStatement
+from urna.report.run import Run
+from urna.report.study import StudyResult
 from urna.train import TrainResult
-from urna.vote import Result, TwoRounds
+from urna.vote import BOTH_ROUNDS, Result, TwoRounds
 
-__all__ = ["AnyResult", "FailedRound", "load_result"]
+__all__ = ["AnyResult", "FailedRound", "load_result", "load_run", "load_whole"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class FailedRound:
         )
 
 
-AnyResult = Result | TwoRounds | ModelResult | Combination | TrainResult | FailedRound
+AnyResult = Result | TwoRounds | ModelResult | Combination | TrainResult | StudyResult | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "model": ModelResult.read,
@@ -44,6 +47,7 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "rounds": TwoRounds.read,
     "combination": Combination.read,
     "training": TrainResult.read,
+    "study": StudyResult.read,
     "spoiled": FailedRound.read,
     "unfinished": FailedRound.read,
 }
@@ -74,3 +78,62 @@ def load_result(path: Path | str) -> AnyResult:
         return reader(mapping)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ParameterError(f"{path} cannot be read: {error}") from error
+
+
+def load_run(path: Path | str) -> Run | None:
+    """Load how a result came about; None where its file does not say.
+
+    Raises:
+        ParameterError: The file is not there, or what it says of it cannot be read.
+    """
+    said = read_json(Path(path)).get("run")
+    if said is None:
+        return None
+    try:
+        return Run.read(said)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ParameterError(f"{path} says how it came about, in no known way: {error}") from error
+
+
+def load_whole(path: Path | str) -> AnyResult:
+    """Load a result with the stages before it that its folder holds.
+
+    A vote that decided what was trained stands beside the model, a first round beside the
+    second; what both cost together stands in the last. Files that belong to another result
+    are left alone.
+
+    Raises:
+        ParameterError: A file is not there, or holds no result this version can read.
+    """
+    path = Path(path)
+    last = load_result(path)
+    name, stages, alone = "", ("", ""), None
+    if isinstance(last, Result) and BOTH_ROUNDS in last.privacy.caveats:
+        name, stages = "first-round.json", ("first round", "second round")
+    elif isinstance(last, ModelResult) and last.tuned is not None:
+        name, stages = "vote.json", ("vote", "model")
+    elif isinstance(last, TrainResult) and (tuned := read_json(path).get("tuned")):
+        name, stages = "vote.json", ("vote", "training")
+        alone = PrivacyStatement.read(tuned["training"])
+    beside = path.with_name(name) if name else path
+    if (
+        isinstance(last, FailedRound | StudyResult | Combination)
+        or not name
+        or not beside.is_file()
+    ):
+        return last
+    first = load_result(beside)
+    if not isinstance(first, Result) or not _belongs(first, last):
+        return last
+    second = replace(last, privacy=alone) if isinstance(last, TrainResult) and alone else last
+    return StudyResult(((stages[0], first), (stages[1], second)), last.privacy, last.when)
+
+
+def _belongs(vote: Result, last: Result | ModelResult | TrainResult) -> bool:
+    """Say whether a vote was held before a result, as far as public facts can tell."""
+    same = vote.terms.clients == last.terms.clients and vote.privacy.delta == last.privacy.delta
+    if isinstance(last, Result):
+        return same and all(candidate in list(vote.space) for candidate in last.space)
+    if isinstance(last, ModelResult) and last.tuned is not None:
+        return same and dict(last.tuned["best"]) == vote.best
+    return same

@@ -1,82 +1,101 @@
-"""The page about a vote: who won, how surely, and what it cost."""
+"""The stage of a vote: who won, how surely, and the tally over the space."""
 
-import datetime
-from html import escape
+import numpy as np
 
-from urna.report.charts import bars
-from urna.report.sections import electorate, privacy
-from urna.report.shell import document, facts, notes, section
-from urna.space import Candidate
+from urna.report.parties import not_covered, parties
+from urna.report.stages import Answer, StageView, electorate_of, warnings_of
+from urna.report.tally import STEPS, TallyView
+from urna.report.words import at_least, count, said, settings, slug
 from urna.vote import Result, describe_ballot
 
-__all__ = ["vote_page"]
+__all__ = ["vote_stage"]
 
-_SHOWN = 12
-_NEAR = 6
+_CHOICES = 6
 
 
-def vote_page(result: Result, *, title: str) -> str:
-    """Return the page about a vote. It shows nothing but the noisy tally and public facts."""
-    body = [
-        section(
-            "Winner",
-            facts("best", {name: f"{value}" for name, value in result.best.items()}),
-            notes(
-                f"{result.votes[result.winner]:.1f} noisy votes, each count ± "
-                f"{result.standard_error:.1f}: {result.certainty}."
-            ),
-            _near_ties(result),
-        ),
-        section("Noisy votes", _votes(result)),
-        privacy(result.privacy, result.terms),
-        electorate(
-            result.terms,
-            result.took_part,
-            result.lost,
-            result.faults,
-            {"candidates": f"{len(result.space)}", "ballots": describe_ballot(result.ballot)},
-        ),
-    ]
-    held = ""
-    if result.when is not None:
-        held = f"{datetime.datetime.fromtimestamp(result.when, datetime.UTC):%Y-%m-%d %H:%M} UTC. "
-    footer = (
-        f"{held}Everything on this page was computed from the noisy tally and "
-        f"public facts. Candidates: {result.space.fingerprint}."
+def vote_stage(result: Result, *, name: str = "Vote") -> StageView:
+    """Return what a page shows of a vote: the noisy tally and public facts, nothing else."""
+    tally, statement = TallyView(result, slug(name)), result.privacy
+    follows = (
+        "What is trained with the winner. A model trained afterwards is private only if that "
+        "training is, and is counted in the same ledger."
     )
-    return document(title, "The vote is in", "".join(body), footer, private=result.privacy.private)
-
-
-def _votes(result: Result) -> str:
-    order = result.places(_SHOWN)
-    chart = bars(
-        [(_name(result.space[place]), float(result.votes[place])) for place in order],
-        error=result.standard_error,
-        marked=order.index(result.winner),
-        caption="Noisy votes of the leading candidates",
+    axes = "; ".join(
+        f"{axis}: {count(len(values.values), 'value')} ({values.kind})"
+        for axis, values in result.space.axes.items()
     )
-    hidden = len(result.space) - len(order)
-    more = f" {hidden} more candidates are not shown." if hidden else ""
-    return chart + notes(
-        f"Bars end at the noisy count, whiskers show one standard deviation of the noise.{more}"
+    facts = {
+        "candidates": f"{len(result.space):,}",
+        "axes": axes,
+        "ballots": describe_ballot(result.ballot),
+        "noise in each count": f"± {result.standard_error:.2f} votes (one standard deviation)",
+        "noise's family": f"{result.terms.family}, made by the clients",
+        "read by": f"{result.decoder} decoder",
+        "digest of the candidates": result.space.fingerprint,
+    }
+    data = result.plan.get("bytes_per_client")
+    return StageView(
+        kind="vote",
+        name=name,
+        answer=_answer(result),
+        privacy=statement,
+        took_part=result.took_part,
+        invited=result.terms.clients,
+        electorate=electorate_of(result.terms, result.took_part),
+        parties=tuple(parties(statement, result.terms, "ballot", "the noisy votes")),
+        uncovered=tuple(not_covered(statement, follows=follows)),
+        facts=tuple(facts.items()),
+        lost=result.lost,
+        faults=result.faults,
+        when=result.when,
+        bytes_per_client=None if data is None else int(data),
+        warnings=warnings_of(statement),
+        view={"tally": tally, "names": list(result.space.axes), "steps": STEPS},
+        entry=result.entry,
     )
 
 
-def _near_ties(result: Result) -> str:
-    if not result.near_ties:
-        return ""
-    shown = [_name(result.space[place]) for place in result.near_ties[:_NEAR]]
-    more = len(result.near_ties) - len(shown)
-    listed = "".join(f"<li>{escape(name)}</li>" for name in shown)
-    rest = f"<li>and {more} more</li>" if more else ""
-    return (
-        notes(
-            "With the winner, these hold the true leader with a probability of about 90 %. You may "
-            "choose among them at no cost if your choice uses no private data:"
+def _answer(result: Result) -> Answer:
+    best = tuple((axis, said(value)) for axis, value in result.best.items())
+    many, near = len(result.space), len(result.near_ties)
+    votes = (
+        f"It has {result.votes[result.winner]:.1f} noisy votes; the noise in each count has a "
+        f"standard deviation of {result.standard_error:.1f}."
+    )
+    if np.argmax(result.votes) != result.winner and result.decoder != "none yet":
+        votes += (
+            " It has not the most: the tally is read as a surface, in which neighbours speak for "
+            "each other."
         )
-        + f"<ul>{listed}{rest}</ul>"
+    if many == 1:
+        return Answer("The only candidate", best, "", "There was nothing to choose", (votes,))
+    if result.decoder == "none yet":
+        verdict = "Not weighed yet: the command ended before how sure this is was computed"
+        return Answer("Most noisy votes", best, "", verdict, (votes,))
+    sure: float | None = result.confidence
+    more = "More clients, a larger epsilon or fewer candidates would help; urna plan says how many."
+    if sure is None:
+        why = "Under this noise the tally cannot tell who leads: this is a guess."
+        return Answer("Cannot tell", best, "no", "Cannot tell: a guess", (why, more, votes))
+    chance = f"Given this tally, it truly leads with probability {at_least(sure)}."
+    choices = tuple(tuple(settings(result.space[p])) for p in result.near_ties[:_CHOICES])
+    if near + 1 > many / 2 and sure < 0.5:
+        told = (
+            f"Any of {count(near + 1, 'candidate')} out of {many} may lead: the tally does not "
+            f"tell them apart. {more}",
+            f"{chance} {votes} Besides the one above, these may lead:",
+        )
+        return Answer(
+            "Cannot tell", best, "no", "Cannot tell: most candidates may lead", told, choices,
+            near - len(choices),
+        )  # fmt: skip
+    if near == 0:
+        verdict = f"It leads: {at_least(sure)} sure"
+        return Answer("The winner", best, "yes", verdict, (chance, votes))
+    told = (
+        f"{chance} {votes}",
+        "With the winner, these hold the true leader with a probability of about 90 %. Choosing "
+        "another of them costs nothing if the choice uses no private data:",
     )
-
-
-def _name(candidate: Candidate) -> str:
-    return ", ".join(f"{name} {value}" for name, value in candidate.items())
+    verdict = f"One of {near + 1} that may lead, out of {many}"
+    return Answer("The winner", best, "partly", verdict, told, choices, near - len(choices))

@@ -209,6 +209,14 @@ class TallyPlan:
         )
 
     @property
+    def bytes_per_client(self) -> int | None:
+        """Most bytes a client sends and receives under masks; None where masks cannot do it."""
+        try:
+            return self.round_plan.bytes_per_client
+        except ParameterError:  # other summations may hold sums that masks cannot
+            return None
+
+    @property
     def _target(self) -> Fraction | None:
         """The variance the protocol aims at.
 

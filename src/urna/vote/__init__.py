@@ -15,12 +15,13 @@ from urna.vote.replay import (
     unnamed_space,
 )
 from urna.vote.result import Result
-from urna.vote.rounds import TwoRounds, search_twice
+from urna.vote.rounds import BOTH_ROUNDS, TwoRounds, search_twice
 from urna.vote.search import SearchProgress, read_result, search
 from urna.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.vote.shards import check_records, shard_ballots
 
 __all__ = [
+    "BOTH_ROUNDS",
     "NOT_PRIVATE",
     "VOTES",
     "ArgmaxDecoder",

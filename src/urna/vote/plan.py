@@ -227,6 +227,7 @@ class VotePlan:
         """Return the plan as plain values for JSON."""
         return {
             **self.tally.as_mapping(),
+            "bytes_per_client": self.tally.bytes_per_client,
             "candidates": self.candidates,
             "ballot": describe_ballot(self.shape),
             "noise_std": self.noise_std,

@@ -37,10 +37,12 @@ from urna.vote.search import (
     usable,
 )
 
-__all__ = ["FIRST_SHARE", "KEPT", "TwoRounds", "search_twice"]
+__all__ = ["BOTH_ROUNDS", "FIRST_SHARE", "KEPT", "TwoRounds", "search_twice"]
 
 FIRST_SHARE = 0.35
 """Part of the budget, as a share of μ², that finds the region."""
+BOTH_ROUNDS = "Epsilon is that of both rounds together"
+"""What the statement of a second round says."""
 KEPT = 0.1
 """Part of the candidates that the second round votes on."""
 KIND, VERSION = "rounds", 1
@@ -197,7 +199,7 @@ def search_twice(
         second.privacy,
         epsilon=spent.epsilon if second.privacy.private else math.inf,
         accountant=spent.accountant if second.privacy.private else "none",
-        caveats=(*second.privacy.caveats, "Epsilon is that of both rounds together"),
+        caveats=(*second.privacy.caveats, BOTH_ROUNDS),
     )
     return TwoRounds(first, replace(second, privacy=statement))
 

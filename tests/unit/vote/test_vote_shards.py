@@ -327,7 +327,7 @@ def test_a_search_over_records_says_who_is_protected() -> None:
     assert shown["plan"]["shards"] == 4
     assert shown["plan"]["whole_client_epsilon"] == proven
     html = page(result, title="t")
-    assert "a record: one record of one client replaced" in html
+    assert "replace-one-record: one record of one client replaced" in html
     assert "NOT protected" in html
 
 

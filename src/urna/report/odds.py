@@ -1,0 +1,119 @@
+"""What a promise means to an attacker: beliefs, guesses, and the whole curve behind one epsilon."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, ndtr, ndtri
+
+from urna.privacy import Budget, PrivacyStatement, gaussian_delta, gaussian_mu
+from urna.privacy.accountant import GAUSSIAN
+from urna.privacy.cost import SLIP_PART
+
+__all__ = ["Odds"]
+
+Array = npt.NDArray[np.float64]
+
+_ROUNDING = 1 + 1e-9  # more than searches for μ and epsilon leave
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """What reading a result can do for somebody who wants to know about one protected unit.
+
+    Guarantee:
+        Everything here follows from the statement alone. Where its accountant is the Gaussian
+        one, the statement's epsilon *is* that of some μ at delta less the part set aside for
+        moved mass, so μ is found again by inverting it, rounded up; and the moved mass is at
+        most that part over 1 + e^ε, or epsilon would have been infinite (`privacy.Cost.at`).
+
+    Args:
+        epsilon: Finite.
+        delta: Beside it.
+        mu: Of the Gaussian trade-off, where it is known.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float | None = None
+
+    @classmethod
+    def of(cls, statement: PrivacyStatement) -> "Odds | None":
+        """Return the odds of a statement; None where it promises nothing."""
+        if not statement.private:
+            return None
+        epsilon, delta = statement.epsilon, statement.delta
+        if statement.accountant != GAUSSIAN or epsilon <= 0:
+            return cls(epsilon, delta)
+        return cls(
+            epsilon, delta, gaussian_mu(Budget(epsilon, delta * (1 - SLIP_PART))) * _ROUNDING
+        )
+
+    @property
+    def factor(self) -> float:
+        """How many times as probable an outcome can be; infinite beyond floating point."""
+        return math.exp(self.epsilon) if self.epsilon < 700 else math.inf
+
+    @property
+    def right_guess(self) -> float:
+        """Bound how often one is right who knows two cases to be equally probable.
+
+        The best test errs, of two equally probable cases, with (1 − TV)/2. For μ-GDP, TV is
+        2Φ(μ/2) − 1, and moved mass adds to it; for (ε, δ) it is (e^ε − 1 + 2δ)/(e^ε + 1)
+        (Kairouz, Oh & Viswanath 2015).
+
+        Example:
+            >>> round(Odds(1.0, 0.0).right_guess, 3), round(Odds(1.0, 1e-5, 0.268).right_guess, 3)
+            (0.731, 0.553)
+        """
+        general = float(expit(self.epsilon)) + self.delta * float(expit(-self.epsilon))
+        if self.mu is None:
+            return min(general, 1.0)
+        return min(general, float(ndtr(self.mu / 2)) + self._slip, 1.0)
+
+    def belief(self, before: float) -> float:
+        """Bound a belief after reading the result, but for a chance of delta.
+
+        An (ε, δ)-DP pair is, but for a failure of probability δ, an ε-DP pair, whose ratios
+        are at most e^ε.
+
+        Example:
+            >>> round(Odds(1.0, 1e-5).belief(0.5), 3)
+            0.731
+        """
+        return float(expit(self.epsilon + math.log(before / (1 - before))))
+
+    def detected(self, false_alarms: Array) -> Array:
+        """Bound how often a test finds the unit, by how often it raises a false alarm."""
+        alpha = np.asarray(false_alarms, dtype=np.float64)
+        growing = np.minimum(self.factor * alpha, 1.0) if math.isfinite(self.factor) else alpha > 0
+        falling = 1 - (1 - self.delta - alpha) * math.exp(-self.epsilon)
+        found = np.minimum(np.minimum(growing + self.delta, falling), 1.0)
+        if self.mu is not None:
+            exact = ndtr(ndtri(np.minimum(alpha + self._slip, 1.0)) + self.mu) + self._slip
+            found = np.minimum(found, exact)
+        return np.asarray(np.maximum(found, alpha))
+
+    def curve(self, points: int = 60) -> tuple[Array, Array] | None:
+        """Return pairs (delta, epsilon) that all hold; None where only one pair is known.
+
+        For every ε' the result is (ε', δ')-DP with δ' = δ_G(ε') + (1 + e^ε')·slip. Where ε' is
+        so large that moved mass outweighs what it saves, the curve ends.
+        """
+        if self.mu is None:
+            return None
+        epsilons = np.linspace(0.0, 2.2 * self.epsilon, points)
+        deltas = np.array(
+            [
+                gaussian_delta(1.0, sensitivity=self.mu, epsilon=float(epsilon))
+                + (1 + math.exp(min(float(epsilon), 700.0))) * self._slip
+                for epsilon in epsilons
+            ]
+        )
+        end = int(np.argmin(deltas)) + 1
+        return deltas[:end], epsilons[:end]
+
+    @property
+    def _slip(self) -> float:
+        return SLIP_PART * self.delta * float(expit(-self.epsilon))

@@ -1,0 +1,89 @@
+"""How a result came about: by which version, command and study file, and what each stage took."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from urna.privacy import Ledger
+
+__all__ = ["Account", "Run", "Stage", "account_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of a run, and what it took."""
+
+    name: str
+    seconds: float | None = None
+    bytes_per_client: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a ledger said when the result was kept."""
+
+    name: str
+    subject: str
+    epsilon: float
+    """Of its cap."""
+    delta: float
+    adjacency: str
+    spent: float | None
+    """None where it is infinite."""
+    left: float
+    releases: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where a result comes from; none of it is needed to read the result.
+
+    Everything in it is known to whoever ran the command. Times hang on how long clients worked,
+    and so on their data: no promise covers them, and pages say so. A scripted run, which is the
+    same whenever it is run, has none.
+    """
+
+    version: str
+    """Of Urna."""
+    title: str = ""
+    """What its page is called."""
+    command: str = ""
+    study: str | None = None
+    """The study file's text."""
+    study_name: str | None = None
+    simulated: bool | None = None
+    """Whether all clients were on one machine; None where it is not known."""
+    stages: tuple[Stage, ...] = ()
+    account: Account | None = None
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for JSON, from which `read` makes it again."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "Run":
+        """Read what `as_mapping` wrote; what a newer version added is left out.
+
+        Raises:
+            TypeError: It is none.
+        """
+        known = {name: mapping[name] for name in cls.__dataclass_fields__ if name in mapping}
+        known["stages"] = tuple(Stage(**stage) for stage in known.get("stages", ()))
+        if known.get("account") is not None:
+            known["account"] = Account(**known["account"])
+        return cls(**known)
+
+
+def account_of(ledger: Ledger) -> Account:
+    """Return what a ledger says now."""
+    said = ledger.as_mapping()
+    return Account(
+        name=ledger.path.name,
+        subject=ledger.subject,
+        epsilon=ledger.cap.epsilon,
+        delta=ledger.cap.delta,
+        adjacency=str(ledger.adjacency),
+        spent=said["spent"],
+        left=said["left"],
+        releases=sum(not entry["withdrawn"] for entry in said["entries"]),
+    )
