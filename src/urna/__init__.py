@@ -1,7 +1,9 @@
 """Agree on hyperparameters by secret ballot, then train, under one privacy budget.
 
-import urna
-result = urna.search(space, objective, clients, budget=urna.Budget(epsilon=1, delta=1e-5))
+Two lines of it::
+
+    import urna
+    result = urna.search(space, objective, clients, budget=urna.Budget(epsilon=1, delta=1e-5))
 """
 
 import importlib
