@@ -9,6 +9,10 @@ A comment right above a block says when it is not simply run:
 and one in a page's first line says who else runs all its blocks of Python and TOML:
 
     <!-- blocks run by tests/flower/test_flower_guide.py -->
+
+or that a reader has been through another page before:
+
+    <!-- after docs/tutorial/own-data.md -->
 """
 
 import os
@@ -24,7 +28,7 @@ from typing import Any
 
 from forks import environment
 
-__all__ = ["HOUSE", "PAGES", "SHELL", "Block", "Reader", "blocks", "run_by"]
+__all__ = ["HOUSE", "PAGES", "SHELL", "Block", "Reader", "blocks", "read_before", "run_by"]
 
 HOUSE = Path(__file__).parents[2]
 PAGES = sorted(
@@ -96,6 +100,13 @@ def run_by(page: str) -> str:
     """Return the test that a page's first line names for its Python and TOML, if it does."""
     text = (HOUSE / page).read_text(encoding="utf-8")
     found = re.match(r"<!-- blocks run by (\S+) -->\n", text)
+    return found[1] if found else ""
+
+
+def read_before(page: str) -> str:
+    """Return the page that a page's first line says comes before it, if it does."""
+    text = (HOUSE / page).read_text(encoding="utf-8")
+    found = re.match(r"<!-- after (\S+) -->\n", text)
     return found[1] if found else ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doc_blocks import HOUSE, PAGES, SHELL, Block, Reader, blocks, run_by
+from doc_blocks import HOUSE, PAGES, SHELL, Block, Reader, blocks, read_before, run_by
 
 pytest.importorskip("torch", reason="some of the blocks are PyTorch's")
 pytest.importorskip("flwr", reason="some of the blocks are about Flower")
@@ -22,6 +22,12 @@ def work_of(page: str) -> list[Block]:
     return [b for b in blocks(page) if b.language in RUN and b.language not in other]
 
 
+def short_work_before(page: str) -> list[Block]:
+    """Return what a reader of a page has done before it."""
+    earlier = read_before(page)
+    return [b for b in work_of(earlier) if b.run != "audit"] if earlier else []
+
+
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     monkeypatch.chdir(tmp_path)
@@ -33,7 +39,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.run != "audit" for b in work_of(p))])
 def test_every_block_of_a_page_runs_as_it_stands(page: str, reader: Reader) -> None:
-    for block in work_of(page):
+    for block in (*short_work_before(page), *work_of(page)):
         if block.run != "audit":
             reader.read(block)
 
@@ -42,7 +48,7 @@ def test_every_block_of_a_page_runs_as_it_stands(page: str, reader: Reader) -> N
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.run == "audit" for b in work_of(p))])
 def test_the_long_blocks_of_a_page_run_in_their_places(page: str, reader: Reader) -> None:
-    for block in work_of(page):
+    for block in (*short_work_before(page), *work_of(page)):
         reader.read(block)
 
 
@@ -59,8 +65,11 @@ def test_no_command_hides_outside_of_a_block(page: str) -> None:
     for block in blocks(page):
         assert "```" not in block.text, f"{block.place} is not closed"
         text = text.replace(block.text, "")
-    commands = r"^(?: {4,}|\t)\$? ?(?:urna|python|pip|flwr|flower-\w+|make|export|cd) .*$"
-    assert re.findall(commands, text, flags=re.MULTILINE) == [], page
+    command = r"\$? ?(?:urna|python|pip|flwr|flower-\w+|make|export|cd) .*$"
+    assert re.findall(rf"^(?: {{4,}}|\t){command}", text, flags=re.MULTILINE) == [], page
+    for block in blocks(page):
+        if block.language in SHOWN:
+            assert not re.search(rf"^{command}", block.text, flags=re.MULTILINE), block.place
 
 
 def test_few_blocks_are_never_run() -> None:
