@@ -20,6 +20,7 @@ extensions = [
 ]
 exclude_patterns = ["_extensions", "_templates"]
 nitpicky = False
+highlight_language = "text"  # a block without a language shows what was printed
 smartquotes = False  # -- stays what a command line means by it
 
 html_theme = "furo"
