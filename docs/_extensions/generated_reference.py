@@ -46,12 +46,7 @@ def command_page() -> str:
 
 
 def keep_bars(lines: list[str]) -> list[str]:
-    """Return a docstring's lines with |x| as it stands: reStructuredText would replace it.
-
-    Example:
-        >>> keep_bars(["Largest |x| of `a | b`."])
-        ['Largest \\\\|x\\\\| of `a | b`.']
-    """
+    """Return a docstring's lines with |x| as it stands: reStructuredText would replace it."""
     code = re.compile(r"(`+[^`]*`+)")
     return [
         line

@@ -1,6 +1,7 @@
 """`urna policy`: what it writes is a policy, and what it shows is what the policy says."""
 
 from pathlib import Path
+from shlex import split
 
 import pytest
 from commands import Command
@@ -13,7 +14,7 @@ from urna.privacy import Budget, GaussianRelease, Ledger
 
 def test_what_is_written_is_a_policy(urna: Command, tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
-    asked = "--epsilon 3 --delta 1e-6 --grant vote --grant update --fewest-clients 4".split()
+    asked = split("--epsilon 3 --delta 1e-6 --grant vote --grant update --fewest-clients 4")
     assert "urna-policy" in urna("policy", "make", file, *asked).stdout
     read = Policy.read(file)
     assert (read.epsilon, read.delta, read.fewest_clients) == (3.0, 1e-6, 4)
@@ -33,7 +34,8 @@ def test_every_kind_can_be_granted(kind: str, urna: Command, tmp_path: Path) -> 
 
 def test_a_directory_asks_for_signed_sums(urna: Command, tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
-    urna("policy", "make", file, "--directory", "directory.toml")
+    urna("policy", "make", file, "--directory", "directory.toml", "--data", 'the "old" ward')
+    assert Policy.read(file).data == 'the "old" ward'
     assert Policy.read(file).directory == tmp_path / "directory.toml"
     assert "signed sums only" in urna("policy", "show", file).stdout
 

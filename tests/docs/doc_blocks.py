@@ -151,7 +151,13 @@ class Reader:
         name, _, value = self._mark.partition("=")
         # `make` is asked what it would do: its targets are the work of many minutes.
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", f'make() {{ command make -n "$@"; }}\n{block.script}'],
+            [
+                "bash",
+                "-euo",
+                "pipefail",
+                "-c",
+                f'make() {{ command make -n "$@"; }}\n{block.script}',
+            ],
             cwd=self._folder,
             env=environment() | _QUIET | home | {"PATH": path, name: value},
             stdin=subprocess.DEVNULL,

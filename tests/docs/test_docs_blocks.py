@@ -111,7 +111,7 @@ class TestTheRunnerItself:
 
     def test_a_command_that_fails_is_told(self, reader: Reader) -> None:
         reader.read(self.block("sh", "echo hello > greeting\n"))
-        with pytest.raises(AssertionError, match="page.md:1 ended with 1"):
+        with pytest.raises(AssertionError, match="ended with 1"):
             reader.read(self.block("sh", "grep bye greeting\ntrue\n"))
 
     def test_what_a_command_printed_is_not_typed(self, reader: Reader) -> None:

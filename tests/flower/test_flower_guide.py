@@ -1,4 +1,4 @@
-"""Every block of the guides to Flower is run as it stands, against nodes with the policies shown."""
+"""Every block of the guides to Flower is run as it stands, against nodes with their policies."""
 
 import re
 from pathlib import Path

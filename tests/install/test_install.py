@@ -8,6 +8,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from shlex import split
 
 import pytest
 from forks import environment
@@ -95,7 +96,7 @@ def test_the_wheel_alone_holds_a_vote(version: str, built: Path, tmp_path: Path)
         [bare / "python", "-m", "pip", "install", "-q", "-c", pins, wheel(built)], check=True
     )
     kept = {key: value for key, value in environment().items() if key != "PYTHONPATH"}
-    vote = "search --data digits --clients 60 --epsilon 2 --output first".split()
+    vote = split("search --data digits --clients 60 --epsilon 2 --output first")
     done = subprocess.run(
         [bare / "urna", *vote], cwd=tmp_path, env=kept, capture_output=True, text=True, check=False
     )

@@ -1,5 +1,6 @@
 """`urna policy`: a node's own limits, written to be edited and read to be checked."""
 
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -14,13 +15,12 @@ from urna.privacy.budget import rounded_down, rounded_up
 
 __all__ = ["policy"]
 
-policy = typer.Typer(
-    help="Write a node's policy, or show what one allows.", no_args_is_help=True
-)
+policy = typer.Typer(help="Write a node's policy, or show what one allows.", no_args_is_help=True)
 
 _GRANTS = {
     "vote": "most_entries = 200        # candidates",
-    "update": "most_entries = 100_000    # weights of a model\nmost_rounds = 20          # of one training",
+    "update": "most_entries = 100_000    # weights of a model\n"
+    "most_rounds = 20          # of one training",
     "average": "most_entries = 100_000    # entries of the one message",
     "settings": "most_entries = 10_000     # sums over clients' own searches",
     "statistic": "most_entries = 100\nnames = []                # fill in: the statistics by name",
@@ -55,20 +55,26 @@ def make(
         raise ParameterError(f"grants are {', '.join(_GRANTS)}, got {unknown[0]!r}")
     if file.exists():
         raise OutputError(f"{file} is there already; edit it, or name another file")
-    signed = f'\n[identity]               # sums must be signed\nkey = "{key}"\ndirectory = "{directory}"\n'
+    signed = (
+        "\n[identity]                # sums must be signed\n"
+        f"key = {json.dumps(key)}\ndirectory = {json.dumps(directory)}\n"
+    )
+    transcripts = (
+        '\n[transcripts]             # of every round, for `urna verify`\nfolder = "transcripts"\n'
+    )
     text = (
         "# What this node agrees to. A request outside of it is refused before any training.\n\n"
         "[privacy]\n"
         f"epsilon = {epsilon!r}            # for the lifetime of this data set\n"
         f"delta = {delta!r}\n"
-        f'data = "{data}"                # for people\n\n'
+        f"data = {json.dumps(data)}                 # for people\n\n"
         "[limits]\n"
         f"fewest_clients = {fewest_clients}       # in any sum that may be opened\n"
         "largest_dropout = 0.5     # a plan that tolerates more lost nodes is refused\n"
         "least_colluding = 0.1     # a plan that counts out fewer as colluding is refused\n\n"
         + "\n".join(f"[grant.{kind}]\n{_GRANTS[kind]}\n" for kind in kinds)
         + (signed if directory else "")
-        + '\n[transcripts]\nfolder = "transcripts"    # a record of every round, for `urna verify`\n'
+        + transcripts
     )
     write_whole(file, text)
     _policies().Policy.read(file)
