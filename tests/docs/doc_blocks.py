@@ -4,6 +4,7 @@ A comment right above a block says when it is not simply run:
 
     <!-- run: audit -->         only by `make audit`: it takes long
     <!-- run: file NAME -->     written to a file of this name, for the blocks below it
+    <!-- run: with urna NAME --> once there is such a command (`audit with urna NAME`: both)
     <!-- run: no: REASON -->    not here, and why
 
 and one in a page's first line says who else runs all its blocks of Python and TOML:
@@ -26,7 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+import typer
 from forks import environment
+
+from urna.cli.app import app
 
 __all__ = ["HOUSE", "PAGES", "SHELL", "Block", "Reader", "blocks", "read_before", "run_by"]
 
@@ -48,6 +53,7 @@ _FENCE = re.compile(
     r"^(?P<fence>```+|:::+)(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=fence)[ ]*$",
     flags=re.DOTALL | re.MULTILINE,
 )
+_WITH = re.compile(r"with urna (\w+)")
 _QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -71,6 +77,11 @@ class Block:
     def place(self) -> str:
         """Where a reader finds it."""
         return f"{self.page}:{self.line}"
+
+    @property
+    def long(self) -> bool:
+        """Whether it is run by `make audit` alone."""
+        return self.run.startswith("audit")
 
     @property
     def script(self) -> str:
@@ -110,6 +121,11 @@ def read_before(page: str) -> str:
     return found[1] if found else ""
 
 
+def _commands() -> set[str]:
+    command = typer.main.get_command(app)
+    return set(command.commands) if isinstance(command, click.Group) else set()
+
+
 class Reader:
     """Runs blocks one after the other in one folder, as somebody who reads a page does."""
 
@@ -132,7 +148,7 @@ class Reader:
 
     def read(self, block: Block) -> None:
         """Do what a block says; raise where that does not work."""
-        if block.run.startswith("no: "):
+        if block.run.startswith("no: ") or not _commands() >= set(_WITH.findall(block.run)):
             return
         if block.run.startswith("file "):
             file = self._folder / block.run.removeprefix("file ")

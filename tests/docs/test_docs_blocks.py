@@ -13,7 +13,7 @@ pytest.importorskip("flwr", reason="some of the blocks are about Flower")
 
 SHOWN = ("", "text", "html", "{toctree}", "{include} ../CHANGELOG.md")  # nothing to run
 RUN = ("python", "toml", *SHELL)
-WAYS = re.compile(r"|audit|no: \S.{10,}|file [\w./-]+")
+WAYS = re.compile(r"|audit|(?:audit )?with urna \w+|no: \S.{10,}|file [\w./-]+")
 
 
 def work_of(page: str) -> list[Block]:
@@ -25,7 +25,7 @@ def work_of(page: str) -> list[Block]:
 def short_work_before(page: str) -> list[Block]:
     """Return what a reader of a page has done before it."""
     earlier = read_before(page)
-    return [b for b in work_of(earlier) if b.run != "audit"] if earlier else []
+    return [b for b in work_of(earlier) if not b.long] if earlier else []
 
 
 @pytest.fixture
@@ -37,16 +37,16 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     reader.close()
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if any(b.run != "audit" for b in work_of(p))])
+@pytest.mark.parametrize("page", [p for p in PAGES if any(not b.long for b in work_of(p))])
 def test_every_block_of_a_page_runs_as_it_stands(page: str, reader: Reader) -> None:
     for block in (*short_work_before(page), *work_of(page)):
-        if block.run != "audit":
+        if not block.long:
             reader.read(block)
 
 
 @pytest.mark.audit
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("page", [p for p in PAGES if any(b.run == "audit" for b in work_of(p))])
+@pytest.mark.parametrize("page", [p for p in PAGES if any(b.long for b in work_of(p))])
 def test_the_long_blocks_of_a_page_run_in_their_places(page: str, reader: Reader) -> None:
     for block in (*short_work_before(page), *work_of(page)):
         reader.read(block)
@@ -130,6 +130,11 @@ class TestTheRunnerItself:
     def test_a_file_is_there_for_the_blocks_below(self, reader: Reader) -> None:
         reader.read(self.block("python", "value = 3\n", "file app/task.py"))
         reader.read(self.block("sh", "cd app\npython -c 'import task; assert task.value == 3'\n"))
+
+    def test_a_command_that_is_not_there_yet_is_waited_for(self, reader: Reader) -> None:
+        reader.read(self.block("sh", "false\n", "with urna nothing"))
+        with pytest.raises(AssertionError):
+            reader.read(self.block("sh", "false\n", "with urna search"))
 
     def test_what_goes_on_running_is_ended(self, reader: Reader) -> None:
         reader.read(self.block("sh", "sleep 300 > /dev/null 2>&1 &\necho $! > pid\n"))
