@@ -137,11 +137,9 @@ class Reader:
             (folder / name).symlink_to(HOUSE / name)  # as from the repository's root
         programs = folder / ".programs"
         programs.mkdir()
-        beside = Path(sys.executable).parent
         for name, call in {
             "urna": f"{sys.executable} -m urna",
             "python": sys.executable,
-            "flwr": str(beside / "flwr"),
         }.items():
             (programs / name).write_text(f'#!/bin/sh\nexec {call} "$@"\n')
             (programs / name).chmod(0o755)
@@ -163,7 +161,10 @@ class Reader:
 
     def _type(self, block: Block) -> None:
         home = {"HOME": str(self._folder), "FLWR_HOME": str(self._folder / ".flwr")}
-        path = os.pathsep.join([str(self._folder / ".programs"), os.environ["PATH"]])
+        beside = Path(sys.executable).parent  # Flower's tools look for each other there
+        path = os.pathsep.join(
+            [str(self._folder / ".programs"), str(beside), os.environ.get("PATH", "")]
+        )
         name, _, value = self._mark.partition("=")
         # `make` is asked what it would do: its targets are the work of many minutes.
         done = subprocess.run(
