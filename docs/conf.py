@@ -18,14 +18,15 @@ extensions = [
     "sphinx.ext.napoleon",
     "generated_reference",  # docs/_extensions: one page for each package, one for the commands
 ]
-exclude_patterns = ["_extensions", "_templates"]
-nitpicky = False
+exclude_patterns = ["_extensions"]
 highlight_language = "text"  # a block without a language shows what was printed
 smartquotes = False  # -- stays what a command line means by it
 
 html_theme = "furo"
 html_title = f"Urna {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_theme_options = {"navigation_with_keys": True}
 
 myst_heading_anchors = 3

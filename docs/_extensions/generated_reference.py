@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import click
 import typer
 from typer.cli import get_docs_for_click
 
@@ -41,8 +42,17 @@ def command_page() -> str:
     from urna.cli.app import app  # noqa: PLC0415 - only a build of the site needs it
 
     command = typer.main.get_command(app)
+    _say_whole_sentences(command)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="urna")
     return text.replace("# `urna`", "# Commands", 1)
+
+
+def _say_whole_sentences(command: click.Command) -> None:
+    """Let lists of commands show each one's first line, which click would cut short."""
+    if command.help:
+        command.short_help = command.help.strip().splitlines()[0]
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        _say_whole_sentences(inner)
 
 
 def keep_bars(lines: list[str]) -> list[str]:

@@ -27,6 +27,7 @@ def test_every_command_is_in_the_reference() -> None:
     assert {"urna search", "urna ledger create", "urna policy make"} <= set(names)
     assert [name for name in names[1:] if f"`{name}`" not in page] == []
     assert "--epsilon" in page
+    assert "`search`: Let clients agree on hyperparameters by secret ballot." in page
 
 
 def test_every_public_package_is_in_the_reference() -> None:
