@@ -1,7 +1,7 @@
 # Every command in one line. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit bench
-DEVELOP := digits,files,torch,train,flower,test,check
+.PHONY: help demo test check audit bench docs dist federation
+DEVELOP := digits,files,torch,train,flower,test,check,docs,dist
 URNA := .venv/bin/urna
 RUN := .venv/bin/python
 DATA := $(or $(URNA_DATA),../shared/data)
@@ -36,3 +36,16 @@ bench: ## measure every claim beside its peer, and replay the evaluation
 	@for line in noise.py secagg.py he.py local_search flower_vote.py dp_hype/evaluate.py "hyades.py --round" \
 		"privtuna.py --cost --parties 10" "dp_helmet.py --data $(DATA)"; do \
 		echo "== $$line"; $(RUN) benchmarks/$$line || exit 1; done
+
+docs: ## the site, from docs/ and docstrings, into build/docs; warnings are errors
+	@tools/setup.sh $(DEVELOP)
+	$(RUN) -m sphinx -q -W --keep-going docs build/docs
+	@echo "open build/docs/index.html"
+
+dist: ## a wheel and an sdist, into dist/
+	@tools/setup.sh $(DEVELOP)
+	$(RUN) -m build --no-isolation --outdir dist .
+
+federation: ## a SuperLink and three SuperNodes with TLS on this machine, until Ctrl-C
+	@tools/setup.sh $(DEVELOP)
+	$(RUN) examples/deployment/start.py --sites 3 --folder $(or $(FOLDER),build/federation)

@@ -73,13 +73,20 @@ class Federation:
         folder: Where everything is written.
         sites: How many organisations there are.
         settings: Further lines of every policy's `[limits]`.
+        port: Where the SuperLink listens; a free one by default.
     """
 
-    def __init__(self, folder: Path, sites: int, settings: str = "fewest_clients = 3") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        sites: int,
+        settings: str = "fewest_clients = 3",
+        port: int | None = None,
+    ) -> None:
         self.folder = folder
         self._mark = uuid.uuid4().hex
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.port = _free_port()
+        self.port = port or _free_port()
         _make_certificates(folder)
         self._write_connection()
         self.sites = [self._make_site(number) for number in range(sites)]
@@ -129,18 +136,25 @@ class Federation:
             f"[privacy]\nepsilon = {epsilon}\ndelta = 1e-5\ndata = 'digits of {site.name}'\n\n"
             f"[limits]\n{limits}\n\n"
             "[grant.vote]\nmost_entries = 100\n\n"
+            "[grant.update]\nmost_entries = 100_000\nmost_rounds = 100\n\n"
             f"[server]\nkey = '{write_public_key(server.public)}'\n\n"
             "[identity]\nkey = 'identity.key'\ndirectory = 'directory.toml'\nrequired = true\n\n"
             "[transcripts]\nfolder = 'transcripts'\n",
             encoding="utf-8",
         )
 
-    def start_node(self, site: Site) -> None:
-        """Start an organisation's SuperNode; an existing one must have ended."""
+    def start_node(self, site: Site, data: Path | None = None) -> None:
+        """Start an organisation's SuperNode; an existing one must have ended.
+
+        Args:
+            site: The organisation.
+            data: Its own file of data: the node's configuration names it, as `data`.
+        """
         config = (
             f"partition-id={site.number} num-partitions={len(self.sites)} "
             f'urna-policy="{site.policy}"'
         )
+        config += f' data="{data}"' if data is not None else ""
         self._start(
             site.name,
             "flower-supernode",
@@ -178,6 +192,10 @@ class Federation:
         )
         self._start("app", "flwr", "run", str(app), "here", "--stream", "--run-config", config)
         yield from self._follow("app", seconds)
+
+    def exit_code(self, name: str) -> int:
+        """Return how a process ended; it must have."""
+        return self._processes[name].wait(10)
 
     def flwr(self, *arguments: str) -> str:
         """Run one `flwr` command and return what it prints."""
@@ -311,7 +329,11 @@ def _make_certificates(folder: Path) -> None:
     own_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
     addresses = x509.SubjectAlternativeName(
-        [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        [
+            x509.DNSName("localhost"),
+            x509.DNSName("superlink"),  # its name among containers
+            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+        ]
     )
 
     def signed(

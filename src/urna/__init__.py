@@ -1,7 +1,9 @@
 """Agree on hyperparameters by secret ballot, then train, under one privacy budget.
 
-import urna
-result = urna.search(space, objective, clients, budget=urna.Budget(epsilon=1, delta=1e-5))
+Two lines of it::
+
+    import urna
+    result = urna.search(space, objective, clients, budget=urna.Budget(epsilon=1, delta=1e-5))
 """
 
 import importlib
@@ -27,7 +29,7 @@ __all__ = [
     "record_losses",
     "search",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Adjacency": "privacy",

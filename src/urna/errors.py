@@ -1,19 +1,21 @@
 """What can go wrong, in one tree.
 
-UrnaError
-├── ParameterError        what was asked for cannot be: wrong use, exit code 2
-│   ├── UnknownName       no such data set, split, family ...; names the nearest
-│   ├── CannotBatch       torch.func cannot train this module's candidates together
-│   └── DataMissing       the folder or package that should hold the data does not
-├── BudgetExceeded        a release would pass the ledger's cap; nothing was released
-├── LedgerError           a ledger file cannot be used as it is
-├── OutputError           a result could not be written; nothing half-written is left
-├── Refused               a node does not take part in a vote; nothing of it was released
-└── ProtocolError         a message or request breaks the protocol; nothing was answered
-    └── RoundFailed       a private sum came to nothing; says who was lost and who is to blame
-        ├── RoundAborted    nothing was revealed, nothing counts
-        ├── RoundUnfinished   opening it had begun: it counts as released all the same
-        └── RoundSpoiled    what was opened cannot be a sum of valid contributions; it counts
+Each kind and what it means::
+
+    UrnaError
+    ├── ParameterError        what was asked for cannot be: wrong use, exit code 2
+    │   ├── UnknownName       no such data set, split, family ...; names the nearest
+    │   ├── CannotBatch       torch.func cannot train this module's candidates together
+    │   └── DataMissing       the folder or package that should hold the data does not
+    ├── BudgetExceeded        a release would pass the ledger's cap; nothing was released
+    ├── LedgerError           a ledger file cannot be used as it is
+    ├── OutputError           a result could not be written; nothing half-written is left
+    ├── Refused               a node does not take part in a vote; nothing of it was released
+    └── ProtocolError         a message or request breaks the protocol; nothing was answered
+        └── RoundFailed       a private sum came to nothing; says who was lost and who is to blame
+            ├── RoundAborted    nothing was revealed, nothing counts
+            ├── RoundUnfinished   opening it had begun: it counts as released all the same
+            └── RoundSpoiled    what was opened cannot be a sum of valid contributions; it counts
 
 A message says what should hold, what was found, and what to do next. Numbers are also
 attributes. Secrets and data never enter a message: messages may travel to a server.

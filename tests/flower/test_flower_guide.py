@@ -1,4 +1,4 @@
-"""Every block of the guide is run as it stands, against nodes with the policies it shows."""
+"""Every block of the guides to Flower is run as it stands, against nodes with their policies."""
 
 import re
 from pathlib import Path
@@ -16,13 +16,16 @@ from urna.privacy import Ledger
 from urna.randomness import OsSecrets
 
 HOUSE = Path(__file__).resolve().parents[2]
-GUIDE = HOUSE / "docs" / "guide" / "flower.md"
+GUIDES = [
+    HOUSE / "docs" / "guide" / name
+    for name in ("add-a-vote.md", "policy.md", "deploy.md", "flower.md")
+]
 NODES = 40
 
 
-def blocks(page: Path = GUIDE) -> list[tuple[str, str]]:
-    """Return a page's blocks of TOML and Python, in order, each with its language."""
-    text = page.read_text(encoding="utf-8")
+def blocks(*pages: Path) -> list[tuple[str, str]]:
+    """Return the pages' blocks of TOML and Python, in order, each with its language."""
+    text = "".join(page.read_text(encoding="utf-8") for page in pages or GUIDES)
     return re.findall(r"```(toml|python)\n(.*?)```", text, flags=re.DOTALL)
 
 
@@ -56,7 +59,7 @@ def test_every_block_runs_as_it_stands(
             policy = block
             continue
         names.pop("main", None)
-        exec(compile(block, f"{GUIDE.name}, block {number}", "exec"), names)
+        exec(compile(block, f"block {number}", "exec"), names)
         if "main" in names:
             grid = federation(tmp_path / f"nodes-{number}", policy, names["app"])
             names["main"](grid, None)

@@ -1,7 +1,6 @@
-"""Every block of the guide to training is run as it stands, and every command of it typed."""
+"""Every block of the guide to training is run as it stands."""
 
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 
 pytest.importorskip("flwr", reason="training over Flower needs Flower")
 
-from commands import Command
 from flower_grid import LocalGrid, Node
 
 from urna.privacy import Ledger
@@ -49,21 +47,3 @@ def test_every_block_runs_as_it_stands(
     assert "all planned rounds were held" in printed
     assert "Epsilon is that of 4 rounds together" in printed
     assert "±" in printed
-
-
-def test_every_command_does_what_the_guide_says(
-    urna: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("torch", reason="training needs torch")
-    text = GUIDE.read_text(encoding="utf-8")
-    for line in re.findall(r"^    urna (.*)$", text, flags=re.MULTILINE):
-        words = [
-            str(tmp_path / word) if word in ("ledger", "run", "tuned") and place else word
-            for place, word in enumerate(shlex.split(line))
-        ]
-        if words[:2] == ["ledger", "create"]:
-            words[2] = str(tmp_path / "ledger")
-        done = urna(*words)
-        assert done.code == 0, (line, done.stderr)
-    assert (tmp_path / "run" / "report.html").exists()
-    assert "vote" in (tmp_path / "tuned" / "result.json").read_text()

@@ -19,6 +19,7 @@ from urna.cli.keys import keys
 from urna.cli.ledger import ledger
 from urna.cli.output import errors
 from urna.cli.plan import plan
+from urna.cli.policy import policy
 from urna.cli.replay import replay
 from urna.cli.report import report
 from urna.cli.search import search
@@ -48,6 +49,7 @@ app.command()(report)
 app.command()(verify)
 app.add_typer(ledger, name="ledger")
 app.add_typer(keys, name="keys")
+app.add_typer(policy, name="policy")
 
 
 def _print_version(wanted: bool) -> None:

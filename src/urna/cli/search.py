@@ -251,7 +251,7 @@ def _check_together(engine: Engine, summation: SummationKind, server: ServerMode
     if engine is Engine.FLOWER and server is ServerModel.DISHONEST:
         raise ParameterError(
             "against a dishonest server nodes need a directory of keys, which simulated ones have "
-            "not: use --engine memory, or deploy (docs/guide/flower.md)"
+            "not: use --engine memory, or deploy (docs/guide/deploy.md)"
         )
 
 

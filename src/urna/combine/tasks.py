@@ -210,7 +210,8 @@ class HiddenMeanTask(_Together):
     Args:
         agreed: What is averaged; `most` at least 2.
         precision: How far the mean may be off, in parts of an axis. Ask for no more than is
-            needed: a mean with many digits tells the count (docs/guide/threshold-encryption.md).
+            needed: a mean with many digits tells the count
+            (docs/explanation/threshold-encryption.md).
     """
 
     agreed: Averaging

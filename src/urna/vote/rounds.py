@@ -121,7 +121,7 @@ def search_twice(
     """Vote on all candidates, then again on the most promising of them.
 
     It pays where noise is moderate: a ballot over a tenth of the candidates says
-    more about each (docs/guide/ballots-and-decoding.md has the measured table). Every client
+    more about each (docs/explanation/ballots-and-decoding.md has the measured table). Every client
     evaluates the candidates once.
 
     Guarantee:
