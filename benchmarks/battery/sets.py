@@ -89,10 +89,10 @@ SETS: dict[str, Callable[[], Pair]] = {
 def known(name: str) -> Known:
     """Return a set, a quarter of it held out; always the same quarter."""
     x, y = SETS[name]()
-    y = y.astype(np.int64 if np.issubdtype(y.dtype, np.integer) else np.float64)
+    targets = y.astype(np.int64) if np.issubdtype(y.dtype, np.integer) else y.astype(np.float64)
     order = np.random.default_rng(0).permutation(len(x))
     train, test = np.split(order, [len(x) * 3 // 4])
-    every = Samples(np.asarray(x, dtype=np.float64), y)
+    every = Samples(np.asarray(x, dtype=np.float64), targets)
     return Known(every.take(train), every.take(test[:_JUDGED]))
 
 

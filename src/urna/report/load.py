@@ -116,6 +116,9 @@ def load_whole(path: Path | str) -> AnyResult:
         name, stages = "vote.json", ("vote", "training")
         alone = PrivacyStatement.read(tuned["training"])
     beside = path.with_name(name) if name else path
+    if isinstance(last, TwoRounds):
+        both = (("first round", last.first), ("second round", last.second))
+        return StudyResult(both, last.privacy, last.second.when)
     if (
         isinstance(last, FailedRound | StudyResult | Combination)
         or not name

@@ -225,15 +225,12 @@ class RehearsedDecoder:
     Args:
         expected: Votes that one ballot gives each candidate, on average, if it is right.
         decoder: How a tally is read without a rehearsal.
+        name: In outputs.
     """
 
     expected: Array
     decoder: PosteriorDecoder
-
-    @property
-    def name(self) -> str:
-        """The decoder's name in outputs."""
-        return f"{self.decoder.name}, rehearsed"
+    name: str = "posterior, rehearsed"
 
     def winner(self, tally: NoisyVotes) -> int:
         """Return the winner alone."""

@@ -23,10 +23,11 @@ from urna.progress import live_line
 from urna.randomness import OsSecrets, SecretSource
 from urna.space import Candidate, Space
 from urna.tally import Options, Releases, SecureSummation, Summation, Terms
-from urna.vote.decode import NoisyVotes
+from urna.vote.decode import Decoder, NoisyVotes
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.vote.plan import VotePlan, plan_vote
-from urna.vote.posterior import PosteriorDecoder
+from urna.vote.posterior import Posterior, PosteriorDecoder
+from urna.vote.rehearsal import RehearsedDecoder
 from urna.vote.result import Result
 from urna.vote.search import (
     SearchProgress,
@@ -176,7 +177,9 @@ def search_twice(
         )
         known = np.array([usable(losses, len(space)) for losses in evaluated])
 
-    def hold(vote: VotePlan, some: Space, places: Sequence[int], kept: Keep) -> Result:
+    def hold(
+        vote: VotePlan, some: Space, places: Sequence[int], decoder: Decoder, kept: Keep
+    ) -> Result:
         releases = Releases(
             vote.tally,
             label_of(some, vote.terms),
@@ -189,11 +192,13 @@ def search_twice(
             report("summing ballots", 0, 1)
             released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
             report("summing ballots", 1, 1)
-        return read_result(some, vote, released, PosteriorDecoder(), kept)
+        return read_result(some, vote, released, decoder, kept)
 
-    first = hold(votes[0], space, range(len(space)), between)
-    places = PosteriorDecoder().promising(_tally(first), count)
-    second = hold(votes[1], space.only(places), places, keep)
+    alone = PosteriorDecoder()
+    first = hold(votes[0], space, range(len(space)), alone, between)
+    places = alone.promising(_tally(first), count)
+    after = after_first(_tally(first), places, votes[1].ballot_norm)
+    second = hold(votes[1], space.only(places), places, after, keep)
     spent = compose(events, terms.budget.delta)
     statement = replace(
         second.privacy,
@@ -205,6 +210,30 @@ def search_twice(
 
 
 Keep = Callable[[Result], None] | None
+
+
+def after_first(first: NoisyVotes, places: Sequence[int], norm: float) -> Decoder:
+    """Return how the second tally is read: it may look as the first one's posterior mean does.
+
+    That mean is public, so expecting it costs nothing; the second tally weighs it, as it weighs
+    a rehearsal.
+
+    Args:
+        first: The first round's tally.
+        places: The candidates of the second.
+        norm: L2 norm of one of its ballots, in votes.
+    """
+    alone = PosteriorDecoder()
+    if first.std == 0 or np.ptp(first.votes) == 0:
+        return alone
+    mean = Posterior.of(first).mean
+    some = mean[list(places)] - mean[list(places)].mean()
+    length = float(np.linalg.norm(some))
+    if length == 0:
+        return alone
+    agreement = float(np.linalg.norm(mean)) / (first.clients * first.norm)
+    name = f"{alone.name}, after the first round"
+    return RehearsedDecoder(agreement * norm / length * some, alone, name)
 
 
 def _tally(result: Result) -> NoisyVotes:
