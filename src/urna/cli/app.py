@@ -21,6 +21,7 @@ from urna.cli.output import errors
 from urna.cli.plan import plan
 from urna.cli.replay import replay
 from urna.cli.report import report
+from urna.cli.run import run_file
 from urna.cli.search import search
 from urna.cli.simulate import simulate
 from urna.cli.train import train
@@ -36,6 +37,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("run")(run_file)
 app.command()(search)
 app.command()(train)
 app.add_typer(plan, name="plan")

@@ -7,7 +7,7 @@ from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
 from urna.vote.result import Result
 from urna.vote.rounds import TwoRounds, search_twice
-from urna.vote.search import SearchProgress, read_result, search
+from urna.vote.search import SearchProgress, read_again, read_result, search
 from urna.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.vote.shards import check_records, shard_ballots
 
@@ -37,6 +37,7 @@ __all__ = [
     "leading_probability",
     "plan",
     "plan_vote",
+    "read_again",
     "read_ballot",
     "read_recording",
     "read_result",

@@ -5,6 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 import numpy as np
@@ -36,10 +37,12 @@ from urna.vote.shapes import Ballot
 from urna.vote.shards import SHARD_SECONDS, check_clients, shard_ballots
 
 __all__ = [
+    "UNREAD",
     "SearchProgress",
     "check_objective",
     "fill_all",
     "label_of",
+    "read_again",
     "read_result",
     "search",
     "usable",
@@ -49,6 +52,9 @@ SearchProgress = Callable[[str, int, int], None]
 """Called with (what is being done, steps finished, steps in all)."""
 
 _log = logging.getLogger(__name__)
+
+UNREAD = "none yet"
+"""The decoder of a result whose winner is not weighed yet."""
 
 _TRIED = 3  # clients on which a broken objective is looked for
 
@@ -71,6 +77,7 @@ def search(
     secrets: SecretSource | None = None,
     seed: int = 0,
     anyway: bool = False,
+    entry: str | None = None,
     progress: SearchProgress | None = None,
     keep: Callable[[Result], None] | None = None,
     **options: Unpack[Options],
@@ -102,6 +109,8 @@ def search(
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
         anyway: Whether to hold a vote that cannot succeed, and without trying the objective first.
+        entry: The release's id in the ledger, for who may be killed and hold the same vote again:
+            the same id counts once. Only where no tally of this id was ever shown or kept.
         progress: Called while the search runs.
         keep: Called with the result as soon as there is one, before the winner is weighed: what
             was paid for can be written down first. The winner in it is the most voted one.
@@ -139,6 +148,7 @@ def search(
         summation.describe(terms),
         ledger=ledger,
         private=secrets.private,
+        id=entry,
     )
     if anyway:
         check_space(objective, space)
@@ -308,6 +318,25 @@ def _record_ballots(
     return ballots
 
 
+def read_again(result: Result, decoder: Decoder) -> Result:
+    """Read the winner again out of a tally that was kept: free, and the same every time.
+
+    For a tally whose reader was killed before the winner was weighed.
+    """
+    ballots = result.took_part * result.terms.shards
+    tally = NoisyVotes(
+        result.space, result.votes, result.standard_error, ballots, result.ballot_norm
+    )
+    decoded = decoder.decode(tally)
+    return replace(
+        result,
+        winner=decoded.winner,
+        confidence=decoded.confidence,
+        near_ties=decoded.near_ties,
+        decoder=decoder.name,
+    )
+
+
 def read_result(
     space: Space,
     vote: VotePlan,
@@ -351,6 +380,6 @@ def read_result(
         )
 
     if keep is not None:
-        keep(result(int(np.argmax(votes)), 0.0, (), "none yet"))
+        keep(result(int(np.argmax(votes)), 0.0, (), UNREAD))
     decoded = decoder.decode(NoisyVotes(space, votes, std, ballots, vote.ballot_norm))
     return result(decoded.winner, decoded.confidence, decoded.near_ties, decoder.name)
