@@ -194,7 +194,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         "then", "strategy", Kind.TEXT, "mean",
         "combine: how clients' own best settings become one, with noise.",
-        tuple(name for name in STRATEGIES if name in ("mean", "top-mean", "dbscan")),
+        tuple(name for name in STRATEGIES if name in ("mean", "top-mean")),
     ),
     Key("then", "anyway", Kind.SWITCH, False, "Go on although noise drowns everything."),
     Key(

@@ -1,6 +1,7 @@
 """A study from beginning to end: the vote, what follows, one budget, one folder."""
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +34,8 @@ from urna.train.checkpoint import write_tensors
 from urna.vote import DecoderKind, Result, SearchProgress, read_again, search
 from urna.vote.search import UNREAD
 
-__all__ = ["FILES", "Hooks", "Outcome", "Prepared", "division_of", "prepare", "run_study", "settings_of"]
+__all__ = ["FILES", "Hooks", "Outcome", "Prepared", "Stages", "division_of", "learner_of",
+           "prepare", "run_stages", "run_study", "settings_of", "within"]
 
 FILES = ("vote.json", "result.json", "report.html", "vote.html", "README.md")
 """What a study writes beside its model, its ledger and its journal."""
@@ -97,6 +99,10 @@ class Outcome:
         return self.vote if self.follow is None else self.follow
 
 
+Done = tuple[Result, TrainResult | ModelResult | Combination | None, PrivacyStatement]
+"""The vote, what followed, and what both promise together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Who is told what while a study runs."""
@@ -115,6 +121,11 @@ def prepare(study: Study) -> Prepared:
     """
     with study.blaming("data.source"):
         electorate = gather(study.data, seed=study.seed, base=study.base)
+    return prepare_with(study, electorate)
+
+
+def prepare_with(study: Study, electorate: Electorate) -> Prepared:
+    """Find the objective of a study whose clients are known; see `prepare`."""
     follow = study.then.follow
     if follow is Follow.AVERAGE:
         if electorate.labels is None:
@@ -223,14 +234,32 @@ def run_study(
         journal.check()
         if journal.finished and (found := _finished(journal)) is not None:
             return found
-        prepared = prepare(study)
-        journal.ledger = _ledger(study, journal.folder)
-        stage = _Stages(prepared, journal, told, cache)
-        try:
-            return stage.run()
-        except (RoundSpoiled, RoundUnfinished) as failed:
-            journal.fail(stage.now, failed)
-            raise
+        return run_stages(prepare(study), journal, told, cache)
+
+
+def run_stages(
+    prepared: Prepared,
+    journal: Journal,
+    hooks: Hooks,
+    cache: Path | None,
+    over: "Callable[[Stages], Done] | None" = None,
+) -> Outcome:
+    """Hold the stages of a study that is open and held alone; see `run_study`.
+
+    Args:
+        prepared: The study.
+        journal: Where its results are kept.
+        hooks: Who is told what.
+        cache: Where local losses are kept.
+        over: Holds the stages among nodes that are there already.
+    """
+    journal.ledger = _ledger(prepared.study, journal.folder)
+    stages = Stages(prepared, journal, hooks, cache)
+    try:
+        return stages.run(over)
+    except (RoundSpoiled, RoundUnfinished) as failed:
+        journal.fail(stages.now, failed)
+        raise
 
 
 def _ledger(study: Study, folder: Path) -> Ledger | None:
@@ -266,7 +295,7 @@ def _finished(journal: Journal) -> Outcome | None:
     return Outcome(Result.read(vote), follow, privacy, files, again=True)
 
 
-class _Stages:
+class Stages:
     """The stages of a study, each held once."""
 
     def __init__(
@@ -280,14 +309,14 @@ class _Stages:
         self.summation = _SUMMATIONS[self.study.vote.summation]()
         self.decoder = DecoderKind(self.study.vote.decoder).build()
 
-    def run(self) -> Outcome:
+    def run(self, over: "Callable[[Stages], Done] | None" = None) -> Outcome:
         """Hold every stage that is not finished, and write everything."""
         study, journal = self.study, self.journal
         journal.begin("everything")
-        if study.engine.kind == "flower":
-            from urna.study.over_flower import run_over_flower  # noqa: PLC0415 - an extra
-
-            vote, follow, privacy = run_over_flower(self)
+        if over is not None:
+            vote, follow, privacy = over(self)
+        elif study.engine.kind == "flower":
+            vote, follow, privacy = _over_flower(self)
         else:
             vote, follow, privacy = {
                 Follow.NOTHING: self._only_vote,
@@ -418,15 +447,20 @@ class _Stages:
         )
         journal.end("train")
         result = replace(done.training, privacy=done.privacy)
+        self.keep_trained(learner, result)
+        journal.note(division=done.division.as_mapping())
+        return done.vote, result, done.privacy
+
+    def keep_trained(self, learner: TorchLearner, result: TrainResult) -> None:
+        """Write a trained model and its card."""
+        folder = self.journal.folder
         said = {
             "privacy": result.privacy.as_mapping(),
             "weights": result.as_mapping()["weights_sha256"],
         }
-        write_tensors(journal.folder / "model.safetensors", learner.tensors(result.weights), said)
-        card = train_card(result, title=prepared.title, data=electorate.how)
-        write_whole(journal.folder / "README.md", card)
-        journal.note(division=done.division.as_mapping())
-        return done.vote, result, done.privacy
+        write_tensors(folder / "model.safetensors", learner.tensors(result.weights), said)
+        card = train_card(result, title=self.prepared.title, data=self.prepared.electorate.how)
+        write_whole(folder / "README.md", card)
 
     def _average(self) -> tuple[Result, ModelResult, PrivacyStatement]:
         prepared, study, journal = self.prepared, self.study, self.journal
@@ -496,7 +530,7 @@ class _Stages:
         found = journal.found("combination.json")
         if found is not None:
             done = Combination.read(found)
-            return vote, done, _both(vote, done, study.privacy.budget)
+            return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
         journal.begin("combine")
         rows = np.array([[float(value) for value in one.values()] for one in space])
         losses = losses_of_each(
@@ -524,27 +558,41 @@ class _Stages:
         )
         keep(done)
         journal.end("combine")
-        return vote, done, _both(vote, done, study.privacy.budget)
+        return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
 
 
-def _both(vote: Result, follow: Combination, budget: Budget) -> PrivacyStatement:
-    """Return what a vote and a combination promise together.
+def within(
+    budget: Budget, vote: Result, follow: PrivacyStatement, what: str
+) -> PrivacyStatement:
+    """Return what a vote and what follows it promise together.
 
     Each keeps within its part of the budget, and squares of mu add up (`parts_of`).
     """
-    statement = follow.privacy
-    if not (vote.privacy.private and statement.private):
-        return replace(statement, epsilon=math.inf, accountant="none")
+    if not (vote.privacy.private and follow.private):
+        return replace(follow, epsilon=math.inf, accountant="none")
+    caveat = f"Epsilon is that of a vote on hyperparameters and of {what} together"
     return replace(
-        statement,
+        follow,
         epsilon=budget.epsilon,
         delta=budget.delta,
         accountant=GAUSSIAN,
-        caveats=(
-            "Epsilon is that of a vote on hyperparameters and of the combination together",
-            *statement.caveats,
-        ),
+        caveats=(caveat, *follow.caveats),
     )
+
+
+def _over_flower(stages: Stages) -> Done:
+    """Hold the stages in Flower's simulation."""
+    # Read when Flower and Ray are first imported, so not at the top of a file.
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
+    try:
+        from urna.study.over_flower import simulate_study  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise stages.study.error(
+            "engine.kind", "the Flower engine needs Flower: pip install 'urna[flower]'"
+        ) from error
+    return simulate_study(stages)
 
 
 def _entered(vote: Result, journal: Journal) -> Result:

@@ -23,7 +23,15 @@ from urna.data import (
 from urna.errors import DataMissing, ParameterError
 from urna.study.file import DataPart
 
-__all__ = ["MOST_CLASSES", "Electorate", "gather", "is_known", "looked_at"]
+__all__ = [
+    "MOST_CLASSES",
+    "Electorate",
+    "blank_electorate",
+    "gather",
+    "gather_one",
+    "is_known",
+    "looked_at",
+]
 
 MOST_CLASSES = 40
 """Whole numbers with more values than this are no classes, where nobody says so."""
@@ -84,6 +92,54 @@ def gather(part: DataPart, *, seed: int, base: Path | None = None) -> Electorate
     return _tables(part, path, seed, base)
 
 
+def gather_one(part: DataPart, path: Path) -> Samples:
+    """Return one client's rows from its own file or folder, as a study says."""
+    if path.is_dir() and holds_pictures(path):
+        return _together(_pooled_pictures(part, path)[0])
+    labels = part.classes or None
+    named = replace(part, client="", features=_named_features(part))
+    return _labelled(_together(_read(named, path).clients), labels)
+
+
+def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) -> Electorate:
+    """Return what is public about the data of a federation: no rows, but how wide they are.
+
+    Raises:
+        ParameterError: The study does not say which columns there are.
+    """
+    if is_known(part.source):
+        folder = (base or Path()) / part.folder if part.folder else None
+        known = load(part.source, folder=folder)
+        labels = None if known.classes is None else tuple(range(known.classes))
+        nothing = known.train.take(np.zeros(0, dtype=np.intp))
+        return Electorate([nothing] * clients, [], replace(known, train=nothing, writers=None), labels, None, part.source)
+    if not part.classes and not part.span:
+        raise ParameterError("a federation must name the `classes`, or the `span` of the targets")
+    if part.picture:
+        shape = (3 if part.colour else 1, part.picture[0], part.picture[1])
+        width = int(np.prod(shape))
+    else:
+        shape, names = None, _named_features(part)
+        if not names:
+            raise ParameterError(
+                "a federation must name the columns: `features`, or `ranges` and `categories`"
+            )
+        width = sum(len(part.categories.get(name, ("one",))) for name in names)
+    kind = np.int64 if part.classes else np.float32
+    nothing = Samples(np.zeros((0, width), dtype=np.float32), np.zeros(0, dtype=kind))
+    test = nothing
+    if part.test:
+        test = gather_one(part, (base or Path()) / part.test)
+    dataset = Dataset(part.source, nothing, test, len(part.classes) or None, None, shape)
+    span = (part.span[0], part.span[1]) if part.span else None
+    return Electorate([nothing] * clients, [], dataset, part.classes or None, span, part.source)
+
+
+def _named_features(part: DataPart) -> tuple[str, ...]:
+    """Return the columns in an order that every node of a federation has."""
+    return part.features or tuple([*part.ranges, *part.categories])
+
+
 def looked_at(part: DataPart, *, base: Path | None = None) -> DataPart:
     """Return what is said of the data, with classes where the files alone decide them.
 
@@ -135,8 +191,7 @@ def _numbered(clients: int) -> list[str]:
 
 def _pictures(part: DataPart, path: Path, seed: int) -> Electorate:
     size = (part.picture[0], part.picture[1]) if part.picture else _SIZE
-    wanted = tuple(map(str, part.classes)) or None
-    clients, names, classes = read_pictures(path, size=size, colour=part.colour, classes=wanted)
+    clients, names, classes = _pooled_pictures(part, path)
     whole = _together(clients)
     shape = (3 if part.colour else 1, *size)
     test = whole.take(np.zeros(0, dtype=np.intp))
@@ -144,6 +199,14 @@ def _pictures(part: DataPart, path: Path, seed: int) -> Electorate:
         raise ParameterError("public test rows of pictures are not read: leave `test` out")
     dataset = Dataset(path.name, whole, test, len(classes), None, shape)
     return _dealt(part, Electorate(clients, names, dataset, classes, None, path.name), seed)
+
+
+def _pooled_pictures(
+    part: DataPart, path: Path
+) -> tuple[list[Samples], list[str], tuple[str, ...]]:
+    size = (part.picture[0], part.picture[1]) if part.picture else _SIZE
+    wanted = tuple(map(str, part.classes)) or None
+    return read_pictures(path, size=size, colour=part.colour, classes=wanted)
 
 
 def _tables(part: DataPart, path: Path, seed: int, base: Path | None) -> Electorate:
