@@ -98,7 +98,11 @@ def check(
         )
         begun = time.perf_counter()
         judged = losses_of_each(
-            prepared.chosen.objective, [samples], some, seeds=[found.seed], progress=None
+            prepared.chosen.objective,
+            [samples],
+            some,
+            seeds=[found.seed],
+            progress=lambda done, total: None,
         )
         losses = np.asarray(next(iter(judged)))
         said |= {

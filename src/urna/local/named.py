@@ -1,12 +1,13 @@
 """Objects of somebody's own, by name: `module:name`, or `FILE.py:name`."""
 
+import difflib
 import importlib
 import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
 
-from urna.errors import ParameterError, UnknownName
+from urna.errors import ParameterError
 
 __all__ = ["named_object", "said_in_one_line"]
 
@@ -38,10 +39,11 @@ def named_object(name: str, *, base: Path | None = None) -> Any:  # noqa: ANN401
     else:
         module = _of_module(where, wanted, folder)
     if not hasattr(module, wanted):
-        offered = [found for found in dir(module) if not found.startswith("_")]
         if where.endswith(".py"):
             raise ParameterError(f"{where} holds no function {wanted!r}")
-        raise UnknownName(f"name in {where}", wanted, offered[:40])
+        near = difflib.get_close_matches(wanted, dir(module), n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ParameterError(f"the module {where} holds no {wanted!r}{hint}")
     return getattr(module, wanted)
 
 

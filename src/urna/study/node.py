@@ -51,15 +51,19 @@ def node_of(path: Path, *, policy: str = "policy.toml") -> Participant:
     return participant_of(blank(study), NodeData(path), policy=policy)
 
 
-def blank(study: Study) -> Prepared:
+def blank(study: Study, *, own: Path | None = None) -> Prepared:
     """Return a study without anybody's rows: what a server, or a node before it reads, knows.
+
+    Args:
+        study: The study.
+        own: Where a file of one's own stands that the objective names; beside the study by default.
 
     Raises:
         ParameterError: The study does not say how wide rows are.
     """
     with study.blaming("data.source"):
         electorate = blank_electorate(study.data, study.engine.nodes, base=study.base)
-    return prepare_with(study, electorate)
+    return prepare_with(study, electorate, own=own)
 
 
 @dataclass(frozen=True, slots=True)

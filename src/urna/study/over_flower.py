@@ -47,25 +47,33 @@ def simulate_study(stages: Stages) -> Done:
     )
 
 
-def serve_study(grid: Any, path: Path, folder: Path, *, version: str) -> Outcome:  # noqa: ANN401
+def serve_study(
+    grid: Any,  # noqa: ANN401 - Flower's grid
+    path: Path,
+    folder: Path,
+    *,
+    base: Path,
+    version: str,
+) -> Outcome:
     """Be the server of a study in a federation: what a ServerApp calls.
 
     Args:
         grid: Flower's grid.
         path: The study file.
         folder: Where results are written, on this machine.
+        base: The folder that the study's paths are relative to, on this machine.
         version: Of Urna, for the journal.
 
     Raises:
         ParameterError: The study cannot be run, or is finished or interrupted elsewhere.
         RoundAborted: Too few nodes take part; it says who does not and why.
     """
-    study = read_study(path)
+    study = replace(read_study(path), path=base / "study.toml")
     study = replace(study, output=replace(study.output, folder=str(folder)))
     journal = Journal.open(study, version)
     with held_alone(folder, "the study"):
         journal.check()
-        prepared = blank(study)
+        prepared = blank(study, own=path.parent)
         hooks = Hooks(say=lambda sentence: print(sentence, flush=True))  # noqa: T201 - its log
         return run_stages(
             prepared,
@@ -135,7 +143,12 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
     )
     journal.end("train")
     privacy = within(study.privacy.budget, vote, trained.privacy, f"{trained.rounds} rounds of training")
-    trained = replace(trained, privacy=privacy, description=learner.description)
+    history = trained.history
+    if prepared.electorate.tested and history:
+        history = (*history[:-1], replace(history[-1], test=score(trained.weights)))
+    trained = replace(
+        trained, privacy=privacy, description=learner.description, history=history
+    )
     stages.keep_trained(learner, trained)
     journal.note(division=division.as_mapping())
     return vote, trained, privacy

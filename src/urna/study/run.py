@@ -20,6 +20,7 @@ from urna.privacy import Budget, Ledger, PrivacyStatement, parts_of
 from urna.privacy.accountant import GAUSSIAN
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource, staged_secrets
 from urna.space import Space
+from urna.study.federation import run_in_federation
 from urna.study.file import Study
 from urna.study.journal import Journal
 from urna.study.keys import Follow
@@ -124,7 +125,7 @@ def prepare(study: Study) -> Prepared:
     return prepare_with(study, electorate)
 
 
-def prepare_with(study: Study, electorate: Electorate) -> Prepared:
+def prepare_with(study: Study, electorate: Electorate, *, own: Path | None = None) -> Prepared:
     """Find the objective of a study whose clients are known; see `prepare`."""
     follow = study.then.follow
     if follow is Follow.AVERAGE:
@@ -135,7 +136,7 @@ def prepare_with(study: Study, electorate: Electorate) -> Prepared:
         chosen = choose_objective(
             study.objective,
             electorate.dataset,
-            base=study.base,
+            base=own or study.base,
             train=follow is Follow.TRAIN,
         )
         if follow is Follow.TRAIN and chosen.factory is None:
@@ -234,7 +235,25 @@ def run_study(
         journal.check()
         if journal.finished and (found := _finished(journal)) is not None:
             return found
-        return run_stages(prepare(study), journal, told, cache)
+        if not study.engine.federation:
+            return run_stages(prepare(study), journal, told, cache)
+    # Not held any longer: the ServerApp that the federation starts holds the folder.
+    run_in_federation(study, say=told.say)
+    journal = Journal.open(study, version)
+    journal.check()
+    found = _finished(journal)
+    if found is None:
+        raise ParameterError(f"the study in {journal.folder} is not finished: run it again")
+    _draw(found, study, told)
+    return replace(found, again=False)
+
+
+def _draw(outcome: Outcome, study: Study, hooks: Hooks) -> None:
+    """Draw the pages of a study whose server could not."""
+    title = study.title or study.path.stem
+    if outcome.follow is not None:
+        hooks.page(study.folder / "vote.html", outcome.vote, f"{title}: the vote")
+    hooks.page(study.folder / "report.html", outcome.result, title)
 
 
 def run_stages(
