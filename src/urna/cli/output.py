@@ -15,6 +15,7 @@ __all__ = [
     "FormatOption",
     "errors",
     "print_json",
+    "print_table",
     "results",
     "table",
 ]
@@ -30,6 +31,16 @@ class Format(StrEnum):
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
 
 errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+WIDTH = 80
+"""Columns that a table may have where no terminal says otherwise."""
+
+
+def print_table(made: Table) -> None:
+    """Print a table; cells that do not fit the terminal, or 80 columns, are wrapped."""
+    width = None if sys.stdout.isatty() else WIDTH
+    Console(highlight=False, markup=False, width=width).print(made)
 
 
 def results() -> Console:

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from urna.cli.ballots import BallotOption, VotesOption
-from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.output import Format, FormatOption, print_json, print_table, table
 from urna.cli.plan_study import plan_file
 from urna.cli.plan_train import plan_train
 from urna.cli.terms import (
@@ -35,7 +35,6 @@ from urna.vote import VotePlan, describe_ballot
 from urna.vote import plan as plan_vote
 
 __all__ = ["plan"]
-
 
 
 class _StudyOrCommand(TyperGroup):
@@ -181,4 +180,4 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")
     lines.add_row("computed by a client, about", f"{1000 * protocol.client_seconds:.1f} ms")
     lines.add_row("computed by the server, about", f"{1000 * protocol.server_seconds:.0f} ms")
-    results().print(lines)
+    print_table(lines)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
 from urna.cli.run import StudyArgument
 from urna.data import Samples
 from urna.errors import ParameterError
@@ -43,7 +43,7 @@ def _print(planned: StudyPlan) -> None:
     local = planned.local_seconds
     if local is not None:
         rows.add_row("evaluating, on one core of this machine", f"about {_time(local)}")
-    console.print(rows)
+    print_table(rows)
     stages = table("", "stage", ">epsilon", ">sent by a client", ">protocol", "noise")
     for stage in planned.stages:
         stages.add_row(
@@ -53,7 +53,7 @@ def _print(planned: StudyPlan) -> None:
             _time(stage.seconds),
             stage.noise,
         )
-    console.print(stages)
+    print_table(stages)
     if planned.division is not None and planned.division.tried:
         console.print(f"\n{planned.division}")
     for sentence in planned.advice:
@@ -69,7 +69,8 @@ def _time(seconds: float) -> str:
 def check(
     study: StudyArgument,
     client: Annotated[
-        int | None, typer.Option(help="Try the objective on this client's data; the first if unset.")
+        int | None,
+        typer.Option(help="Try the objective on this client's data; the first if unset."),
     ] = None,
     public: Annotated[
         str | None,
@@ -93,9 +94,7 @@ def check(
         "spent": 0,
     }
     if prepared.chosen is not None and prepared.space is not None:
-        some = prepared.space.only(
-            sorted({0, len(prepared.space) // 2, len(prepared.space) - 1})
-        )
+        some = prepared.space.only(sorted({0, len(prepared.space) // 2, len(prepared.space) - 1}))
         begun = time.perf_counter()
         judged = losses_of_each(
             prepared.chosen.objective,
@@ -125,8 +124,10 @@ def check(
         rows = table("", *(f">{name}" for name in said["tried"][0]), ">loss")
         for candidate, loss in zip(said["tried"], said["losses"], strict=True):
             rows.add_row(*map(str, candidate.values()), "failed" if loss is None else f"{loss:.4g}")
-        console.print(rows)
-        console.print(f"on {len(samples)} rows, in {said['seconds']:.2g} s; losses are for your eyes")
+        print_table(rows)
+        console.print(
+            f"on {len(samples)} rows, in {said['seconds']:.2g} s; losses are for your eyes"
+        )
 
 
 def _one(prepared: Prepared, client: int | None, public: str | None) -> Samples:

@@ -11,7 +11,7 @@ import typer
 
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 from urna.cli.keep import Keeper, keeping
-from urna.cli.output import Format, FormatOption, errors, results, table
+from urna.cli.output import Format, FormatOption, errors, print_table, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
     AdjacencyOption,
@@ -80,9 +80,7 @@ def search(
             "client, of your own."
         ),
     ] = "digits",
-    label: Annotated[
-        str, typer.Option(help="Of your own data: the column to predict.")
-    ] = "target",
+    label: Annotated[str, typer.Option(help="Of your own data: the column to predict.")] = "target",
     client_column: Annotated[
         str | None, typer.Option(help="Of one file: the column that says whose a row is.")
     ] = None,
@@ -299,7 +297,9 @@ def _axis(text: str) -> tuple[str, Axis]:
     if not colon or kind not in list(AxisKind):
         values, kind = rest, ""
     if not (name and equals and values):
-        raise ParameterError(f"an axis is NAME=VALUE,VALUE,...:KIND, as C=0.01,0.1,1:log; got {text}")
+        raise ParameterError(
+            f"an axis is NAME=VALUE,VALUE,...:KIND, as C=0.01,0.1,1:log; got {text}"
+        )
     listed = [_value(value.strip()) for value in values.split(",")]
     return name, Axis(AxisKind(kind), tuple(listed)) if kind else Axis.of(listed)
 
@@ -352,6 +352,6 @@ def _print(result: Result, title: str) -> None:
         mark = "→" if place == result.winner else ""
         values = (f"{value}" for value in result.space[place].values())
         rows.add_row(mark, *values, f"{votes:.1f}", bar)
-    console.print(rows)
+    print_table(rows)
     console.print(f"each ± {result.standard_error:.1f} votes of noise; → the winner\n", style="dim")
     console.print(str(result))

@@ -67,9 +67,7 @@ def _pictures(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
-def _samples(
-    home: Path, classes: tuple[str, ...], size: tuple[int, int], colour: bool
-) -> Samples:
+def _samples(home: Path, classes: tuple[str, ...], size: tuple[int, int], colour: bool) -> Samples:
     rows: list[npt.NDArray[Any]] = []
     targets: list[int] = []
     for part in _classes(home):

@@ -100,6 +100,7 @@ def simulate(
         least_colluding=0,
         smallest_shard=smallest_shard if terms.adjacency.unit is Unit.RECORD else None,
     )
+
     def vote(grid: Grid, _: Context) -> Result:
         return poll(
             grid,

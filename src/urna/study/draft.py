@@ -282,11 +282,7 @@ def _table(
             said["clients"] = number
     if "features" in names and "targets" in names:
         said.pop("label")
-    part = replace(
-        looked_at(
-            DataPart(source=source, label=chosen, client=client or ""), base=base
-        )
-    )
+    part = replace(looked_at(DataPart(source=source, label=chosen, client=client or ""), base=base))
     targets = _joined(tables, "targets" if "targets" in tables[0] else chosen)
     if part.classes:
         said["classes"] = list(part.classes)
@@ -303,9 +299,7 @@ def _table(
     said |= {"categories": categories} if categories else {}
     notes = [_CHECK]
     if dropped:
-        notes.append(
-            f"Left out, because they hold too many different texts: {', '.join(dropped)}."
-        )
+        notes.append(f"Left out, because they hold too many different texts: {', '.join(dropped)}.")
     return _Seen(said, number, fewest, len(part.classes) or None, tuple(notes))
 
 

@@ -264,7 +264,7 @@ def parse_study(text: str, path: Path) -> Study:
 
 
 def find_lines(text: str) -> dict[str, int]:
-    """Return the line of every section and key: `data`, `data.source`, `space.lr`, …
+    """Return the line of every section and key: `data`, `data.source`, `space.lr`.
 
     A small finder that knows headers and `key =` at the beginning of lines, and neither inside a
     text or list of several lines: what it misses is told with the line of its section.
@@ -370,9 +370,9 @@ class _Reader:
     def error(self, key: str, message: str) -> ParameterError:
         return ParameterError(f"{_place(self.path, self.lines, key)}: {message}")
 
-    def unknown(self, full: str, name: str, known: Sequence[str] | Mapping[str, Any], what: str) -> (
-        ParameterError
-    ):
+    def unknown(
+        self, full: str, name: str, known: Sequence[str] | Mapping[str, Any], what: str
+    ) -> ParameterError:
         near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
         elsewhere = [key.full for key in KEYS if key.name == name]
         if near:
@@ -423,8 +423,10 @@ def _found(value: Any) -> str:  # noqa: ANN401 - whatever a file holds
     """Return a value in a few words."""
     kinds = {bool: "true/false", str: "text", int: "number", float: "number", list: "list"}
     named = "table" if isinstance(value, Mapping) else kinds.get(type(value), type(value).__name__)
-    return f"the {named} {str(value)[:60]!r}" if isinstance(value, str) else (
-        f"the {named} {str(value).lower() if isinstance(value, bool) else str(value)[:60]}"
+    return (
+        f"the {named} {str(value)[:60]!r}"
+        if isinstance(value, str)
+        else (f"the {named} {str(value).lower() if isinstance(value, bool) else str(value)[:60]}")
     )
 
 

@@ -18,7 +18,7 @@ from urna.secagg import ServerModel
 from urna.train.optimisers import OPTIMISERS
 from urna.vote import BallotKind, DecoderKind
 
-__all__ = ["KEYS", "SECTIONS", "Key", "Kind", "Follow", "keys_of", "keys_table"]
+__all__ = ["KEYS", "SECTIONS", "Follow", "Key", "Kind", "keys_of", "keys_table"]
 
 
 class Kind(StrEnum):

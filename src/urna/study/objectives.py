@@ -101,9 +101,7 @@ def _torch(
     part: ObjectivePart, factory: Callable[[], Any], description: str, dataset: Dataset
 ) -> Chosen:
     loss = TorchLoss.SQUARED_ERROR if dataset.classes is None else TorchLoss.CROSS_ENTROPY
-    objective = BatchedObjective(
-        factory, epochs=part.epochs, batch_size=part.batch_size, loss=loss
-    )
+    objective = BatchedObjective(factory, epochs=part.epochs, batch_size=part.batch_size, loss=loss)
     return Chosen(description, objective, Space(lr=Axis.log(list(RATES))), factory, loss)
 
 

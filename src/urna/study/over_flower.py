@@ -74,7 +74,7 @@ def serve_study(
     with held_alone(folder, "the study"):
         journal.check()
         prepared = blank(study, own=path.parent)
-        hooks = Hooks(say=lambda sentence: print(sentence, flush=True))  # noqa: T201 - its log
+        hooks = Hooks(say=lambda sentence: print(sentence, flush=True))
         return run_stages(
             prepared,
             journal,
@@ -142,13 +142,13 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
         **how,
     )
     journal.end("train")
-    privacy = within(study.privacy.budget, vote, trained.privacy, f"{trained.rounds} rounds of training")
+    privacy = within(
+        study.privacy.budget, vote, trained.privacy, f"{trained.rounds} rounds of training"
+    )
     history = trained.history
     if prepared.electorate.tested and history:
         history = (*history[:-1], replace(history[-1], test=score(trained.weights)))
-    trained = replace(
-        trained, privacy=privacy, description=learner.description, history=history
-    )
+    trained = replace(trained, privacy=privacy, description=learner.description, history=history)
     stages.keep_trained(learner, trained)
     journal.note(division=division.as_mapping())
     return vote, trained, privacy

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from urna.average import Schema, choose, plan_average
-from urna.average.objective import default_space
 from urna.average.blind import Blind
+from urna.average.objective import default_space
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.privacy import Budget, Unit
@@ -119,7 +119,9 @@ def plan_study(prepared: Prepared, *, timed: bool = True) -> StudyPlan:
         protocol.bytes_per_client,
         clients * protocol.client_seconds + protocol.server_seconds,
     )
-    seconds = _local_seconds(prepared, candidates) if timed and follow is not Follow.AVERAGE else None
+    seconds = (
+        _local_seconds(prepared, candidates) if timed and follow is not Follow.AVERAGE else None
+    )
     return StudyPlan(
         study,
         clients,
@@ -189,8 +191,7 @@ def _rest(
                     budget,
                     f"{planned.noise_multiplier:.2f} clip norms in a sum; all of it "
                     f"{planned.noise_to_signal:.2f} of the longest way",
-                    study.then.rounds
-                    * (said["bytes_per_client_and_round"] + said["model_bytes"]),
+                    study.then.rounds * (said["bytes_per_client_and_round"] + said["model_bytes"]),
                     planned.rounds * (planned.terms.clients * client + server),
                 ),
                 planned,

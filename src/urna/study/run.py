@@ -35,8 +35,20 @@ from urna.train.checkpoint import write_tensors
 from urna.vote import DecoderKind, Result, SearchProgress, read_again, search
 from urna.vote.search import UNREAD
 
-__all__ = ["FILES", "Hooks", "Outcome", "Prepared", "Stages", "division_of", "learner_of",
-           "prepare", "run_stages", "run_study", "settings_of", "within"]
+__all__ = [
+    "FILES",
+    "Hooks",
+    "Outcome",
+    "Prepared",
+    "Stages",
+    "division_of",
+    "learner_of",
+    "prepare",
+    "run_stages",
+    "run_study",
+    "settings_of",
+    "within",
+]
 
 FILES = ("vote.json", "result.json", "report.html", "vote.html", "README.md")
 """What a study writes beside its model, its ledger and its journal."""
@@ -108,9 +120,9 @@ Done = tuple[Result, TrainResult | ModelResult | Combination | None, PrivacyStat
 class Hooks:
     """Who is told what while a study runs."""
 
-    progress: SearchProgress = lambda what, done, total: None  # noqa: E731
-    say: Callable[[str], None] = lambda sentence: None  # noqa: E731
-    page: Callable[[Path, Any, str], None] = lambda path, result, title: None  # noqa: E731
+    progress: SearchProgress = lambda what, done, total: None
+    say: Callable[[str], None] = lambda sentence: None
+    page: Callable[[Path, Any, str], None] = lambda path, result, title: None
     """Writes the page about a result."""
 
 
@@ -141,8 +153,8 @@ def prepare_with(study: Study, electorate: Electorate, *, own: Path | None = Non
         )
         if follow is Follow.TRAIN and chosen.factory is None:
             raise ParameterError(
-                f"training follows a vote on how a torch module is trained, and {chosen.description}"
-                " is none: name `linear`, `mlp`, `pooled` or what makes a module"
+                "training follows a vote on how a torch module is trained, and "
+                f"{chosen.description} is none: name `linear`, `mlp`, `pooled` or what makes one"
             )
     space = study.space or chosen.space
     if space is None:
@@ -580,9 +592,7 @@ class Stages:
         return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
 
 
-def within(
-    budget: Budget, vote: Result, follow: PrivacyStatement, what: str
-) -> PrivacyStatement:
+def within(budget: Budget, vote: Result, follow: PrivacyStatement, what: str) -> PrivacyStatement:
     """Return what a vote and what follows it promise together.
 
     Each keeps within its part of the budget, and squares of mu add up (`parts_of`).

@@ -112,7 +112,14 @@ def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) 
         known = load(part.source, folder=folder)
         labels = None if known.classes is None else tuple(range(known.classes))
         nothing = known.train.take(np.zeros(0, dtype=np.intp))
-        return Electorate([nothing] * clients, [], replace(known, train=nothing, writers=None), labels, None, part.source)
+        return Electorate(
+            [nothing] * clients,
+            [],
+            replace(known, train=nothing, writers=None),
+            labels,
+            None,
+            part.source,
+        )
     if not part.classes and not part.span:
         raise ParameterError("a federation must name the `classes`, or the `span` of the targets")
     if part.picture:
@@ -137,7 +144,7 @@ def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) 
 
 def _named_features(part: DataPart) -> tuple[str, ...]:
     """Return the columns in an order that every node of a federation has."""
-    return part.features or tuple([*part.ranges, *part.categories])
+    return part.features or (*part.ranges, *part.categories)
 
 
 def looked_at(part: DataPart, *, base: Path | None = None) -> DataPart:
@@ -292,7 +299,11 @@ def _labelled(samples: Samples, labels: tuple[str, ...] | tuple[int, ...] | None
 
 def _together(parts: list[Samples]) -> Samples:
     ids = [part.ids for part in parts]
-    joined = None if any(one is None for one in ids) else np.concatenate([i for i in ids if i is not None])
+    joined = (
+        None
+        if any(one is None for one in ids)
+        else np.concatenate([i for i in ids if i is not None])
+    )
     return Samples(
         np.concatenate([part.features for part in parts]),
         np.concatenate([part.targets for part in parts]),

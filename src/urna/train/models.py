@@ -114,7 +114,9 @@ def _check_works(name: str, factory: Callable[[], Any], dataset: Dataset) -> Non
     try:
         module = factory()
     except (Exception, SystemExit) as error:  # as above
-        raise ParameterError(f"the model {name} cannot be made: {said_in_one_line(error)}") from error
+        raise ParameterError(
+            f"the model {name} cannot be made: {said_in_one_line(error)}"
+        ) from error
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(f"the model {name} is no torch module but {type(module).__name__}")
     if not any(parameter.requires_grad for parameter in module.parameters()):
