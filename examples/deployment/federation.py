@@ -135,12 +135,17 @@ class Federation:
             encoding="utf-8",
         )
 
-    def start_node(self, site: Site) -> None:
-        """Start an organisation's SuperNode; an existing one must have ended."""
+    def start_node(self, site: Site, more: str = "") -> None:
+        """Start an organisation's SuperNode; an existing one must have ended.
+
+        Args:
+            site: The organisation.
+            more: Further entries of its node's configuration.
+        """
         config = (
             f"partition-id={site.number} num-partitions={len(self.sites)} "
-            f'urna-policy="{site.policy}"'
-        )
+            f'urna-policy="{site.policy}" {more}'
+        ).strip()
         self._start(
             site.name,
             "flower-supernode",

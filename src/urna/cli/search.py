@@ -268,7 +268,7 @@ def _electorate(part: DataPart, hub: bool, seed: int) -> Electorate:
     ).values["data"]
     errors.print("read off these data, and so as public as your command line:", end=" ")
     errors.print(", ".join(f"{key} = {str(seen[key])[:60]}" for key in _SEEN if key in seen))
-    read = {key: tuple(v) if isinstance(v, list) else v for key, v in seen.items()}
+    read: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in seen.items()}
     return gather(replace(part, **read), seed=seed)
 
 

@@ -91,4 +91,5 @@ def _row(path: Path, size: tuple[int, int], colour: bool) -> npt.NDArray[np.floa
             pixels = np.asarray(scaled, dtype=np.float32) / 255
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ParameterError(f"{path} is no picture that can be read") from error
-    return np.ascontiguousarray(np.moveaxis(pixels, -1, 0) if colour else pixels).ravel()
+    planes = np.moveaxis(pixels, -1, 0) if colour else pixels
+    return np.ascontiguousarray(planes, dtype=np.float32).ravel()

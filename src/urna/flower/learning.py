@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -22,10 +22,6 @@ __all__ = ["LearnerTraining", "server_strategy", "train_learner"]
 _WEIGHTS, _WINNER, _ROUND = "weights", "urna-recipe", "server-round"
 
 
-class _Loads(Protocol):
-    def __call__(self, context: Context) -> Samples: ...
-
-
 @dataclass(frozen=True, slots=True)
 class LearnerTraining:
     """A node's training function for a learner: what `Updates` and `Trainer` take.
@@ -36,7 +32,7 @@ class LearnerTraining:
     """
 
     learner: Callable[[], TorchLearner]
-    data: _Loads
+    data: Callable[[Context], Samples]
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Train the common weights on this node's rows, as the winner of the vote says."""

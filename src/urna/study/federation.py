@@ -81,6 +81,8 @@ def main(grid, context):
     serve_study(grid, study, folder, base=base, version=urna.__version__)
 '''
 
+_SEE = "the log of its ServerApp says why"
+
 
 def write_app(study: Study, folder: Path) -> Path:
     """Write the Flower app of a study, and return its folder.
@@ -132,10 +134,13 @@ def run_in_federation(study: Study, *, say: Callable[[str], None]) -> None:
     command = [tool, "run", str(app), study.engine.federation, "--stream", "--run-config", config]
     last = ""
     for line in _lines(command):
-        last = line or last
+        said = line.partition("urna.errors.")[2]  # what the app itself refused, where it did
+        last = said.partition(": ")[2] or last
         say(line)
     if not (study.folder / "result.json").exists():
-        raise ProtocolError(f"the federation {study.engine.federation!r} gave no result: {last}")
+        raise ProtocolError(
+            f"the federation {study.engine.federation!r} gave no result: {last or _SEE}"
+        )
 
 
 def _lines(command: list[str]) -> Iterator[str]:

@@ -375,10 +375,10 @@ class _Reader:
     ) -> ParameterError:
         near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
         elsewhere = [key.full for key in KEYS if key.name == name]
-        if near:
-            hint = f"did you mean `{near[0]}`?"
-        elif elsewhere:
+        if elsewhere:
             hint = f"there is `{elsewhere[0]}`"
+        elif near:
+            hint = f"did you mean `{near[0]}`?"
         else:
             hint = f"known are {', '.join(known)}"
         return self.error(full, f"unknown {what} `{full}`; {hint}")

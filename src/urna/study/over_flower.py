@@ -137,7 +137,7 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
         budget=division.train,
         anyway=then.anyway,
         # Simulated nodes end with this process: what they hold of a round cannot go on.
-        folder=journal.folder / "training" if federated else None,
+        folder=journal.folder / "training" if federated and then.rounds > 1 else None,
         entry=journal.entry("then"),
         **how,
     )

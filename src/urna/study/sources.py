@@ -132,8 +132,8 @@ def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) 
                 "a federation must name the columns: `features`, or `ranges` and `categories`"
             )
         width = sum(len(part.categories.get(name, ("one",))) for name in names)
-    kind = np.int64 if part.classes else np.float32
-    nothing = Samples(np.zeros((0, width), dtype=np.float32), np.zeros(0, dtype=kind))
+    targets: npt.NDArray[Any] = np.zeros(0, dtype=np.int64 if part.classes else np.float32)
+    nothing = Samples(np.zeros((0, width), dtype=np.float32), targets)
     test = nothing
     if part.test:
         test = gather_one(part, (base or Path()) / part.test)
