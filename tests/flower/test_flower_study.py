@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("flwr", reason="a federation is Flower's")
 pytest.importorskip("torch", reason="what is trained is torch's")
 
-HOUSE = Path(__file__).parents[2]
-sys.path.insert(0, str(HOUSE / "examples" / "deployment"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "deployment"))
 
 from federation import Federation, Site
 
