@@ -213,7 +213,10 @@ def test_a_search_on_a_file_of_ones_own(urna: Command, tmp_path: Path) -> None:
     for more, message in (
         ((), "LogisticRegression has no candidates of its own: name some, --axis"),
         (("--axis", "C"), "an axis is NAME=VALUE"),
-        (("--axis", "c=1,2"), "unknown parameter of LogisticRegression 'c'; did you mean 'C'?"),
+        (
+            ("--axis", "tool=1,2"),
+            "unknown parameter of LogisticRegression 'tool'; did you mean 'tol'?",
+        ),
     ):
         refused = urna(*own, *more)
         assert refused.code == 2
@@ -249,6 +252,7 @@ def test_what_is_wrong_in_a_study_is_told_with_its_line(
 
 
 HOPELESS = STUDY.replace("epsilon = 20.0", "epsilon = 0.01").replace("anyway = true", "")
+HOPELESS = HOPELESS.replace("epochs = 1", 'epochs = 1\nmodel = "mlp"')
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
@@ -264,6 +268,14 @@ def test_a_hopeless_plan_is_refused_before_anything_is_spent(
         line = refused.stderr.replace("\n", " ")
         assert "cannot succeed" in line or "drown" in line or "cannot be summed" in line
         assert not (results(study) / "vote.json").exists()
+
+
+def test_a_study_that_paid_nothing_may_be_put_right(urna: Command, tmp_path: Path) -> None:
+    study = written(tmp_path, HOPELESS)
+    assert urna("run", study).code == 2
+    written(tmp_path, SCRIPTED)
+    done = urna("run", study, "--format", "json")
+    assert done.json()["result"]["rounds"] == 2
 
 
 def test_a_missing_study_says_how_to_get_one(urna: Command, tmp_path: Path) -> None:

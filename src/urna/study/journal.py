@@ -14,13 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
-from urna.files import check_folder, read_json, write_json, write_whole
+from urna.files import read_json, write_json, write_whole
 from urna.privacy import Ledger
 from urna.study.file import Study
 
-__all__ = ["Journal"]
+__all__ = ["LEDGER", "Journal"]
 
 _FILE, _VERSION = "study.json", 1
+LEDGER = "ledger"
+"""The study's own ledger, in its folder."""
+
+
+def _paid(folder: Path, values: Mapping[str, Any]) -> bool:
+    """Say whether anything of a study was paid for, or is on disk."""
+    if (folder / "vote.json").exists():
+        return True
+    own, named = folder / LEDGER, values.get("ledger")
+    if own.exists() and Ledger(own).entries():
+        return True
+    return bool(named) and any(map(Ledger(str(named)).holds, values["entries"].values()))
 
 
 @dataclass(slots=True)
@@ -40,30 +52,34 @@ class Journal:
 
     @classmethod
     def open(cls, study: Study, version: str) -> "Journal":
-        """Open the journal of a study, or begin one.
+        """Open the journal of a study, or begin one; the folder must be held alone.
+
+        A study of which nothing was paid begins anew where its file was changed.
 
         Raises:
             ParameterError: The folder holds another study.
             OutputError: It cannot be written to.
         """
         folder = study.folder
-        check_folder(folder)
         file = folder / _FILE
-        if file.exists():
-            values = read_json(file)
-            if values.get("fingerprint") != study.fingerprint:
+        values = read_json(file) if file.exists() else None
+        if values is not None and values.get("fingerprint") != study.fingerprint:
+            if _paid(folder, values):
                 raise ParameterError(
                     f"{folder} holds another study, or this one before it was changed: name "
                     "another folder under [output], or put the file back as it was "
                     f"({folder / 'study.toml'})"
                 )
-        else:
+            values = None  # nothing was paid: it begins anew, as it is now
+            (folder / LEDGER).unlink(missing_ok=True)
+        if values is None:
             values = {
                 "version": _VERSION,
                 "urna": version,
                 "fingerprint": study.fingerprint,
                 "begun": time.time(),
                 "entries": {stage: uuid.uuid4().hex for stage in ("vote", "then")},
+                "ledger": str(study.base / study.privacy.ledger) if study.privacy.ledger else "",
                 "seconds": {},
                 "failed": None,
                 "finished": False,

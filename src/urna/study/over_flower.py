@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from urna.errors import ParameterError
-from urna.files import held_alone
+from urna.files import check_folder, held_alone
 from urna.flower import Deadlines, SumProgress, poll
 from urna.flower.learning import server_strategy, train_learner
 from urna.study.file import read_study
@@ -70,8 +70,9 @@ def serve_study(
     """
     study = replace(read_study(path), path=base / "study.toml")
     study = replace(study, output=replace(study.output, folder=str(folder)))
-    journal = Journal.open(study, version)
+    check_folder(folder)
     with held_alone(folder, "the study"):
+        journal = Journal.open(study, version)
         journal.check()
         prepared = blank(study, own=path.parent)
         hooks = Hooks(say=lambda sentence: print(sentence, flush=True))

@@ -13,16 +13,16 @@ from urna.average import ModelResult, Schema
 from urna.average import model_card as average_card
 from urna.combine import Combination, Frame, LocalSearch, Searches, combine
 from urna.data import Samples
-from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
-from urna.files import held_alone, write_whole
-from urna.local import CachedObjective, Objective, Recipe, losses_of_each
+from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished, UnknownName
+from urna.files import check_folder, held_alone, write_whole
+from urna.local import CachedObjective, Objective, Recipe, check_objective, losses_of_each
 from urna.privacy import Budget, Ledger, PrivacyStatement, parts_of
 from urna.privacy.accountant import GAUSSIAN
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource, staged_secrets
 from urna.space import Space
 from urna.study.federation import run_in_federation
 from urna.study.file import Study
-from urna.study.journal import Journal
+from urna.study.journal import LEDGER, Journal
 from urna.study.keys import Follow
 from urna.study.objectives import Chosen, choose_objective
 from urna.study.sources import Electorate, gather
@@ -163,10 +163,12 @@ def prepare_with(study: Study, electorate: Electorate, *, own: Path | None = Non
             f"{chosen.description} has no candidates of its own: name some under [space], such as "
             'C = { kind = "log", values = [0.01, 0.1, 1.0] }',
         )
-    with study.blaming("space"):
-        check = getattr(chosen.objective, "check", None)
-        if check is not None:
-            check(space)
+    try:
+        check_objective(chosen.objective, space)
+    except UnknownName as error:
+        raise study.error(f"space.{error.name}", str(error)) from error
+    except ParameterError as error:
+        raise study.error("space", str(error)) from error
     return Prepared(study, electorate, chosen, space)
 
 
@@ -241,9 +243,9 @@ def run_study(
         BudgetExceeded: A ledger has no room. Nothing was released.
     """
     told = hooks or Hooks()
-    journal = Journal.open(study, version)
-    with held_alone(journal.folder, "the study"):
-        journal = Journal.open(study, version)  # as it is now that nobody else writes
+    check_folder(study.folder)
+    with held_alone(study.folder, "the study"):
+        journal = Journal.open(study, version)
         journal.check()
         if journal.finished and (found := _finished(journal)) is not None:
             return found
@@ -304,9 +306,7 @@ def _ledger(study: Study, folder: Path) -> Ledger | None:
             ledger.check_relation(privacy.relation)
         return ledger
     subject = study.title or study.path.stem
-    return Ledger.open(
-        folder / "ledger", privacy.budget, adjacency=privacy.relation, subject=subject
-    )
+    return Ledger.open(folder / LEDGER, privacy.budget, adjacency=privacy.relation, subject=subject)
 
 
 def _finished(journal: Journal) -> Outcome | None:

@@ -68,11 +68,11 @@ class Division:
             + ("   <- chosen" if part == self.part else "")
             for part, won, reached in self.tried
         )
+        dry = "dry run on made-up data: part for the vote, a good rate wins, accuracy"
         return (
             f"of the budget (squares of mu) the vote gets {100 * self.part:.0f} %: epsilon "
-            f"{self.vote.epsilon:.3g} for the vote, {self.train.epsilon:.3g} for training\n"
-            f"dry run on made-up data: part for the vote, a good rate wins, accuracy\n{rows}"
-        )
+            f"{self.vote.epsilon:.3g} for the vote, {self.train.epsilon:.3g} for what follows"
+        ) + (f"\n{dry}\n{rows}" if rows else "")
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values."""
