@@ -259,7 +259,7 @@ def run_study(
     if found is None:
         raise ParameterError(f"the study in {journal.folder} is not finished: run it again")
     _draw(found, study, told)
-    return replace(found, again=False)
+    return replace(found, files=_files(journal.folder), again=False)
 
 
 def _draw(outcome: Outcome, study: Study, hooks: Hooks) -> None:
@@ -322,8 +322,11 @@ def _finished(journal: Journal) -> Outcome | None:
     reader = readers.get(str(last.get("kind")))
     follow = None if reader is None else reader(last)
     privacy = PrivacyStatement.read(journal.values["privacy"])
-    files = tuple(sorted(path for path in journal.folder.iterdir() if path.is_file()))
-    return Outcome(Result.read(vote), follow, privacy, files, again=True)
+    return Outcome(Result.read(vote), follow, privacy, _files(journal.folder), again=True)
+
+
+def _files(folder: Path) -> tuple[Path, ...]:
+    return tuple(sorted(path for path in folder.iterdir() if path.is_file()))
 
 
 class Stages:
@@ -369,8 +372,8 @@ class Stages:
         self.hooks.page(journal.folder / "report.html", last, title)
         journal.end("everything")
         journal.note(finished=True)
-        files = tuple(sorted(path for path in journal.folder.iterdir() if path.is_file()))
-        return Outcome(vote, None if follow is None else last, privacy, files)
+        found = None if follow is None else last
+        return Outcome(vote, found, privacy, _files(journal.folder))
 
     def held(self) -> Result | None:
         """Return the vote that was held before, its winner read; None where none was."""
