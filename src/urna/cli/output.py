@@ -56,7 +56,7 @@ def table(title: str, *columns: str) -> Table:
         name = column.removeprefix(">")
         number = name != column
         justify: JustifyMethod = "right" if number else "left"
-        made.add_column(name, justify=justify, header_style="dim", no_wrap=number)
+        made.add_column(name, justify=justify, header_style="dim", no_wrap=number, overflow="fold")
     return made
 
 
