@@ -427,7 +427,6 @@ class Stages:
             **self.voting,
             **study.privacy.options,
         )
-        found = _entered(found, journal)
         self.keep_vote(found)
         journal.end("vote")
         return found
@@ -450,7 +449,7 @@ class Stages:
             report("training", done.number, study.then.rounds)
 
         def keep(vote: Result) -> None:
-            self.keep_vote(_entered(vote, journal))
+            self.keep_vote(vote)
             self.now = "training" if vote.decoder != UNREAD else "vote"
 
         journal.begin("train")
@@ -512,7 +511,7 @@ class Stages:
             journal.keep("model.json", model.as_mapping(), model.entry)
 
         def between(vote: Result) -> None:
-            self.keep_vote(_entered(vote, journal))
+            self.keep_vote(vote)
             self.now = "average" if vote.decoder != UNREAD else "vote"
 
         journal.begin("average")
@@ -625,11 +624,6 @@ def _over_flower(stages: Stages) -> Done:
             "engine.kind", "the Flower engine needs Flower: pip install 'urna[flower]'"
         ) from error
     return simulate_study(stages)
-
-
-def _entered(vote: Result, journal: Journal) -> Result:
-    """Return a vote that names its entry in the ledger, and none where nothing is counted."""
-    return vote if journal.ledger is not None else replace(vote, entry=None)
 
 
 def _there(space: Space | None) -> Space:
