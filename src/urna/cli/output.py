@@ -40,7 +40,11 @@ WIDTH = 80
 def print_table(made: Table) -> None:
     """Print a table; cells that do not fit the terminal, or 80 columns, are wrapped."""
     width = None if sys.stdout.isatty() else WIDTH
-    Console(highlight=False, markup=False, width=width).print(made)
+    console = Console(highlight=False, markup=False, width=width)
+    if made.title:  # a table's own title is wrapped to the table's width, which may be small
+        console.print(made.title, style="bold", soft_wrap=True)
+        made.title = None
+    console.print(made)
 
 
 def results() -> Console:
