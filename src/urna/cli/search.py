@@ -151,7 +151,7 @@ def search(
     """Let clients agree on hyperparameters by secret ballot."""
     _check_together(engine, summation, server)
     if clients is not None and clients < 2:
-        raise ParameterError(f"a vote is among two clients or more, got --clients {clients}")
+        raise ParameterError(f"a vote is among at least two clients, got --clients {clients}")
     if rounds not in (1, 2):
         raise ParameterError(f"a search has one round or two, got {rounds}")
     if rounds == 2 and (engine is Engine.FLOWER or ballot or votes or decoder.value == "argmax"):
