@@ -143,17 +143,18 @@ class Federation:
             encoding="utf-8",
         )
 
-    def start_node(self, site: Site, data: Path | None = None) -> None:
+    def start_node(self, site: Site, data: Path | None = None, more: str = "") -> None:
         """Start an organisation's SuperNode; an existing one must have ended.
 
         Args:
             site: The organisation.
             data: Its own file of data: the node's configuration names it, as `data`.
+            more: Further entries of its node's configuration.
         """
         config = (
             f"partition-id={site.number} num-partitions={len(self.sites)} "
-            f'urna-policy="{site.policy}"'
-        )
+            f'urna-policy="{site.policy}" {more}'
+        ).strip()
         config += f' data="{data}"' if data is not None else ""
         self._start(
             site.name,

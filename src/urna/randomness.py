@@ -25,6 +25,7 @@ __all__ = [
     "expand",
     "expand_words",
     "little_endian",
+    "staged_secrets",
 ]
 
 SEED_BYTES = 32
@@ -91,6 +92,18 @@ class ScriptedSecrets:
         encryptor = Cipher(algorithms.AES256(self._seed), modes.CTR(nonce)).encryptor()
         skip = start - 16 * block
         return encryptor.update(bytes(skip + count))[skip:]
+
+
+def staged_secrets(source: SecretSource, *stages: bytes) -> list[SecretSource]:
+    """Return a source for each stage of something that may be interrupted between two.
+
+    A private source serves all of them. A script is divided, so that each stage draws the same
+    whether or not the stages before it were held in this process.
+    """
+    if source.private:
+        return [source for _ in stages]
+    script = source.take(SEED_BYTES)
+    return [ScriptedSecrets(script + stage) for stage in stages]
 
 
 def derive_seed(seed: bytes, label: bytes) -> bytes:

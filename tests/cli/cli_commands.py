@@ -1,13 +1,21 @@
 """What the forked processes of the command line's tests run."""
 
+import os
 import runpy
+import signal
 import sys
+from collections.abc import Callable
+from typing import Any
 
-import urna.cli  # noqa: F401 - imported here so that no fork has to
-from urna.privacy import Budget
+import urna.cli
+import urna.cli.app
+import urna.study.run
+from urna.privacy import Budget, Ledger
+from urna.study.journal import Journal
+from urna.train.checkpoint import Progress
 from urna.vote import plan
 
-__all__ = ["command"]
+__all__ = ["command", "killed"]
 
 # Pricing takes most of a command's time. What is priced here once is known to every fork.
 _small = plan(clients=60, candidates=3, votes=1, budget=Budget(0.2, 1e-2))
@@ -22,3 +30,30 @@ def command(*arguments: str) -> None:
     """Be `python -m urna` with these arguments."""
     sys.argv = ["urna", *arguments]
     runpy.run_module("urna", run_name="__main__", alter_sys=True)
+
+
+def killed(point: str, *arguments: str) -> None:
+    """Be `python -m urna` with these arguments, and kill -9 oneself at a point of a study."""
+
+    def dying(owner: Any, name: str, when: Callable[..., bool]) -> None:
+        real = getattr(owner, name)
+
+        def wrapped(*given: Any, **named: Any) -> Any:
+            found = real(*given, **named)
+            if when(*given):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
+        setattr(owner, name, wrapped)
+
+    if point == "paid":  # a release is in the ledger, and nothing of it is on disk
+        dying(Ledger, "advance", lambda *_: True)
+    elif point == "summed":  # the same where nothing is counted
+        dying(sys.modules["urna.vote.search"], "_ballots", lambda *_: True)
+    elif point == "tallied":  # the tally is on disk, its winner is not weighed
+        dying(Journal, "keep", lambda _, name, *__: name == "vote.json")
+    elif point == "trained":  # a round of training is on disk
+        dying(Progress, "write", lambda state, _: state.done == 1)
+    else:  # everything is there but the last result
+        dying(urna.study.run, "write_tensors", lambda *_: True)
+    command(*arguments)

@@ -121,8 +121,7 @@ def test_a_search_prints_a_table_and_says_what_it_costs(
         assert part in done.stdout
     assert "(0.5, 0.001)-DP, replace-one-client" in done.stdout
     assert "secure summation" in done.stdout
-    assert "evaluating candidates" in done.stderr
-    assert "36/36" in done.stderr
+    assert done.stderr == ""  # progress is for terminals
 
 
 def test_a_second_search_reuses_losses_unless_told_not_to(
@@ -146,7 +145,7 @@ def test_a_search_as_json_keeps_stdout_clean(urna: Command, few: tuple[str, ...]
     assert set(shown["best"]) == {"eta0"}
     assert len(shown["votes"]) == 3
     assert shown["privacy"]["private"] is True
-    assert "evaluating candidates" in done.stderr
+    assert done.stderr == ""
 
 
 def test_a_quiet_search_writes_its_result_whole(
@@ -271,7 +270,7 @@ def test_a_simulation_is_a_table(urna: Command, vary: str) -> None:
     assert "k=1" in done.stdout
     assert "k=2" in done.stdout
     assert "epsilon 0.5, delta 1e-05, replace-one-client, 40 clients" in done.stdout
-    assert "simulating votes" in done.stderr
+    assert done.stderr == ""  # progress is for terminals
 
 
 def test_a_simulation_is_json_and_repeats_by_seed(urna: Command) -> None:
@@ -290,7 +289,9 @@ def test_data_sets_are_listed(urna: Command) -> None:
     shown = urna("data", "--format", "json").json()["data_sets"]
     text = urna("data").stdout
     assert {"digits", "mnist", "adult", "cifar10"} <= {entry["name"] for entry in shown}
-    assert all(entry["name"] in text and entry["licence"] in text for entry in shown)
+    assert all(entry["name"] in text for entry in shown)
+    assert all(word in text for entry in shown for word in entry["licence"].split())
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_one_data_set_and_its_split_are_described(urna: Command) -> None:

@@ -2,12 +2,12 @@
 
 import datetime
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from urna.average.model import ModelResult
 from urna.privacy import Unit
 from urna.privacy.budget import rounded_up
+from urna.tally.card import card_head, privacy_block
 
 __all__ = ["model_card"]
 
@@ -24,7 +24,7 @@ def model_card(result: ModelResult, *, name: str, licence: str | None = None) ->
         name: What it is called.
         licence: An identifier such as `apache-2.0`, where the model has one.
     """
-    return f"---\n{_yaml(_head(result, name, licence))}---\n\n{_text(result, name)}"
+    return f"{card_head(_head(result, name, licence))}\n{_text(result, name)}"
 
 
 def _head(result: ModelResult, name: str, licence: str | None) -> dict[str, Any]:
@@ -35,20 +35,7 @@ def _head(result: ModelResult, name: str, licence: str | None) -> dict[str, Any]
     if licence is not None:
         head["license"] = licence
     head["tags"] = ["differential-privacy", "federated-learning", "secure-aggregation", "linear"]
-    head["privacy"] = {
-        "private": privacy.private,
-        "epsilon": float(rounded_up(privacy.epsilon)) if privacy.private else None,
-        "delta": privacy.delta,
-        "relation": str(privacy.adjacency),
-        "unit": _unit(result),
-        "accountant": privacy.accountant,
-        "mechanism": f"{result.terms.family} noise made by the clients, secure summation",
-        "clients": result.terms.clients,
-        "may_collude": result.terms.colluders,
-        "may_drop_out": result.terms.dropouts,
-        "server": str(result.terms.server),
-        "ledger_entry": result.entry,
-    }
+    head["privacy"] = privacy_block(privacy, result.terms, _unit(result), result.entry)
     if result.measured:
         metrics = [
             {"type": key, "value": round(float(value), 4)} for key, value in result.measured.items()
@@ -128,31 +115,3 @@ def _promise(result: ModelResult) -> str:
         f"({rounded_up(privacy.epsilon)}, {rounded_up(privacy.delta)})-differential privacy for "
         f"{_unit(result)} ({privacy.adjacency}), accountant: {privacy.accountant}"
     )
-
-
-def _yaml(values: Mapping[str, Any], depth: int = 0) -> str:
-    """Write plain values as YAML: texts as JSON strings, which YAML reads alike."""
-    pad, lines = "  " * depth, []
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            lines.append(f"{pad}{key}:\n{_yaml(value, depth + 1)}")
-        elif isinstance(value, list):
-            lines.append(f"{pad}{key}:\n" + "".join(_item(item, depth) for item in value))
-        else:
-            lines.append(f"{pad}{key}: {_scalar(value)}\n")
-    return "".join(lines)
-
-
-def _item(item: Any, depth: int) -> str:  # noqa: ANN401 - plain values
-    pad = "  " * depth
-    if not isinstance(item, Mapping):
-        return f"{pad}- {_scalar(item)}\n"
-    inner = _yaml(item, depth + 1)
-    return f"{pad}- {inner[len(pad) + 2 :]}"
-
-
-def _scalar(value: Any) -> str:  # noqa: ANN401 - plain values
-    if isinstance(value, float) and not isinstance(value, bool):
-        text = repr(value)
-        return text if "." in text or "e" not in text else text.replace("e", ".0e")
-    return json.dumps(value, ensure_ascii=False)

@@ -35,6 +35,7 @@ def fit(
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
     device: str | None = None,
+    entry: str | None = None,
     progress: AverageProgress | bool | None = None,
     keep: Callable[[ModelResult], None] | None = None,
     **options: Unpack[Options],
@@ -60,6 +61,8 @@ def fit(
         ledger: Where the release is counted before it happens.
         secrets: Where keys, coins and noise come from; the operating system by default.
         device: A torch device on which clients are trained; the processor by default.
+        entry: The release's id in the ledger, as in `urna.search`: counted once, however often
+            it is begun.
         progress: Called while it runs; a line in a terminal or a notebook by default, False for
             none.
         keep: Called with the result as soon as there is one: what was paid for can be written
@@ -89,6 +92,7 @@ def fit(
         plan.caveats + summation.describe(terms),
         ledger=ledger,
         private=secrets.private,
+        id=entry,
     )
     with live_line(progress) as report:
         parts = contributions(plan, data, secrets, device=device, progress=report)

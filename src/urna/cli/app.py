@@ -15,13 +15,16 @@ from urna.cli import STOPPED
 from urna.cli.average import average
 from urna.cli.combine import combine
 from urna.cli.data import data
+from urna.cli.init import init
 from urna.cli.keys import keys
 from urna.cli.ledger import ledger
 from urna.cli.output import errors
 from urna.cli.plan import plan
+from urna.cli.plan_study import check
 from urna.cli.policy import policy
 from urna.cli.replay import replay
 from urna.cli.report import report
+from urna.cli.run import run_file
 from urna.cli.search import search
 from urna.cli.simulate import simulate
 from urna.cli.train import train
@@ -34,9 +37,13 @@ app = typer.Typer(
     name="urna",
     help="Agree on hyperparameters by secret ballot, then train, under one privacy budget.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(init)
+app.command()(check)
+app.command("run")(run_file)
 app.command()(search)
 app.command()(train)
 app.add_typer(plan, name="plan")

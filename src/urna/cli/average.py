@@ -32,15 +32,20 @@ from urna.cli.terms import (
     DeltaOption,
     DropoutOption,
     EpsilonOption,
+    LedgerOption,
+    QuietOption,
+    ScriptOption,
+    SeedOption,
     ServerOption,
     UnitOption,
+    ledger_at,
+    secrets_of,
     terms_of,
 )
 from urna.data import Columns, Samples, Split, catalogue, load, read_tables, split
 from urna.errors import ParameterError
 from urna.files import write_whole
-from urna.privacy import Budget, Ledger
-from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
+from urna.privacy import Budget
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.study import VOTE_SHARE, tune_then_fit
@@ -147,13 +152,9 @@ def average(
     device: Annotated[
         str | None, typer.Option(help="A torch device such as cuda, to train all clients on.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Public seed of splits and projections.")] = 0,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Count the release in this ledger (`urna ledger create`).")
-    ] = None,
-    scripted_secrets: Annotated[
-        str | None, typer.Option(help="Repeatable noise from this label. NOT PRIVATE.")
-    ] = None,
+    seed: SeedOption = 0,
+    ledger: LedgerOption = None,
+    scripted_secrets: ScriptOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -162,7 +163,7 @@ def average(
             "vote.json; with a ledger, beside the ledger by default.",
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
+    quiet: QuietOption = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Fit one model to all clients' data; each client sends one message, once."""
@@ -172,10 +173,8 @@ def average(
         raise ParameterError(f"rows are dealt out to 1 client or more, got --clients {clients}")
     check_device(device)
     rows = RowRule(clip=clip, unit=unit_rows, intercept=intercept, projected=projected, seed=seed)
-    opened = Ledger(ledger) if ledger is not None else None
-    secrets: SecretSource = (
-        OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
-    )
+    opened = ledger_at(ledger)
+    secrets = secrets_of(scripted_secrets)
     settings = _settings(regularisation, radius, trainer, skewed)
     common: dict[str, Any] = {
         "budget": Budget(epsilon, delta),

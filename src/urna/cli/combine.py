@@ -10,8 +10,17 @@ import typer
 
 from urna.cli.keep import Keeper, keeping
 from urna.cli.origin import Clock
-from urna.cli.output import Format, FormatOption, errors, print_json, results, table
-from urna.cli.terms import ColludingOption, DeltaOption, DropoutOption, EpsilonOption
+from urna.cli.output import Format, FormatOption, errors, print_json, print_table, results, table
+from urna.cli.terms import (
+    ColludingOption,
+    DeltaOption,
+    DropoutOption,
+    EpsilonOption,
+    LedgerOption,
+    ScriptOption,
+    ledger_at,
+    secrets_of,
+)
 from urna.combine import (
     STRATEGIES,
     Anchored,
@@ -33,7 +42,7 @@ from urna.errors import ParameterError, UnknownName
 from urna.evaluation.combining import Judged, VoteStrategy, compare, judge, vote_on
 from urna.files import write_json, write_whole
 from urna.privacy import Budget, Ledger
-from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
+from urna.randomness import SecretSource
 from urna.report import settings_chart
 from urna.space import Axis, Space
 from urna.tally import Options
@@ -116,12 +125,8 @@ def combine(
     delta: DeltaOption = 1e-5,
     dropout: DropoutOption = "0",
     colluding: ColludingOption = "0",
-    ledger: Annotated[
-        Path | None, typer.Option(help="Count releases in this ledger (`urna ledger create`).")
-    ] = None,
-    scripted_secrets: Annotated[
-        str | None, typer.Option(help="Repeatable secrets from this label. NOT PRIVATE.")
-    ] = None,
+    ledger: LedgerOption = None,
+    scripted_secrets: ScriptOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -133,10 +138,8 @@ def combine(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Combine clients' own searches into one setting for all (PrivTuna)."""
-    opened = Ledger(ledger) if ledger is not None else None
-    secrets: SecretSource = (
-        OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
-    )
+    opened = ledger_at(ledger)
+    secrets = secrets_of(scripted_secrets)
     if others and opened is not None:
         raise ParameterError(
             "--compare computes exact results from everybody's searches, which no ledger counts: "
@@ -341,7 +344,7 @@ def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> N
             values += [f"{judged.distance[name]:.3f}" for name in names]
             values += [f"{judged.accuracy:.4f}", f"{judged.regret:.4f}"]
         rows.add_row(mark, judged.strategy, *values)
-    console.print(rows)
+    print_table(rows)
     if known:
         optimum = _as_mapping(recorded, [])["federated_optimum"]
         setting = ", ".join(f"{k}={v:g}" for k, v in optimum["setting"].items())

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.output import Format, FormatOption, print_json, print_table, table
 from urna.data import Split, catalogue, load, split
 
 __all__ = ["data"]
@@ -37,7 +37,7 @@ def data(
             classes = "regression" if entry["classes"] is None else str(entry["classes"])
             sizes = (f"{entry['train']:,}", f"{entry['test']:,}", classes)
             rows.add_row(entry["name"], *sizes, entry["origin"], entry["licence"])
-        results().print(rows)
+        print_table(rows)
         return
     dataset = load(name, folder=folder, hub=hub)
     facts: dict[str, Any] = {
@@ -63,4 +63,4 @@ def data(
     rows = table(dataset.name, "", "")
     for key, value in facts.items():
         rows.add_row(key, str(value))
-    results().print(rows)
+    print_table(rows)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import typer
 
-from urna.cli.output import Format, print_json, results, table
+from urna.cli.output import Format, print_json, print_table, table
 from urna.cli.progress import live_progress
 from urna.evaluation.simulate import (
     FIGURE_2_GOOD,
@@ -79,7 +79,7 @@ def figure_2(
             row = [o for o in outcomes if (o.good, o.spread) == (number, spread)]
             rates = [f"{o.rate:.2f}" for o in row if o.epsilon == budget.epsilon]
             rows.add_row(f"{spread if vary == 'spread' else number:g}", *rates)
-        results().print(rows)
+        print_table(rows)
 
 
 def _plain(outcome: SimulatedVote) -> dict[str, object]:

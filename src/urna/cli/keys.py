@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
 from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.randomness import OsSecrets
@@ -84,7 +84,7 @@ def show(
     for name, key in written.items():
         rows.add_row(name, key)
     console = results()
-    console.print(rows)
+    print_table(rows)
     console.print(f"fingerprint: {_fingerprint(found)}")
 
 

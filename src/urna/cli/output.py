@@ -15,6 +15,7 @@ __all__ = [
     "FormatOption",
     "errors",
     "print_json",
+    "print_table",
     "results",
     "table",
 ]
@@ -32,6 +33,20 @@ FormatOption = Annotated[Format, typer.Option("--format", help="How to print the
 errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
+WIDTH = 80
+"""Columns that a table may have where no terminal says otherwise."""
+
+
+def print_table(made: Table) -> None:
+    """Print a table; cells that do not fit the terminal, or 80 columns, are wrapped."""
+    width = None if sys.stdout.isatty() else WIDTH
+    console = Console(highlight=False, markup=False, width=width)
+    if made.title:  # a table's own title is wrapped to the table's width, which may be small
+        console.print(made.title, style="bold", soft_wrap=True)
+        made.title = None
+    console.print(made)
+
+
 def results() -> Console:
     """Return a console on the standard output there is now; a pipe gets wide lines."""
     width = None if sys.stdout.isatty() else 120
@@ -45,7 +60,7 @@ def table(title: str, *columns: str) -> Table:
         name = column.removeprefix(">")
         number = name != column
         justify: JustifyMethod = "right" if number else "left"
-        made.add_column(name, justify=justify, header_style="dim", no_wrap=number)
+        made.add_column(name, justify=justify, header_style="dim", no_wrap=number, overflow="fold")
     return made
 
 

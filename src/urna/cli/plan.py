@@ -1,4 +1,7 @@
-"""`urna plan`: what a vote can find, before any budget is spent; `urna plan train` for training."""
+"""`urna plan`: what a vote can find, before any budget is spent.
+
+`urna plan train` is about training, `urna plan STUDY` about a whole study.
+"""
 
 import functools
 import math
@@ -9,9 +12,11 @@ from typing import Annotated, Any
 
 import click
 import typer
+from typer.core import TyperGroup
 
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption, asked_space
-from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
+from urna.cli.plan_study import plan_file
 from urna.cli.plan_train import plan_train
 from urna.cli.terms import (
     AdjacencyOption,
@@ -44,13 +49,34 @@ from urna.vote import Decoder, DecoderKind, VotePlan, describe_ballot, plan_vote
 
 __all__ = ["plan"]
 
-plan = typer.Typer(invoke_without_command=True)
+
+class _StudyOrCommand(TyperGroup):
+    """A group whose first word may be a study file as well as a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take what is no command for a study."""
+        for place, word in enumerate(args):
+            first = place == 0 and not word.startswith("-") and word not in self.commands
+            if first or (word.endswith(".toml") and args[place - 1] != "--study"):
+                args = [*args[:place], "--study", *args[place:]]
+                break
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Name the study among what may be said."""
+        return ["[OPTIONS]", "[STUDY | COMMAND]"]
+
+
+plan = typer.Typer(invoke_without_command=True, cls=_StudyOrCommand)
 plan.command("train")(plan_train)
 
 
 @plan.callback()
 def plan_ballots(
     context: typer.Context,
+    study: Annotated[
+        Path | None, typer.Option(help="A study file: plan all of it.", hidden=True)
+    ] = None,
     clients: Annotated[
         int | None, typer.Option(help="How many clients are invited.  [required]")
     ] = None,
@@ -90,8 +116,11 @@ def plan_ballots(
     server: ServerOption = ServerModel.HONEST_BUT_CURIOUS,
     output: FormatOption = Format.TEXT,
 ) -> None:
-    """Show the noise of a vote and what it can find. Nothing is spent."""
+    """Show the noise of a vote, or of all of STUDY, and what it can find. Nothing is spent."""
     if context.invoked_subcommand is not None:
+        return
+    if study is not None:
+        plan_file(study, output)
         return
     if clients is None:
         needed = next(p for p in context.command.params if p.name == "clients")
@@ -260,4 +289,4 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")
     lines.add_row("computed by a client, about", f"{1000 * protocol.client_seconds:.1f} ms")
     lines.add_row("computed by the server, about", f"{1000 * protocol.server_seconds:.0f} ms")
-    results().print(lines)
+    print_table(lines)

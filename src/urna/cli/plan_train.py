@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.output import Format, FormatOption, print_json, print_table, table
 from urna.cli.terms import (
     AdjacencyOption,
     ColludingOption,
@@ -130,4 +130,4 @@ def _print(planned: TrainPlan) -> None:
     lines.add_row("computed by the server, about", f"{1000 * server:.0f} ms a round")
     whole = planned.rounds * (terms.clients * client + server)
     lines.add_row("all of it on one core, without training", f"{whole:,.0f} s")
-    results().print(lines)
+    print_table(lines)

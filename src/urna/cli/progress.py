@@ -1,4 +1,4 @@
-"""Live progress with the time that is left, on stderr."""
+"""One live view for every long command, on stderr: stage, steps done, throughput, time left."""
 
 import signal
 from collections.abc import Iterator
@@ -35,19 +35,34 @@ class _Time(ProgressColumn):
         return Text("left ").append_text(self._left.render(task))
 
 
+class _Rate(ProgressColumn):
+    """How many steps are done in a second."""
+
+    def render(self, task: Task) -> Text:
+        """Return the column's text."""
+        speed = task.finished_speed if task.finished else task.speed
+        if speed is None or (task.total or 0) < _FEW:
+            return Text("")
+        return Text(f"{speed:.0f}/s" if speed >= 10 else f"{speed:.1f}/s", style="dim")
+
+
+_FEW = 5  # steps below which a rate says nothing
+
+
 @contextmanager
 def live_progress(quiet: bool) -> Iterator[SearchProgress]:
     """Show one bar per kind of work while the block runs.
 
-    On a terminal the bars move; elsewhere (a log file) they are printed once, at the end.
+    On a terminal the bars move; elsewhere (a pipe, a log file) nothing is shown.
     """
     bars = Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=32),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
+        _Rate(),
         _Time(),
         console=errors,
-        disable=quiet,
+        disable=quiet or not errors.is_terminal,
     )
     stopped = False
 

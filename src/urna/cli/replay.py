@@ -7,7 +7,7 @@ import numpy as np
 import typer
 
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
-from urna.cli.output import Format, FormatOption, errors, print_json, results, table
+from urna.cli.output import Format, FormatOption, errors, print_json, print_table, results, table
 from urna.cli.progress import live_progress
 from urna.space import Space
 from urna.vote import DecoderKind, Replayed, read_recording, unnamed_space
@@ -132,7 +132,7 @@ def _print(replayed: list[Replayed], clients: int) -> None:
             each.ballot,
         )
     console = results()
-    console.print(rows)
+    print_table(rows)
     console.print(f"decoder: {first.decoder}", style="dim")
     said = {(each.delta, each.adjacency, each.accountant) for each in replayed}
     for delta, adjacency, accountant in sorted(said, key=str):

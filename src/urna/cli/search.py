@@ -1,6 +1,8 @@
 """`urna search`: a private search from the command line, all clients on this machine."""
 
 import os
+from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +12,7 @@ import typer
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 from urna.cli.keep import Keeper, keeping
 from urna.cli.origin import Clock
-from urna.cli.output import Format, FormatOption, errors, results, table
+from urna.cli.output import Format, FormatOption, errors, print_table, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
     AdjacencyOption,
@@ -19,19 +21,29 @@ from urna.cli.terms import (
     DeltaOption,
     DropoutOption,
     EpsilonOption,
+    LedgerOption,
+    QuietOption,
+    ScriptOption,
+    SeedOption,
     ServerOption,
     ShardsOption,
     UnitOption,
+    cache_folder,
+    ledger_at,
+    secrets_of,
     terms_of,
 )
 from urna.data import Dataset, Samples, Split, load, split
 from urna.errors import ParameterError
 from urna.local import CachedObjective, Objective
 from urna.local.presets import PRESETS, preset
-from urna.privacy import Budget, Ledger, Unit
-from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
+from urna.privacy import Budget, Unit
 from urna.secagg import ServerModel
-from urna.space import Space
+from urna.space import Axis, AxisKind, Space, Value
+from urna.study.draft import draft_study
+from urna.study.file import DataPart, ObjectivePart
+from urna.study.objectives import Chosen, choose_objective
+from urna.study.sources import Electorate, gather, is_known
 from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
 from urna.vote import (
     NOT_PRIVATE,
@@ -73,14 +85,36 @@ class Engine(StrEnum):
 
 
 def search(
-    data: Annotated[str, typer.Option(help="Data set; `urna data` lists them.")] = "digits",
+    data: Annotated[
+        str,
+        typer.Option(
+            help="A data set that `urna data` lists; or a file, or a folder with one for each "
+            "client, of your own."
+        ),
+    ] = "digits",
+    label: Annotated[str, typer.Option(help="Of your own data: the column to predict.")] = "target",
+    client_column: Annotated[
+        str | None, typer.Option(help="Of one file: the column that says whose a row is.")
+    ] = None,
     folder: Annotated[Path | None, typer.Option(help="Folder that holds the set's file.")] = None,
     hub: Annotated[bool, typer.Option(help="Fetch it from the Hugging Face hub.")] = False,
-    model: Annotated[str, typer.Option(help=f"Model: {', '.join(PRESETS)}.")] = "linear",
+    model: Annotated[
+        str,
+        typer.Option(
+            help=f"Model: {', '.join(PRESETS)}; or module:name of an estimator, of a function "
+            "(candidate, data) -> loss, or of what makes a torch module."
+        ),
+    ] = "linear",
     space: Annotated[
         Path | None, typer.Option(help="Candidates, as .toml or .json; the model's by default.")
     ] = None,
-    clients: Annotated[int, typer.Option(help="How many clients vote.")] = 60,
+    axis: Annotated[
+        list[str] | None,
+        typer.Option(help="One axis of candidates, C=0.01,0.1,1:log; repeat for several."),
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option(help="How many clients rows are dealt out to; 60 if unset.")
+    ] = None,
     how: Annotated[Split, typer.Option("--split", help="How data is split.")] = Split.IID,
     beta: Annotated[float, typer.Option(help="Concentration of Dirichlet skews.")] = 0.5,
     level: Annotated[float, typer.Option(help="Feature skew, 0 (iid) to 1.")] = 0.8,
@@ -115,13 +149,9 @@ def search(
     engine: Annotated[
         Engine, typer.Option(help="Clients in this process, or as nodes in Flower's simulation.")
     ] = Engine.MEMORY,
-    seed: Annotated[int, typer.Option(help="Public seed of the split and of training.")] = 0,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Count the release in this ledger (`urna ledger create`).")
-    ] = None,
-    scripted_secrets: Annotated[
-        str | None, typer.Option(help="Repeatable noise from this label. NOT PRIVATE.")
-    ] = None,
+    seed: SeedOption = 0,
+    ledger: LedgerOption = None,
+    scripted_secrets: ScriptOption = None,
     cache: Annotated[
         bool, typer.Option(help="Keep local losses on disk, so that a second run is quick.")
     ] = True,
@@ -138,11 +168,13 @@ def search(
         Path | None,
         typer.Option(help="Write every client's losses to this .npz, for replay. NOT PRIVATE."),
     ] = None,
-    quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
+    quiet: QuietOption = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Let clients agree on hyperparameters by secret ballot."""
     _check_together(engine, summation, server)
+    if clients is not None and clients < 2:
+        raise ParameterError(f"a vote is among at least two clients, got --clients {clients}")
     if rounds not in (1, 2):
         raise ParameterError(f"a search has one round or two, got {rounds}")
     if rounds == 2 and (engine is Engine.FLOWER or ballot or votes or decoder.value == "argmax"):
@@ -167,19 +199,26 @@ def search(
         "anyway": anyway,
     }
     _check_record(record, ledger, terms["adjacency"].unit)
-    opened = terms["ledger"] = Ledger(ledger) if ledger is not None else None
-    secrets: SecretSource = (
-        OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
+    opened = terms["ledger"] = ledger_at(ledger)
+    secrets = secrets_of(scripted_secrets)
+    part = DataPart(
+        source=data,
+        folder="" if folder is None else str(folder),
+        clients=clients or 0,
+        split=how,
+        beta=beta,
+        level=level,
+        label=label,
+        client=client_column or "",
     )
     with keeping(out, opened, "result.json", "report.html", "first-round.json") as keeper:
-        dataset = load(data, folder=folder, hub=hub)
-        chosen = preset(model, dataset)
-        candidates = chosen.space if space is None else Space.read(space)
-        parts = split(dataset, clients=clients, how=how, beta=beta, level=level, seed=seed)
-        objective = CachedObjective(chosen.objective, _cache_folder(), enabled=cache)
+        found = _electorate(part, hub, seed)
+        parts = found.clients
+        chosen = choose_objective(ObjectivePart(model=model), found.dataset)
+        candidates = _candidates(space, axis, chosen)
+        objective = CachedObjective(chosen.objective, cache_folder(), enabled=cache)
         keeper.hold_room(len(candidates))
         terms["keep"] = keeper.keep
-        title = f"{dataset.name}, {chosen.description}, {clients} clients ({how})"
         with live_progress(quiet) as shown:
             report = Clock(shown)
             if record is not None:
@@ -194,6 +233,8 @@ def search(
                 terms |= {"secrets": secrets, "progress": report}
                 terms["summation"] = summation.summation
                 result = _in_memory(candidates, objective, parts, terms, rounds, keeper)
+        title = f"{found.dataset.name}, {chosen.description}, {len(parts)} clients"
+        title += f" ({how})" if found.how.endswith(")") else ""
         keeper.tell(report.run(title, simulated=True, repeatable=not secrets.private))
         kept = keeper.keep(result)
         page = keeper.keep_page()
@@ -229,7 +270,7 @@ def _rehearsed(
     public: Dataset, space: Space, model: str, seed: int, cache: bool, report: SearchProgress
 ) -> Rehearsal:
     """Search the same candidates on public data, split among a few pretend clients."""
-    objective = CachedObjective(preset(model, public).objective, _cache_folder(), enabled=cache)
+    objective = CachedObjective(preset(model, public).objective, cache_folder(), enabled=cache)
     return rehearse_votes(
         space,
         objective,
@@ -266,9 +307,77 @@ def _check_record(record: Path | None, ledger: Path | None, unit: Unit) -> None:
         raise ParameterError("whole clients' losses are recorded: leave --unit record out")
 
 
-def _cache_folder() -> Path:
-    """Return where this user's programs keep what can be computed again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "urna" / "losses"
+def _electorate(part: DataPart, hub: bool, seed: int) -> Electorate:
+    """Return everybody's data, from a known set or from files of one's own."""
+    if hub:
+        dataset = load(part.source, folder=part.folder or None, hub=True)
+        dealt = split(
+            dataset,
+            clients=part.clients or 60,
+            how=part.split,
+            beta=part.beta,
+            level=part.level,
+            seed=seed,
+        )
+        return Electorate(dealt, [], dataset, None, how=f"({part.split})")
+    if is_known(part.source):
+        if part.client:
+            raise ParameterError(f"{part.source} is a known set: leave --client-column out")
+        return gather(part, seed=seed)
+    if not Path(part.source).exists():
+        load(part.source)  # says which sets there are, and the nearest
+    seen = draft_study(
+        part.source,
+        base=Path(),
+        label=part.label if part.label != "target" else None,
+        client=part.client or None,
+        clients=part.clients or None,
+    ).values["data"]
+    errors.print("read off these data, and so as public as your command line:", end=" ")
+    errors.print(", ".join(f"{key} = {str(seen[key])[:60]}" for key in _SEEN if key in seen))
+    read: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in seen.items()}
+    return gather(replace(part, **read), seed=seed)
+
+
+_SEEN = ("label", "clients", "classes", "span", "features")
+
+
+def _candidates(space: Path | None, axes: list[str] | None, chosen: Chosen) -> Space:
+    """Return what is voted on: as named, or the model's own."""
+    if space is not None and axes:
+        raise ParameterError("--space and --axis both name candidates: leave one out")
+    if space is not None:
+        return Space.read(space)
+    if axes:
+        return Space(**dict(_axis(text) for text in axes))
+    if chosen.space is None:
+        raise ParameterError(
+            f"{chosen.description} has no candidates of its own: name some, --axis C=0.01,0.1,1:log"
+        )
+    return chosen.space
+
+
+def _axis(text: str) -> tuple[str, Axis]:
+    """Read NAME=VALUES[:KIND]."""
+    name, equals, rest = text.partition("=")
+    values, colon, kind = rest.rpartition(":")
+    if not colon or kind not in list(AxisKind):
+        values, kind = rest, ""
+    if not (name and equals and values):
+        raise ParameterError(
+            f"an axis is NAME=VALUE,VALUE,...:KIND, as C=0.01,0.1,1:log; got {text}"
+        )
+    listed = [_value(value.strip()) for value in values.split(",")]
+    return name, Axis(AxisKind(kind), tuple(listed)) if kind else Axis.of(listed)
+
+
+def _value(text: str) -> Value:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _over_flower(
@@ -310,6 +419,6 @@ def _print(result: Result, title: str) -> None:
         mark = "→" if place == result.winner else ""
         values = (f"{value}" for value in result.space[place].values())
         rows.add_row(mark, *values, f"{votes:.1f}", bar)
-    console.print(rows)
+    print_table(rows)
     console.print(f"each ± {result.standard_error:.1f} votes of noise; → the winner\n", style="dim")
     console.print(str(result))

@@ -7,7 +7,7 @@ import typer
 
 from urna.cli.ballots import asked_space
 from urna.cli.figure_2 import figure_2 as print_figure_2
-from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
 from urna.cli.progress import live_progress
 from urna.errors import ParameterError
 from urna.evaluation.forecast import AGREEMENTS, WITHIN, Forecast, forecast
@@ -120,7 +120,7 @@ def simulate(
                 chances = (f"{100 * each.within(part):.0f}" for part in WITHIN)
                 regret = f"{100 * each.regret:.1f} ± {100 * each.standard_error:.1f}"
                 rows.add_row(describe_ballot(vote.shape), str(reader), name, *chances, regret)
-        results().print(rows)
+        print_table(rows)
     results().print(
         "Per cent of the votes whose winner is within so much of the best candidate, and mean "
         "regret, both of\nthe distance from the worst candidate to the best. Made-up landscapes, "

@@ -1,11 +1,14 @@
 """The terms of a private sum on the command line, named alike by every command."""
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, Unit
+from urna.privacy import Adjacency, Ledger, Unit
+from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.secagg import ServerModel
 from urna.tally import Options
 
@@ -16,9 +19,16 @@ __all__ = [
     "DeltaOption",
     "DropoutOption",
     "EpsilonOption",
+    "LedgerOption",
+    "QuietOption",
+    "ScriptOption",
+    "SeedOption",
     "ServerOption",
     "ShardsOption",
     "UnitOption",
+    "cache_folder",
+    "ledger_at",
+    "secrets_of",
     "terms_of",
 ]
 
@@ -50,6 +60,30 @@ AdjacencyOption = Annotated[
         help="Between which electorates the guarantee holds; by default that of the unit."
     ),
 ]
+LedgerOption = Annotated[
+    Path | None,
+    typer.Option(help="Count what is released in this ledger (`urna ledger create`)."),
+]
+ScriptOption = Annotated[
+    str | None, typer.Option(help="Repeatable secrets from this label. NOT PRIVATE.")
+]
+SeedOption = Annotated[int, typer.Option(help="Public seed of splits and of training.")]
+QuietOption = Annotated[bool, typer.Option(help="Show no progress.")]
+
+
+def ledger_at(path: Path | None) -> Ledger | None:
+    """Return the ledger that was named, if one was."""
+    return None if path is None else Ledger(path)
+
+
+def secrets_of(script: str | None) -> SecretSource:
+    """Return where keys and noise come from: the operating system, unless a script is named."""
+    return OsSecrets() if script is None else ScriptedSecrets(script.encode())
+
+
+def cache_folder() -> Path:
+    """Return where this user's programs keep losses, which can be computed again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "urna" / "losses"
 
 
 def terms_of(

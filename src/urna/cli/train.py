@@ -1,17 +1,16 @@
 """`urna train`: private training from the command line, all clients on this machine."""
 
-import datetime
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from urna.cli.keep import told, write_page
+from urna.cli.keep import Keeper, keeping
 from urna.cli.origin import Clock
-from urna.cli.output import Format, FormatOption, errors, results, table
+from urna.cli.output import Format, FormatOption, errors, print_table, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
     AdjacencyOption,
@@ -19,8 +18,14 @@ from urna.cli.terms import (
     DeltaOption,
     DropoutOption,
     EpsilonOption,
+    LedgerOption,
+    QuietOption,
+    ScriptOption,
+    SeedOption,
     ServerOption,
     UnitOption,
+    ledger_at,
+    secrets_of,
     terms_of,
 )
 from urna.cli.training import (
@@ -40,13 +45,12 @@ from urna.cli.training import (
     settings_of,
 )
 from urna.data import Dataset, Samples, Split, load, split
-from urna.errors import OutputError, ParameterError
-from urna.files import check_folder, write_json, write_whole
+from urna.errors import ParameterError
+from urna.files import write_whole
 from urna.local import Recipe, TorchLoss
-from urna.privacy import Budget, Ledger
+from urna.privacy import Budget
 from urna.privacy.budget import rounded_up
-from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
-from urna.report import Run, load_result
+from urna.report import load_result
 from urna.secagg import ServerModel
 from urna.study.tune_and_train import Tuned, tune_and_train
 from urna.tally import ClearSummation, SecureSummation, Summation
@@ -56,11 +60,13 @@ from urna.train.checkpoint import FILE, write_tensors
 from urna.train.learner import Vector
 from urna.train.models import MODELS, network
 from urna.train.pipelined import PipelinedSummation
-from urna.vote import Result, SearchProgress
+from urna.vote import PosteriorDecoder, Result, SearchProgress, read_again
+from urna.vote.search import UNREAD
 
 __all__ = ["train"]
 
 _MODEL, _CARD, _VOTE = "model.safetensors", "model-card.md", "vote.json"
+_FILES = (_MODEL, "result.json", "report.html", _CARD)
 
 
 class SummationKind(StrEnum):
@@ -113,13 +119,9 @@ def train(
         bool,
         typer.Option(help="Let clients vote on the step size first, within the same budget."),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Public seed of the split and of training.")] = 0,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Count rounds in this ledger (`urna ledger create`).")
-    ] = None,
-    scripted_secrets: Annotated[
-        str | None, typer.Option(help="Repeatable noise from this label. NOT PRIVATE.")
-    ] = None,
+    seed: SeedOption = 0,
+    ledger: LedgerOption = None,
+    scripted_secrets: ScriptOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -134,7 +136,7 @@ def train(
     anyway: Annotated[
         bool, typer.Option(help="Train although the noise drowns everything.")
     ] = False,
-    quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
+    quiet: QuietOption = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Train a model over clients whose data stay with them, under one privacy budget."""
@@ -152,20 +154,18 @@ def train(
         record_clip=record_clip,
         seed=seed,
     )
-    opened = Ledger(ledger) if ledger is not None else None
-    place = _place(out, opened, resume)
+    opened = ledger_at(ledger)
+    _check_place(out, resume)
     dataset = load(data, folder=folder, hub=hub)
     parts = split(dataset, clients=clients, how=how, beta=beta, level=level, seed=seed)
     recipe = Recipe(lr=lr, epochs=epochs, batch_size=batch_size, proximal=proximal)
     learner = _learner(model, dataset, recipe, settings)
-    secrets: SecretSource = (
-        OsSecrets() if scripted_secrets is None else ScriptedSecrets(scripted_secrets.encode())
-    )
     options = terms_of(dropout, colluding, unit, adjacency, 1, server)
     adding = _summation(summation)
     title = f"{learner.description} on {dataset.name}, {clients} clients ({how})"
-    with live_progress(quiet) as shown:
+    with keeping(out, opened, *_FILES, _VOTE) as keeper, live_progress(quiet) as shown:
         report = Clock(shown)
+        keeper.hold_room(len(learner.first_weights(seed=seed)))
 
         def progress(done: RoundReport) -> None:
             report("training", done.number, rounds)
@@ -181,8 +181,8 @@ def train(
             "score": score,
             "summation": adding,
             "ledger": opened,
-            "secrets": secrets,
-            "folder": place,
+            "secrets": secrets_of(scripted_secrets),
+            "folder": keeper.folder,
             "about": {"data": dataset.name, "split": str(how), "beta": beta, "level": level},
             "anyway": anyway,
             "progress": progress,
@@ -190,14 +190,14 @@ def train(
         }
         tuned: Tuned | None = None
         if tune:
-            tuned = _tuned(learner, parts, place, report, common)
+            tuned = _tuned(learner, parts, keeper, report, common)
         if tuned is None:
             result = fit(learner, parts, **common)
         else:  # whoever reads of the model reads what choosing its settings cost as well
             result = replace(tuned.training, privacy=tuned.privacy)
-    result = _with_pipeline(result, adding)
-    run = report.run(title, simulated=True, repeatable=not secrets.private)
-    written = [] if place is None else _keep(place, result, learner, opened, run, tuned)
+        result = _with_pipeline(result, adding)
+        keeper.tell(report.run(title, simulated=True, repeatable=not common["secrets"].private))
+        written = _keep(keeper, result, learner, title, tuned)
     if output is Format.JSON:
         typer.echo(result.as_json())
         return
@@ -217,21 +217,23 @@ def _learner(model: str, dataset: Dataset, recipe: Recipe, settings: Settings) -
 def _tuned(
     learner: TorchLearner,
     parts: list[Samples],
-    place: Path | None,
+    keeper: Keeper,
     report: SearchProgress,
     common: dict[str, Any],
 ) -> Tuned:
     """Vote, then train; a vote that was paid for before is not held again."""
-    file = None if place is None else place / _VOTE
+    file = None if keeper.folder is None else keeper.folder / _VOTE
     before = None
     if file is not None and file.exists():
         found = load_result(file)
         before = found if isinstance(found, Result) else None
+        if before is not None and before.decoder == UNREAD:
+            before = read_again(before, PosteriorDecoder())
     report("planning the division", 0, 1)
 
     def keep(result: Result) -> None:
-        if file is not None:
-            write_json(file, result.as_mapping())
+        keeper.keep(result, _VOTE)
+        keeper.hold_room(len(learner.first_weights(seed=common["settings"].seed)))
 
     done = tune_and_train(
         learner,
@@ -239,6 +241,7 @@ def _tuned(
         vote=before,
         announce=errors.print,
         keep=keep,
+        voting_progress=report,
         **common,
     )
     report("planning the division", 1, 1)
@@ -257,15 +260,12 @@ def _with_pipeline(result: TrainResult, adding: Summation) -> TrainResult:
     return result
 
 
-def _place(out: Path | None, ledger: Ledger | None, resume: bool) -> Path | None:
-    """Return the folder that everything is written to, and see that it is the right one."""
-    if out is None and ledger is not None and not resume:
-        stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-        out = ledger.path.with_name(f"{ledger.path.name}.results") / stamp
+def _check_place(out: Path | None, resume: bool) -> None:
+    """See that a training that is begun goes on only where that is meant."""
     if out is None:
         if resume:
             raise ParameterError("--resume goes on in a folder: name it with --output")
-        return None
+        return
     begun = (out / FILE).exists() or (out / _VOTE).exists()
     if begun and not resume:
         raise ParameterError(
@@ -273,46 +273,51 @@ def _place(out: Path | None, ledger: Ledger | None, resume: bool) -> Path | None
         )
     if resume and not begun:
         raise ParameterError(f"there is no training in {out} to go on with")
-    check_folder(out)
-    for name in (_MODEL, "result.json", "report.html", _CARD):
-        if (out / name).is_dir():
-            raise OutputError(f"cannot write {out / name}: it is a folder")
-    return out
 
 
 def _keep(
-    place: Path,
-    result: TrainResult,
-    learner: TorchLearner,
-    ledger: Ledger | None,
-    run: Run,
-    tuned: Tuned | None,
+    keeper: Keeper, result: TrainResult, learner: TorchLearner, title: str, tuned: Tuned | None
 ) -> list[Path]:
     """Write the model, the result, the page and the card."""
+    place = keeper.folder
+    if place is None:
+        return []
+    keeper.give_room_back()
     said = {
         "privacy": result.privacy.as_mapping(),
         "weights": result.as_mapping()["weights_sha256"],
     }
     write_tensors(place / _MODEL, learner.tensors(result.weights), said)
-    mapping = result.as_mapping() | told(run, ledger)
-    if tuned is not None:
-        write_json(place / _VOTE, tuned.vote.as_mapping())  # weighed by now
+    keeper.keep(_Told(result, tuned))
+    keeper.keep_page()
+    write_whole(place / _CARD, model_card(result, title=title, data=title.partition(" on ")[2]))
+    return [place / name for name in _FILES]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A training's result, and what choosing its settings cost where they were voted on."""
+
+    result: TrainResult
+    tuned: Tuned | None
+
+    @property
+    def entry(self) -> str | None:
+        """Its id in the ledger."""
+        return self.result.entry
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        mapping, tuned = self.result.as_mapping(), self.tuned
+        if tuned is None:
+            return mapping
         parts = {
             "division": tuned.division.as_mapping(),
             "privacy": tuned.privacy.as_mapping(),
             "vote": tuned.vote.privacy.as_mapping(),
             "training": tuned.training.privacy.as_mapping(),
         }
-        mapping = {**mapping, "tuned": parts}
-    digest = write_json(place / "result.json", mapping)
-    if ledger is not None and result.entry is not None:
-        ledger.note_result(result.entry, (place / "result.json").absolute(), digest)
-    write_page(place / "result.json")
-    write_whole(
-        place / _CARD,
-        model_card(result, title=run.title, data=run.title.partition(" on ")[2]),
-    )
-    return [place / name for name in (_MODEL, "result.json", "report.html", _CARD)]
+        return {**mapping, "tuned": parts}
 
 
 def _print(result: TrainResult, title: str) -> None:
@@ -328,5 +333,5 @@ def _print(result: TrainResult, title: str) -> None:
         rows.add_row(
             f"{report.number}", f"{report.took_part}", f"{report.clip_norm:.3g}", epsilon, test, bar
         )
-    results().print(rows)
+    print_table(rows)
     results().print(str(result))

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from urna.cli.output import Format, FormatOption, print_json, results, table
+from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
 from urna.cli.verify_page import verify_page
 from urna.errors import ParameterError, ProtocolError
 from urna.report import load_result
@@ -100,7 +100,7 @@ def _print(found: Any, checked: dict[str, bool], problems: list[str]) -> None:  
     rows.add_row("server", str(terms.server))
     for name, why in [*found.lost.items(), *found.faults.items()]:
         rows.add_row(name, why)
-    console.print(rows)
+    print_table(rows)
     for what, done in checked.items():
         if not done:
             console.print(f"not checked: {what}", style="dim")

@@ -77,6 +77,7 @@ def combine(
     recomputes: bool = False,
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
+    entry: str | None = None,
     keep: Callable[[Combination], None] | None = None,
     **options: Unpack[Options],
 ) -> Combination:
@@ -101,6 +102,8 @@ def combine(
         recomputes: Under encryption, whether parties compute results again before they help.
         ledger: Where releases are counted before they happen.
         secrets: Where keys and noise come from; the operating system by default.
+        entry: The id in the ledger of a mean with noise, as in `urna.search`: counted once,
+            however often it is begun.
         keep: Called with the result as soon as there is one, before it is returned.
         options: With noise, the rest of the terms; see `urna.tally.Terms`.
 
@@ -144,7 +147,9 @@ def combine(
         if budget is None:
             raise ParameterError("noise needs a budget: an epsilon and a delta")
         searches.check_public()
-        return _with_noise(searches, strategy, guarantee, budget, ledger, secrets, keep, options)
+        return _with_noise(
+            searches, strategy, guarantee, budget, ledger, secrets, entry, keep, options
+        )
     if keep is not None:
         keep(done)
     return done
@@ -294,6 +299,7 @@ def _with_noise(
     budget: Budget,
     ledger: Ledger | None,
     secrets: SecretSource,
+    entry: str | None,
     keep: Callable[[Combination], None] | None,
     options: Options,
 ) -> Combination:
@@ -328,8 +334,10 @@ def _with_noise(
         **options,
     }
     if isinstance(agreed, Clustering):
+        if entry is not None:
+            raise ParameterError("clusters are two sums: they cannot be begun again under one id")
         return result(private_dbscan(searches.clients, agreed, **more))
-    return result(private_mean(searches.clients, agreed, **more))
+    return result(private_mean(searches.clients, agreed, entry=entry, **more))
 
 
 def _statement(*caveats: str) -> PrivacyStatement:

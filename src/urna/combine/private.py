@@ -77,6 +77,7 @@ def private_mean(
     summation: Summation | None = None,
     ledger: Ledger | None = None,
     secrets: SecretSource | None = None,
+    entry: str | None = None,
     keep: Callable[[PrivateRun], None] | None = None,
     **options: Unpack[Options],
 ) -> PrivateRun:
@@ -96,6 +97,8 @@ def private_mean(
         summation: How vectors are added up; by secure summation unless another is named.
         ledger: Where the release is counted before it happens.
         secrets: Where keys and noise come from; the operating system by default.
+        entry: The release's id in the ledger, as in `urna.search`: counted once, however often
+            it is begun.
         keep: Called with the run as soon as the sum is open.
         options: The rest of the terms; see `urna.tally.Terms`.
 
@@ -104,7 +107,7 @@ def private_mean(
         BudgetExceeded: The ledger's cap would be passed. Nothing was released.
         RoundAborted: Too many clients dropped out. Nothing was revealed.
     """
-    series = _Series(len(clients), budget, summation, ledger, secrets, options)
+    series = _Series(len(clients), budget, summation, ledger, secrets, options, entry)
     summed = SettingsSum(agreed)
     series.plan([summed], [1.0])
     released, sums = series.release(summed, clients)
@@ -183,7 +186,9 @@ class _Series:
         ledger: Ledger | None,
         secrets: SecretSource | None,
         options: Options,
+        entry: str | None = None,
     ) -> None:
+        self._entry = entry
         self.terms = Terms.of(clients, budget, **options)
         if self.terms.adjacency.unit is not Unit.CLIENT:
             raise ParameterError("combined searches protect clients; ask for a relation about them")
@@ -205,7 +210,8 @@ class _Series:
             )
         if self._ledger is not None:
             self._ledger.check_relation(self.terms.adjacency)
-            self._ledger.check(*self._events(len(self._plans)))
+            if not self._ledger.holds(self._entry):
+                self._ledger.check(*self._events(len(self._plans)))
 
     @property
     def noise(self) -> tuple[float, ...]:
@@ -223,6 +229,7 @@ class _Series:
             self._summation.describe(plan.terms),
             ledger=self._ledger,
             private=self._secrets.private,
+            id=self._entry,
         )
         contributions = {
             client: _contribution(summed, search, plan) for client, search in enumerate(clients)

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from urna.data.coding import Coding, as_numbers
 from urna.data.dataset import Samples
 from urna.errors import DataMissing, ParameterError
 
-__all__ = ["Columns", "Tables", "read_tables"]
+__all__ = ["TABLES", "Columns", "Tables", "read_columns", "read_tables"]
 
 _Table = dict[str, npt.NDArray[Any]]
 
@@ -56,7 +57,12 @@ class Tables:
 
 
 def read_tables(
-    source: Path, columns: Columns, *, texts: bool = False, features: Sequence[str] | None = None
+    source: Path,
+    columns: Columns,
+    *,
+    texts: bool = False,
+    features: Sequence[str] | None = None,
+    coding: Coding | None = None,
 ) -> Tables:
     """Read a folder with one file for each client, or one file of all clients.
 
@@ -65,6 +71,7 @@ def read_tables(
         columns: Which columns are no features. All others are, in the order of the first file.
         texts: Whether targets are the names of classes, kept as they are written.
         features: The features' names, where they are known already.
+        coding: How columns become numbers; as they are written by default.
 
     Raises:
         DataMissing: There is nothing to read, or the package that reads it is not there.
@@ -80,11 +87,11 @@ def read_tables(
         for path in files:
             table = _read(path)
             names = names or _features(table, columns)
-            parts.append(_samples(table, names, columns, path, texts))
+            parts.append(_samples(table, names, columns, path, texts, coding))
         return Tables(parts, [path.stem for path in files], _known(names))
     table = _read(source)
     names = tuple(features) if features is not None else _features(table, columns)
-    whole = _samples(table, names, columns, source, texts)
+    whole = _samples(table, names, columns, source, texts, coding)
     if columns.client is None:
         return Tables([whole], [source.stem], _known(names))
     owners = _column(table, columns.client, source).astype(str)
@@ -92,6 +99,16 @@ def read_tables(
     return Tables(
         [whole.take(np.flatnonzero(owners == one)) for one in found], found, _known(names)
     )
+
+
+def read_columns(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Read one file's columns as they are written, for who looks at a table before it is used.
+
+    Raises:
+        DataMissing: There is no such file, or the package that reads it is not there.
+        ParameterError: It cannot be read.
+    """
+    return _read(path)
 
 
 def _known(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -105,15 +122,21 @@ def _features(table: _Table, columns: Columns) -> tuple[str, ...]:
 
 
 def _samples(
-    table: _Table, names: tuple[str, ...] | None, columns: Columns, path: Path, texts: bool
+    table: _Table,
+    names: tuple[str, ...] | None,
+    columns: Columns,
+    path: Path,
+    texts: bool,
+    coding: Coding | None,
 ) -> Samples:
     target = "targets" if "targets" in table and columns.target not in table else columns.target
-    parts = [_column(table, name, path) for name in names or ()]
+    parts = {name: _column(table, name, path) for name in names or ()}
     if not parts:
         raise ParameterError(f"{path}: there is no column beside {columns.target!r}")
-    whole = [part if part.ndim == 2 else _numbers(part)[:, None] for part in parts]
+    coded = coding or Coding()
+    whole = [p if p.ndim == 2 else coded.columns(name, p) for name, p in parts.items()]
     given = _column(table, target, path)
-    targets = given.astype(str) if texts else _numbers(given)
+    targets = given.astype(str) if texts else as_numbers(given)
     ids = None
     if columns.record is not None:
         ids = _column(table, columns.record, path).astype(str)
@@ -128,19 +151,6 @@ def _column(table: _Table, name: str, path: Path) -> npt.NDArray[Any]:
     if name not in table:
         raise ParameterError(f"{path} has no column {name!r}; it has {', '.join(list(table)[:12])}")
     return table[name]
-
-
-def _numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    if values.dtype.kind in "fiub":
-        return values.astype(np.float64)
-    return np.array([_number(value) for value in values.tolist()], dtype=np.float64)
-
-
-def _number(value: Any) -> float:  # noqa: ANN401 - whatever a cell holds
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
 
 
 def _read(path: Path) -> _Table:
@@ -196,3 +206,6 @@ _READERS: Mapping[str, Callable[[Path], _Table]] = {
     ".npz": _npz,
     ".parquet": _parquet,
 }
+
+TABLES = frozenset(_READERS)
+"""How files of tables end."""

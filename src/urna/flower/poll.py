@@ -50,6 +50,7 @@ def poll(
     transcripts: Path | None = None,
     seed: int = 0,
     anyway: bool = False,
+    entry: str | None = None,
     progress: Progress | None = None,
     keep: Callable[[Result], None] | None = None,
     **options: Unpack[Options],
@@ -83,6 +84,7 @@ def poll(
         transcripts: Folder in which a transcript of the vote is kept.
         seed: Public seed of the nodes' local training.
         anyway: Whether to hold a vote that cannot succeed.
+        entry: The vote's id in the server's own ledger; see `Sums`.
         progress: Called with the stage, how many have answered and the time left.
         keep: Called with the result before the winner is weighed; see `urna.search`.
         options: The rest of the terms: `dropout`, `colluding` (a tenth by default),
@@ -119,6 +121,7 @@ def poll(
         deadlines=deadlines,
         ledger=ledger,
         transcripts=transcripts,
+        entry=entry,
         progress=progress,
         **options,
     )

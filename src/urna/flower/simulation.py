@@ -18,6 +18,7 @@ from flwr.simulation import run_simulation
 from ray import cloudpickle
 
 from urna.data import MIN_SAMPLES
+from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
 from urna.flower.post import Deadlines, Progress
@@ -30,7 +31,7 @@ from urna.vote import Ballot, BallotKind, Decoder, Rehearsal, Result
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.vote.search import check_objective
 
-__all__ = ["run_apps", "simulate"]
+__all__ = ["run_among", "run_apps", "simulate"]
 
 DataT = TypeVar("DataT")
 
@@ -50,6 +51,7 @@ def simulate(
     script: str | None = None,
     seed: int = 0,
     anyway: bool = False,
+    entry: str | None = None,
     deadlines: Deadlines | None = None,
     progress: Progress | None = None,
     keep: Callable[[Result], None] | None = None,
@@ -73,6 +75,7 @@ def simulate(
         script: Label of scripted randomness; NOT PRIVATE.
         seed: Public seed of the clients' local training.
         anyway: Whether to hold a vote that cannot succeed.
+        entry: The vote's id in the ledger; see `urna.search`.
         deadlines: How long to wait for what.
         progress: Called while the vote runs.
         keep: Called with the result before the winner is weighed.
@@ -99,36 +102,53 @@ def simulate(
         least_colluding=0,
         smallest_shard=smallest_shard if terms.adjacency.unit is Unit.RECORD else None,
     )
-    with tempfile.TemporaryDirectory(prefix="urna-") as folder:
-        for number, data in enumerate(clients):
-            (Path(folder) / str(number)).write_bytes(pickle.dumps(data))
-        app = ClientApp()
-        Voter(objective, _Partition(folder), policy=policy, script=script).mount(app)
 
-        def vote(grid: Grid, _: Context) -> Result:
-            return poll(
-                grid,
-                space,
-                budget=budget,
-                ballot=ballot,
-                votes=votes,
-                wait_for=len(clients),
-                # The engine answers once its workers have started, which takes a while.
-                deadlines=deadlines or Deadlines(gather=600.0),
-                decoder=decoder,
-                rehearsal=rehearsal,
-                ledger=ledger,
-                seed=seed,
-                anyway=anyway,
-                progress=progress,
-                keep=keep,
-                **options,
-            )
+    def vote(grid: Grid, _: Context) -> Result:
+        return poll(
+            grid,
+            space,
+            budget=budget,
+            ballot=ballot,
+            votes=votes,
+            wait_for=len(clients),
+            # The engine answers once its workers have started, which takes a while.
+            deadlines=deadlines or Deadlines(gather=600.0),
+            decoder=decoder,
+            rehearsal=rehearsal,
+            ledger=ledger,
+            seed=seed,
+            anyway=anyway,
+            entry=entry,
+            progress=progress,
+            keep=keep,
+            **options,
+        )
 
-        return run_apps(vote, app, nodes=len(clients))
+    def voter(partition: Callable[[Context], DataT]) -> Voter[DataT]:
+        return Voter(objective, partition, policy=policy, script=script)
+
+    return run_among(vote, voter, clients)
 
 
 ResultT = TypeVar("ResultT")
+
+
+def run_among(
+    main: Callable[[Grid, Context], ResultT],
+    participant: Callable[[Callable[[Context], DataT]], Participant],
+    clients: Sequence[DataT],
+) -> ResultT:
+    """Run a server's main function among virtual nodes, one for each client's data.
+
+    Args:
+        main: The server's part.
+        participant: Makes the nodes' part, from what loads a node's data.
+        clients: Each client's data.
+    """
+    with _partitions(clients) as partition:
+        app = ClientApp()
+        participant(partition).mount(app)
+        return run_apps(main, app, nodes=len(clients))
 
 
 def run_apps(main: Callable[[Grid, Context], ResultT], app: ClientApp, *, nodes: int) -> ResultT:
@@ -179,6 +199,15 @@ class _AppOnFile(ClientApp):
 def _app(file: Path) -> ClientApp:
     app: ClientApp = pickle.loads(file.read_bytes())  # noqa: S301 - written by `run_apps`
     return app
+
+
+@contextmanager
+def _partitions(clients: Sequence[DataT]) -> Iterator[Callable[[Context], DataT]]:
+    """Lay every client's data where its virtual node finds it, and yield what loads them."""
+    with tempfile.TemporaryDirectory(prefix="urna-") as folder:
+        for number, data in enumerate(clients):
+            (Path(folder) / str(number)).write_bytes(pickle.dumps(data))
+        yield _Partition(folder)
 
 
 @dataclass(frozen=True, slots=True)

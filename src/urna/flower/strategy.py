@@ -82,6 +82,7 @@ class PrivateTraining(Strategy):
         folder: Where the series, the weights and what the strategy remembers are kept after each
             round. A server that was killed goes on from there when it is started again with the
             same settings, nodes and folder; see `Sums.round` for the round it was killed in.
+        entry: Its id in the server's own ledger; see `Sums`.
         progress: Called with the stage, how many have answered and the time left.
         options: The rest of the terms; see `urna.tally.Terms`.
 
@@ -106,6 +107,7 @@ class PrivateTraining(Strategy):
         ledger: Ledger | None = None,
         transcripts: Path | None = None,
         folder: Path | None = None,
+        entry: str | None = None,
         progress: SumProgress | None = None,
         **options: Unpack[Options],
     ) -> None:
@@ -127,6 +129,7 @@ class PrivateTraining(Strategy):
             "ledger": ledger,
             "transcripts": transcripts,
             "folder": folder,
+            "entry": entry,
             "progress": progress,
             **options,
         }

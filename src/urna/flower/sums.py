@@ -72,6 +72,8 @@ class Sums:
         folder: Where a series is kept, so that a server that was killed goes on with it when it
             is made again with the same settings. The folder then holds what nodes sent in the
             latest round, under masks: what the server has seen anyway.
+        entry: Its id in the server's own ledger, for a server that may be killed and begin again:
+            the same id counts once. Only where no sum of this id was ever shown or kept.
         attempts: How often a round is held that fails because some node broke the protocol,
             each time without those who did.
         progress: Called with the stage, how many have answered and the time left.
@@ -94,6 +96,7 @@ class Sums:
         ledger: Ledger | None = None,
         transcripts: Path | None = None,
         folder: Path | None = None,
+        entry: str | None = None,
         attempts: int = 3,
         progress: Progress | None = None,
         **options: Unpack[Options],
@@ -114,6 +117,7 @@ class Sums:
         self._excluded: dict[int, str] = {}
         self._gathered: Gathering | None = None
         self._releases: Releases | None = None
+        self._entry = entry
         self._folder, self._kept = folder, None if folder is None else Kept.read(folder, self._keys)
         self._again = False  # whether the round begun last was begun by a server that was killed
         self._number = 0
@@ -174,7 +178,14 @@ class Sums:
         announced = self._announced(len(nodes), OsSecrets().take(SEED_BYTES), int(time.time()))
         announced.round_plan  # noqa: B018 - what cannot be planned is wrong use: say so first
         # The ledger is asked as well, before anybody is.
-        Releases(announced.plan, announced.label, "", rounds=announced.rounds, ledger=self._ledger)
+        Releases(
+            announced.plan,
+            announced.label,
+            "",
+            rounds=announced.rounds,
+            ledger=self._ledger,
+            id=self._entry,
+        )
         gathering = Gathering(announced, self._keys, dict(self._excluded))
         letter = self._letter(Kind.ANNOUNCE, announced)
         for node, reply in self._post.ask(
@@ -188,9 +199,9 @@ class Sums:
                 f"{self._least}. Nothing was begun.",
                 gathering.missing,
             )
-        entry = None
+        entry = self._entry
         if self._folder is not None:
-            self._kept = Kept(gathering, uuid.uuid4().hex)
+            self._kept = Kept(gathering, entry or uuid.uuid4().hex)
             self._kept.write(self._folder)
             entry = self._kept.entry
         return self._open(gathering, entry)

@@ -229,6 +229,10 @@ class Ledger:
         cost = together(release.cost() for release in releases)
         self._check(self._snapshot(), cost)
 
+    def holds(self, id: str | None) -> bool:  # noqa: A002
+        """Say whether a release of this id was entered, so that it is counted already."""
+        return id is not None and id in self._snapshot().entries
+
     def withdraw(self, id: str, *, reason: str, rounds: int | None = None) -> None:  # noqa: A002
         """Certify that an entered release did not happen, so that it no longer counts.
 

@@ -1,14 +1,22 @@
 """Studies under one budget and one ledger: settings by a private vote, then a model with them."""
 
+from urna.study.file import Study, read_study
+from urna.study.run import Outcome, Prepared, prepare, run_study
 from urna.study.tune import VOTE_SHARE, TunedModel, tune_then_fit
 from urna.study.tune_and_train import Division, Tuned, divide, tune_and_train
 
 __all__ = [
     "VOTE_SHARE",
     "Division",
+    "Outcome",
+    "Prepared",
+    "Study",
     "Tuned",
     "TunedModel",
     "divide",
+    "prepare",
+    "read_study",
+    "run_study",
     "tune_and_train",
     "tune_then_fit",
 ]

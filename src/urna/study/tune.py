@@ -23,10 +23,11 @@ from urna.privacy import (
     compose,
     parts_of,
 )
-from urna.randomness import OsSecrets, SecretSource
+from urna.randomness import OsSecrets, SecretSource, staged_secrets
 from urna.space import Space
+from urna.study.tune_and_train import check_same
 from urna.tally import Options, Releases, SecureSummation, Summation, Terms
-from urna.vote import PosteriorDecoder, Result, plan_vote, read_result
+from urna.vote import Decoder, PosteriorDecoder, Result, plan_vote, read_result
 from urna.vote.search import fill_all, label_of
 
 __all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
@@ -60,6 +61,9 @@ def tune_then_fit(
     seed: int = 0,
     anyway: bool = False,
     device: str | None = None,
+    decoder: Decoder | None = None,
+    vote: Result | None = None,
+    entries: tuple[str, str] | None = None,
     progress: AverageProgress | None = None,
     between: Callable[[Result], None] | None = None,
     keep: Callable[[ModelResult], None] | None = None,
@@ -94,6 +98,11 @@ def tune_then_fit(
         seed: Public seed of the clients' holdouts.
         anyway: Whether to hold a vote that cannot succeed.
         device: A torch device for training.
+        decoder: How the winner is read; `PosteriorDecoder` by default.
+        vote: The vote's result, where it was held before under the same terms: it is not held
+            again.
+        entries: Ids of the vote and of the model in the ledger, as in `urna.search`: each counts
+            once, however often it is begun.
         progress: Called while it runs.
         between: Called with the vote's result as soon as the tally is there, and again once
             it is weighed: its part of the budget is spent by then, and no model is there yet.
@@ -101,8 +110,8 @@ def tune_then_fit(
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
-        ParameterError: The parameters cannot be, or the vote cannot succeed. Nothing was
-            released.
+        ParameterError: The parameters cannot be, the vote cannot succeed, or the one that was
+            held is another. Nothing was released.
         BudgetExceeded: The ledger has no room for both. Nothing was released.
     """
     if not 0 < share < 1:
@@ -124,34 +133,43 @@ def tune_then_fit(
     candidates = space or default_space(base)
     objective = BlindObjective(base, for_model)
     objective.check(candidates)
-    vote = plan_vote(for_vote, len(candidates), removes_excess=summation.removes_excess)
+    planned = plan_vote(for_vote, len(candidates), removes_excess=summation.removes_excess)
     if not anyway:
-        vote.check_hopeful()
-    events = _events(vote.tally.release, base, for_model, summation)
+        planned.check_hopeful()
+    ids = entries or (None, None)
+    events = _events(planned.tally.release, base, for_model, summation)
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
-        ledger.check(*(events if secrets.private else [NonPrivateRelease("scripted secrets")]))
-    losses = objective.losses_of_clients(
-        data,
-        candidates,
-        seeds=[seed] * len(data),
-        progress=lambda done, total: report("evaluating settings", done, total),
-    )
-    releases = Releases(
-        vote.tally,
-        label_of(candidates, for_vote),
-        summation.describe(terms),
-        ledger=ledger,
-        private=secrets.private,
-    )
-    ballots = fill_all(np.asarray(losses), vote, secrets)
-    released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
-    chosen = read_result(candidates, vote, released, PosteriorDecoder(), between)
-    if between is not None:
-        between(chosen)
+        left = [event for event, id_ in zip(events, ids, strict=True) if not ledger.holds(id_)]
+        ledger.check(*(left if secrets.private else [NonPrivateRelease("scripted secrets")]))
+    of_vote, of_model = staged_secrets(secrets, b"vote", b"model")
+    if vote is not None:
+        check_same(vote, planned, candidates, ledger)
+        chosen = vote
+    else:
+        losses = objective.losses_of_clients(
+            data,
+            candidates,
+            seeds=[seed] * len(data),
+            progress=lambda done, total: report("evaluating settings", done, total),
+        )
+        releases = Releases(
+            planned.tally,
+            label_of(candidates, for_vote),
+            summation.describe(terms),
+            ledger=ledger,
+            private=secrets.private,
+            id=ids[0],
+        )
+        ballots = fill_all(np.asarray(losses), planned, of_vote)
+        released = releases.release(lambda: summation.tally(ballots, planned.tally, of_vote))
+        reader = decoder or PosteriorDecoder()
+        chosen = read_result(candidates, planned, released, reader, between)
+        if between is not None:
+            between(chosen)
 
     def finished(model: ModelResult) -> ModelResult:
-        return _together(model, chosen, vote.tally.release, share)
+        return _together(model, chosen, planned.tally.release, share)
 
     winner = candidate_learner(base, chosen.best)
     model = fit_model(
@@ -162,8 +180,9 @@ def tune_then_fit(
         group=winner.group,
         summation=summation,
         ledger=ledger,
-        secrets=secrets,
+        secrets=of_model,
         device=device,
+        entry=ids[1],
         progress=report,
         keep=None if keep is None else lambda made: keep(finished(made)),
         **options,

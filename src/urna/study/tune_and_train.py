@@ -29,16 +29,25 @@ from urna.privacy import (
 from urna.privacy.accountant import accountant_of
 from urna.privacy.cost import Cost, together
 from urna.privacy.sampling import sampled_epsilon
-from urna.randomness import OsSecrets, SecretSource
+from urna.randomness import OsSecrets, SecretSource, staged_secrets
 from urna.space import Axis, Space
 from urna.study.dry_run import DryRun
 from urna.tally import Options, SecureSummation, Summation
 from urna.train import PublicScore, Settings, TorchLearner, TrainProgress, TrainResult, fit
 from urna.train.plan import TrainPlan, plan_training
-from urna.vote import PosteriorDecoder, Result, VotePlan, search
+from urna.vote import (
+    Ballot,
+    BallotKind,
+    Decoder,
+    PosteriorDecoder,
+    Result,
+    SearchProgress,
+    VotePlan,
+    search,
+)
 from urna.vote import plan as plan_vote
 
-__all__ = ["Division", "Tuned", "divide", "tune_and_train"]
+__all__ = ["Division", "Tuned", "check_same", "divide", "tune_and_train"]
 
 PARTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
 """Parts of the squared budget that a vote may get."""
@@ -69,11 +78,11 @@ class Division:
             + ("   <- chosen" if part == self.part else "")
             for part, won, reached in self.tried
         )
+        dry = "dry run on made-up data: part for the vote, a good rate wins, accuracy"
         return (
             f"of the budget (squares of mu) the vote gets {100 * self.part:.0f} %: epsilon "
-            f"{self.vote.epsilon:.3g} for the vote, {self.train.epsilon:.3g} for training\n"
-            f"dry run on made-up data: part for the vote, a good rate wins, accuracy\n{rows}"
-        )
+            f"{self.vote.epsilon:.3g} for the vote, {self.train.epsilon:.3g} for what follows"
+        ) + (f"\n{dry}\n{rows}" if rows else "")
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values."""
@@ -173,7 +182,11 @@ def tune_and_train(
     space: Space | None = None,
     objective: Objective[Samples] | None = None,
     division: Division | None = None,
+    ballot: Ballot | BallotKind | str | None = None,
+    votes: int | None = None,
+    decoder: Decoder | None = None,
     vote: Result | None = None,
+    entry: str | None = None,
     score: PublicScore | None = None,
     summation: Summation | None = None,
     ledger: Ledger | None = None,
@@ -184,6 +197,7 @@ def tune_and_train(
     announce: Callable[[str], None] | None = None,
     keep: Callable[[Result], None] | None = None,
     progress: TrainProgress | None = None,
+    voting_progress: SearchProgress | None = None,
     **options: Unpack[Options],
 ) -> Tuned:
     """Let clients vote on how they train, and train with the winner, within one budget.
@@ -201,8 +215,13 @@ def tune_and_train(
         space: The candidates; step sizes by default. Its names are fields of a recipe.
         objective: How a client judges candidates; by training the learner's module alone.
         division: How the budget is divided; by a dry run by default.
+        ballot: How a client spreads its vote.
+        votes: How many candidates a top-k ballot names.
+        decoder: How the winner is read from the tally.
         vote: The vote's result, where it was held before under the same division: it is not
             held again.
+        entry: The vote's id in the ledger, as in `urna.search`: it counts once, however often it
+            is begun.
         score: Judges weights on public rows.
         summation: How ballots and updates are added up.
         ledger: Where both are counted.
@@ -211,8 +230,10 @@ def tune_and_train(
         about: What else must be the same where training goes on; see `fit`.
         anyway: Whether to train where noise drowns everything.
         announce: Called with sentences about what was decided.
-        keep: Called with the vote's result as soon as there is one.
+        keep: Called with the vote's result as soon as there is one, and again once the winner is
+            weighed.
         progress: Called after each round.
+        voting_progress: Called while the vote is held.
         options: The rest of the terms.
 
     Raises:
@@ -257,30 +278,39 @@ def tune_and_train(
         clients=len(clients),
         candidates=len(asked),
         budget=divided.vote,
+        ballot=ballot,
+        votes=votes,
         removes_excess=adding.removes_excess,
         **options,
     )
     if not anyway:
         planned.check_hopeful()
     if vote is not None:
-        _check_same(vote, voting, asked, ledger)
+        check_same(vote, voting, asked, ledger)
     elif ledger is not None and source.private:
-        _check_room(ledger, voting, planned)
+        _check_room(ledger, None if ledger.holds(entry) else voting, planned)
+    of_vote, of_training = staged_secrets(source, b"vote", b"training")
     if vote is None:
         vote = search(
             asked,
             judge,
             clients,
             budget=divided.vote,
+            ballot=ballot,
+            votes=votes,
+            decoder=decoder,
             summation=adding,
             ledger=ledger,
-            secrets=source,
+            secrets=of_vote,
             seed=how.seed,
             anyway=True,  # the dry run has weighed how little it may find
+            entry=entry,
+            progress=voting_progress or (False if callable(progress) else progress),
             keep=keep,
-            progress=False if callable(progress) else progress,
             **options,
         )
+        if keep is not None:
+            keep(vote)
     chosen = ", ".join(f"{name}={value}" for name, value in vote.best.items())
     say(f"the vote chose {chosen}")
     trained = fit(
@@ -292,7 +322,7 @@ def tune_and_train(
         score=score,
         summation=adding,
         ledger=ledger,
-        secrets=source,
+        secrets=of_training,
         folder=folder,
         about=about,
         anyway=anyway,
@@ -302,8 +332,12 @@ def tune_and_train(
     return Tuned(divided, vote, trained, _both(vote, voting, trained, planned, budget))
 
 
-def _check_same(vote: Result, voting: VotePlan, space: Space, ledger: Ledger | None) -> None:
-    """Refuse a vote that is not the one this division would hold."""
+def check_same(vote: Result, voting: VotePlan, space: Space, ledger: Ledger | None) -> None:
+    """Refuse a vote that is not the one that this plan would hold.
+
+    Raises:
+        ParameterError: It is another one, or is counted elsewhere.
+    """
     asked = voting.tally.as_mapping()
     same = (
         vote.terms == voting.tally.terms
@@ -321,9 +355,10 @@ def _check_same(vote: Result, voting: VotePlan, space: Space, ledger: Ledger | N
         )
 
 
-def _check_room(ledger: Ledger, voting: VotePlan, planned: TrainPlan) -> None:
+def _check_room(ledger: Ledger, voting: VotePlan | None, planned: TrainPlan) -> None:
     """Refuse where the ledger has no room for the vote and the first round beside it."""
-    vote, first = voting.tally.event, planned.tally.event
+    vote = None if voting is None else voting.tally.event  # None where it is counted already
+    first = planned.tally.event
     if isinstance(first, Sampled):  # counted as a whole when it begins
         first = Repeated(first, planned.counted)
     ledger.check(*(event for event in (vote, first) if event is not None))

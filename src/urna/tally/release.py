@@ -107,7 +107,7 @@ class Releases:
             raise
         check_noise(tallied, self.plan)
         check_sum(tallied.total, self.plan, len(tallied.accepted), tallied.noise_variance)
-        return Released(tallied, self.statement(), self.id)
+        return Released(tallied, self.statement(), None if self.ledger is None else self.id)
 
     def statement(self) -> PrivacyStatement:
         """Return what all rounds so far promise, and on what it rests."""

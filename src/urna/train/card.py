@@ -1,16 +1,19 @@
-"""A model card: what a model is, how it was trained, and what it promises about whose data."""
+"""A model card in Hugging Face's format: how a model was trained, and what it promises."""
 
 import math
 from typing import Any
 
 from urna.privacy.budget import rounded_up
+from urna.tally.card import card_head, privacy_block
 from urna.train.result import REASONS, TrainResult, digest_weights
 
 __all__ = ["model_card"]
 
 
 def model_card(result: TrainResult, *, title: str, data: str = "") -> str:
-    """Return the card as Markdown. All of it comes from noisy sums and public facts.
+    """Return the card as Markdown with a YAML head, whose `privacy:` block has the numbers.
+
+    All of it comes from noisy sums and public facts.
 
     Args:
         result: What was trained.
@@ -52,10 +55,28 @@ def model_card(result: TrainResult, *, title: str, data: str = "") -> str:
     }
     caveats = "".join(f"- {caveat.rstrip('.')}.\n" for caveat in privacy.caveats)
     return (
+        f"{card_head(_head(result, title))}\n"
         f"# {title}\n\n{_table(trained)}\n## Privacy\n\n{_table(block)}\n{caveats}"
         "\nUsing, publishing or training further on public data costs no more privacy. Training "
         "further on the same clients' data does: enter it in the same ledger.\n"
     )
+
+
+def _head(result: TrainResult, title: str) -> dict[str, Any]:
+    head: dict[str, Any] = {
+        "library_name": "urna",
+        "tags": ["differential-privacy", "federated-learning", "secure-aggregation", "pytorch"],
+        "privacy": privacy_block(
+            result.privacy, result.terms, result.privacy.adjacency.described, result.entry
+        ),
+    }
+    if result.accuracy is not None:
+        metrics = [{"type": "accuracy", "value": round(result.accuracy, 4)}]
+        dataset = {"name": "public test data", "type": "test"}
+        head["model-index"] = [
+            {"name": title, "results": [{"dataset": dataset, "metrics": metrics}]}
+        ]
+    return head
 
 
 def _achieved(result: TrainResult) -> str:

@@ -4,8 +4,6 @@ Noise grows with the root of the number of parameters, so small is good. Torch i
 module is built, not before.
 """
 
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from urna.data import Dataset
 from urna.errors import ParameterError, UnknownName
 from urna.local import TorchLoss
 from urna.local.engine.loss import mean_loss, require_torch
+from urna.local.named import named_object, said_in_one_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -73,8 +72,16 @@ MODELS: Mapping[str, str] = {
 """The ready-made networks, in words."""
 
 
-def network(name: str, dataset: Dataset, *, hidden: int = 32) -> Callable[[], Any]:
-    """Return a factory by name: one of the ready-made, or `FILE.py:FUNCTION` of one's own.
+def network(
+    name: str, dataset: Dataset, *, hidden: int = 32, base: Path | None = None
+) -> Callable[[], Any]:
+    """Return a factory by name: one of the ready-made, or one's own.
+
+    Args:
+        name: `linear`, `mlp` or `pooled`; `FILE.py:FUNCTION` or `module:FUNCTION`.
+        dataset: What it is trained on.
+        hidden: Width of the hidden layer of a ready-made one.
+        base: The folder that files are relative to.
 
     Raises:
         UnknownName: There is none of this name.
@@ -82,36 +89,17 @@ def network(name: str, dataset: Dataset, *, hidden: int = 32) -> Callable[[], An
             these data, or the data are no pictures.
     """
     if ":" in name:
-        factory = _own(name)
+        factory = named_object(name, base=base)
+        if not callable(factory):
+            raise ParameterError(f"the model {name} is no function that makes a module")
         _check_works(name, factory, dataset)
-        return factory
+        return factory  # type: ignore[no-any-return]
     if name not in MODELS:
         raise UnknownName("model", name, MODELS)
     if name == "pooled" and dataset.shape is None:
         raise ParameterError(f"{dataset.name!r} holds no pictures; take `mlp`")
     features = int(dataset.train.features.shape[1])
     return Network(name, features, dataset.classes or 1, dataset.shape, hidden)
-
-
-def _own(name: str) -> Callable[[], Any]:
-    """Load a function of somebody's own file."""
-    file, _, function = name.rpartition(":")
-    path = Path(file)
-    if not path.is_file():
-        raise ParameterError(f"there is no file {path} to take the model {function!r} from")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ParameterError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever a stranger's file raises
-        raise ParameterError(f"{path} cannot be loaded: {_said(error)}") from error
-    factory = getattr(module, function, None)
-    if not callable(factory):
-        raise ParameterError(f"{path} holds no function {function!r}")
-    return factory  # type: ignore[no-any-return]
 
 
 def _check_works(name: str, factory: Callable[[], Any], dataset: Dataset) -> None:
@@ -126,7 +114,9 @@ def _check_works(name: str, factory: Callable[[], Any], dataset: Dataset) -> Non
     try:
         module = factory()
     except (Exception, SystemExit) as error:  # as above
-        raise ParameterError(f"the model {name} cannot be made: {_said(error)}") from error
+        raise ParameterError(
+            f"the model {name} cannot be made: {said_in_one_line(error)}"
+        ) from error
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(f"the model {name} is no torch module but {type(module).__name__}")
     if not any(parameter.requires_grad for parameter in module.parameters()):
@@ -142,11 +132,5 @@ def _check_works(name: str, factory: Callable[[], Any], dataset: Dataset) -> Non
         kind = "one number a row" if classes is None else f"{classes} classes"
         raise ParameterError(
             f"the model {name} does not fit {dataset.name!r}, rows of {tuple(rows.shape[1:])} and "
-            f"{kind}: {_said(error)}"
+            f"{kind}: {said_in_one_line(error)}"
         ) from error
-
-
-def _said(error: BaseException) -> str:
-    """Return an error in one line."""
-    first = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__

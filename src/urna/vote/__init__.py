@@ -16,7 +16,7 @@ from urna.vote.replay import (
 )
 from urna.vote.result import Result
 from urna.vote.rounds import BOTH_ROUNDS, TwoRounds, search_twice
-from urna.vote.search import SearchProgress, read_result, search
+from urna.vote.search import SearchProgress, read_again, read_result, search
 from urna.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.vote.shards import check_records, shard_ballots
 
@@ -50,6 +50,7 @@ __all__ = [
     "leading_probability",
     "plan",
     "plan_vote",
+    "read_again",
     "read_ballot",
     "read_recording",
     "read_result",

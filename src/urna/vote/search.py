@@ -39,10 +39,12 @@ from urna.vote.shapes import Ballot
 from urna.vote.shards import SHARD_SECONDS, check_clients, shard_ballots
 
 __all__ = [
+    "UNREAD",
     "SearchProgress",
     "check_objective",
     "fill_all",
     "label_of",
+    "read_again",
     "read_result",
     "search",
     "usable",
@@ -51,6 +53,9 @@ __all__ = [
 SearchProgress = Steps
 
 _log = logging.getLogger(__name__)
+
+UNREAD = "none yet"
+"""The decoder of a result whose winner is not weighed yet."""
 
 _TRIED = 3  # clients on which a broken objective is looked for
 
@@ -74,6 +79,7 @@ def search(
     secrets: SecretSource | None = None,
     seed: int = 0,
     anyway: bool = False,
+    entry: str | None = None,
     progress: SearchProgress | bool | None = None,
     keep: Callable[[Result], None] | None = None,
     **options: Unpack[Options],
@@ -107,6 +113,8 @@ def search(
         secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
         anyway: Whether to hold a vote that cannot succeed, and without trying the objective first.
+        entry: The release's id in the ledger, for who may be killed and hold the same vote again:
+            the same id counts once. Only where no tally of this id was ever shown or kept.
         progress: Called while the search runs; a line in a terminal or a notebook by default,
             False for none.
         keep: Called with the result as soon as there is one, before the winner is weighed: what
@@ -147,6 +155,7 @@ def search(
         summation.describe(terms),
         ledger=ledger,
         private=secrets.private,
+        id=entry,
     )
     if anyway:
         check_space(objective, space)
@@ -314,6 +323,25 @@ def _record_ballots(
     return ballots
 
 
+def read_again(result: Result, decoder: Decoder) -> Result:
+    """Read the winner again out of a tally that was kept: free, and the same every time.
+
+    For a tally whose reader was killed before the winner was weighed.
+    """
+    ballots = result.took_part * result.terms.shards
+    tally = NoisyVotes(
+        result.space, result.votes, result.standard_error, ballots, result.ballot_norm
+    )
+    decoded = decoder.decode(tally)
+    return replace(
+        result,
+        winner=decoded.winner,
+        confidence=decoded.confidence,
+        near_ties=decoded.near_ties,
+        decoder=decoder.name,
+    )
+
+
 def read_result(
     space: Space,
     vote: VotePlan,
@@ -365,7 +393,7 @@ def read_result(
         )
 
     if keep is not None:
-        keep(result(int(np.argmax(votes)), 0.0, (), "none yet"))
+        keep(result(int(np.argmax(votes)), 0.0, (), UNREAD))
     decoded = decoder.decode(tally)
     if isinstance(decoder, RehearsedDecoder):
         trust = decoder.trust(tally)

@@ -1,0 +1,106 @@
+"""`urna run`: a study from its file, to the end, once."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import urna
+from urna.cli.output import Format, FormatOption, errors, print_json, results
+from urna.cli.progress import live_progress
+from urna.cli.terms import QuietOption, cache_folder
+from urna.combine import Combination
+from urna.files import digest_of, write_whole
+from urna.report import AnyResult, Run, StudyResult, page
+from urna.study import Outcome, read_study
+from urna.study.run import Hooks, run_study
+from urna.vote import Result
+
+__all__ = ["StudyArgument", "run_file"]
+
+StudyArgument = Annotated[
+    Path, typer.Argument(metavar="STUDY", help="A study file, or the folder that holds study.toml.")
+]
+
+
+def run_file(
+    study: StudyArgument,
+    quiet: QuietOption = False,
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Run STUDY: vote, then what follows, under one budget. Goes on where it was interrupted."""
+    found = read_study(study)
+
+    def write_page(path: Path, outcome: Outcome, title: str) -> None:
+        run = Run(
+            version=urna.__version__,
+            title=title,
+            command="" if found.privacy.scripted_secrets else f"urna run {found.path.name}",
+            study=found.path.read_text(encoding="utf-8"),
+            study_name=found.path.name,
+            simulated=not found.engine.federation,
+        )
+        shown: AnyResult = outcome.vote
+        if outcome.follow is not None:
+            stages = (("vote", outcome.vote), (str(found.then.follow), outcome.follow))
+            shown = StudyResult(stages, outcome.privacy, outcome.vote.when)
+        write_whole(
+            path, page(shown, title=title, run=run, sha256=digest_of(path.with_name("result.json")))
+        )
+
+    with live_progress(quiet) as report:
+        said = (lambda sentence: None) if quiet else errors.print
+        hooks = Hooks(report, said, write_page)
+        outcome = run_study(found, version=urna.__version__, cache=cache_folder(), hooks=hooks)
+    if output is Format.JSON:
+        print_json(_as_mapping(outcome, found.folder))
+    else:
+        _print(outcome, found.folder)
+
+
+def _as_mapping(outcome: Outcome, folder: Path) -> dict[str, Any]:
+    last = outcome.result
+    return {
+        "kind": "study",
+        "version": 1,
+        "folder": str(folder),
+        "files": [path.name for path in outcome.files],
+        "best": outcome.vote.best,
+        "privacy": outcome.privacy.as_mapping(),
+        "vote": outcome.vote.as_mapping(),
+        "result": None if isinstance(last, Result) else last.as_mapping(),
+    }
+
+
+def _print(outcome: Outcome, folder: Path) -> None:
+    console = results()
+    if outcome.again:
+        console.print("this study is finished; nothing was spent now\n", style="dim")
+    best = ", ".join(f"{name}={value}" for name, value in outcome.vote.best.items())
+    last = outcome.result
+    if isinstance(last, Result):
+        console.print(str(last))
+    else:
+        console.print(f"the vote chose: {best}")
+        console.print(str(last))
+        if isinstance(last, Combination):
+            console.print(f"everything together: {outcome.privacy}")
+    console.print(f"\nwritten to {folder}:")
+    for path in outcome.files:
+        if not path.name.startswith("."):
+            console.print(f"  {path.name:<20} {_ABOUT.get(path.name, '')}".rstrip())
+
+
+_ABOUT = {
+    "report.html": "the page to show",
+    "result.json": "the last result",
+    "vote.json": "the vote",
+    "model.safetensors": "the model",
+    "model.npz": "the model",
+    "model.json": "the model, with its plan",
+    "combination.json": "the combination",
+    "README.md": "the model's card",
+    "ledger": "what was spent (`urna ledger show`)",
+    "study.toml": "the study as it was run",
+    "study.json": "how far it is",
+}

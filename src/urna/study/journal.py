@@ -1,0 +1,147 @@
+"""What a study has done so far, on disk, so that a kill at any moment spends nothing twice.
+
+The ids of all releases are on disk before the first is entered in a ledger. A result is on disk,
+whole and synced, before anybody sees it. So a run that is started again finds each stage either
+finished, and reads it; or unfinished and never shown, and holds it again under the same id, which
+counts once.
+"""
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
+from urna.files import read_json, write_json, write_whole
+from urna.privacy import Ledger
+from urna.study.file import Study
+
+__all__ = ["LEDGER", "Journal"]
+
+_FILE, _VERSION = "study.json", 1
+LEDGER = "ledger"
+"""The study's own ledger, in its folder."""
+
+
+def _paid(folder: Path, values: Mapping[str, Any]) -> bool:
+    """Say whether anything of a study was paid for, or is on disk."""
+    if (folder / "vote.json").exists():
+        return True
+    own, named = folder / LEDGER, values.get("ledger")
+    if own.exists() and Ledger(own).entries():
+        return True
+    return bool(named) and any(map(Ledger(str(named)).holds, values["entries"].values()))
+
+
+@dataclass(slots=True)
+class Journal:
+    """The stages of one study, in the folder of its results.
+
+    Args:
+        folder: Where everything is.
+        values: What `study.json` holds.
+        ledger: Where releases are counted; None where nothing is private.
+    """
+
+    folder: Path
+    values: dict[str, Any]
+    ledger: Ledger | None = None
+    _since: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, study: Study, version: str) -> "Journal":
+        """Open the journal of a study, or begin one; the folder must be held alone.
+
+        A study of which nothing was paid begins anew where its file was changed.
+
+        Raises:
+            ParameterError: The folder holds another study.
+            OutputError: It cannot be written to.
+        """
+        folder = study.folder
+        file = folder / _FILE
+        values = read_json(file) if file.exists() else None
+        if values is not None and values.get("fingerprint") != study.fingerprint:
+            if _paid(folder, values):
+                raise ParameterError(
+                    f"{folder} holds another study, or this one before it was changed: name "
+                    "another folder under [output], or put the file back as it was "
+                    f"({folder / 'study.toml'})"
+                )
+            values = None  # nothing was paid: it begins anew, as it is now
+            (folder / LEDGER).unlink(missing_ok=True)
+        if values is None:
+            values = {
+                "version": _VERSION,
+                "urna": version,
+                "fingerprint": study.fingerprint,
+                "begun": time.time(),
+                "entries": {stage: uuid.uuid4().hex for stage in ("vote", "then")},
+                "ledger": str(study.base / study.privacy.ledger) if study.privacy.ledger else "",
+                "seconds": {},
+                "failed": None,
+                "finished": False,
+            }
+            # The file is copied first: a folder with a journal always has it.
+            write_whole(folder / "study.toml", study.text)
+            write_json(file, values)
+        return cls(folder, values)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every stage is done."""
+        return bool(self.values["finished"])
+
+    def entry(self, stage: str) -> str:
+        """Return the id under which a stage's release is counted."""
+        return str(self.values["entries"][stage])
+
+    def check(self) -> None:
+        """Refuse to go on with a study whose release was opened and gave nothing.
+
+        Raises:
+            ParameterError: It was. Held again under the same id it would count once for two sums.
+        """
+        failed = self.values["failed"]
+        if failed is not None:
+            raise ParameterError(
+                f"the {failed['stage']} in {self.folder} was paid for and came to nothing: "
+                f"{failed['reason']} A new one costs anew: name another folder under [output]"
+            )
+
+    def found(self, name: str) -> dict[str, Any] | None:
+        """Return a result that is on disk, or None."""
+        path = self.folder / name
+        return read_json(path) if path.exists() else None
+
+    def keep(self, name: str, result: Mapping[str, Any], *entries: str | None) -> Path:
+        """Write a result, and note in the ledger where it is."""
+        path = self.folder / name
+        digest = write_json(path, result)
+        if self.ledger is not None:
+            for entry in entries:
+                if self.ledger.holds(entry):
+                    self.ledger.note_result(str(entry), path.absolute(), digest)
+        return path
+
+    def fail(self, stage: str, failed: RoundSpoiled | RoundUnfinished) -> None:
+        """Note that a stage was paid for and gave nothing that may be read."""
+        kind = "spoiled" if isinstance(failed, RoundSpoiled) else "unfinished"
+        self.note(failed={"stage": stage, "kind": kind, "reason": failed.reason})
+
+    def note(self, **values: Any) -> None:  # noqa: ANN401 - plain values
+        """Write something into the journal."""
+        self.values |= values
+        write_json(self.folder / _FILE, self.values)
+
+    def begin(self, stage: str) -> None:
+        """Note that a stage begins, for how long it takes."""
+        self._since[stage] = time.monotonic()
+
+    def end(self, stage: str) -> None:
+        """Note how long a stage took in this process."""
+        took = time.monotonic() - self._since.pop(stage)
+        before = float(self.values["seconds"].get(stage, 0.0))
+        self.note(seconds={**self.values["seconds"], stage: round(before + took, 3)})

@@ -1,0 +1,186 @@
+"""A study among Flower's nodes: in its simulation, or in a real federation.
+
+The server's part is the same in both: `conduct` holds the vote and the training over a grid, and
+keeps what was paid for. In a federation it runs where the SuperLink runs its ServerApps.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from urna.errors import ParameterError
+from urna.files import check_folder, held_alone
+from urna.flower import Deadlines, SumProgress, poll
+from urna.flower.learning import server_strategy, train_learner
+from urna.study.file import read_study
+from urna.study.journal import Journal
+from urna.study.keys import Follow
+from urna.study.node import blank, participant_of
+from urna.study.run import (
+    Done,
+    Hooks,
+    Outcome,
+    Stages,
+    division_of,
+    learner_of,
+    run_stages,
+    settings_of,
+    within,
+)
+from urna.vote import Result
+
+__all__ = ["conduct", "serve_study", "simulate_study"]
+
+_GATHER = 600.0  # seconds: a simulation's workers start slowly
+
+
+def simulate_study(stages: Stages) -> Done:
+    """Hold a study's stages in Flower's simulation, one virtual node for each client."""
+    from urna.flower.simulation import run_among  # noqa: PLC0415 - starts Ray
+
+    prepared = stages.prepared
+    script = prepared.study.privacy.scripted_secrets or None
+    return run_among(
+        lambda grid, _: conduct(grid, stages, nodes=len(prepared.clients)),
+        lambda data: participant_of(prepared, data, script=script),
+        prepared.clients,
+    )
+
+
+def serve_study(
+    grid: Any,  # noqa: ANN401 - Flower's grid
+    path: Path,
+    folder: Path,
+    *,
+    base: Path,
+    version: str,
+) -> Outcome:
+    """Be the server of a study in a federation: what a ServerApp calls.
+
+    Args:
+        grid: Flower's grid.
+        path: The study file.
+        folder: Where results are written, on this machine.
+        base: The folder that the study's paths are relative to, on this machine.
+        version: Of Urna, for the journal.
+
+    Raises:
+        ParameterError: The study cannot be run, or is finished or interrupted elsewhere.
+        RoundAborted: Too few nodes take part; it says who does not and why.
+    """
+    study = replace(read_study(path), path=base / "study.toml")
+    study = replace(study, output=replace(study.output, folder=str(folder)))
+    check_folder(folder)
+    with held_alone(folder, "the study"):
+        journal = Journal.open(study, version)
+        journal.check()
+        prepared = blank(study, own=path.parent)
+        hooks = Hooks(say=lambda sentence: print(sentence, flush=True))
+        return run_stages(
+            prepared,
+            journal,
+            hooks,
+            None,
+            lambda stages: conduct(grid, stages, nodes=study.engine.nodes),
+        )
+
+
+def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 - Flower's grid
+    """Hold the vote and the training of a study over a grid.
+
+    A vote that is on disk is not held again. Training in a federation goes on where it stood.
+
+    Args:
+        grid: Flower's grid, as `@app.main()` gets it.
+        stages: The study, and what was done of it.
+        nodes: How many nodes there are.
+    """
+    prepared, study, journal = stages.prepared, stages.study, stages.journal
+    division = division_of(prepared, nodes)
+    how = _how(stages, nodes)
+    vote = stages.held()
+    if vote is None:
+        journal.begin("vote")
+        vote = poll(
+            grid,
+            _space(stages),
+            budget=study.privacy.budget if division is None else division.vote,
+            seed=study.seed,
+            anyway=study.vote.anyway or division is not None,
+            entry=journal.entry("vote"),
+            keep=stages.keep_vote,
+            **stages.voting,
+            **how,
+        )
+        stages.keep_vote(vote)
+        journal.end("vote")
+    if study.then.follow is not Follow.TRAIN or division is None:
+        return vote, None, vote.privacy
+    stages.now = "training"
+    stages.hooks.say(_told(vote))
+    journal.begin("train")
+    learner, test = learner_of(prepared), prepared.electorate.dataset.test
+
+    def score(weights: Any) -> tuple[float, float]:  # noqa: ANN401 - a vector
+        loss, right = learner.scores(weights, [test])[0]
+        return float(loss), float(right)
+
+    then = study.then
+    federated = bool(study.engine.federation)
+    trained = train_learner(
+        grid,
+        learner,
+        vote.best,
+        rounds=then.rounds,
+        settings=settings_of(study),
+        strategy=server_strategy(then.optimiser, then.server_lr, then.momentum),
+        score=score if prepared.electorate.tested else None,
+        budget=division.train,
+        anyway=then.anyway,
+        # Simulated nodes end with this process: what they hold of a round cannot go on.
+        folder=journal.folder / "training" if federated and then.rounds > 1 else None,
+        entry=journal.entry("then"),
+        **how,
+    )
+    journal.end("train")
+    privacy = within(
+        study.privacy.budget, vote, trained.privacy, f"{trained.rounds} rounds of training"
+    )
+    history = trained.history
+    if prepared.electorate.tested and history:
+        history = (*history[:-1], replace(history[-1], test=score(trained.weights)))
+    trained = replace(trained, privacy=privacy, description=learner.description, history=history)
+    stages.keep_trained(learner, trained)
+    journal.note(division=division.as_mapping())
+    return vote, trained, privacy
+
+
+def _how(stages: Stages, nodes: int) -> dict[str, Any]:
+    """Return how sums are held, for the vote and the training alike."""
+    study = stages.study
+    engine, base = study.engine, study.base
+
+    def progress(step: SumProgress) -> None:
+        stages.hooks.progress(step.stage, step.answered, step.asked)
+
+    return {
+        "directory": base / engine.directory if engine.directory else None,
+        "server_key": base / engine.server_key if engine.server_key else None,
+        "least_clients": engine.least_clients if engine.federation else nodes,
+        "wait_for": nodes,
+        "deadlines": Deadlines(gather=_GATHER, stage=engine.stage_seconds),
+        "ledger": stages.journal.ledger,
+        "transcripts": stages.journal.folder / "transcripts" if engine.federation else None,
+        "progress": progress,
+        **study.privacy.options,
+    }
+
+
+def _space(stages: Stages) -> Any:  # noqa: ANN401 - a space
+    if stages.prepared.space is None:
+        raise ParameterError("there are no candidates")
+    return stages.prepared.space
+
+
+def _told(vote: Result) -> str:
+    return "the vote chose " + ", ".join(f"{name}={value}" for name, value in vote.best.items())

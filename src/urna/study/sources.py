@@ -1,0 +1,324 @@
+"""The clients of a study: from files of one's own, pictures, or a known set that is dealt out."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.data import (
+    Coding,
+    Columns,
+    Dataset,
+    Samples,
+    Tables,
+    catalogue,
+    holds_pictures,
+    load,
+    read_pictures,
+    read_tables,
+    split,
+)
+from urna.errors import DataMissing, ParameterError
+from urna.study.file import DataPart
+
+__all__ = [
+    "MOST_CLASSES",
+    "Electorate",
+    "blank_electorate",
+    "gather",
+    "gather_one",
+    "is_known",
+    "looked_at",
+]
+
+MOST_CLASSES = 40
+"""Whole numbers with more values than this are no classes, where nobody says so."""
+
+_CLIENTS = 60  # that a known set is dealt out to where nobody says
+_SIZE = (28, 28)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Electorate:
+    """Everybody's data, and what is public about them."""
+
+    clients: list[Samples]
+    names: list[str]
+    dataset: Dataset
+    """All rows together, and public test rows where there are any."""
+    labels: tuple[str, ...] | tuple[int, ...] | None
+    """What the classes are called, in order; None for regression."""
+    span: tuple[float, float] | None = None
+    """Smallest and largest target of a regression, where it was named."""
+    how: str = ""
+    """Where the clients come from, in words."""
+
+    @property
+    def tested(self) -> bool:
+        """Whether there are public test rows."""
+        return len(self.dataset.test) > 0
+
+
+def is_known(source: str) -> bool:
+    """Say whether a source is a set that `urna data` lists."""
+    return source in {entry.name for entry in catalogue()}
+
+
+def gather(part: DataPart, *, seed: int, base: Path | None = None) -> Electorate:
+    """Return the clients of a study.
+
+    Args:
+        part: What is said of the data.
+        seed: Public seed of the split.
+        base: The folder that paths are relative to.
+
+    Raises:
+        DataMissing: The files or a package are not there.
+        ParameterError: They have another form than was said.
+    """
+    if is_known(part.source):
+        return _known(part, seed, base)
+    path = (base or Path()) / part.source
+    if not path.exists():
+        near = ", ".join(sorted(entry.name for entry in catalogue()))
+        raise DataMissing(
+            f"there is no file or folder {path}, and no set is called {part.source!r}; sets are "
+            f"{near}"
+        )
+    if path.is_dir() and holds_pictures(path):
+        return _pictures(part, path, seed)
+    return _tables(part, path, seed, base)
+
+
+def gather_one(part: DataPart, path: Path) -> Samples:
+    """Return one client's rows from its own file or folder, as a study says."""
+    if path.is_dir() and holds_pictures(path):
+        return _together(_pooled_pictures(part, path)[0])
+    labels = part.classes or None
+    named = replace(part, client="", features=_named_features(part))
+    return _labelled(_together(_read(named, path).clients), labels)
+
+
+def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) -> Electorate:
+    """Return what is public about the data of a federation: no rows, but how wide they are.
+
+    Raises:
+        ParameterError: The study does not say which columns there are.
+    """
+    if is_known(part.source):
+        folder = (base or Path()) / part.folder if part.folder else None
+        known = load(part.source, folder=folder)
+        labels = None if known.classes is None else tuple(range(known.classes))
+        nothing = known.train.take(np.zeros(0, dtype=np.intp))
+        return Electorate(
+            [nothing] * clients,
+            [],
+            replace(known, train=nothing, writers=None),
+            labels,
+            None,
+            part.source,
+        )
+    if not part.classes and not part.span:
+        raise ParameterError("a federation must name the `classes`, or the `span` of the targets")
+    if part.picture:
+        shape = (3 if part.colour else 1, part.picture[0], part.picture[1])
+        width = int(np.prod(shape))
+    else:
+        shape, names = None, _named_features(part)
+        if not names:
+            raise ParameterError(
+                "a federation must name the columns: `features`, or `ranges` and `categories`"
+            )
+        width = sum(len(part.categories.get(name, ("one",))) for name in names)
+    targets: npt.NDArray[Any] = np.zeros(0, dtype=np.int64 if part.classes else np.float32)
+    nothing = Samples(np.zeros((0, width), dtype=np.float32), targets)
+    test = nothing
+    if part.test:
+        test = gather_one(part, (base or Path()) / part.test)
+    dataset = Dataset(part.source, nothing, test, len(part.classes) or None, None, shape)
+    span = (part.span[0], part.span[1]) if part.span else None
+    return Electorate([nothing] * clients, [], dataset, part.classes or None, span, part.source)
+
+
+def _named_features(part: DataPart) -> tuple[str, ...]:
+    """Return the columns in an order that every node of a federation has."""
+    return part.features or (*part.ranges, *part.categories)
+
+
+def looked_at(part: DataPart, *, base: Path | None = None) -> DataPart:
+    """Return what is said of the data, with classes where the files alone decide them.
+
+    For somebody's first look at files of their own. What data hold becomes public that way; a
+    study file names the classes instead.
+    """
+    path = (base or Path()) / part.source
+    if is_known(part.source) or part.classes or part.span or not path.exists():
+        return part
+    if path.is_dir() and holds_pictures(path):
+        return part
+    read = _read(part, path, texts=True)
+    values = sorted({str(t).strip() for one in read.clients for t in one.targets.tolist()} - {""})
+    numbers = [_whole(value) for value in values]
+    if None not in numbers and len(values) <= MOST_CLASSES:
+        found = tuple(sorted({int(n) for n in numbers if n is not None}))
+        return replace(part, classes=found) if len(found) > 1 else part
+    if any(_number(value) is None for value in values):
+        if not 2 <= len(values) <= MOST_CLASSES:
+            raise ParameterError(
+                f"the column {part.label!r} holds {len(values)} different texts, which are no "
+                f"classes: name another label, or the classes"
+            )
+        return replace(part, classes=tuple(values))
+    return part
+
+
+def _known(part: DataPart, seed: int, base: Path | None) -> Electorate:
+    for name in ("client", "record", "features", "classes", "span", "test", "ranges", "categories"):
+        if getattr(part, name):
+            raise ParameterError(
+                f"{part.source} is a known set, whose columns, classes and test rows are known: "
+                f"leave `{name}` out"
+            )
+    folder = (base or Path()) / part.folder if part.folder else None
+    dataset = load(part.source, folder=folder)
+    clients = part.clients or _CLIENTS
+    parts = split(
+        dataset, clients=clients, how=part.split, beta=part.beta, level=part.level, seed=seed
+    )
+    labels = None if dataset.classes is None else tuple(range(dataset.classes))
+    how = f"{part.source}, {clients} clients ({part.split})"
+    return Electorate(parts, _numbered(clients), dataset, labels, None, how)
+
+
+def _numbered(clients: int) -> list[str]:
+    return [f"client {number}" for number in range(clients)]
+
+
+def _pictures(part: DataPart, path: Path, seed: int) -> Electorate:
+    size = (part.picture[0], part.picture[1]) if part.picture else _SIZE
+    clients, names, classes = _pooled_pictures(part, path)
+    whole = _together(clients)
+    shape = (3 if part.colour else 1, *size)
+    test = whole.take(np.zeros(0, dtype=np.intp))
+    if part.test:
+        raise ParameterError("public test rows of pictures are not read: leave `test` out")
+    dataset = Dataset(path.name, whole, test, len(classes), None, shape)
+    return _dealt(part, Electorate(clients, names, dataset, classes, None, path.name), seed)
+
+
+def _pooled_pictures(
+    part: DataPart, path: Path
+) -> tuple[list[Samples], list[str], tuple[str, ...]]:
+    size = (part.picture[0], part.picture[1]) if part.picture else _SIZE
+    wanted = tuple(map(str, part.classes)) or None
+    return read_pictures(path, size=size, colour=part.colour, classes=wanted)
+
+
+def _tables(part: DataPart, path: Path, seed: int, base: Path | None) -> Electorate:
+    if not part.classes and not part.span:
+        seen = looked_at(replace(part, source=str(path)))
+        hint = f"classes = {list(seen.classes)}" if seen.classes else "span = [smallest, largest]"
+        raise ParameterError(
+            "name the classes there may be, or the span of the targets of a regression: what data "
+            f"hold must not decide it. These files would say {hint}"
+        )
+    read = _read(part, path)
+    labels = part.classes or None
+    clients = [_labelled(samples, labels) for samples in read.clients]
+    whole = _together(clients)
+    test = whole.take(np.zeros(0, dtype=np.intp))
+    if part.test:
+        held = _read(replace(part, client=""), (base or Path()) / part.test, read.features)
+        test = _labelled(_together(held.clients), labels)
+    span = (part.span[0], part.span[1]) if part.span else None
+    dataset = Dataset(path.stem, whole, test, None if labels is None else len(labels))
+    found = Electorate(clients, read.names, dataset, labels, span, path.name)
+    return _dealt(part, found, seed)
+
+
+def _read(
+    part: DataPart, path: Path, features: tuple[str, ...] | None = None, *, texts: bool = False
+) -> Tables:
+    columns = Columns(part.label, part.client or None, part.record or None)
+    named = part.classes and isinstance(part.classes[0], str)
+    return read_tables(
+        path,
+        columns,
+        texts=texts or bool(named),
+        features=features or part.features or None,
+        coding=Coding(
+            {name: tuple(ends) for name, ends in part.ranges.items()},
+            {name: tuple(known) for name, known in part.categories.items()},
+        ),
+    )
+
+
+def _dealt(part: DataPart, found: Electorate, seed: int) -> Electorate:
+    """Deal one pool out to clients; where there are several already, leave them."""
+    if len(found.clients) > 1:
+        if part.clients and part.clients != len(found.clients):
+            raise ParameterError(
+                f"the files hold {len(found.clients)} clients: leave `clients` out, which deals "
+                "one pool out"
+            )
+        return replace(found, how=f"{found.how}, {len(found.clients)} clients")
+    if part.clients < 2:
+        raise ParameterError(
+            f"{found.how} holds one pool of {len(found.dataset.train):,} rows: say `clients` to "
+            "deal it out, or `client`, the column that says whose a row is"
+        )
+    dealt = split(
+        found.dataset,
+        clients=part.clients,
+        how=part.split,
+        beta=part.beta,
+        level=part.level,
+        seed=seed,
+    )
+    how = f"{found.how}, {part.clients} clients ({part.split})"
+    return replace(found, clients=dealt, names=_numbered(part.clients), how=how)
+
+
+def _labelled(samples: Samples, labels: tuple[str, ...] | tuple[int, ...] | None) -> Samples:
+    """Return rows whose targets are places of classes; rows of no known class are left out."""
+    features = np.asarray(samples.features, dtype=np.float32)
+    if labels is None:
+        known = np.flatnonzero(np.isfinite(np.asarray(samples.targets, dtype=np.float64)))
+        targets = np.asarray(samples.targets, dtype=np.float32)
+        return Samples(features, targets, samples.ids).take(known)
+    given: npt.NDArray[Any] = np.asarray(samples.targets)
+    if isinstance(labels[0], str):
+        given = np.array([str(value).strip() for value in given.tolist()], dtype=object)
+    places = np.full(len(given), -1, dtype=np.int64)
+    for place, label in enumerate(labels):
+        places[given == label] = place
+    return Samples(features, places, samples.ids).take(np.flatnonzero(places >= 0))
+
+
+def _together(parts: list[Samples]) -> Samples:
+    ids = [part.ids for part in parts]
+    joined = (
+        None
+        if any(one is None for one in ids)
+        else np.concatenate([i for i in ids if i is not None])
+    )
+    return Samples(
+        np.concatenate([part.features for part in parts]),
+        np.concatenate([part.targets for part in parts]),
+        joined,
+    )
+
+
+def _whole(text: str) -> int | None:
+    number = _number(text)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if np.isfinite(found) else None

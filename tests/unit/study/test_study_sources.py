@@ -1,0 +1,118 @@
+"""Everybody's data, from files of one's own."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from urna.data import Coding, read_pictures
+from urna.errors import DataMissing, ParameterError
+from urna.study.draft import draft_study, find_data
+from urna.study.file import DataPart
+from urna.study.sources import blank_electorate, gather, gather_one
+
+CSV = "age,sex,outcome\n20,F,well\n90,M,ill\n,F,ill\nx,Z,gone\n"
+SAID = {
+    "label": "outcome",
+    "classes": ("well", "ill"),
+    "ranges": {"age": (0, 100)},
+    "categories": {"sex": ("F", "M")},
+}
+
+
+def part(**more: object) -> DataPart:
+    return DataPart(**(SAID | more))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "wards").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "wards" / f"{name}.csv").write_text(CSV)
+    return tmp_path
+
+
+def test_a_folder_of_tables_is_read_by_public_facts(folder: Path) -> None:
+    found = gather(part(source="wards"), seed=0, base=folder)
+    assert found.names == ["a", "b"]
+    assert found.clients[0].features.tolist() == pytest.approx(
+        np.array([[-0.6, 1, 0], [0.8, 0, 1], [0, 1, 0]])
+    )
+    assert found.clients[0].targets.tolist() == [0, 1, 1]  # nobody has the class "gone"
+    assert (found.dataset.classes, found.labels) == (2, ("well", "ill"))
+    alone = gather_one(part(source="wards"), folder / "wards" / "a.csv")
+    assert alone.features.tolist() == found.clients[0].features.tolist()
+    assert blank_electorate(part(source="nowhere"), 3).dataset.train.features.shape == (0, 3)
+
+
+def test_what_data_hold_decides_nothing_by_itself(folder: Path) -> None:
+    unsaid = DataPart(source="wards", label="outcome")
+    with pytest.raises(ParameterError, match=r"would say classes = \['gone', 'ill', 'well'\]"):
+        gather(unsaid, seed=0, base=folder)
+    with pytest.raises(ParameterError, match="has no column 'result'"):
+        gather(part(source="wards", label="result"), seed=0, base=folder)
+    with pytest.raises(DataMissing, match="there is no file or folder"):
+        gather(part(source="none"), seed=0, base=folder)
+    with pytest.raises(ParameterError, match="the files hold 2 clients"):
+        gather(part(source="wards", clients=7), seed=0, base=folder)
+    with pytest.raises(ParameterError, match="holds one pool of 3 rows"):
+        gather(part(source="wards/a.csv"), seed=0, base=folder)
+
+
+def test_one_file_is_dealt_out_or_says_whose_a_row_is(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{n % 3},{n % 2}\n" for n in range(60))
+    (tmp_path / "all.csv").write_text("x,home,y\n" + rows)
+    said = {"source": "all.csv", "label": "y", "classes": (0, 1)}
+    dealt = gather(DataPart(**said, clients=4), seed=0, base=tmp_path)  # type: ignore[arg-type]
+    assert [len(one) for one in dealt.clients] == [15] * 4
+    owned = gather(DataPart(**said, client="home"), seed=0, base=tmp_path)  # type: ignore[arg-type]
+    assert owned.names == ["0", "1", "2"]
+    assert owned.clients[1].features[:, 0].tolist() == list(range(1, 60, 3))
+
+
+def test_pictures_in_class_folders(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for home in ("north", "south"):
+        for name, grey in (("dark", 0), ("light", 255)):
+            (tmp_path / home / name).mkdir(parents=True)
+            for number in range(2):
+                image.new("L", (6, 4), grey).save(tmp_path / home / name / f"{number}.png")
+    clients, names, classes = read_pictures(tmp_path, size=(2, 3))
+    assert (names, classes) == (["north", "south"], ("dark", "light"))
+    assert clients[0].features.tolist() == [[0.0] * 6] * 2 + [[1.0] * 6] * 2
+    assert clients[0].targets.tolist() == [0, 0, 1, 1]
+    found = gather(DataPart(source=".", picture=(2, 3), colour=True), seed=0, base=tmp_path)
+    assert found.dataset.shape == (3, 2, 3)
+    assert found.clients[1].features.shape == (4, 18)
+    draft = draft_study(".", base=tmp_path)
+    assert draft.values["data"]["classes"] == ["dark", "light"]
+    (tmp_path / "north" / "dark" / "0.png").write_text("no picture")
+    with pytest.raises(ParameterError, match="is no picture that can be read"):
+        read_pictures(tmp_path, size=(2, 3))
+
+
+def test_a_draft_looks_at_the_data(folder: Path) -> None:
+    assert find_data(folder) is None
+    assert find_data(folder / "wards") == "."
+    said = draft_study("wards", base=folder).values
+    assert said["data"]["classes"] == ["gone", "ill", "well"]
+    assert said["data"]["ranges"] == {"age": [20.0, 90.0]}
+    assert said["data"]["categories"] == {"sex": ["F", "M", "Z"]}
+    assert said["privacy"]["unit"] == "record"
+    with pytest.raises(ParameterError, match="has no column 'end'"):
+        draft_study("wards", base=folder, label="end")
+
+
+@pytest.mark.parametrize(
+    ("ranges", "categories", "message"),
+    [
+        ({"a": (1, 1)}, {}, "two numbers, the smaller first"),
+        ({"a": (1, "x")}, {}, "two numbers, the smaller first"),
+        ({}, {"a": ()}, "a list of different texts"),
+        ({}, {"a": ("x", "x")}, "a list of different texts"),
+        ({"a": (0, 1)}, {"a": ("x",)}, "a range or categories, not both"),
+    ],
+)
+def test_a_coding_that_cannot_be(ranges: object, categories: object, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        Coding(ranges, categories)  # type: ignore[arg-type]
