@@ -53,7 +53,7 @@ def test_all_strategies_stand_beside_the_one_asked_for(urna: Command, table: Pat
     marked = [line for line in done.stdout.splitlines() if line.startswith("→")]
     assert len(marked) == 1
     assert marked[0].split()[1] == "median"
-    for name in ("dbscan", "flora aplm", "anchored", "vote", "mean of the best 5 %"):
+    for name in ("dbscan", "flora aplm", "anchored", "vote", "mean of the best"):
         assert name in done.stdout
     assert "the federation's own best: lr=0.1, momentum=0.9, accuracy 0.9000" in done.stdout
     assert "NOT PRIVATE" in done.stdout

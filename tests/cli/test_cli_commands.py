@@ -117,8 +117,9 @@ def test_a_search_prints_a_table_and_says_what_it_costs(
 ) -> None:
     done = urna("search", *few)
     assert done.code == 0
-    for part in ("eta0", "noisy votes", "best: eta0=", "truly ahead with probability"):
+    for part in ("eta0", "noisy votes", "best: eta0="):
         assert part in done.stdout
+    assert ("truly ahead" in done.stdout) is not ("cannot tell" in done.stdout)
     assert "(0.5, 0.001)-DP, replace-one-client" in done.stdout
     assert "secure summation" in done.stdout
     assert done.stderr == ""  # progress is for terminals
@@ -258,7 +259,7 @@ def test_votes_are_simulated_on_landscapes_with_the_defaults_unless_told_otherwi
     assert [o["clients_are"] for o in shown["outcomes"]] == ["much alike", "apart", "far apart"]
     more = split("--ballot ranked --votes 2 --decoder argmax --decoder posterior")
     text = urna(*asked, *more).stdout
-    for part in ("ranked", "top-k: 2 equal votes", "argmax", "posterior", "not a guarantee"):
+    for part in ("ranked", "top-k: 2", "argmax", "posterior", "not a guarantee"):
         assert part in text
     assert "scored" not in text
 

@@ -34,7 +34,9 @@ def test_twelve_clients_of_many_records_find_what_twelve_ballots_cannot(
     assert shown["plan"]["shards"] == 11
     assert shown["privacy"]["unit"] == "record"
     assert max(shown["votes"]) > 12 + 4 * shown["standard_error"]
-    assert json.loads((tmp_path / "out" / "result.json").read_text()) == shown
+    kept = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert kept.pop("run")["version"]
+    assert kept == shown
     assert "NOT protected" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -55,7 +57,7 @@ def test_a_plan_counts_agreement_in_ballots(urna: Command) -> None:
     """60 clients of 2 shards: a quarter of 120 ballots. More shards would do instead."""
     priced = "--clients 60 --candidates 3 --votes 1 --epsilon 0.2 --delta 1e-2"
     done = urna(*split(f"plan {priced} --unit record --shards 2 --agreement 0.25 --forecast 0"))
-    assert "a gap of 30 votes finds a good one" in done.stdout
+    assert "a gap of 30 votes" in done.stdout
     assert "or shards of each of these clients" in done.stdout
 
 

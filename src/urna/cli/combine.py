@@ -331,7 +331,7 @@ def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> N
     names = recorded.searches.frame.names
     columns = ["", "strategy", *(f">{name}" for name in names)]
     if known:
-        columns += [*(f">{name} off by" for name in names), ">nearest accuracy", ">below the best"]
+        columns += [*(f">Δ {name}" for name in names), ">accuracy", ">below best"]
     rows = table(f"{result.clients} clients' searches", *columns)
     own = _named(result)
     for judged in compared:
@@ -346,6 +346,10 @@ def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> N
         rows.add_row(mark, judged.strategy, *values)
     print_table(rows)
     if known:
+        console.print(
+            "Δ: how far from the federation's own best; accuracy at the nearest candidate",
+            style="dim",
+        )
         optimum = _as_mapping(recorded, [])["federated_optimum"]
         setting = ", ".join(f"{k}={v:g}" for k, v in optimum["setting"].items())
         console.print(

@@ -33,6 +33,7 @@ FormatOption = Annotated[Format, typer.Option("--format", help="How to print the
 errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
+_LEAST = 10
 WIDTH = 80
 """Columns that a table may have where no terminal says otherwise."""
 
@@ -60,7 +61,14 @@ def table(title: str, *columns: str) -> Table:
         name = column.removeprefix(">")
         number = name != column
         justify: JustifyMethod = "right" if number else "left"
-        made.add_column(name, justify=justify, header_style="dim", no_wrap=number, overflow="fold")
+        made.add_column(
+            name,
+            justify=justify,
+            header_style="dim",
+            min_width=None if number or not name else _LEAST,  # texts give way, but do not vanish
+            no_wrap=number or not name,
+            overflow="fold",
+        )
     return made
 
 

@@ -57,7 +57,7 @@ class _StudyOrCommand(TyperGroup):
         """Take what is no command for a study."""
         for place, word in enumerate(args):
             first = place == 0 and not word.startswith("-") and word not in self.commands
-            if first or (word.endswith(".toml") and args[place - 1] != "--study"):
+            if first or (word.endswith(".toml") and args[place - 1] not in ("--study", "--space")):
                 args = [*args[:place], "--study", *args[place:]]
                 break
         return super().parse_args(ctx, args)

@@ -106,15 +106,6 @@ def test_where_an_axis_works_can_be_said_whatever_its_name() -> None:
         assert declared[winner(declared, votes, 30.0)][name] == pytest.approx(best)
 
 
-def test_of_two_equal_plateaus_the_one_wins_that_was_said_to_work() -> None:
-    rates = [10.0**e for e in range(-3, 3)]
-    votes_of = {1e-2: 27.0, 1e-1: 27.0, 10.0: 27.0, 100.0: 27.0}
-    for works, best in (((None, 1.0), (1e-2, 1e-1)), ((10.0, None), (10.0, 100.0))):
-        space = Space(lr=Axis.log(rates, works=works), momentum=[0.0, 0.5, 0.9])
-        votes = np.array([votes_of.get(c["lr"], 0.0) for c in space])
-        assert space[winner(space, votes, 30.0)]["lr"] in best
-
-
 def test_windows_lie_at_absolute_values_and_differ() -> None:
     axis = Axis.log_range(1e-8, 1.0, 9)
     found = windows_of("lr", axis, axis.values)
