@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.privacy import SelectionRelease
+from urna.privacy.selection import Coin
 
 __all__ = ["Bits", "Circuit", "ClearGates", "Gates", "Opened", "Wires"]
 
@@ -209,7 +210,7 @@ def _count(circuit: Circuit) -> int:
     return gates.ands
 
 
-def _below(gates: Gates, kinds: tuple, coins: Wires, each: int) -> Wires:  # type: ignore[type-arg]
+def _below(gates: Gates, kinds: tuple[Coin, ...], coins: Wires, each: int) -> Wires:
     """Toss `each` coins of every kind: return which of the fair bits are below the threshold.
 
     From the lowest bit u to the highest, with the threshold's bit t: where t = 1, u is below if
@@ -277,7 +278,7 @@ def _greater(gates: Gates, a: Wires, b: Wires) -> Wires:
     found = a[0] ^ gates.both(a[0], b[0])
     for place in range(1, len(a)):
         found = found ^ gates.both(a[place] ^ b[place], a[place] ^ found)
-    return found
+    return np.asarray(found)
 
 
 def _tournament(gates: Gates, values: Wires, runner_up: bool) -> tuple[Wires, Wires | None]:

@@ -45,7 +45,7 @@ def fresh_offset(secret: bytes) -> Labels:
     """
     offset = read_labels(secret)[0].copy()
     offset[0] |= np.uint64(1)
-    return offset
+    return np.asarray(offset)
 
 
 class _Hash:
@@ -129,13 +129,11 @@ class Garbler:
         self._tables.append(table)
         generator = hash_a ^ (lows[0] & table[:, 0])
         evaluator = hash_b ^ (lows[1] & (table[:, 1] ^ zeros[0]))
-        return (generator ^ evaluator).reshape(shape)
+        return np.asarray((generator ^ evaluator).reshape(shape))
 
     def commitments(self, wires: Wires) -> bytes:
         """Return, for each output, the digests of its two labels: 0 first."""
-        return b"".join(
-            _digest(label) for zero in wires for label in (zero, zero ^ self._offset)
-        )
+        return b"".join(_digest(label) for zero in wires for label in (zero, zero ^ self._offset))
 
     def decode(self, wires: Wires, labels: Labels) -> Bits:
         """Return the bits that the evaluator's output labels stand for.
@@ -146,7 +144,7 @@ class Garbler:
         ones = (labels == (wires ^ self._offset)).all(axis=-1)
         if not (ones | (labels == wires).all(axis=-1)).all():
             raise ProtocolError("an opened label is none of its wire's two")
-        return ones.astype(np.uint8)
+        return np.asarray(ones, dtype=np.uint8)
 
 
 class Evaluator:
@@ -184,7 +182,7 @@ class Evaluator:
         lows = -(held[..., :1] & np.uint64(1))
         generator = hash_a ^ (lows[0] & table[:, 0])
         evaluator = hash_b ^ (lows[1] & (table[:, 1] ^ held[0]))
-        return (generator ^ evaluator).reshape(shape)
+        return np.asarray((generator ^ evaluator).reshape(shape))
 
 
 def decode(labels: Labels, commitments: bytes) -> Bits:

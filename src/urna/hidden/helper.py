@@ -54,9 +54,7 @@ def answer(
     authenticate(offer, b"")
     offset = fresh_offset(source.take(LABEL_BYTES))
     base = BaseReceiver.of(session, point, offset, source)
-    sent = encode(
-        Stage.ANSWER, circuit, session, offer, base.shared_key, base.point, base.answers
-    )
+    sent = encode(Stage.ANSWER, circuit, session, offer, base.shared_key, base.point, base.answers)
     return Answered(circuit, session, sent, offset, base), sent
 
 

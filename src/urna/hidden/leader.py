@@ -78,9 +78,7 @@ def transfer(
         [circuit.planes(check_shares(circuit, shares)).ravel(), coins_of(circuit, source)]
     )
     made = extend(state.base.seeds(state.session, answers), bits, source)
-    sent = encode(
-        Stage.TRANSFER, circuit, state.session, answer, key, made.columns, made.check
-    )
+    sent = encode(Stage.TRANSFER, circuit, state.session, answer, key, made.columns, made.check)
     hash_key = digest_of(answer)
     return Transferred(circuit, state.session, sent, key, hash_key, made.labels), sent
 

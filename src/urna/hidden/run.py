@@ -63,9 +63,7 @@ def run(
     clock = _Clock()
     offered, message = leader.offer(circuit, context, leader_source)
     clock.leader()
-    answered, message = helper.answer(
-        circuit, context, sent(Stage.OFFER, message), helper_source
-    )
+    answered, message = helper.answer(circuit, context, sent(Stage.OFFER, message), helper_source)
     clock.helper()
     transferred, message = leader.transfer(
         offered, sent(Stage.ANSWER, message), leader_shares, leader_source

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from urna.errors import ProtocolError
 from urna.hidden.circuit import Bits
 from urna.hidden.garble import LABEL_BYTES, Labels, read_labels
-from urna.randomness import SEED_BYTES, SecretSource, expand
+from urna.randomness import SecretSource, expand
 
 __all__ = [
     "CHECK_ROWS",

@@ -19,7 +19,15 @@ from urna.hidden.transfer import CHECK_ROWS, COLUMNS, POINT_BYTES, columns_bytes
 from urna.randomness import SEED_BYTES
 
 __all__ = [
-    "VERSION", "Stage", "authenticate", "decode", "digest_of", "encode", "message_bytes", "session_of"]
+    "VERSION",
+    "Stage",
+    "authenticate",
+    "decode",
+    "digest_of",
+    "encode",
+    "message_bytes",
+    "session_of",
+]
 
 VERSION: Final = 1
 

@@ -55,7 +55,6 @@ class Cost:
                 return math.inf
         return total
 
-
     def times(self, rounds: int) -> "Cost":
         """Return what so many releases of this cost cost together."""
         return Cost(

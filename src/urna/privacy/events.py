@@ -7,7 +7,7 @@ that has no guarantee costs everything. Events compose like data: `Repeated` is 
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
@@ -260,6 +260,14 @@ def sum_error(share: Fraction, shares: int) -> float:
     return tau + 10 * max(0, shares - 64) * math.exp(-rate * 64 / 65)
 
 
+_PLAIN: Mapping[str, Callable[..., Release]] = {
+    "selection": SelectionRelease,
+    "gaussian": GaussianRelease,
+    "declared": DeclaredRelease,
+    "non-private": NonPrivateRelease,
+}
+
+
 def read_release(mapping: Mapping[str, Any]) -> Release:
     """Read what `as_mapping` wrote.
 
@@ -274,14 +282,8 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
                 beyond = float(fields.pop("beyond", 0.0))
                 move = Move(fields.pop("l2_squared"), fields.pop("coordinates"), beyond)
                 return SumRelease(move, Fraction(fields.pop("share")), **fields)
-            case "selection":
-                return SelectionRelease(**fields)
-            case "gaussian":
-                return GaussianRelease(**fields)
-            case "declared":
-                return DeclaredRelease(**fields)
-            case "non-private":
-                return NonPrivateRelease(**fields)
+            case "selection" | "gaussian" | "declared" | "non-private" as plain:
+                return _PLAIN[plain](**fields)
             case "sampled":
                 inner = read_release(fields.pop("release"))
                 if not isinstance(inner, SumRelease | GaussianRelease):

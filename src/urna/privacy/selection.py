@@ -41,7 +41,7 @@ class Coin:
     @property
     def probability(self) -> float:
         """How probably it shows 1."""
-        return self.threshold / 2**self.bits
+        return float(self.threshold / (1 << self.bits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class SelectionRelease:
         """Standard deviation, in votes, of one candidate's noise."""
         # The largest of K exponentials is the sum of independent ones of rates 1, 2, …, K.
         spread = math.sqrt(sum(1 / k**2 for k in range(1, self.largest_of + 1)))
-        return spread / self.rate / 2**self.fineness
+        return spread / self.rate / (1 << self.fineness)
 
     @property
     def range(self) -> float:
