@@ -28,7 +28,7 @@ from urna.flower.subjects import Subject
 from urna.flower.transcript import Ending, Transcript, server_statement, sum_digest
 from urna.privacy import Budget, Ledger, PrivacyStatement
 from urna.randomness import SEED_BYTES, OsSecrets
-from urna.secagg import Transport, conduct
+from urna.secagg import Outcome, Transport, conduct
 from urna.tally import Options, Released, Releases, Tallied, Terms, tallied
 from urna.tally.secure import SERVERS
 
@@ -37,6 +37,9 @@ __all__ = ["COLLUDING", "Sums"]
 COLLUDING = 0.1
 """Part of the nodes that is counted out as colluding unless one says otherwise: what nodes'
 policies ask for by default."""
+
+Finish = Callable[[Outcome, Mapping[str, int], Mapping[int, bytes], Post], None]
+"""What must happen after a sum was unmasked for its round to count as released."""
 
 _PAUSE = 0.2  # seconds between two looks at who is connected
 
@@ -75,6 +78,8 @@ class Sums:
         attempts: How often a round is held that fails because some node broke the protocol,
             each time without those who did.
         progress: Called with the stage, how many have answered and the time left.
+        finish: What must happen after a sum was unmasked for the round to count as released:
+            called with the outcome, the nodes by name, what travelled beside answers, and the post.
         options: The rest of the terms; see `urna.tally.Terms`. A tenth of the nodes is
             counted out as colluding by default.
     """
@@ -96,6 +101,7 @@ class Sums:
         folder: Path | None = None,
         attempts: int = 3,
         progress: Progress | None = None,
+        finish: Finish | None = None,
         **options: Unpack[Options],
     ) -> None:
         if least_clients < 2:
@@ -110,7 +116,7 @@ class Sums:
         self._least, self._wait_for = least_clients, wait_for or least_clients
         self._waits, self._ledger = deadlines or Deadlines(), ledger
         self._transcripts, self._attempts = transcripts, attempts
-        self._post = Post(grid, progress)
+        self._post, self.finish = Post(grid, progress), finish
         self._excluded: dict[int, str] = {}
         self._gathered: Gathering | None = None
         self._releases: Releases | None = None
@@ -402,6 +408,9 @@ class _Round:
             coin=coin,
             directory=sums._keys.for_round(final.names) if sums._keys else None,
         )
+        if sums.finish is not None:
+            nodes, beside = self._gathering.ready, self._transport.beside
+            sums.finish(outcome, nodes, beside, sums._post)
         self._tallied = tallied(outcome, final.plan)
         return self._tallied
 
