@@ -26,6 +26,7 @@ from urna.flower.mail import Kind, Letter
 from urna.flower.post import Deadlines, GridTransport, Post, Progress
 from urna.flower.subjects import Subject
 from urna.flower.transcript import Ending, Transcript, server_statement, sum_digest
+from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, PrivacyStatement
 from urna.randomness import SEED_BYTES, OsSecrets
 from urna.secagg import Outcome, Transport, conduct
@@ -38,8 +39,9 @@ COLLUDING = 0.1
 """Part of the nodes that is counted out as colluding unless one says otherwise: what nodes'
 policies ask for by default."""
 
-Finish = Callable[[Outcome, Mapping[str, int], Mapping[int, bytes], Post], None]
-"""What must happen after a sum was unmasked for its round to count as released."""
+Finish = Callable[[Outcome, Mapping[str, int], Mapping[int, bytes], Post], IntVector]
+"""What must happen after a sum was unmasked for its round to count as released; returns what is
+opened in its place. The sum itself is then nobody's business, nor is its digest."""
 
 _PAUSE = 0.2  # seconds between two looks at who is connected
 
@@ -78,8 +80,9 @@ class Sums:
         attempts: How often a round is held that fails because some node broke the protocol,
             each time without those who did.
         progress: Called with the stage, how many have answered and the time left.
-        finish: What must happen after a sum was unmasked for the round to count as released:
-            called with the outcome, the nodes by name, what travelled beside answers, and the post.
+        finish: What must happen after a sum was unmasked for the round to count as released;
+            called with the outcome, the nodes by name, what travelled beside answers, and the
+            post. It returns what is opened in the sum's place.
         options: The rest of the terms; see `urna.tally.Terms`. A tenth of the nodes is
             counted out as colluding by default.
     """
@@ -384,6 +387,7 @@ class _Round:
             sums._waits,
         )
         self._tallied: Tallied | None = None
+        self._opened: IntVector | None = None
 
     def add_up(self) -> Tallied:
         """Conduct the protocol among those who take part."""
@@ -410,7 +414,7 @@ class _Round:
         )
         if sums.finish is not None:
             nodes, beside = self._gathering.ready, self._transport.beside
-            sums.finish(outcome, nodes, beside, sums._post)
+            self._opened = sums.finish(outcome, nodes, beside, sums._post)
         self._tallied = tallied(outcome, final.plan)
         return self._tallied
 
@@ -437,7 +441,7 @@ class _Round:
             lost=gathering.by_name(lost),
             faults=gathering.by_name(faults),
             receipts={names[c]: r for c, r in failed.receipts.items()} if failed else {},
-            sum_digest=sum_digest(done.total) if done else "",
+            sum_digest=self._digest(),
         ).sealed_by(sums._signer)
         sums.transcript = transcript
         if sums._transcripts is not None:
@@ -448,6 +452,12 @@ class _Round:
         letter = Letter(Kind.END, transcript.as_bytes())
         sums._post.tell(told, letter, seconds=sums._waits.stage, gone=self._transport.silent)
         return lost, faults
+
+    def _digest(self) -> str:
+        """Return the digest of what was opened, and of nothing else."""
+        if self._opened is not None:
+            return sum_digest(self._opened)
+        return sum_digest(self._tallied.total) if self._tallied is not None else ""
 
     def forget(self) -> None:
         """Tell everybody that the round is over, and wait for nobody."""

@@ -233,7 +233,7 @@ class Leader:
 
     def finish(
         self, outcome: Outcome, nodes: Mapping[str, int], beside: Mapping[int, bytes], post: Post
-    ) -> None:
+    ) -> IntVector:
         """Find the winner of a sum whose masked total is the leader's share.
 
         Raises:
@@ -257,6 +257,8 @@ class Leader:
             lost = {place: f"did not help: {error}"}
             raise RoundAborted(f"no winner was opened: {error}", lost) from error
         self.traffic = len(self.inputs) + len(said) + len(asked) + len(reply.body)
+        gap = -1 if self.opened.gap is None else self.opened.gap
+        return np.array([selection.order[self.opened.place], gap], dtype=np.int64)
 
 
 class _Stream:
