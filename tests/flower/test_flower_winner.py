@@ -13,9 +13,10 @@ from flower_nodes import OPEN, QUICK, SPACE, Near, app_of, federation, make_keys
 from flwr.app import Message
 
 from urna.errors import ParameterError, RoundAborted
-from urna.flower import Grant, Helper, Voter, poll
+from urna.flower import DirectoryFile, Grant, Helper, Transcript, Voter, poll
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.policy import Policy
+from urna.flower.transcript import sum_digest
 from urna.privacy import Budget, Ledger
 from urna.vote import WinnerResult
 
@@ -71,6 +72,16 @@ def test_nodes_and_a_helper_open_the_winner_and_everybody_counts_it(tmp_path: Pa
         assert entry.cost.epsilon == 8.0
     assert Ledger(tmp_path / "server.ledger").spent().epsilon == 8.0
     assert "urna helper" not in grid.nodes[1000 - VOTERS].state
+
+
+def test_a_transcript_holds_a_digest_of_what_was_opened_alone(tmp_path: Path) -> None:
+    grid = signed(tmp_path)
+    result = held(grid, tmp_path, transcripts=tmp_path / "transcripts")
+    (kept,) = (tmp_path / "transcripts").glob("*.json")
+    found = Transcript.read(kept.read_bytes())
+    assert found.sum_digest == sum_digest(result.total)
+    assert result.total.tolist()[0] == result.winner
+    assert found.problems(directory=DirectoryFile.read(tmp_path / "directory.toml")) == []
 
 
 def test_it_takes_the_helper_one_stage_more_than_a_tally(tmp_path: Path) -> None:
