@@ -45,8 +45,8 @@ def verify(
     problems = found.problems(directory=keys, server_key=trusted)
     if result is not None:
         held = load_result(result)
-        known = isinstance(held, Result | WinnerResult)
-        if not known or sum_digest(held.total) != found.sum_digest:
+        known = held.total if isinstance(held, Result | WinnerResult) else None
+        if known is None or sum_digest(known) != found.sum_digest:
             problems.append("The result is not the sum of this round.")
     checked = {
         "signatures of the nodes": keys is not None and found.announcement.signed,
