@@ -370,7 +370,7 @@ class Ledger:
             cover = self._cover(after) if leads or not cost.epsilon else cover
         if not cover.holds(after):
             spent = together(entry.cost for entry in state.entries.values())
-            needs_part = state.cover.declared is None and (after.epsilon > 0 or after.delta > 0)
+            needs_part = state.cover.declared is None and (cost.epsilon > 0 or cost.delta > 0)
             raise BudgetExceeded(
                 spent=spent.at(self.cap.delta),
                 after=after.at(self.cap.delta),
