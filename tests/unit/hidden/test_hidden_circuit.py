@@ -159,6 +159,7 @@ def test_garbled_is_clear(circuit: Circuit) -> None:
 
 
 @pytest.mark.audit
+@pytest.mark.timeout(1800)
 def test_garbled_is_clear_on_ten_thousand_votes() -> None:
     rng, source = np.random.default_rng(6), ScriptedSecrets(b"audit")
     for vote in range(10_000):
