@@ -25,7 +25,7 @@ LEVELS = (
     {"data"},
     {"privacy"},
     {"noise"},
-    {"he"},
+    {"he", "hidden"},
     {"secagg"},
     {"tally"},
     {"local"},

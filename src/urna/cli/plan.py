@@ -45,7 +45,15 @@ from urna.privacy.budget import rounded_up
 from urna.secagg import Plan, ServerModel
 from urna.space import Space
 from urna.tally import Terms
-from urna.vote import Decoder, DecoderKind, VotePlan, describe_ballot, plan_vote
+from urna.vote import (
+    Decoder,
+    DecoderKind,
+    Openings,
+    VotePlan,
+    compare_openings,
+    describe_ballot,
+    plan_vote,
+)
 
 __all__ = ["plan"]
 
@@ -159,6 +167,9 @@ def plan_ballots(
             else None,
             "votes": {name: each.as_mapping() for name, each in forecasts.items()},
         }
+    openings = compare_openings(vote, probability) if count > 1 else None
+    if openings is not None:
+        answers["openings"] = openings.as_mapping()
     if output is Format.JSON:
         summation = {
             "server": str(protocol.server),
@@ -170,7 +181,7 @@ def plan_ballots(
         }
         print_json(vote.as_mapping() | answers | {"summation": summation})
     else:
-        _print(vote, answers, protocol)
+        _print(vote, answers, protocol, openings)
         if forecasts:
             _print_forecasts(answers["forecast"], forecasts)
 
@@ -244,7 +255,9 @@ def _verdict(forecasts: dict[str, Forecast], needed: int | None) -> str:
     )
 
 
-def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
+def _print(
+    vote: VotePlan, answers: dict[str, Any], protocol: Plan, openings: Openings | None
+) -> None:
     tally, terms = vote.tally, vote.terms
     sure = f"{100 * answers['probability']:g} %"
     lines = table("A vote, before any budget is spent", "", ">")
@@ -284,6 +297,11 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
         lines.add_row("… clients needed at this agreement", f"{answers['clients_needed']}")
     if "shards_needed" in answers:
         lines.add_row("… or shards of each of these clients", f"{answers['shards_needed']}")
+    if openings is not None:
+        leads = (openings.tally, openings.winner_alone, openings.winner_beside)
+        needed = ", ".join(f"{100 * lead:.0f} %" for lead in leads)
+        lines.add_row(f"lead that wins, {sure}: tally, winner alone, beside sums", needed)
+        lines.add_row("open, if a helper does not collude", openings.advice)
     lines.add_row("server", str(protocol.server))
     lines.add_row("neighbours, shares that rebuild", f"{protocol.neighbours}, {protocol.threshold}")
     lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")
