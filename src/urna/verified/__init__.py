@@ -1,0 +1,3 @@
+"""Verified ballots, counted by two organisations."""
+
+__all__: list[str] = []
