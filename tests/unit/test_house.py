@@ -26,6 +26,7 @@ LEVELS = (
     {"noise"},
     {"he"},
     {"secagg"},
+    {"verified"},
     {"tally"},
     {"local"},
     {"average", "combine", "train", "vote"},

@@ -35,9 +35,9 @@ def test_turboshake128_gives_the_draft_s_stream() -> None:
     for many in (1, 20):  # by integers and by arrays
         streams = turboshake128([message] * many, 1, len(expected))
         assert streams == [expected] * many
-        assert turboshake128([message] * many, 1, 32) == [
-            bytes.fromhex(vector["derived_seed"])
-        ] * many
+        assert (
+            turboshake128([message] * many, 1, 32) == [bytes.fromhex(vector["derived_seed"])] * many
+        )
 
 
 def test_sharding_gives_the_draft_s_shares() -> None:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from urna.errors import LedgerError, ParameterError, UnknownName
+from urna.privacy.coins import CoinRelease
 from urna.privacy.cost import Cost
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
 from urna.privacy.moves import Move
@@ -256,10 +257,14 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
     fields = {key: value for key, value in mapping.items() if key != "kind"}
     try:
         match mapping.get("kind"):
-            case "sum":
+            case "sum" | "coins" as kind:
                 beyond = float(fields.pop("beyond", 0.0))
                 move = Move(fields.pop("l2_squared"), fields.pop("coordinates"), beyond)
-                return SumRelease(move, Fraction(fields.pop("share")), **fields)
+                if kind == "coins":
+                    fields["weights"] = tuple(fields["weights"])
+                else:
+                    fields["share"] = Fraction(fields["share"])
+                return (CoinRelease if kind == "coins" else SumRelease)(move, **fields)
             case "gaussian":
                 return GaussianRelease(**fields)
             case "declared":

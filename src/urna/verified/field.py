@@ -45,10 +45,10 @@ class Field:
 
     def elements(self, values: npt.ArrayLike) -> Elements:
         """Return integers, negative ones too, as elements."""
-        return np.asarray(np.mod(values, self.modulus), dtype=np.uint64)
+        return (np.asarray(values, dtype=np.int64) % self.modulus).astype(np.uint64)
 
     def powers(self, base: int, count: int) -> Elements:
-        """Return 1, base, base², …"""
+        """Return the first powers of an element, from 1 on."""
         listed, power = [], 1
         for _ in range(count):
             listed.append(power)
@@ -106,13 +106,13 @@ class Field:
         if limit == 1 << 32:
             return np.asarray(words[:, :count] % self.modulus, dtype=np.uint32)
         found = words[:, :count].copy()
-        for row in np.flatnonzero((found >= limit).any(axis=1)).tolist():
-            good, more = words[row][words[row] < limit], spare
+        for bad in np.flatnonzero((found >= limit).any(axis=1)).tolist():
+            good, more = words[bad][words[bad] < limit], spare
             while len(good) < count:  # about never
                 more *= 2
-                again = expand_words(seeds[row], count + more, 32)
+                again = expand_words(seeds[bad], count + more, 32)
                 good = again[again < limit]
-            found[row] = good[:count]
+            found[bad] = good[:count]
         return np.asarray(found % self.modulus, dtype=np.uint32)
 
     def query(self, seed: bytes) -> "Cubic":

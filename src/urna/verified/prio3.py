@@ -153,7 +153,9 @@ class Prio3SumVec:
         )
         helper_meas = self._helper_measurements(ctx, helper_seeds)
         helper_proofs = self._helper_proofs(ctx, helper_seeds)
-        leader_meas = [_less(ours, theirs) for ours, theirs in zip(encoded, helper_meas, strict=True)]
+        leader_meas = [
+            _less(ours, theirs) for ours, theirs in zip(encoded, helper_meas, strict=True)
+        ]
         parts = [
             self._joint_parts(ctx, who, blinds, [_bytes(m) for m in shares], nonces)
             for who, blinds, shares in (

@@ -142,9 +142,7 @@ class BitProof:
             ]
         )
 
-    def decide(
-        self, ours: Elements, theirs: Elements, asked: Questions
-    ) -> npt.NDArray[np.bool_]:
+    def decide(self, ours: Elements, theirs: Elements, asked: Questions) -> npt.NDArray[np.bool_]:
         """Say of each report whether both parties' answers prove it to be a vector of bits."""
         q, cubic = self.field.modulus, asked.cubic
         opened = (ours + theirs) % q
