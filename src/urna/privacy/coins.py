@@ -22,6 +22,7 @@ _ROUNDING = 1e-9  # absolute, of a μ: more than summing rounded probabilities d
 _SLIP = 0.25  # the part of what a budget sets aside for precision that one release takes
 _MOST_COINS = 96  # of one client for one coordinate
 _COPIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of the heaviest coin
+_COINS = 100  # heavy ones, over all clients, below which noise is not worth trying
 _FILL = 40  # light coins of a kind, over all clients, that fill steps four times as wide
 _NEAR = 1.05  # more coins than it takes to come this close to the Gaussian are not worth it
 
@@ -144,6 +145,8 @@ def calibrate_coins(budget: Budget, move: Move, *, shares: int, largest: int) ->
     gaussian = move.l2 / cover.mu
     best: CoinRelease | None = None
     for copies in _COPIES:
+        if copies * shares < _COINS and copies < _COPIES[-1]:
+            continue  # so few coins are far from a Gaussian
         found = _lightest(copies, cover, CoinRelease(move, (1,), shares, largest, tail))
         found = None if found is None else _fewest(cover, found)
         if found is not None and (best is None or found.noise_std < best.noise_std):

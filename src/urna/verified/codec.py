@@ -36,6 +36,8 @@ LEADER, HELPER = 0, 1
 FAST_CODEC, STANDARD_CODEC = "urna-bits", "prio3-sum-vec"
 CODECS = (FAST_CODEC, STANDARD_CODEC)
 
+_TOGETHER = 1024  # reports of the standard's that are in memory as integers at a time
+
 
 @dataclass(frozen=True, slots=True)
 class Shards:
@@ -320,7 +322,10 @@ class StandardCodec:
         vdaf = self.vdaf
         nonces = [public[: vdaf.nonce_size] for public in publics]
         parts = [public[vdaf.nonce_size :] for public in publics]
-        states = vdaf.verify_init(key, context, who, nonces, parts, shares)
+        states: list[Verified] = []
+        for start in range(0, len(shares), _TOGETHER):
+            some = slice(start, start + _TOGETHER)
+            states += vdaf.verify_init(key, context, who, nonces[some], parts[some], shares[some])
         return _StandardExamination(self, who, context, parts, states)
 
 

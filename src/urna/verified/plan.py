@@ -69,7 +69,7 @@ class CountPlan:
         Example:
             >>> plan = CountPlan.noisy(Layout(100, 1, 5), Budget(1.0, 1e-5), clients=100, least=90)
             >>> plan.layout.coins, round(plan.noise_std, 1)
-            ((1, 1, 1, 1, 1, 1, 1), 12.3)
+            ((1, 1, 1, 1, 1, 1, 1, 1), 12.1)
         """
         plain = cls(layout, clients, least, readers=readers)
         made = calibrate_coins(
