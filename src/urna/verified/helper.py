@@ -14,7 +14,7 @@ from urna.verified.codec import HELPER, LEADER, Examination
 from urna.verified.leader import judge, query_key
 from urna.verified.messages import Answers, Batch, Opening, Verdict, batch_digest
 from urna.verified.public_bits import commitment_to, noisy_share, public_seed
-from urna.verified.report import Announcement, Statement, open_part, vouch_for
+from urna.verified.report import Announcement, Statement, check_signature, open_part, vouch_for
 
 __all__ = ["Confirmed", "Examined", "HelperMember", "Vouched", "confirm", "examine", "vouch"]
 
@@ -100,7 +100,8 @@ def examine(vouched: Vouched, batch: Batch, secrets: SecretSource) -> tuple[Exam
     """Check every report alone; answer the query for those that stand.
 
     Raises:
-        ProtocolError: The batch belongs to another count, or lists a client twice.
+        ProtocolError: The batch belongs to another count, lists a client twice, or holds what
+            no client signed.
         RoundAborted: Too few reports stand. Nothing was revealed.
     """
     statement, digest = vouched.statement, vouched.statement.digest
@@ -113,8 +114,15 @@ def examine(vouched: Vouched, batch: Batch, secrets: SecretSource) -> tuple[Exam
     refused: dict[ClientId, str] = {}
     standing, shares = [], []
     for part in batch.parts:
+        if part.client not in vouched.directory:
+            refused[part.client] = "the helper does not know it"
+            continue
         try:
-            share = open_part(HELPER, part, vouched.pair, digest, codec, vouched.directory)
+            check_signature(HELPER, part, digest, vouched.directory)
+        except ProtocolError as error:  # no client can do this: the leader checks it as well
+            raise ProtocolError(f"the leader passed on what is no report: {error}") from error
+        try:
+            share = open_part(HELPER, part, vouched.pair, digest, codec)
         except ProtocolError as error:
             refused[part.client] = str(error)
             continue

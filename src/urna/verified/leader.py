@@ -20,7 +20,7 @@ from urna.verified.codec import HELPER, LEADER, Examination
 from urna.verified.messages import Answers, Batch, Opening, Verdict, batch_digest, decode
 from urna.verified.plan import CountPlan
 from urna.verified.public_bits import commitment_to, noisy_share, public_seed
-from urna.verified.report import Announcement, Report, Statement, open_part
+from urna.verified.report import Announcement, Report, Statement, check_signature, open_part
 
 __all__ = ["Collected", "Counted", "Decided", "Opened", "Prepared", "collect", "decide"]
 __all__ += ["finish", "open_count", "prepare", "query_key"]
@@ -141,7 +141,8 @@ def collect(
             if reports.get(sender) == report or sender in refused:
                 continue
             part = report.part(LEADER)
-            share = open_part(LEADER, part, opened.pair, digest, codec, directory)
+            check_signature(LEADER, part, digest, directory)
+            share = open_part(LEADER, part, opened.pair, digest, codec)
             if sender in reports:
                 raise ProtocolError("signed two different reports")
         except ProtocolError as error:

@@ -9,10 +9,11 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 from urna.errors import ProtocolError
-from urna.secagg.keys import SIGNATURE_BYTES
+from urna.randomness import SEED_BYTES
+from urna.secagg.keys import SIGNATURE_BYTES, KeyPair, seal, unseal
 from urna.secagg.messages import ClientId
 from urna.verified.report import Announcement, Part, Report, Statement
 
@@ -20,6 +21,7 @@ __all__ = [
     "VERSION",
     "Answers",
     "Batch",
+    "Letter",
     "Message",
     "Opening",
     "Verdict",
@@ -28,6 +30,8 @@ __all__ = [
     "decode_announcement",
     "encode",
     "encode_announcement",
+    "open_letter",
+    "seal_letter",
 ]
 
 VERSION: Final = 1
@@ -79,14 +83,20 @@ class Opening:
     """Empty where nothing but shares is wanted."""
 
 
-Message = Report | Batch | Answers | Verdict | Opening
+Letter = Batch | Answers | Verdict | Opening
+"""What leader and helper tell each other."""
+
+Message = Report | Letter
+
+_Letter = TypeVar("_Letter", Batch, Answers, Verdict, Opening)
+_LETTER = b"urna verified letter\0"
 
 
 def batch_digest(who: int, digest: bytes, parts: Sequence[Part]) -> bytes:
-    """Return what names a batch: the statement, and what each client of it signed."""
+    """Return what names a batch: the statement, and what each client of it signed and how."""
     named = hashlib.sha256(b"urna verified batch\0" + digest)
     for part in parts:
-        named.update(hashlib.sha256(part.signed(who, digest)).digest())
+        named.update(part.signed(who, digest) + part.signature)
     return named.digest()
 
 
@@ -145,6 +155,44 @@ def decode_announcement(data: bytes) -> Announcement:
     if len(data) < SIGNATURE_BYTES:
         raise ProtocolError("an announcement is a signature and a statement")
     return Announcement(Statement.read(data[SIGNATURE_BYTES:]), data[:SIGNATURE_BYTES])
+
+
+def seal_letter(message: Letter, statement: Statement, pair: KeyPair, peer: bytes) -> bytes:
+    """Encrypt a letter between leader and helper, so that nobody reads or alters it.
+
+    There is one letter of a kind in a count, so a key is used once.
+
+    Args:
+        message: The letter.
+        statement: What was announced.
+        pair: The sender's key for this count.
+        peer: The recipient's public key.
+    """
+    kind, digest = _KINDS[type(message)], statement.digest
+    key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)
+    return seal(key, encode(message, statement), digest, kind, kind)
+
+
+def open_letter(
+    data: bytes, wanted: type[_Letter], statement: Statement, pair: KeyPair, peer: bytes
+) -> _Letter:
+    """Decrypt and read a letter between leader and helper.
+
+    Raises:
+        ProtocolError: It is not the other's, or not of this kind and count. Nobody is to blame.
+    """
+    kind, digest = _KINDS[wanted], statement.digest
+    key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)
+    plain = unseal(key, data, digest, kind, kind)
+    if plain is None:
+        raise ProtocolError(
+            f"no {wanted.__name__.lower()} of the other came: what came was altered, or is not "
+            "its own"
+        )
+    found = decode(plain, statement)
+    if not isinstance(found, wanted):
+        raise ProtocolError(f"expected {wanted.__name__}, got {type(found).__name__}")
+    return found
 
 
 class _Reader:

@@ -24,6 +24,7 @@ __all__ = [
     "Statement",
     "Voter",
     "cast",
+    "check_signature",
     "open_part",
     "seal_report",
     "vouch_for",
@@ -228,10 +229,17 @@ def seal_report(
     return Report(client, pair.public, shards.public, boxes[0], boxes[1], signature)
 
 
-def open_part(
-    who: int, part: Part, pair: KeyPair, digest: bytes, codec: Codec, directory: Directory
-) -> bytes:
-    """Return one party's share of a report, after all that can be checked alone.
+def check_signature(who: int, part: Part, digest: bytes, directory: Directory) -> None:
+    """Refuse a report that its client has not signed, or that belongs to another count.
+
+    Raises:
+        ProtocolError: Says so.
+    """
+    directory.verify(part.client, part.signature, part.signed(who, digest), "the report")
+
+
+def open_part(who: int, part: Part, pair: KeyPair, digest: bytes, codec: Codec) -> bytes:
+    """Return one party's share of a report that is signed.
 
     Raises:
         ProtocolError: Says what is wrong, for the client to be named with.
@@ -239,7 +247,6 @@ def open_part(
     public, *shares, _ = codec.sizes
     if len(part.public) != public or len(part.box) != shares[who] + _TAG:
         raise ProtocolError("its report has the wrong size")
-    directory.verify(part.client, part.signature, part.signed(who, digest), "the report")
     secret = pair.agree(part.ephemeral, digest, _PURPOSES[who], SEED_BYTES)
     share = unseal(secret, part.box, digest, part.client, who)
     if share is None:

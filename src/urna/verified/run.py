@@ -9,11 +9,21 @@ from typing import TypeVar
 from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.noise import IntVector
 from urna.randomness import SEED_BYTES, SecretSource
-from urna.secagg.keys import Directory, Identity
+from urna.secagg.keys import Directory, Identity, KeyPair
 from urna.secagg.messages import ClientId
 from urna.verified import helper, leader
 from urna.verified.leader import Counted
-from urna.verified.messages import Answers, Batch, Message, Opening, Verdict, decode, encode
+from urna.verified.messages import (
+    Answers,
+    Batch,
+    Message,
+    Opening,
+    Verdict,
+    decode,
+    encode,
+    open_letter,
+    seal_letter,
+)
 from urna.verified.plan import CountPlan
 from urna.verified.report import Announcement, Report, Statement, Voter, cast
 
@@ -90,6 +100,7 @@ def play(
     opened = leader.open_count(prepared, announcement, identity.public)
     statement = opened.statement
 
+    there, back = (opened.pair, vouched.pair), (vouched.pair, opened.pair)
     letters = []
     with desk.clock("clients"):
         for client, ballot in sorted(ballots.items()):
@@ -103,13 +114,13 @@ def play(
         collected, batch = leader.collect(opened, letters, directory, secrets)
     del letters
     with desk.clock("helper"):
-        examined, answers = helper.examine(vouched, desk.pass_on(batch, statement), secrets)
+        examined, answers = helper.examine(vouched, desk.pass_on(batch, statement, there), secrets)
     with desk.clock("leader"):
-        decided, verdict = leader.decide(collected, desk.pass_on(answers, statement))
+        decided, verdict = leader.decide(collected, desk.pass_on(answers, statement, back))
     with desk.clock("helper"):
-        confirmed, opening = helper.confirm(examined, desk.pass_on(verdict, statement))
+        confirmed, opening = helper.confirm(examined, desk.pass_on(verdict, statement, there))
     with desk.clock("leader"):
-        opening = desk.pass_on(opening, statement)
+        opening = desk.pass_on(opening, statement, back)
         leader.check_opening(decided, opening)
         counted = leader.finish(decided, opening) if plan.layout.coins else None
     refused = dict(sorted(decided.refused.items()))
@@ -148,13 +159,26 @@ class _Desk:
         self.traffic[kind] = self.traffic.get(kind, 0) + len(data)
         return self._tamper(kind, sender, data)
 
-    def pass_on(self, message: _Kind, statement: Statement) -> _Kind:
-        """Send a letter between leader and helper; the first that arrives is read."""
-        kind = type(message).__name__.lower()
-        arrived = self.post(kind, HELPER_NUMBER, message, statement)
+    def pass_on(
+        self, message: _Kind, statement: Statement, pairs: tuple[KeyPair, KeyPair]
+    ) -> _Kind:
+        """Send a letter between leader and helper; the first that arrives is read.
+
+        `tamper` gets it twice: as its sender writes it, and sealed, as it travels.
+        """
+        name = type(message).__name__.lower()
+        for data in self.post(name, HELPER_NUMBER, message, statement):
+            message = self._written(data, message, statement)
+        there, back = pairs
+        sealed = seal_letter(message, statement, there, back.public)
+        arrived = self._tamper(f"sealed {name}", HELPER_NUMBER, sealed)
         if not arrived:
-            raise RoundAborted(f"the {kind} did not arrive. Nothing more was opened")
-        found = decode(arrived[0], statement)
+            raise RoundAborted(f"the {name} did not arrive. Nothing more was opened")
+        return open_letter(arrived[0], type(message), statement, back, there.public)
+
+    @staticmethod
+    def _written(data: bytes, message: _Kind, statement: Statement) -> _Kind:
+        found = decode(data, statement)
         if not isinstance(found, type(message)):
-            raise ProtocolError(f"expected {kind}, got {type(found).__name__}")
+            raise ProtocolError(f"expected {type(message).__name__}, got {type(found).__name__}")
         return found
