@@ -5,6 +5,7 @@ such shares together. `FastCodec` is Urna's own (`proof`), `StandardCodec` is Pr
 (`prio3`), which knows neither coins nor limits.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -120,6 +121,7 @@ class Codec(Protocol):
         ...
 
 
+@functools.lru_cache(maxsize=64)
 def codec_for(name: str, layout: Layout) -> Codec:
     """Return the codec of this name for ballots of a layout.
 

@@ -1,5 +1,6 @@
 """What is announced, what a client sends, and how it is sealed and signed."""
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -62,7 +63,7 @@ class Statement:
     @property
     def digest(self) -> bytes:
         """What every key, seal and signature of the count is bound to."""
-        return hashlib.sha256(b"urna verified statement\0" + self.encode()).digest()
+        return _digest(self)
 
     def encode(self) -> bytes:
         """Return the statement as bytes."""
@@ -259,6 +260,11 @@ def open_part(who: int, part: Part, pair: KeyPair, digest: bytes, codec: Codec) 
 _TAG = 16  # bytes that sealing adds
 _NAMES = {LEADER: "leader", HELPER: "helper"}
 _PURPOSES = {LEADER: b"urna verified leader\0", HELPER: b"urna verified helper\0"}
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(statement: Statement) -> bytes:
+    return hashlib.sha256(b"urna verified statement\0" + statement.encode()).digest()
 
 
 def _vouched(digest: bytes) -> bytes:
