@@ -24,7 +24,7 @@ LEVELS = (
     {"data"},
     {"privacy"},
     {"noise"},
-    {"he"},
+    {"he", "hidden"},
     {"secagg"},
     {"verified"},
     {"tally"},

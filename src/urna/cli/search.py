@@ -32,7 +32,7 @@ from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
-from urna.vote import DecoderKind, Result, SearchProgress, search_twice
+from urna.vote import DecoderKind, Result, SearchProgress, WinnerResult, search_twice
 from urna.vote import search as search_votes
 
 __all__ = ["search"]
@@ -51,6 +51,13 @@ class SummationKind(StrEnum):
         if self is SummationKind.CLEAR:
             return ClearSummation()
         return EncryptedSummation() if self is SummationKind.ENCRYPTED else SecureSummation()
+
+
+class Opening(StrEnum):
+    """What becomes public."""
+
+    TALLY = "tally"
+    WINNER = "winner"
 
 
 class Engine(StrEnum):
@@ -77,6 +84,16 @@ def search(
     ballot: BallotOption = None,
     votes: VotesOption = None,
     decoder: DecoderOption = DecoderKind.POSTERIOR,
+    opens: Annotated[
+        Opening,
+        typer.Option(
+            help="What becomes public: the noisy tally, or the winner alone, which takes less "
+            "noise and a helper that does not collude with the leader."
+        ),
+    ] = Opening.TALLY,
+    helper: Annotated[
+        str | None, typer.Option(help="With --opens winner: who holds the other share of the sum.")
+    ] = None,
     dropout: DropoutOption = "0",
     colluding: ColludingOption = "0",
     unit: UnitOption = None,
@@ -127,6 +144,18 @@ def search(
             "two rounds run in memory with the default ballot and decoder; leave --engine, "
             "--ballot, --votes and --decoder out"
         )
+    if opens is Opening.WINNER and (
+        engine is Engine.FLOWER
+        or rounds == 2
+        or summation is not SummationKind.SECURE
+        or ballot
+        or votes
+        or decoder is not DecoderKind.POSTERIOR
+    ):
+        raise ParameterError(
+            "only the winner is opened in memory, in one round, of secret sums of ballots of "
+            "levels; leave --engine, --rounds, --summation, --ballot, --votes and --decoder out"
+        )
     terms: dict[str, Any] = {
         "budget": Budget(epsilon, delta),
         **terms_of(dropout, colluding, unit, adjacency, shards, server),
@@ -148,10 +177,18 @@ def search(
         objective = CachedObjective(chosen.objective, _cache_folder(), enabled=cache)
         keeper.hold_room(len(candidates))
         terms["keep"] = keeper.keep
+        result: Result | WinnerResult
         with live_progress(quiet) as report:
             if engine is Engine.FLOWER:
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
+            elif opens is Opening.WINNER:
+                terms |= {"secrets": secrets, "progress": report, "helper": helper}
+                for name in ("ballot", "votes", "decoder"):
+                    del terms[name]
+                result = search_votes(candidates, objective, parts, opens="winner", **terms)
             else:
+                if helper is not None:
+                    raise ParameterError("a helper only helps with --opens winner")
                 terms |= {"secrets": secrets, "progress": report}
                 terms["summation"] = summation.summation
                 result = _in_memory(candidates, objective, parts, terms, rounds, keeper)
@@ -161,7 +198,10 @@ def search(
     if output is Format.JSON:
         typer.echo(result.as_json())
         return
-    _print(result, title)
+    if isinstance(result, WinnerResult):
+        results().print(f"{title}\n{result}")
+    else:
+        _print(result, title)
     if kept is not None and page is not None:
         results().print(f"written: {page} and {kept}")
 
@@ -175,7 +215,8 @@ def _in_memory(
     keeper: Keeper,
 ) -> Result:
     if rounds == 1:
-        return search_votes(candidates, objective, parts, **terms)
+        found: Result = search_votes(candidates, objective, parts, **terms)
+        return found
     for name in ("ballot", "votes", "decoder"):
         del terms[name]
 

@@ -19,6 +19,7 @@ from urna.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu,
 from urna.privacy.ledger import Entry, Ledger
 from urna.privacy.moves import Move
 from urna.privacy.rdp import epsilon_from_rdp, gaussian_rdp
+from urna.privacy.selection import SelectionRelease
 
 __all__ = [
     "DISCRETE_GAUSSIAN",
@@ -41,6 +42,7 @@ __all__ = [
     "Release",
     "Repeated",
     "Sampled",
+    "SelectionRelease",
     "Spent",
     "SumRelease",
     "Unit",

@@ -9,8 +9,9 @@ from urna.report.model import model_page
 from urna.report.settings import settings_chart
 from urna.report.training import training_page
 from urna.report.vote import vote_page
+from urna.report.winner import winner_page
 from urna.train import TrainResult
-from urna.vote import Result
+from urna.vote import Result, WinnerResult
 
 __all__ = ["AnyResult", "FailedRound", "load_result", "page", "settings_chart"]
 
@@ -23,6 +24,8 @@ def page(result: AnyResult, *, title: str) -> str:
     """
     if isinstance(result, Result):
         return vote_page(result, title=title)
+    if isinstance(result, WinnerResult):
+        return winner_page(result, title=title)
     if isinstance(result, TrainResult):
         return training_page(result, title=title)
     if isinstance(result, ModelResult):

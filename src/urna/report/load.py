@@ -10,7 +10,7 @@ from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.files import read_json
 from urna.train import TrainResult
-from urna.vote import Result
+from urna.vote import Result, WinnerResult
 
 __all__ = ["AnyResult", "FailedRound", "load_result"]
 
@@ -36,11 +36,12 @@ class FailedRound:
         )
 
 
-AnyResult = Result | ModelResult | Combination | TrainResult | FailedRound
+AnyResult = Result | WinnerResult | ModelResult | Combination | TrainResult | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "model": ModelResult.read,
     "vote": Result.read,
+    "winner": WinnerResult.read,
     "combination": Combination.read,
     "training": TrainResult.read,
     "spoiled": FailedRound.read,

@@ -12,15 +12,15 @@ __all__ = ["electorate", "privacy"]
 _SHOWN = 12
 
 
-def privacy(statement: PrivacyStatement, terms: Terms) -> str:
-    """Return what was promised, and on what it rests."""
+def privacy(statement: PrivacyStatement, terms: Terms, noise: str | None = None) -> str:
+    """Return what was promised, and on what it rests; `noise` is the clients' by default."""
     said = {
         "epsilon": rounded_up(statement.epsilon) if statement.private else "infinite",
         "delta": f"{statement.delta:g}",
         "neighbouring relation": str(statement.adjacency),
         "protected": f"a {statement.adjacency.unit}: {statement.adjacency.described}",
         "accountant": statement.accountant,
-        "noise": f"{terms.family}, made by the clients",
+        "noise": noise or f"{terms.family}, made by the clients",
     }
     return section(
         "What it cost",

@@ -8,6 +8,14 @@ from urna.tally.mechanism import add_noise, check_sum, in_units, to_grid
 from urna.tally.plan import TallyPlan, plan_exact, plan_tally
 from urna.tally.release import Released, Releases
 from urna.tally.secure import SecureSummation, tallied
+from urna.tally.selection import (
+    HelperSelection,
+    Selected,
+    Selection,
+    SelectionPlan,
+    open_selection,
+    public_order,
+)
 from urna.tally.series import Measure, Reading, Series
 from urna.tally.summation import ClearSummation, ClientId, Contributions, Summation, Tallied
 from urna.tally.terms import Options, Part, Terms, exact_part
@@ -21,6 +29,7 @@ __all__ = [
     "Counts",
     "Encoding",
     "EncryptedSummation",
+    "HelperSelection",
     "Histogram",
     "Mean",
     "Measure",
@@ -32,6 +41,9 @@ __all__ = [
     "Released",
     "Releases",
     "SecureSummation",
+    "Selected",
+    "Selection",
+    "SelectionPlan",
     "Series",
     "SumRange",
     "Summation",
@@ -43,8 +55,10 @@ __all__ = [
     "check_sum",
     "exact_part",
     "in_units",
+    "open_selection",
     "plan_exact",
     "plan_tally",
+    "public_order",
     "tallied",
     "to_grid",
 ]

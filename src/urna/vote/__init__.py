@@ -2,6 +2,7 @@
 
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
+from urna.vote.levels import LevelShape, choose_levels, fill_levels, head_start
 from urna.vote.plan import VotePlan, plan, plan_vote, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
@@ -10,6 +11,7 @@ from urna.vote.rounds import TwoRounds, search_twice
 from urna.vote.search import SearchProgress, read_result, search
 from urna.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.vote.shards import check_records, shard_ballots
+from urna.vote.winner import WinnerPlan, WinnerResult, plan_winner
 
 __all__ = [
     "VOTES",
@@ -21,6 +23,7 @@ __all__ = [
     "Decoded",
     "Decoder",
     "DecoderKind",
+    "LevelShape",
     "NoisyVotes",
     "PosteriorDecoder",
     "Recording",
@@ -30,13 +33,19 @@ __all__ = [
     "SearchProgress",
     "TwoRounds",
     "VotePlan",
+    "WinnerPlan",
+    "WinnerResult",
     "check_records",
     "choose_ballot",
+    "choose_levels",
     "describe_ballot",
     "fill_ballot",
+    "fill_levels",
+    "head_start",
     "leading_probability",
     "plan",
     "plan_vote",
+    "plan_winner",
     "read_ballot",
     "read_recording",
     "read_result",
