@@ -14,6 +14,7 @@ from urna.verified.leader import Counted
 from urna.verified.plan import CountPlan
 from urna.verified.report import Announcement, Report, Statement, Voter, cast
 from urna.verified.run import Played, play
+from urna.verified.session import HelperSession
 
 __all__ = [
     "CODECS",
@@ -24,6 +25,7 @@ __all__ = [
     "CountPlan",
     "Counted",
     "HelperMember",
+    "HelperSession",
     "Layout",
     "Played",
     "Report",

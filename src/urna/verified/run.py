@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from urna.errors import ParameterError, ProtocolError, RoundAborted
+from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
 from urna.noise import IntVector
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.secagg.keys import Directory, Identity, KeyPair
@@ -82,6 +82,7 @@ def play(
 
     Raises:
         RoundAborted: Too few ballots are valid. Nothing was opened.
+        RoundUnfinished: The helper opened its share, and it was lost.
         ProtocolError: Leader or helper breaks the protocol. Nothing more was opened.
     """
     if len(ballots) != plan.clients or not all(0 <= c < HELPER_NUMBER for c in ballots):
@@ -172,8 +173,10 @@ class _Desk:
         there, back = pairs
         sealed = seal_letter(message, statement, there, back.public)
         arrived = self._tamper(f"sealed {name}", HELPER_NUMBER, sealed)
+        if not arrived and isinstance(message, Opening):
+            raise RoundUnfinished("the opening did not arrive: it may still be read")
         if not arrived:
-            raise RoundAborted(f"the {name} did not arrive. Nothing more was opened")
+            raise RoundAborted(f"the {name} did not arrive. Nothing was opened")
         return open_letter(arrived[0], type(message), statement, back, there.public)
 
     @staticmethod
