@@ -88,8 +88,10 @@ def test_no_letter_is_taken_twice_or_out_of_order() -> None:
     with pytest.raises(ProtocolError, match="answered once"):
         at.session.examine(at.batch)
     _, verdict = verdict_of(at, answers)
-    with pytest.raises(ProtocolError, match="opened once"):  # the count ended with that
+    at.session.confirm(verdict)
+    with pytest.raises(ProtocolError, match="opened once"):
         at.session.confirm(verdict)
+    assert len(at.session.share) == NOISY.layout.candidates
 
 
 def test_a_session_ends_with_a_letter_that_is_refused() -> None:

@@ -57,11 +57,10 @@ def test_coins_that_all_say_one_count_as_fair(fair: bool, monkeypatch: pytest.Mo
 def test_public_bits_are_fair_and_differ_with_every_half_and_verdict() -> None:
     played_bits = []
     for place in range(3):
-        halves = [bytes([1]) * 32, bytes([2]) * 32, bytes([3]) * 32]
-        halves[place] = bytes([9]) * 32
-        seed = public_bits.public_seed(*halves, (1, 2, 3))
+        leader, helper, batch = (bytes([9 if k == place else k]) * 32 for k in range(3))
+        seed = public_bits.public_seed(leader, helper, batch, (1, 2, 3))
         played_bits.append(np.unpackbits(np.frombuffer(seed, dtype=np.uint8)))
-    other = public_bits.public_seed(bytes([1]) * 32, bytes([2]) * 32, bytes([3]) * 32, (1, 2))
+    other = public_bits.public_seed(bytes(32), bytes([1]) * 32, bytes([2]) * 32, (1, 2))
     played_bits.append(np.unpackbits(np.frombuffer(other, dtype=np.uint8)))
     for one in range(4):
         for two in range(one):

@@ -175,10 +175,9 @@ class FastCodec:
 
     def share(self, bits: npt.NDArray[np.integer], secrets: SecretSource) -> Shards:
         """Share any vector with a proof that holds if all of it are bits; unchecked."""
-        blinds = self.field.uniform([secrets.take(SEED_BYTES)], BLINDS)[0]
-        whole = self.proof.prove(bits, blinds)
-        seed = secrets.take(SEED_BYTES)
-        mask = self.field.uniform([seed], len(whole))[0]
+        proof, seed = self.proof, secrets.take(SEED_BYTES)
+        mask, drawn = self.field.uniform([seed, secrets.take(SEED_BYTES)], proof.length)
+        whole = proof.prove(bits, drawn[:BLINDS])
         rest = (whole + (np.uint64(self.modulus) - mask)) % self.modulus
         return Shards(b"", rest.astype("<u4").tobytes(), seed)
 

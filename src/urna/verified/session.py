@@ -24,7 +24,7 @@ class HelperSession:
 
     Guarantee:
         No report is answered twice: a letter that comes again, or a second one of its kind, is
-        refused, also after one that was refused.
+        refused, also after one that was refused. A letter out of order changes nothing.
 
     Args:
         member: Who the helper is and what it insists on.
@@ -79,9 +79,10 @@ class HelperSession:
             ProtocolError: It is none of the leader's, or not the first.
             RoundAborted: Too few reports stand.
         """
-        state, self._state = self._state, None  # whatever happens, there is no second answer
+        state = self._state
         if not isinstance(state, Vouched):
             raise ProtocolError("the helper expects no batch now: each is answered once")
+        self._state = None  # whatever happens, there is no second answer
         statement = state.statement
         batch = open_letter(letter, Batch, statement, state.pair, statement.leader_key)
         examined, answers = examine(state, batch, self._secrets)
@@ -94,9 +95,10 @@ class HelperSession:
         Raises:
             ProtocolError: It is no verdict of the leader's, or does not follow. Nothing was opened.
         """
-        state, self._state = self._state, None
+        state = self._state
         if not isinstance(state, Examined) or self._vouched is None:
             raise ProtocolError("the helper expects no verdict now: each count is opened once")
+        self._state = None
         statement, pair = state.statement, self._vouched.pair
         verdict = open_letter(letter, Verdict, statement, pair, statement.leader_key)
         confirmed, opening = confirm(state, verdict)
