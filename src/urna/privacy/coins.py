@@ -230,7 +230,7 @@ def _binomial(count: int) -> npt.NDArray[np.float64]:
 def _moved(noise: npt.NDArray[np.float64], d: int, tail: float) -> float:
     """Return μ of noise moved by d, from the corners of its trade-off."""
     null, moved = np.pad(noise, (0, d)), np.pad(noise, (d, 0))
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 is no point of either
         order = np.argsort(-(moved / null), kind="stable")
     null, moved = null[order], moved[order]
     rejected = _quantiles(np.cumsum(null), np.cumsum(null[::-1])[::-1] - null, tail)

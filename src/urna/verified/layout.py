@@ -43,7 +43,8 @@ class Layout:
         counts = (self.candidates, self.levels, *self.coins)
         if any(type(n) is not int or n < 1 for n in counts):
             raise ParameterError(f"candidates, levels and coins are positive integers, got {self}")
-        if self.limit is not None and not 1 <= self.limit <= self.candidates * self.levels:
+        limit = 1 if self.limit is None else self.limit
+        if type(limit) is not int or not 1 <= limit <= self.candidates * self.levels:
             raise ParameterError(
                 f"a limit lies in 1..{self.candidates * self.levels}, the sum of all levels; got "
                 f"{self.limit}"

@@ -76,6 +76,7 @@ def test_half_the_coins_would_be_caught() -> None:
 def test_steps_that_show_are_priced() -> None:
     """Coins of weight 2 alone tell odd from even sums: nothing is hidden."""
     assert coin_parameter((2,), 100, 1, 1e-13) > 10
+    assert coin_parameter((2,), 100, 2, 1e-13) > 10
     assert coin_parameter((1, 2), 100, 1, 1e-13) < 0.1
     assert coin_parameter((1, 40), 100, 1, 1e-13) > 2 * coin_parameter((1, 4), 100, 1, 1e-13)
 

@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[3] / "benchmarks" / "verified.py"
 def test_the_benchmark_prints_what_is_quoted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = "--reports 60 --standard-reports 3 --votes 1 --format json".split()
+    given = ["--reports", "60", "--standard-reports", "3", "--votes", "1", "--format", "json"]
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *given])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     found = json.loads(capsys.readouterr().out)

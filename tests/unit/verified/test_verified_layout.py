@@ -81,7 +81,15 @@ def test_levels_are_integers() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"candidates": 0}, {"levels": 0}, {"limit": 0}, {"limit": 10}, {"coins": (0,)}]
+    "wrong",
+    [
+        {"candidates": 0},
+        {"levels": 0},
+        {"limit": 0},
+        {"limit": 10},
+        {"limit": 2.0},
+        {"coins": (0,)},
+    ],
 )
 def test_layouts_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ParameterError):
