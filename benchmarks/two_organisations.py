@@ -104,7 +104,7 @@ def main() -> None:
     """Print the comparison."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--draws", type=int, default=60)
-    parser.add_argument("--subsets", type=int, default=4)
+    parser.add_argument("--subsets", type=int, default=6)
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     options = parser.parse_args()

@@ -25,7 +25,7 @@ from urna.errors import ParameterError
 from urna.privacy import Budget, Unit
 from urna.privacy.budget import rounded_up
 from urna.secagg import Plan, ServerModel
-from urna.vote import VotePlan, describe_ballot
+from urna.vote import Openings, VotePlan, compare_openings, describe_ballot
 from urna.vote import plan as plan_vote
 
 __all__ = ["plan"]
@@ -94,6 +94,9 @@ def plan_ballots(
         answers["success_probability"] = vote.success_probability(gap, bad)
         with suppress(ParameterError):  # no epsilon is enough: the other answers stand
             answers["epsilon_needed"] = vote.epsilon_for(gap, probability, bad)
+    openings = compare_openings(vote, probability) if candidates > 1 else None
+    if openings is not None:
+        answers["openings"] = openings.as_mapping()
     if output is Format.JSON:
         summation = {
             "server": str(protocol.server),
@@ -105,10 +108,12 @@ def plan_ballots(
         }
         print_json(vote.as_mapping() | answers | {"summation": summation})
     else:
-        _print(vote, answers, protocol)
+        _print(vote, answers, protocol, openings)
 
 
-def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
+def _print(
+    vote: VotePlan, answers: dict[str, Any], protocol: Plan, openings: Openings | None
+) -> None:
     tally, terms = vote.tally, vote.terms
     sure = f"{100 * answers['probability']:g} %"
     lines = table("A vote, before any budget is spent", "", ">")
@@ -145,6 +150,11 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
         lines.add_row("clients needed at this agreement", f"{answers['clients_needed']}")
     if "shards_needed" in answers:
         lines.add_row("or shards of each of these clients", f"{answers['shards_needed']}")
+    if openings is not None:
+        leads = (openings.tally, openings.winner_alone, openings.winner_beside)
+        needed = ", ".join(f"{100 * lead:.0f} %" for lead in leads)
+        lines.add_row(f"lead that wins, {sure}: tally, winner alone, beside sums", needed)
+        lines.add_row("open, if a helper does not collude", openings.advice)
     lines.add_row("server", str(protocol.server))
     lines.add_row("neighbours, shares that rebuild", f"{protocol.neighbours}, {protocol.threshold}")
     lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")

@@ -31,7 +31,13 @@ from urna.privacy import Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.secagg import ServerModel
 from urna.space import Space
-from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
+from urna.tally import (
+    ClearSummation,
+    EncryptedSummation,
+    SecureSummation,
+    Summation,
+    VerifiedSelection,
+)
 from urna.vote import DecoderKind, Result, SearchProgress, WinnerResult, search_twice
 from urna.vote import search as search_votes
 
@@ -94,6 +100,14 @@ def search(
     helper: Annotated[
         str | None, typer.Option(help="With --opens winner: who holds the other share of the sum.")
     ] = None,
+    verified: Annotated[
+        bool,
+        typer.Option(
+            "--verified",
+            help="With --opens winner: leader and helper check every ballot, and refuse and name "
+            "those that are not valid.",
+        ),
+    ] = False,
     dropout: DropoutOption = "0",
     colluding: ColludingOption = "0",
     unit: UnitOption = None,
@@ -183,12 +197,15 @@ def search(
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
             elif opens is Opening.WINNER:
                 terms |= {"secrets": secrets, "progress": report, "helper": helper}
+                terms["selection"] = VerifiedSelection(helper) if verified and helper else None
                 for name in ("ballot", "votes", "decoder"):
                     del terms[name]
                 result = search_votes(candidates, objective, parts, opens="winner", **terms)
             else:
-                if helper is not None:
-                    raise ParameterError("a helper only helps with --opens winner")
+                if helper is not None or verified:
+                    raise ParameterError(
+                        "a helper only helps, and verifies ballots, with --opens winner"
+                    )
                 terms |= {"secrets": secrets, "progress": report}
                 terms["summation"] = summation.summation
                 result = _in_memory(candidates, objective, parts, terms, rounds, keeper)

@@ -13,6 +13,7 @@ from urna.tally.selection import (
     Selected,
     Selection,
     SelectionPlan,
+    SharedPlan,
     open_selection,
     public_order,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "Selection",
     "SelectionPlan",
     "Series",
+    "SharedPlan",
     "SumRange",
     "Summation",
     "Tallied",

@@ -17,12 +17,22 @@ from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.hidden import Circuit, Outcome
 from urna.hidden import run as run_hidden
 from urna.noise import IntVector
-from urna.privacy import Ledger, NonPrivateRelease, PrivacyStatement, Release, SelectionRelease
+from urna.privacy import (
+    Adjacency,
+    Ledger,
+    Move,
+    NonPrivateRelease,
+    PrivacyStatement,
+    Release,
+    SelectionRelease,
+)
 from urna.randomness import SEED_BYTES, SecretSource, expand_words
 from urna.secagg import Plan, Stage
 from urna.secagg import plan as plan_round
 from urna.secagg import run as run_round
 from urna.secagg.masks import centred, wrapped
+from urna.tally.contribution import SumRange
+from urna.tally.plan import TallyPlan
 from urna.tally.secure import SERVERS
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
@@ -128,6 +138,79 @@ class SelectionPlan:
             "dimension": self.dimension,
             "ring_bits": self.ring_bits,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSums:
+    """What goes into the secure sum that makes shares: levels of clients, and a helper's mask."""
+
+    dimension: int
+    levels: int
+    """Of all of a client's contributions together."""
+    ring_bits: int
+
+    @property
+    def reach(self) -> int:
+        """The top level."""
+        return self.levels
+
+    def move(self, adjacency: Adjacency) -> Move:
+        """Return how far one unit moves the sum, in L2. No noise is made for it."""
+        del adjacency
+        return Move(self.dimension * self.levels**2, self.dimension)
+
+    def whole_client(self) -> Move | None:
+        """Return nothing: a selection is priced by differences of two entries."""
+        return None
+
+    def range_of(self, clients: int) -> SumRange:
+        """Return where the opened sum lies: anywhere in the ring, because of the mask."""
+        del clients
+        half = 1 << (self.ring_bits - 1)
+        return SumRange(-half, half, -half * self.dimension, half * self.dimension)
+
+    def check(self, vector: IntVector) -> None:
+        """Raise ParameterError unless a client can have put this in."""
+        if int(vector.min()) < 0 or int(vector.max()) > self.levels:
+            raise ParameterError(f"ballots of levels give a candidate 0 to {self.levels}")
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values that say the same."""
+        return {"kind": "levels", "levels": self.levels, "dimension": self.dimension}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlan(TallyPlan):
+    """The plan of the secure sum whose opened total is a leader's share, as any sum's.
+
+    Its terms count the helper among the clients.
+    """
+
+    selection: SelectionPlan | None = None
+
+    @classmethod
+    def of(cls, terms: Terms, selection: SelectionPlan) -> "SharedPlan":
+        """Return the plan of the sum that makes the shares of a selection."""
+        levels = selection.levels * terms.shards
+        sums = LevelSums(selection.dimension, levels, selection.ring_bits)
+        return cls(terms, sums, None, selection.ring_bits, selection=selection)
+
+    @property
+    def event(self) -> Release | None:
+        """What one round is in a ledger: the selection."""
+        return None if self.selection is None else self.selection.release
+
+    @property
+    def counted(self) -> Release | None:
+        """What a node counts: the selection."""
+        return self.event
+
+    @property
+    def round_plan(self) -> Plan:
+        """The protocol's plan: without noise, and never opened without the helper."""
+        if self.selection is None:
+            raise ParameterError("a shared sum is one of a selection")
+        return self.selection.round_plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
 from urna.vote.levels import LevelShape, choose_levels, fill_levels, head_start
+from urna.vote.openings import Openings, compare_openings
 from urna.vote.plan import VotePlan, plan, plan_vote, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.replay import Recording, Replayed, read_recording, replay, unnamed_space
@@ -25,6 +26,7 @@ __all__ = [
     "DecoderKind",
     "LevelShape",
     "NoisyVotes",
+    "Openings",
     "PosteriorDecoder",
     "Recording",
     "Replayed",
@@ -38,6 +40,7 @@ __all__ = [
     "check_records",
     "choose_ballot",
     "choose_levels",
+    "compare_openings",
     "describe_ballot",
     "fill_ballot",
     "fill_levels",

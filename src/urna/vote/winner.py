@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.local import Losses
@@ -168,6 +169,13 @@ class WinnerResult:
         """The winning hyperparameters."""
         candidate: Candidate = self.space[self.winner]
         return candidate
+
+    @property
+    def total(self) -> npt.NDArray[np.int64]:
+        """What was opened, the winner and the steps of its gap: transcripts have a digest of it."""
+        fineness = int(self.plan["selection"]["fineness"])
+        gap = -1 if self.gap is None else round(self.gap * (1 << fineness))
+        return np.array([self.winner, gap], dtype=np.int64)
 
     @property
     def noise_std(self) -> float:
