@@ -352,3 +352,18 @@ def test_a_plan_says_which_opening_suits(urna: Command) -> None:
         "json",
     )
     assert json.loads(found.stdout)["openings"]["lead_needed"]["winner_alone"] > 0
+
+
+def test_a_search_over_verified_ballots_names_who_could_read_them(
+    urna: Command, few: tuple[str, ...]
+) -> None:
+    few = tuple(word for word in few if word not in ("--votes", "1"))
+    opened = ("--opens", "winner", "--helper", "hospital-7", "--verified", "--quiet")
+    found = urna("search", *few, *opened, "--anyway")
+    assert found.code == 0
+    said = " ".join(found.stdout.split())
+    assert "the leader and hospital-7 not colluding" in said
+    assert "every ballot counted was verified" in said
+    tally = urna("search", *few, "--verified")
+    assert tally.code == 2
+    assert "--opens winner" in tally.stderr

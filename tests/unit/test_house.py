@@ -27,6 +27,7 @@ LEVELS = (
     {"noise"},
     {"he", "hidden"},
     {"secagg"},
+    {"verified"},
     {"tally"},
     {"local"},
     {"average", "combine", "train", "vote"},

@@ -44,7 +44,13 @@ from urna.study.draft import draft_study
 from urna.study.file import DataPart, ObjectivePart
 from urna.study.objectives import Chosen, choose_objective
 from urna.study.sources import Electorate, gather, is_known
-from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
+from urna.tally import (
+    ClearSummation,
+    EncryptedSummation,
+    SecureSummation,
+    Summation,
+    VerifiedSelection,
+)
 from urna.vote import (
     NOT_PRIVATE,
     DecoderKind,
@@ -141,6 +147,14 @@ def search(
     helper: Annotated[
         str | None, typer.Option(help="With --opens winner: who holds the other share of the sum.")
     ] = None,
+    verified: Annotated[
+        bool,
+        typer.Option(
+            "--verified",
+            help="With --opens winner: leader and helper check every ballot, and refuse and name "
+            "those that are not valid.",
+        ),
+    ] = False,
     dropout: DropoutOption = "0",
     colluding: ColludingOption = "0",
     unit: UnitOption = None,
@@ -197,7 +211,9 @@ def search(
     _check_rounds(rounds, engine, own=own)
     _check_rehearsal(rehearse, data, rounds)
     plain = engine is Engine.MEMORY and summation is SummationKind.SECURE and not own
-    _check_opening(opens, helper, plain=plain and rounds == 1 and rehearse is None)
+    _check_opening(
+        opens, helper, verified=verified, plain=plain and rounds == 1 and rehearse is None
+    )
     terms: dict[str, Any] = {
         "budget": Budget(epsilon, delta),
         **terms_of(dropout, colluding, unit, adjacency, shards, server),
@@ -241,7 +257,7 @@ def search(
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
             elif opens is Opening.WINNER:
                 terms |= {"secrets": secrets, "progress": report, "helper": helper}
-                result = _only_winner(candidates, objective, parts, terms)
+                result = _only_winner(candidates, objective, parts, terms, verified=verified)
             else:
                 terms |= {"secrets": secrets, "progress": report}
                 terms["summation"] = summation.summation
@@ -264,7 +280,11 @@ def _only_winner(
     objective: Objective[Samples],
     parts: list[Samples],
     terms: dict[str, Any],
+    *,
+    verified: bool,
 ) -> WinnerResult:
+    if verified and terms["helper"] is not None:
+        terms["selection"] = VerifiedSelection(terms["helper"])
     for name in ("ballot", "votes", "decoder"):
         del terms[name]
     return search_votes(candidates, objective, parts, opens="winner", **terms)
@@ -328,10 +348,10 @@ def _check_rehearsal(rehearse: str | None, data: str, rounds: int) -> None:
         )
 
 
-def _check_opening(opens: Opening, helper: str | None, *, plain: bool) -> None:
+def _check_opening(opens: Opening, helper: str | None, *, verified: bool, plain: bool) -> None:
     """Refuse what does not go with what is opened."""
-    if opens is Opening.TALLY and helper is not None:
-        raise ParameterError("a helper only helps with --opens winner")
+    if opens is Opening.TALLY and (helper is not None or verified):
+        raise ParameterError("a helper only helps, and verifies ballots, with --opens winner")
     if opens is Opening.WINNER and not plain:
         raise ParameterError(
             "only the winner is opened in memory, in one round, of secret sums of ballots of "

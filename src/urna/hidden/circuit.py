@@ -85,6 +85,7 @@ class Circuit:
     Args:
         release: Whose winner is opened, and under which noise.
         width: Totals, in steps of the noise's grid, are whole numbers below 2^width.
+        modulus: What shares add up to totals modulo; 2^width by default.
 
     Raises:
         ParameterError: The numbers are too wide.
@@ -92,10 +93,16 @@ class Circuit:
 
     release: SelectionRelease
     width: int
+    modulus: int | None = None
 
     def __post_init__(self) -> None:
         if type(self.width) is not int or not 1 <= self.width <= 48:
             raise ParameterError(f"totals have 1 to 48 bits, got {self.width}")
+        if self.modulus is not None and not 1 << self.width <= self.modulus < 1 << 128:
+            raise ParameterError(
+                f"shares of {self.width} bits need a modulus from 2^{self.width} up to 2^128, got "
+                f"{self.modulus}"
+            )
         if self.candidates > _MOST_CANDIDATES or self.bits > _MOST_BITS:
             raise ParameterError(
                 f"a circuit compares up to {_MOST_CANDIDATES:,} totals of {_MOST_BITS} bits with "
@@ -123,9 +130,14 @@ class Circuit:
         return self.noisy_bits + self.index_bits
 
     @property
+    def share_width(self) -> int:
+        """Bits of each share."""
+        return self.width if self.modulus is None else (self.modulus - 1).bit_length()
+
+    @property
     def share_bits(self) -> int:
-        """Wires of each party's share."""
-        return self.width * self.candidates
+        """Wires of all of a party's shares."""
+        return self.share_width * self.candidates
 
     @property
     def coin_bits(self) -> int:
@@ -146,13 +158,16 @@ class Circuit:
     @property
     def digest(self) -> bytes:
         """What both parties must agree on."""
-        text = json.dumps([self.release.as_mapping(), self.width], sort_keys=True)
+        text = json.dumps([self.release.as_mapping(), self.width, self.modulus], sort_keys=True)
         return hashlib.sha256(b"urna hidden circuit 1\0" + text.encode()).digest()
 
     def planes(self, shares: npt.NDArray[np.unsignedinteger]) -> Bits:
         """Return a party's shares as wires: bit by bit, all candidates of each."""
+        if self.share_width > 64:  # no array has words as wide
+            listed = [[int(share) >> place & 1 for share in shares] for place in range(128)]
+            return np.array(listed[: self.share_width], dtype=np.uint8)
         words = shares.astype(np.uint64)
-        places = np.arange(self.width, dtype=np.uint64)[:, None]
+        places = np.arange(self.share_width, dtype=np.uint64)[:, None]
         return ((words[None] >> places) & np.uint64(1)).astype(np.uint8)
 
     def evaluate(self, gates: Gates, leader: Wires, helper: Wires, coins: Wires) -> Wires:
@@ -164,7 +179,10 @@ class Circuit:
             helper: The helper's.
             coins: `coin_bits` wires in a row, each the XOR of both parties' bit.
         """
-        total = _add(gates, leader, helper, self.width)
+        if self.modulus is None:
+            total = _add(gates, leader, helper, self.width)
+        else:
+            total = _add_modulo(gates, leader, helper, self.modulus, self.width)
         noisy = _add(gates, total, self._noise(gates, coins), self.noisy_bits)
         # Of equal totals the earlier has the larger index below it: no two are ever equal.
         backwards = np.arange(self.candidates)[::-1]
@@ -205,7 +223,7 @@ class Circuit:
 @functools.lru_cache(maxsize=16)
 def _count(circuit: Circuit) -> int:
     gates = ClearGates()
-    nothing = np.zeros((circuit.width, circuit.candidates), dtype=np.uint8)
+    nothing = np.zeros((circuit.share_width, circuit.candidates), dtype=np.uint8)
     circuit.evaluate(gates, nothing, nothing, np.zeros(circuit.coin_bits, dtype=np.uint8))
     return gates.ands
 
@@ -258,6 +276,32 @@ def _add(gates: Gates, a: Wires, b: Wires, width: int) -> Wires:
         if carry is None and place + 1 >= max(len(a), len(b)):
             break
     return np.stack(total)
+
+
+def _add_modulo(gates: Gates, a: Wires, b: Wires, modulus: int, width: int) -> Wires:
+    """Return the low bits of a + b modulo a number that is larger than either.
+
+    a + b + 2^k − modulus carries out of k bits exactly if a + b reaches the modulus, and is then
+    what is left of it.
+    """
+    size = len(a) + 1
+    total = _add(gates, a, b, size)
+    constant = (1 << size) - modulus
+    less: list[Wires] = []
+    carry: Wires | None = None
+    for place in range(size):
+        one = np.array(constant >> place & 1, dtype=np.uint8)
+        bit = total[place]
+        less.append(gates.flip(bit if carry is None else bit ^ carry, one))
+        if carry is None:
+            carry = bit if one else None  # nothing is carried below the constant's lowest one
+        else:
+            # Majority: both where the constant is 0, either where it is 1.
+            carry = gates.flip(gates.both(gates.flip(bit, one), gates.flip(carry, one)), one)
+    if carry is None:
+        raise ParameterError("a modulus has a bit that is one")
+    low = total[:width]
+    return low ^ gates.both(low ^ np.stack(less[:width]), carry[None])
 
 
 def _subtract(gates: Gates, a: Wires, b: Wires) -> Wires:

@@ -99,7 +99,7 @@ def open_winner(state: Transferred, garbled: bytes) -> tuple[Opened, bytes]:
     authenticate(garbled, state.key)
     seed, tables, commitments = parts
     gates = Evaluator(state.hash_key, tables, seed)
-    helper = gates.constant(np.zeros((circuit.width, circuit.candidates), dtype=np.uint8))
+    helper = gates.constant(np.zeros((circuit.share_width, circuit.candidates), dtype=np.uint8))
     shares = state.labels[: circuit.share_bits].reshape(helper.shape)
     outputs = circuit.evaluate(gates, shares, helper, state.labels[circuit.share_bits :])
     labels = outputs.astype(np.uint64, copy=False)
@@ -109,11 +109,13 @@ def open_winner(state: Transferred, garbled: bytes) -> tuple[Opened, bytes]:
 
 
 def check_shares(circuit: Circuit, shares: Shares) -> Shares:
-    """Return a party's shares, if they are residues modulo 2^width, one for each candidate."""
-    if shares.shape != (circuit.candidates,) or shares.dtype.kind != "u":
+    """Return a party's shares, if they are residues of the circuit, one for each candidate."""
+    kinds = "u" if circuit.share_width <= 64 else "O"  # wider ones are Python's integers
+    if shares.shape != (circuit.candidates,) or shares.dtype.kind not in kinds:
         raise ParameterError(f"there are {circuit.candidates} shares, residues of totals")
-    if int(shares.max()) >> circuit.width:
-        raise ParameterError(f"shares have {circuit.width} bits")
+    modulus = 1 << circuit.width if circuit.modulus is None else circuit.modulus
+    if not 0 <= int(shares.min()) <= int(shares.max()) < modulus:
+        raise ParameterError(f"shares are residues modulo {modulus}")
     return shares
 
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from urna.errors import LedgerError, ParameterError, UnknownName
+from urna.privacy.coins import CoinRelease
 from urna.privacy.cost import Cost
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
 from urna.privacy.moves import Move
@@ -278,9 +279,11 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
     fields = {key: value for key, value in mapping.items() if key != "kind"}
     try:
         match mapping.get("kind"):
-            case "sum":
+            case "sum" | "coins" as kind:
                 beyond = float(fields.pop("beyond", 0.0))
                 move = Move(fields.pop("l2_squared"), fields.pop("coordinates"), beyond)
+                if kind == "coins":
+                    return CoinRelease(move, tuple(fields.pop("weights")), **fields)
                 return SumRelease(move, Fraction(fields.pop("share")), **fields)
             case "selection" | "gaussian" | "declared" | "non-private" as plain:
                 return _PLAIN[plain](**fields)

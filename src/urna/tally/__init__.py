@@ -20,6 +20,7 @@ from urna.tally.selection import (
 from urna.tally.series import Measure, Reading, Series
 from urna.tally.summation import ClearSummation, ClientId, Contributions, Summation, Tallied
 from urna.tally.terms import Options, Part, Terms, exact_part
+from urna.tally.verified import VerifiedSelection, VerifiedTally, verified_tally
 
 __all__ = [
     "BoundedVector",
@@ -53,6 +54,8 @@ __all__ = [
     "TallyPlan",
     "Terms",
     "Vanished",
+    "VerifiedSelection",
+    "VerifiedTally",
     "add_noise",
     "check_sum",
     "exact_part",
@@ -63,4 +66,5 @@ __all__ = [
     "public_order",
     "tallied",
     "to_grid",
+    "verified_tally",
 ]

@@ -180,3 +180,30 @@ def test_a_circuit_of_200_candidates_fits_twenty_megabytes() -> None:
 def test_a_width_that_cannot_be_is_refused(width: int) -> None:
     with pytest.raises(ParameterError):
         Circuit(SelectionRelease(1.0, 6, 4), width)
+
+
+@pytest.mark.parametrize("modulus", [64, 67, 100, (1 << 32) - (1 << 20) + 1, (1 << 66) + 3])
+def test_shares_modulo_any_number_give_what_shares_modulo_a_power_of_two_do(modulus: int) -> None:
+    release = SelectionRelease(1.0, 6, 5)
+    plain, other = Circuit(release, 6), Circuit(release, 6, modulus)
+    rng = np.random.default_rng(modulus % 1000)
+    source = ScriptedSecrets(b"modulo")
+    for vote in range(60):
+        totals = rng.integers(0, 64, 5).tolist()
+        coins = rng.integers(0, 2, plain.coin_bits).astype(np.uint8)
+        first = [int.from_bytes(rng.bytes(20), "big") % modulus for _ in totals]
+        if vote == 0:
+            first = [0, modulus - 1, totals[2], 0, modulus - 1]  # where it just wraps, or not
+        second = [(t - a) % modulus for t, a in zip(totals, first, strict=True)]
+        kind = np.dtype(np.uint64) if other.share_width <= 64 else np.dtype(object)
+        shares = np.array(first, dtype=kind), np.array(second, dtype=kind)
+        expected = clear(plain, shared(plain, totals, rng), coins)
+        assert clear(other, shares, coins) == expected
+        if vote < 3:
+            assert garbled(other, shares, coins, source) == expected
+
+
+@pytest.mark.parametrize("modulus", [63, 1 << 128])
+def test_a_modulus_too_small_or_too_large_is_refused(modulus: int) -> None:
+    with pytest.raises(ParameterError, match="modulus"):
+        Circuit(SelectionRelease(1.0, 6, 4), 6, modulus)
