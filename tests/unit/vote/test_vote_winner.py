@@ -104,8 +104,9 @@ def test_a_result_is_read_back_and_shown(tmp_path: Path) -> None:
     assert isinstance(again, WinnerResult)
     assert again.as_mapping() == json.loads(result.as_json())
     shown = page(again, title="a vote")
-    first_screen = shown[: shown.index("Who could learn what")]
+    first_screen = shown[: shown.index("by cheating")]
     assert "the leader and hospital-7 not colluding" in first_screen
+    assert "the exact sum of all ballots" in first_screen
     with pytest.raises(ParameterError, match="cannot be read"):
         WinnerResult.read(json.loads(result.as_json()) | {"lost": 3})
 
