@@ -298,13 +298,19 @@ def _print(
     if "shards_needed" in answers:
         lines.add_row("… or shards of each of these clients", f"{answers['shards_needed']}")
     if openings is not None:
-        leads = (openings.tally, openings.winner_alone, openings.winner_beside)
-        needed = ", ".join(f"{100 * lead:.0f} %" for lead in leads)
-        lines.add_row(f"lead that wins, {sure}: tally, winner alone, beside sums", needed)
-        lines.add_row("open, if a helper does not collude", openings.advice)
+        lines.add_row(f"lead that wins, {sure}, by a tally", _lead(openings.tally))
+        lines.add_row("… by a winner alone in its ledger", _lead(openings.winner_alone))
+        lines.add_row("… by a winner beside sums", _lead(openings.winner_beside))
     lines.add_row("server", str(protocol.server))
     lines.add_row("neighbours, shares that rebuild", f"{protocol.neighbours}, {protocol.threshold}")
     lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")
     lines.add_row("computed by a client, about", f"{1000 * protocol.client_seconds:.1f} ms")
     lines.add_row("computed by the server, about", f"{1000 * protocol.server_seconds:.0f} ms")
     print_table(lines)
+    if openings is not None:
+        results().print(f"What to open, if a helper does not collude: {openings.advice}.")
+
+
+def _lead(part: float) -> str:
+    """Return a lead, as a part of what all ballots can give a candidate."""
+    return f"{100 * part:.0f} % of the ballots" if part <= 1 else "none is enough"

@@ -40,8 +40,9 @@ def winner_stage(result: WinnerResult, *, name: str = "Winner") -> StageView:
     uncovered = not_covered(statement, follows=follows)
     if verified:
         uncovered[0] = (
-            "Malicious clients that vote for what is bad. Every ballot counted was valid, so one client can "
-            "do no more than an honest one with other data; what it votes for nobody checks."
+            "Malicious clients that vote for what is bad. Every ballot counted was valid, so one "
+            "client can do no more than an honest one with other data; what it votes for nobody "
+            "checks."
         )
     return StageView(
         kind="winner",
