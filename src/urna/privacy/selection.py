@@ -223,7 +223,7 @@ def pure_mu(epsilon: float) -> float:
 
     Example:
         >>> round(pure_mu(0.1), 4)
-        0.1252
+        0.1253
     """
     return -2 * float(ndtri(1 / (1 + math.exp(epsilon)))) * (1 + _ROUNDING)
 
