@@ -24,9 +24,9 @@ from urna.data import Samples
 from urna.privacy import Adjacency, PrivacyStatement
 from urna.randomness import ScriptedSecrets
 from urna.report import Account, Run, Stage, StudyResult, page
-from urna.tally import ClearSummation
+from urna.tally import ClearSummation, VerifiedSelection
 from urna.train import FunctionLearner, TrainResult, fit
-from urna.vote import ArgmaxDecoder, Result
+from urna.vote import ArgmaxDecoder, Result, WinnerResult
 
 __all__ = ["KINDS", "RUN", "TITLE", "Read", "made", "read", "shown", "vote"]
 
@@ -78,6 +78,18 @@ def _five() -> Result:
     )
 
 
+def _winner(**more: Any) -> WinnerResult:
+    """Hold a vote of which only the winner is opened."""
+    space = urna.Space(eta0=urna.Axis.log([1e-3, 1e-2, 0.1, 1.0]), alpha=[1, 2, 3])
+    data = np.random.default_rng(1).normal(scale=0.1, size=20).tolist()
+
+    def loss(candidate: dict[str, Any], own: float) -> float:
+        return abs(float(np.log10(candidate["eta0"])) + 1 - own) + float(candidate["alpha"])
+
+    told: dict[str, Any] = {"budget": urna.Budget(2.0, 1e-5), "helper": "hospital <7>"}
+    return urna.search(space, loss, data, opens="winner", **(told | more))
+
+
 def _combined(guarantee: Guarantee) -> Combination:
     return combine(
         _SEARCHES,
@@ -122,6 +134,8 @@ def _study() -> StudyResult:
 
 
 _MAKERS = {
+    "winner": _winner,
+    "verified winner": lambda: _winner(selection=VerifiedSelection("hospital <7>")),
     "vote": lambda: vote(urna.Space(eta0=urna.Axis.log([1e-3, 1e-2, 0.1, 1.0]), alpha=[1, 2, 3])),
     "five axes": _five,
     "one axis": lambda: vote(urna.Space(lr=urna.Axis.log_range(1e-4, 1.0, 30))),

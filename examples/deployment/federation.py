@@ -74,6 +74,8 @@ class Federation:
         sites: How many organisations there are.
         settings: Further lines of every policy's `[limits]`.
         port: Where the SuperLink listens; a free one by default.
+        helper: Whether there is one more organisation, which has no data and helps the server to
+            open winners.
     """
 
     def __init__(
@@ -82,6 +84,8 @@ class Federation:
         sites: int,
         settings: str = "fewest_clients = 3",
         port: int | None = None,
+        *,
+        helper: bool = False,
     ) -> None:
         self.folder = folder
         self._mark = uuid.uuid4().hex
@@ -89,12 +93,14 @@ class Federation:
         self.port = port or _free_port()
         _make_certificates(folder)
         self._write_connection()
-        self.sites = [self._make_site(number) for number in range(sites)]
-        directory = {s.name: NodeKey.read(s.folder / "identity.key") for s in self.sites}
+        self.sites = [self._make_site(f"site-{number}", number) for number in range(sites)]
+        self.helper = self._make_site("helper", sites) if helper else None
+        everybody = [*self.sites, *([self.helper] if self.helper else [])]
+        directory = {s.name: NodeKey.read(s.folder / "identity.key") for s in everybody}
         text = DirectoryFile({name: key.public for name, key in directory.items()}).as_toml()
         server = NodeKey.draw("server", OsSecrets())
         server.write(folder / "server.key")
-        for site in self.sites:
+        for site in everybody:
             (site.folder / "directory.toml").write_text(text, encoding="utf-8")
             self.write_policy(site, settings)
         (folder / "directory.toml").write_text(text, encoding="utf-8")
@@ -113,7 +119,7 @@ class Federation:
                 "--disable-runtime-dependency-installation",
             )
             _wait_for_port(self.port)
-            for site in self.sites:
+            for site in [*self.sites, *([self.helper] if self.helper else [])]:
                 self.flwr("supernode", "register", str(site.folder / "flower.pub"), "here")
         except BaseException:
             self.close()
@@ -137,6 +143,7 @@ class Federation:
             f"[limits]\n{limits}\n\n"
             "[grant.vote]\nmost_entries = 100\n\n"
             "[grant.update]\nmost_entries = 100_000\nmost_rounds = 100\n\n"
+            "[grant.winner]\nmost_entries = 100\nnames = ['helper']\n\n"
             f"[server]\nkey = '{write_public_key(server.public)}'\n\n"
             "[identity]\nkey = 'identity.key'\ndirectory = 'directory.toml'\nrequired = true\n\n"
             "[transcripts]\nfolder = 'transcripts'\n",
@@ -164,6 +171,20 @@ class Federation:
             *("--auth-supernode-private-key", str(site.folder / "flower.key")),
             *("--host", "127.0.0.1", "--port", str(_free_port())),
             *("--node-config", config),
+        )
+
+    def start_helper(self) -> None:
+        """Start the helper's SuperNode, as its organisation would: `urna helper`."""
+        if self.helper is None:
+            raise RuntimeError("this federation has no helper")
+        self._start(
+            self.helper.name,
+            sys.executable,
+            *("-m", "urna", "helper", str(self.helper.policy)),
+            *("--root-certificates", str(self.folder / "ca.crt")),
+            *("--superlink", f"127.0.0.1:{self.port}"),
+            *("--auth-supernode-private-key", str(self.helper.folder / "flower.key")),
+            *("--host", "127.0.0.1", "--port", str(_free_port())),
         )
 
     def add_stranger(self) -> Site:
@@ -252,8 +273,8 @@ class Federation:
                 process.poll()
             time.sleep(0.2)
 
-    def _make_site(self, number: int) -> Site:
-        site = Site(f"site-{number}", number, self.folder / f"site-{number}")
+    def _make_site(self, name: str, number: int) -> Site:
+        site = Site(name, number, self.folder / name)
         site.folder.mkdir()
         NodeKey.draw(site.name, OsSecrets()).write(site.folder / "identity.key")
         make_flower_key(site.folder / "flower.key", site.folder / "flower.pub")

@@ -303,3 +303,68 @@ def test_one_data_set_and_its_split_are_described(urna: Command) -> None:
     text = urna(*asked).stdout
     assert "dirichlet" in text
     assert str(shown["smallest"]) in text
+
+
+def test_a_search_that_opens_the_winner_says_whom_it_trusts(
+    urna: Command, few: tuple[str, ...], tmp_path: Path
+) -> None:
+    few = tuple(word for word in few if word not in ("--votes", "1"))
+    opened = ("--opens", "winner", "--helper", "hospital-7", "--quiet")
+    folder = tmp_path / "out"
+    found = urna("search", *few, *opened, "--anyway", "--output", str(folder))
+    assert found.code == 0
+    assert "the leader and hospital-7 not colluding" in " ".join(found.stdout.split())
+    kept = json.loads((folder / "result.json").read_text())
+    assert kept["kind"] == "winner"
+    assert "votes" not in kept
+    assert "not colluding" in (folder / "report.html").read_text()
+
+
+def test_what_does_not_go_with_opening_the_winner_is_wrong_use(
+    urna: Command, few: tuple[str, ...]
+) -> None:
+    both = urna("search", *few, "--opens", "winner", "--helper", "x")  # with --votes
+    assert both.code == 2
+    few = tuple(word for word in few if word not in ("--votes", "1"))
+    alone = urna("search", *few, "--opens", "winner")
+    assert alone.code == 2
+    assert "takes a helper" in " ".join(alone.stderr.split())
+    twice = urna("search", *few, "--opens", "winner", "--helper", "x", "--rounds", "2")
+    assert twice.code == 2
+    tally = urna("search", *few, "--helper", "x")
+    assert tally.code == 2
+    assert "--opens winner" in tally.stderr
+
+
+def test_a_plan_says_which_opening_suits(urna: Command) -> None:
+    found = urna(
+        "plan",
+        "--clients",
+        "60",
+        "--candidates",
+        "3",
+        "--votes",
+        "1",
+        "--epsilon",
+        "0.2",
+        "--delta",
+        "1e-2",
+        "--format",
+        "json",
+    )
+    assert json.loads(found.stdout)["openings"]["lead_needed"]["winner_alone"] > 0
+
+
+def test_a_search_over_verified_ballots_names_who_could_read_them(
+    urna: Command, few: tuple[str, ...]
+) -> None:
+    few = tuple(word for word in few if word not in ("--votes", "1"))
+    opened = ("--opens", "winner", "--helper", "hospital-7", "--verified", "--quiet")
+    found = urna("search", *few, *opened, "--anyway")
+    assert found.code == 0
+    said = " ".join(found.stdout.split())
+    assert "the leader and hospital-7 not colluding" in said
+    assert "every ballot counted was verified" in said
+    tally = urna("search", *few, "--verified")
+    assert tally.code == 2
+    assert "--opens winner" in tally.stderr

@@ -24,7 +24,7 @@ def test_what_is_written_is_a_policy(urna: Command, tmp_path: Path) -> None:
     assert read.transcripts == tmp_path / "transcripts"
 
 
-@pytest.mark.parametrize("kind", ["vote", "update", "average", "settings", "statistic"])
+@pytest.mark.parametrize("kind", ["vote", "winner", "update", "average", "settings", "statistic"])
 def test_every_kind_can_be_granted(kind: str, urna: Command, tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     made = urna("policy", "make", file, "--grant", kind, "--format", "json").json()

@@ -109,3 +109,21 @@ def test_a_failure_leaves_no_process_behind(tmp_path: Path) -> None:
     with pytest.raises(Failure):
         fail()
     assert federation.leftovers() == []
+
+
+@pytest.mark.audit
+@pytest.mark.timeout(600)
+def test_three_deployed_nodes_and_a_helper_open_the_winner_alone(tmp_path: Path) -> None:
+    with Federation(tmp_path, sites=3, helper=True) as federation:
+        for site in federation.sites:
+            federation.start_node(site)
+        federation.start_helper()
+        asked = settings(federation, nodes=4, dropout=0.0, helper="helper")
+        printed = list(federation.run(APP, asked, seconds=400))
+        assert spent(federation) == [True] * 3, printed
+        assert federation.helper is not None
+        assert Ledger(federation.helper.ledger).spent().epsilon == 8.0
+    assert federation.leftovers() == []
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["kind"], result["took_part"], result["helper"]) == ("winner", 3, "helper")
+    assert result["privacy"]["private"]

@@ -170,6 +170,25 @@ def test_reveal_shares_refuses(
         stages.reveal_shares(play.masked[3], change(play, play.request()))
 
 
+def test_a_client_reveals_nothing_of_a_sum_without_those_it_requires() -> None:
+    """A helper's mask is missing from such a sum: it would be exact."""
+    plan = small_plan(required=frozenset({11}))
+    assert plan.digest != small_plan().digest
+    play = Play(plan).to_vectors()
+    with pytest.raises(ProtocolError, match="clients 11 must be in the sum"):
+        stages.reveal_shares(play.masked[3], drop(play, 11))
+    stages.reveal_shares(play.masked[3], drop(play, 10))
+    with pytest.raises(ParameterError, match="numbered below 12"):
+        small_plan(required=frozenset({12}))
+
+
+def test_a_server_aborts_without_those_a_plan_requires() -> None:
+    plan = small_plan(required=frozenset({11}))
+    for stage in (secagg.Stage.ADVERTISE, secagg.Stage.SHARE, secagg.Stage.MASK):
+        with pytest.raises(RoundAborted, match="client 11 is lost, without whom"):
+            secagg.run(ballots(plan), plan, ScriptedSecrets(b"a"), dropouts={11: stage})
+
+
 def first(play: Play) -> int:
     return play.neighbours[3][0]
 

@@ -1,6 +1,8 @@
 """The server's app: vote, then federated averaging with the winner."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
@@ -16,10 +18,13 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Tune and train."""
-    settings = context.run_config
+    settings: Mapping[str, Any] = context.run_config
+    # With a helper only the winner is opened: nobody sees a tally.
+    opening = {"opens": "winner", "helper": settings["helper"]} if settings["helper"] else {}
     result = poll(
         grid,
         SPACE,
+        **opening,
         budget=Budget(settings["epsilon"], settings["delta"]),
         dropout=settings["dropout"],
         wait_for=settings["nodes"],

@@ -15,6 +15,7 @@ from urna.cli import STOPPED
 from urna.cli.average import average
 from urna.cli.combine import combine
 from urna.cli.data import data
+from urna.cli.helper import helper
 from urna.cli.init import init
 from urna.cli.keys import keys
 from urna.cli.ledger import ledger
@@ -54,6 +55,7 @@ app.command()(simulate)
 app.command()(data)
 app.command()(report)
 app.command()(verify)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(helper)
 app.add_typer(ledger, name="ledger")
 app.add_typer(keys, name="keys")
 app.add_typer(policy, name="policy")

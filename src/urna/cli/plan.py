@@ -45,7 +45,15 @@ from urna.privacy.budget import rounded_up
 from urna.secagg import Plan, ServerModel
 from urna.space import Space
 from urna.tally import Terms
-from urna.vote import Decoder, DecoderKind, VotePlan, describe_ballot, plan_vote
+from urna.vote import (
+    Decoder,
+    DecoderKind,
+    Openings,
+    VotePlan,
+    compare_openings,
+    describe_ballot,
+    plan_vote,
+)
 
 __all__ = ["plan"]
 
@@ -159,6 +167,9 @@ def plan_ballots(
             else None,
             "votes": {name: each.as_mapping() for name, each in forecasts.items()},
         }
+    openings = compare_openings(vote, probability) if count > 1 else None
+    if openings is not None:
+        answers["openings"] = openings.as_mapping()
     if output is Format.JSON:
         summation = {
             "server": str(protocol.server),
@@ -170,7 +181,7 @@ def plan_ballots(
         }
         print_json(vote.as_mapping() | answers | {"summation": summation})
     else:
-        _print(vote, answers, protocol)
+        _print(vote, answers, protocol, openings)
         if forecasts:
             _print_forecasts(answers["forecast"], forecasts)
 
@@ -244,7 +255,9 @@ def _verdict(forecasts: dict[str, Forecast], needed: int | None) -> str:
     )
 
 
-def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
+def _print(
+    vote: VotePlan, answers: dict[str, Any], protocol: Plan, openings: Openings | None
+) -> None:
     tally, terms = vote.tally, vote.terms
     sure = f"{100 * answers['probability']:g} %"
     lines = table("A vote, before any budget is spent", "", ">")
@@ -284,9 +297,20 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
         lines.add_row("… clients needed at this agreement", f"{answers['clients_needed']}")
     if "shards_needed" in answers:
         lines.add_row("… or shards of each of these clients", f"{answers['shards_needed']}")
+    if openings is not None:
+        lines.add_row(f"lead that wins, {sure}, by a tally", _lead(openings.tally))
+        lines.add_row("… by a winner alone in its ledger", _lead(openings.winner_alone))
+        lines.add_row("… by a winner beside sums", _lead(openings.winner_beside))
     lines.add_row("server", str(protocol.server))
     lines.add_row("neighbours, shares that rebuild", f"{protocol.neighbours}, {protocol.threshold}")
     lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")
     lines.add_row("computed by a client, about", f"{1000 * protocol.client_seconds:.1f} ms")
     lines.add_row("computed by the server, about", f"{1000 * protocol.server_seconds:.0f} ms")
     print_table(lines)
+    if openings is not None:
+        results().print(f"What to open, if a helper does not collude: {openings.advice}.")
+
+
+def _lead(part: float) -> str:
+    """Return a lead, as a part of what all ballots can give a candidate."""
+    return f"{100 * part:.0f} % of the ballots" if part <= 1 else "none is enough"

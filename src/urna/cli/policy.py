@@ -19,6 +19,8 @@ policy = typer.Typer(help="Write a node's policy, or show what one allows.", no_
 
 _GRANTS = {
     "vote": "most_entries = 200        # candidates",
+    "winner": "most_entries = 200        # candidates\n"
+    "names = []                # fill in: the helpers it trusts, by name",
     "update": "most_entries = 100_000    # weights of a model\n"
     "most_rounds = 20          # of one training",
     "average": "most_entries = 100_000    # entries of the one message",

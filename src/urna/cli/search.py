@@ -44,13 +44,20 @@ from urna.study.draft import draft_study
 from urna.study.file import DataPart, ObjectivePart
 from urna.study.objectives import Chosen, choose_objective
 from urna.study.sources import Electorate, gather, is_known
-from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
+from urna.tally import (
+    ClearSummation,
+    EncryptedSummation,
+    SecureSummation,
+    Summation,
+    VerifiedSelection,
+)
 from urna.vote import (
     NOT_PRIVATE,
     DecoderKind,
     Rehearsal,
     Result,
     SearchProgress,
+    WinnerResult,
     record_losses,
     search_twice,
 )
@@ -75,6 +82,13 @@ class SummationKind(StrEnum):
         if self is SummationKind.CLEAR:
             return ClearSummation()
         return EncryptedSummation() if self is SummationKind.ENCRYPTED else SecureSummation()
+
+
+class Opening(StrEnum):
+    """What becomes public."""
+
+    TALLY = "tally"
+    WINNER = "winner"
 
 
 class Engine(StrEnum):
@@ -123,6 +137,24 @@ def search(
     ballot: BallotOption = None,
     votes: VotesOption = None,
     decoder: DecoderOption = DecoderKind.POSTERIOR,
+    opens: Annotated[
+        Opening,
+        typer.Option(
+            help="What becomes public: the noisy tally, or the winner alone, which takes less "
+            "noise and a helper that does not collude with the leader."
+        ),
+    ] = Opening.TALLY,
+    helper: Annotated[
+        str | None, typer.Option(help="With --opens winner: who holds the other share of the sum.")
+    ] = None,
+    verified: Annotated[
+        bool,
+        typer.Option(
+            "--verified",
+            help="With --opens winner: leader and helper check every ballot, and refuse and name "
+            "those that are not valid.",
+        ),
+    ] = False,
     dropout: DropoutOption = "0",
     colluding: ColludingOption = "0",
     unit: UnitOption = None,
@@ -175,20 +207,13 @@ def search(
     _check_together(engine, summation, server)
     if clients is not None and clients < 2:
         raise ParameterError(f"a vote is among at least two clients, got --clients {clients}")
-    if rounds not in (1, 2):
-        raise ParameterError(f"a search has one round or two, got {rounds}")
-    if rounds == 2 and (engine is Engine.FLOWER or ballot or votes or decoder.value == "argmax"):
-        raise ParameterError(
-            "two rounds run in memory with the default ballot and decoder; leave --engine, "
-            "--ballot, --votes and --decoder out"
-        )
-    if rounds == 2 and rehearse is not None:
-        raise ParameterError("a rehearsal informs one round; leave --rehearse or --rounds out")
-    if rehearse == data:
-        raise ParameterError(
-            f"--rehearse names public data, and {data} is what the clients hold: rehearse on "
-            "another data set of the same kind"
-        )
+    own = bool(ballot or votes or decoder is not DecoderKind.POSTERIOR)
+    _check_rounds(rounds, engine, own=own)
+    _check_rehearsal(rehearse, data, rounds)
+    plain = engine is Engine.MEMORY and summation is SummationKind.SECURE and not own
+    _check_opening(
+        opens, helper, verified=verified, plain=plain and rounds == 1 and rehearse is None
+    )
     terms: dict[str, Any] = {
         "budget": Budget(epsilon, delta),
         **terms_of(dropout, colluding, unit, adjacency, shards, server),
@@ -219,6 +244,7 @@ def search(
         objective = CachedObjective(chosen.objective, cache_folder(), enabled=cache)
         keeper.hold_room(len(candidates))
         terms["keep"] = keeper.keep
+        result: Result | WinnerResult
         with live_progress(quiet) as shown:
             report = Clock(shown)
             if record is not None:
@@ -229,6 +255,9 @@ def search(
                 terms["rehearsal"] = _rehearsed(public, candidates, model, seed, cache, report)
             if engine is Engine.FLOWER:
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
+            elif opens is Opening.WINNER:
+                terms |= {"secrets": secrets, "progress": report, "helper": helper}
+                result = _only_winner(candidates, objective, parts, terms, verified=verified)
             else:
                 terms |= {"secrets": secrets, "progress": report}
                 terms["summation"] = summation.summation
@@ -246,6 +275,21 @@ def search(
         results().print(f"written: {page} and {kept}")
 
 
+def _only_winner(
+    candidates: Space,
+    objective: Objective[Samples],
+    parts: list[Samples],
+    terms: dict[str, Any],
+    *,
+    verified: bool,
+) -> WinnerResult:
+    if verified and terms["helper"] is not None:
+        terms["selection"] = VerifiedSelection(terms["helper"])
+    for name in ("ballot", "votes", "decoder"):
+        del terms[name]
+    return search_votes(candidates, objective, parts, opens="winner", **terms)
+
+
 def _in_memory(
     candidates: Space,
     objective: Objective[Samples],
@@ -255,7 +299,8 @@ def _in_memory(
     keeper: Keeper,
 ) -> Result:
     if rounds == 1:
-        return search_votes(candidates, objective, parts, **terms)
+        found: Result = search_votes(candidates, objective, parts, **terms)
+        return found
     for name in ("ballot", "votes", "decoder"):
         del terms[name]
 
@@ -279,6 +324,40 @@ def _rehearsed(
         seed=seed,
         progress=lambda done, total: report("rehearsing on public data", done, total),
     )
+
+
+def _check_rounds(rounds: int, engine: Engine, *, own: bool) -> None:
+    """Refuse what does not go with two rounds."""
+    if rounds not in (1, 2):
+        raise ParameterError(f"a search has one round or two, got {rounds}")
+    if rounds == 2 and (engine is Engine.FLOWER or own):
+        raise ParameterError(
+            "two rounds run in memory with the default ballot and decoder; leave --engine, "
+            "--ballot, --votes and --decoder out"
+        )
+
+
+def _check_rehearsal(rehearse: str | None, data: str, rounds: int) -> None:
+    """Refuse a rehearsal on the clients' own data, or for two rounds."""
+    if rounds == 2 and rehearse is not None:
+        raise ParameterError("a rehearsal informs one round; leave --rehearse or --rounds out")
+    if rehearse == data:
+        raise ParameterError(
+            f"--rehearse names public data, and {data} is what the clients hold: rehearse on "
+            "another data set of the same kind"
+        )
+
+
+def _check_opening(opens: Opening, helper: str | None, *, verified: bool, plain: bool) -> None:
+    """Refuse what does not go with what is opened."""
+    if opens is Opening.TALLY and (helper is not None or verified):
+        raise ParameterError("a helper only helps, and verifies ballots, with --opens winner")
+    if opens is Opening.WINNER and not plain:
+        raise ParameterError(
+            "only the winner is opened in memory, in one round, of secret sums of ballots of "
+            "levels; leave --engine, --rounds, --rehearse, --summation, --ballot, --votes and "
+            "--decoder out"
+        )
 
 
 def _check_together(engine: Engine, summation: SummationKind, server: ServerModel) -> None:
@@ -409,8 +488,11 @@ def _over_flower(
     )
 
 
-def _print(result: Result, title: str) -> None:
+def _print(result: Result | WinnerResult, title: str) -> None:
     console = results()
+    if isinstance(result, WinnerResult):
+        console.print(f"{title}\n{result}")
+        return
     rows = table(title, "", *(f">{name}" for name in result.space.axes), ">noisy votes", "")
     longest = max(float(result.votes.max()), 1.0)
     for place in result.places(8):

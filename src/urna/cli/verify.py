@@ -9,7 +9,7 @@ from urna.cli.output import Format, FormatOption, print_json, print_table, resul
 from urna.cli.verify_page import verify_page
 from urna.errors import ParameterError, ProtocolError
 from urna.report import load_result
-from urna.vote import Result
+from urna.vote import Result, WinnerResult
 
 __all__ = ["verify"]
 
@@ -55,7 +55,8 @@ def verify(
     problems = found.problems(directory=keys, server_key=trusted)
     if result is not None:
         held = load_result(result)
-        if not isinstance(held, Result) or sum_digest(held.total) != found.sum_digest:
+        known = held.total if isinstance(held, Result | WinnerResult) else None
+        if known is None or sum_digest(known) != found.sum_digest:
             problems.append("The result is not the sum of this round.")
     checked = {
         "signatures of the nodes": keys is not None and found.announcement.signed,

@@ -22,6 +22,7 @@ from urna.flower.trainer import Trainer, Updates
 from urna.flower.transcript import Transcript
 from urna.flower.updates import UpdateSubject
 from urna.flower.voter import Statistics, Voter, Votes
+from urna.flower.winner import Helper, WinnerSubject, WinnerVotes
 
 __all__ = [
     "AverageSubject",
@@ -31,6 +32,7 @@ __all__ = [
     "Deadlines",
     "DirectoryFile",
     "Grant",
+    "Helper",
     "NodeKey",
     "Participant",
     "Policy",
@@ -47,6 +49,8 @@ __all__ = [
     "VoteSubject",
     "Voter",
     "Votes",
+    "WinnerSubject",
+    "WinnerVotes",
     "average",
     "poll",
     "register",

@@ -129,4 +129,4 @@ def _event(announcement: Announcement, private: bool) -> Release:
     """Return what one round of what is announced releases."""
     if not private:
         return NonPrivateRelease("scripted secrets")
-    return announcement.plan.release or NonPrivateRelease("the sum is exact")
+    return announcement.plan.counted or NonPrivateRelease("the sum is exact")

@@ -128,7 +128,13 @@ class Announcement:
     @property
     def round_plan(self) -> Plan:
         """The protocol's plan: graph, threshold, noise components."""
-        return _round_plan(self.kind, self.detail, self.terms, self.rounds)
+        plan = _round_plan(self.kind, self.detail, self.terms, self.rounds)
+        if not plan.required or not self.names:
+            return plan
+        helper = getattr(self.subject, "helper", None)
+        if helper not in self.names:
+            raise ParameterError("the helper announced is not among those who take part")
+        return replace(plan, required=frozenset({self.names.index(helper)}))
 
     @property
     def offer(self) -> bytes:

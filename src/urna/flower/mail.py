@@ -28,6 +28,8 @@ class Kind(StrEnum):
     """A round begins: compute what you put in, and answer the invitation."""
     STAGE = "stage"
     """The protocol's next message."""
+    HELP = "help"
+    """To a helper, after the sum: garble what finds the winner."""
     END = "end"
     """The round is over, and this is how; forget what you hold of it."""
 
@@ -110,6 +112,8 @@ class Reply:
     """Whether the node's randomness is secret: not so in scripted tests."""
     keeps: bool = False
     """Whether the node keeps transcripts, and so asks for one."""
+    beside: bytes = field(default=b"", repr=False)
+    """What travels with the protocol's answer: a helper's answer to an offer."""
 
     @classmethod
     def ready(cls, name: str, proof: bytes, *, private: bool, keeps: bool) -> Self:
@@ -134,7 +138,7 @@ class Reply:
     def as_records(self) -> RecordDict:
         """Return the reply as Flower carries it."""
         values: dict[str, Any] = {"private": self.private, "keeps": self.keeps}
-        for name in ("body", "refused", "name", "proof"):
+        for name in ("body", "refused", "name", "proof", "beside"):
             if value := getattr(self, name):
                 values[name] = value
         return RecordDict({_RECORD: ConfigRecord(values)})
@@ -154,6 +158,7 @@ class Reply:
             _bytes(values, "proof"),
             values.get("private") is True,
             values.get("keeps") is True,
+            _bytes(values, "beside"),
         )
 
 

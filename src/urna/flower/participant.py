@@ -103,6 +103,8 @@ class Participant:
                 return self._begin(letter, context) if begins else self._go_on(letter, context)
             case Kind.END:
                 return self._end(letter, context)
+            case Kind.HELP:
+                raise Refused("this node is no helper")
 
     def _gather(self, letter: Letter, context: Context) -> Reply:
         """Say whether the node would take part. Nothing is computed and nothing is kept."""

@@ -3,19 +3,22 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, overload
 
 from flwr.serverapp import Grid
 
-from urna.errors import ProtocolError
+from urna.errors import ParameterError, ProtocolError, RoundAborted, UnknownName
 from urna.flower.announcement import Announcement
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.post import Deadlines, Progress
 from urna.flower.subjects import VoteSubject
 from urna.flower.sums import Sums
+from urna.flower.winner import Leader, WinnerSubject
 from urna.privacy import Budget, Ledger
 from urna.space import Space
-from urna.tally import Options
+from urna.tally import Options, Selected
+from urna.tally.secure import SERVERS
+from urna.tally.selection import statement_of
 from urna.vote import (
     Ballot,
     BallotKind,
@@ -23,15 +26,39 @@ from urna.vote import (
     PosteriorDecoder,
     Rehearsal,
     Result,
+    WinnerResult,
     choose_ballot,
     read_result,
     relative_noise,
 )
 from urna.vote.inputs import as_budget, as_space
+from urna.vote.search import winner_result
 
 __all__ = ["poll"]
 
 
+@overload
+def poll(
+    grid: Grid,
+    space: Space | Mapping[str, Any],
+    *,
+    budget: Budget,
+    opens: Literal["winner"],
+    helper: str,
+    directory: DirectoryFile | Path | None = None,
+    server_key: NodeKey | Path | None = None,
+    least_clients: int = 2,
+    wait_for: int | None = None,
+    deadlines: Deadlines | None = None,
+    ledger: Ledger | None = None,
+    transcripts: Path | None = None,
+    seed: int = 0,
+    anyway: bool = False,
+    progress: Progress | None = None,
+    keep: Callable[[WinnerResult], None] | None = None,
+    **options: Unpack[Options],
+) -> WinnerResult: ...
+@overload
 def poll(
     grid: Grid,
     space: Space | Mapping[str, Any],
@@ -54,7 +81,32 @@ def poll(
     progress: Progress | None = None,
     keep: Callable[[Result], None] | None = None,
     **options: Unpack[Options],
-) -> Result:
+) -> Result: ...
+def poll(
+    grid: Grid,
+    space: Space | Mapping[str, Any],
+    *,
+    budget: Budget,
+    opens: Literal["tally", "winner"] = "tally",
+    helper: str | None = None,
+    ballot: Ballot | BallotKind | str | None = None,
+    votes: int | None = None,
+    directory: DirectoryFile | Path | None = None,
+    server_key: NodeKey | Path | None = None,
+    least_clients: int = 2,
+    wait_for: int | None = None,
+    deadlines: Deadlines | None = None,
+    decoder: Decoder | None = None,
+    rehearsal: Rehearsal | None = None,
+    ledger: Ledger | None = None,
+    transcripts: Path | None = None,
+    seed: int = 0,
+    anyway: bool = False,
+    entry: str | None = None,
+    progress: Progress | None = None,
+    keep: Callable[[Any], None] | None = None,
+    **options: Unpack[Options],
+) -> Result | WinnerResult:
     """Let the connected nodes agree on hyperparameters by secret ballot.
 
     Announces the space and the plan, gathers the nodes whose own policies allow it, runs the
@@ -70,6 +122,10 @@ def poll(
         grid: Flower's grid, as `@app.main()` gets it.
         space: The candidates, in order.
         budget: What the vote may cost each node.
+        opens: `tally`; or `winner`, which needs far less noise, and a helper. Such a vote is held
+            once: a node that breaks the protocol is named, and nothing is held again.
+        helper: Where only the winner is opened: the name of the node that helps (`urna helper`),
+            of an organisation that does not collude with the server's.
         ballot: How a node spreads its vote; by scores unless `votes` are given.
         votes: How many candidates each node names in a top-k ballot.
         directory: Identity keys of those invited; see `Sums`.
@@ -100,6 +156,31 @@ def poll(
         RoundSpoiled: What was opened is no tally. It counts as released.
     """
     space, budget = as_space(space), as_budget(budget)
+    common: dict[str, Any] = {
+        "budget": budget,
+        "directory": directory,
+        "server_key": server_key,
+        "least_clients": least_clients,
+        "wait_for": wait_for,
+        "deadlines": deadlines,
+        "ledger": ledger,
+        "transcripts": transcripts,
+        "entry": entry,
+        "progress": progress,
+        **options,
+    }
+    if opens == "winner":
+        unused = (ballot, votes, decoder, rehearsal, entry)
+        if helper is None or any(given is not None for given in unused):
+            raise ParameterError(
+                "opening only the winner takes a helper (`helper=`), and no ballot, votes, "
+                "decoder, rehearsal or entry: ballots are levels, and there is no tally to read"
+            )
+        return _winner(grid, WinnerSubject(space, helper, seed), common, anyway, keep)
+    if opens != "tally":
+        raise UnknownName("opening", str(opens), ("tally", "winner"))
+    if helper is not None:
+        raise ParameterError("a helper only helps to open the winner: ask for opens='winner'")
     shards = options.get("shards", 1)
     if rehearsal is not None:
         rehearsal.check(space)
@@ -110,21 +191,7 @@ def poll(
         shape = choose_ballot(ballot, candidates=len(asked), noise=noise, votes=votes)
         return VoteSubject(asked, shape, seed)
 
-    sums = Sums(
-        grid,
-        subject,
-        budget=budget,
-        directory=directory,
-        server_key=server_key,
-        least_clients=least_clients,
-        wait_for=wait_for,
-        deadlines=deadlines,
-        ledger=ledger,
-        transcripts=transcripts,
-        entry=entry,
-        progress=progress,
-        **options,
-    )
+    sums = Sums(grid, subject, **common)
     announced = sums.gather()
     if not anyway:
         _subject(announced).vote(announced.terms).check_hopeful()
@@ -145,3 +212,54 @@ def _subject(announcement: Announcement) -> VoteSubject:
 def _named(result: Result, sums: Sums) -> Result:
     """Return a result that names nodes by Flower's ids."""
     return replace(result, lost=dict(sums.lost), faults=dict(sums.faults))
+
+
+def _winner(
+    grid: Grid,
+    subject: WinnerSubject,
+    common: Mapping[str, Any],
+    anyway: bool,
+    keep: Callable[[Any], None] | None,
+) -> WinnerResult:
+    """Hold a vote of which only the winner is opened."""
+    least = max(3, common["least_clients"] + 1)  # the helper has no ballot
+    sums = Sums(grid, subject, **(dict(common) | {"least_clients": least, "attempts": 1}))
+    announced = sums.gather()
+    helper = subject.helper
+    if helper not in announced.names:
+        raise RoundAborted(f"the helper {helper} takes no part. Nothing was begun.", sums.lost)
+    vote = subject.vote(announced.terms)
+    if not anyway:
+        vote.check_hopeful()
+    leader = Leader(announced, common["deadlines"] or Deadlines())
+    sums.finish = leader.finish
+    released = sums.round(leader.inputs)
+    opened, selection = leader.opened, vote.selection
+    if opened is None:
+        raise ProtocolError("the round ended without a winner")
+    place = announced.names.index(helper)
+    gap = None if opened.gap is None else opened.gap / 2**selection.release.fineness
+    found = Selected(
+        winner=selection.order[opened.place],
+        gap=gap,
+        accepted=released.tallied.accepted - {place},
+        lost=dict(sums.lost),
+        release=selection.release,
+        faults=dict(sums.faults),
+        traffic=leader.traffic,
+    )
+    described = (
+        f"It rests on the server, which leads, and {helper} not colluding: together they could "
+        "read the exact sum of all ballots. Each alone, curious and following the protocol (the "
+        f"server's part of SecAgg+ {SERVERS[announced.terms.server]}), saw the winner and random "
+        "shares; no tally was opened"
+    )
+    if not announced.signed:
+        described += (
+            ". No directory of identity keys was used: who the helper is was the server's word"
+        )
+    privacy = statement_of(selection, described, released.privacy.private)
+    result = winner_result(subject.space, vote, helper, found, privacy, released.entry)
+    if keep is not None:
+        keep(result)
+    return result

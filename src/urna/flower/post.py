@@ -188,6 +188,8 @@ class GridTransport:
         """Nodes that did not answer the last letter they got: they may be gone."""
         self.holding: set[int] = set()
         """Nodes that may still hold state of the round: they did not finish it."""
+        self.beside: dict[ClientId, bytes] = {}
+        """What travelled with clients' answers, the latest of each."""
 
     @property
     def client_seconds(self) -> float:
@@ -222,6 +224,8 @@ class GridTransport:
             if reply.body and stage in (Stage.UNMASK, Stage.VOID):
                 self.holding.discard(node)
             client = self._clients[node]
+            if reply.beside:
+                self.beside[client] = reply.beside
             yield client, reply.body or encode(Refusal(client, reply.refused), self._plan)
 
 

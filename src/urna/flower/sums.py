@@ -26,9 +26,10 @@ from urna.flower.mail import Kind, Letter
 from urna.flower.post import Deadlines, GridTransport, Post, Progress
 from urna.flower.subjects import Subject
 from urna.flower.transcript import Ending, Transcript, server_statement, sum_digest
+from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, PrivacyStatement
 from urna.randomness import SEED_BYTES, OsSecrets
-from urna.secagg import Transport, conduct
+from urna.secagg import Outcome, Transport, conduct
 from urna.tally import Options, Released, Releases, Tallied, Terms, tallied
 from urna.tally.secure import SERVERS
 
@@ -37,6 +38,10 @@ __all__ = ["COLLUDING", "Sums"]
 COLLUDING = 0.1
 """Part of the nodes that is counted out as colluding unless one says otherwise: what nodes'
 policies ask for by default."""
+
+Finish = Callable[[Outcome, Mapping[str, int], Mapping[int, bytes], Post], IntVector]
+"""What must happen after a sum was unmasked for its round to count as released; returns what is
+opened in its place. The sum itself is then nobody's business, nor is its digest."""
 
 _PAUSE = 0.2  # seconds between two looks at who is connected
 
@@ -77,6 +82,9 @@ class Sums:
         attempts: How often a round is held that fails because some node broke the protocol,
             each time without those who did.
         progress: Called with the stage, how many have answered and the time left.
+        finish: What must happen after a sum was unmasked for the round to count as released;
+            called with the outcome, the nodes by name, what travelled beside answers, and the
+            post. It returns what is opened in the sum's place.
         options: The rest of the terms; see `urna.tally.Terms`. A tenth of the nodes is
             counted out as colluding by default.
     """
@@ -99,6 +107,7 @@ class Sums:
         entry: str | None = None,
         attempts: int = 3,
         progress: Progress | None = None,
+        finish: Finish | None = None,
         **options: Unpack[Options],
     ) -> None:
         if least_clients < 2:
@@ -113,7 +122,7 @@ class Sums:
         self._least, self._wait_for = least_clients, wait_for or least_clients
         self._waits, self._ledger = deadlines or Deadlines(), ledger
         self._transcripts, self._attempts = transcripts, attempts
-        self._post = Post(grid, progress)
+        self._post, self.finish = Post(grid, progress), finish
         self._excluded: dict[int, str] = {}
         self._gathered: Gathering | None = None
         self._releases: Releases | None = None
@@ -389,6 +398,7 @@ class _Round:
             sums._waits,
         )
         self._tallied: Tallied | None = None
+        self._opened: IntVector | None = None
 
     def add_up(self) -> Tallied:
         """Conduct the protocol among those who take part."""
@@ -413,6 +423,9 @@ class _Round:
             coin=coin,
             directory=sums._keys.for_round(final.names) if sums._keys else None,
         )
+        if sums.finish is not None:
+            nodes, beside = self._gathering.ready, self._transport.beside
+            self._opened = sums.finish(outcome, nodes, beside, sums._post)
         self._tallied = tallied(outcome, final.plan)
         return self._tallied
 
@@ -439,7 +452,7 @@ class _Round:
             lost=gathering.by_name(lost),
             faults=gathering.by_name(faults),
             receipts={names[c]: r for c, r in failed.receipts.items()} if failed else {},
-            sum_digest=sum_digest(done.total) if done else "",
+            sum_digest=self._digest(),
         ).sealed_by(sums._signer)
         sums.transcript = transcript
         if sums._transcripts is not None:
@@ -450,6 +463,12 @@ class _Round:
         letter = Letter(Kind.END, transcript.as_bytes())
         sums._post.tell(told, letter, seconds=sums._waits.stage, gone=self._transport.silent)
         return lost, faults
+
+    def _digest(self) -> str:
+        """Return the digest of what was opened, and of nothing else."""
+        if self._opened is not None:
+            return sum_digest(self._opened)
+        return sum_digest(self._tallied.total) if self._tallied is not None else ""
 
     def forget(self) -> None:
         """Tell everybody that the round is over, and wait for nobody."""

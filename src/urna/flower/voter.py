@@ -4,24 +4,28 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
-from flwr.app import Context
+from flwr.app import Context, Message
 
 from urna.errors import ParameterError, Refused
 from urna.flower.contributor import Call, simulated
 from urna.flower.participant import Participant
 from urna.flower.policy import Policy
-from urna.flower.subjects import Statistic, VoteSubject
+from urna.flower.subjects import Statistic
 from urna.local import Losses, Objective, Progress, check_objective, losses_apart
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.space import Space
-from urna.vote import check_records, fill_ballot, shard_ballots
+from urna.tally import Terms
+from urna.vote import VotePlan, WinnerPlan, check_records, shard_ballots
 from urna.vote.inputs import as_objective, as_space
 
-__all__ = ["Statistics", "Voter", "Votes"]
+__all__ = ["HELPER_KEY", "Statistics", "Voter", "Votes"]
+
+HELPER_KEY = "urna-helper"
+"""Key of the node's configuration that makes a node a helper, which has no ballot."""
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +131,7 @@ class Votes(Generic[DataT]):
         else:
             (found,) = losses_apart(here, [context], space, seeds=[seed], seconds=call.seconds)
             losses = np.full(len(space), np.nan) if found is None else found
-        return fill_ballot(np.asarray(losses), vote.shape, call.key)
+        return vote.fill(np.asarray(losses), call.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,8 @@ class Statistics:
 class Voter(Participant, Generic[DataT]):
     """A node's part in private votes: a participant that fills ballots.
 
+    A node whose own configuration says `urna-helper=true` fills none: it helps to open winners.
+
     Args:
         objective: How this node evaluates candidates on its data; a function of (candidate,
             data) or a scikit-learn estimator will do.
@@ -206,15 +212,36 @@ class Voter(Participant, Generic[DataT]):
         name: Callable[[Context], str] | None = None,
         script: str | None = None,
     ) -> None:
-        votes = Votes(objective, data, space)
-        super().__init__([votes], policy=policy, name=name, script=script)
+        from urna.flower.winner import Helper, WinnerVotes  # noqa: PLC0415 - builds on `Votes`
+
+        votes = [Votes(objective, data, space), WinnerVotes(objective, data, space)]
+        super().__init__(votes, policy=policy, name=name, script=script)
+        self._helper = Helper(policy=policy, name=name, script=script)
+
+    def handle(self, message: Message, context: Context) -> Message:
+        """Answer one message of a server; as a helper, where the node's configuration says so."""
+        if context.node_config.get(HELPER_KEY) is True:
+            return self._helper.handle(message, context)
+        return super().handle(message, context)
 
 
-def _vote(call: Call) -> VoteSubject:
-    subject = call.announcement.subject
-    if not isinstance(subject, VoteSubject):
+class _Ballots(Protocol):
+    """What a vote is on, whatever is opened of it."""
+
+    @property
+    def space(self) -> Space: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    def vote(self, terms: Terms) -> VotePlan | WinnerPlan: ...
+
+
+def _vote(call: Call) -> _Ballots:
+    subject: object = call.announcement.subject
+    if call.announcement.kind not in ("vote", "winner"):
         raise Refused("this is no vote")
-    return subject
+    return cast(_Ballots, subject)
 
 
 def _statistic(call: Call) -> Statistic:

@@ -3,6 +3,7 @@
 from urna.privacy.accountant import Spent, compose
 from urna.privacy.budget import Adjacency, Budget, PrivacyStatement, Unit
 from urna.privacy.calibration import Calibration, calibrate
+from urna.privacy.coins import CoinRelease, calibrate_coins
 from urna.privacy.cost import Cost, Cover, parts_of, together
 from urna.privacy.distributions import DISCRETE_GAUSSIAN, DISTRIBUTIONS, SKELLAM, Distribution
 from urna.privacy.events import (
@@ -18,6 +19,7 @@ from urna.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu,
 from urna.privacy.ledger import Entry, Ledger
 from urna.privacy.moves import Move
 from urna.privacy.rdp import epsilon_from_rdp, gaussian_rdp
+from urna.privacy.selection import SelectionRelease
 
 __all__ = [
     "DISCRETE_GAUSSIAN",
@@ -26,6 +28,7 @@ __all__ = [
     "Adjacency",
     "Budget",
     "Calibration",
+    "CoinRelease",
     "Cost",
     "Cover",
     "DeclaredRelease",
@@ -39,10 +42,12 @@ __all__ = [
     "Release",
     "Repeated",
     "Sampled",
+    "SelectionRelease",
     "Spent",
     "SumRelease",
     "Unit",
     "calibrate",
+    "calibrate_coins",
     "compose",
     "epsilon_from_rdp",
     "gaussian_delta",

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from urna.privacy.cost import FREE, Cost, together
-from urna.privacy.events import Release
+from urna.privacy.events import Release, prices
 
 __all__ = ["DECLARED", "GAUSSIAN", "Spent", "accountant_of", "compose"]
 
@@ -26,7 +26,8 @@ def compose(releases: Iterable[Release], delta: float) -> Spent:
     Guarantee:
         Together the releases are (epsilon, delta)-DP under their own neighbouring relation,
         also when what is computed later depends on what was released earlier
-        (`cost.together`).
+        (`cost.together`). Selections are counted by their epsilons or by their Gaussians,
+        whichever is less for all of them together.
 
     Assumes:
         How many releases there are and how much noise each has does not depend on the
@@ -36,7 +37,9 @@ def compose(releases: Iterable[Release], delta: float) -> Spent:
         >>> compose([], 1e-5)
         Spent(epsilon=0.0, accountant='nothing released')
     """
-    return spent_at(together(release.cost() for release in releases), delta)
+    costs = [prices(release) for release in releases]
+    ways = [together(price[way] for price in costs) for way in (0, -1)]
+    return spent_at(min(ways, key=lambda cost: cost.at(delta)), delta)
 
 
 def spent_at(cost: Cost, delta: float) -> Spent:

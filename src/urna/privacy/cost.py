@@ -55,6 +55,15 @@ class Cost:
                 return math.inf
         return total
 
+    def times(self, rounds: int) -> "Cost":
+        """Return what so many releases of this cost cost together."""
+        return Cost(
+            self.mu * math.sqrt(rounds),
+            rounds * self.epsilon,
+            rounds * self.delta,
+            rounds * self.slip,
+        )
+
 
 FREE = Cost()
 """What no release costs."""
@@ -110,18 +119,26 @@ class Cover:
         the path taken, has no such proof, and fails: tests/unit/privacy/test_filter.py has a
         strategy that breaks it.
 
+        Pure releases that came before all others, of `pure` in all, leave the rest a cap of
+        cap.epsilon − pure. Given what they showed, o, the rest is such a filter, so
+        P(S) = Σ P(o)·P(S | o) ≤ Σ P(o)·(e^(ε − y(o))·Q(S | o) + δ), and P(o) ≤ e^y(o)·Q(o)
+        in the first part makes this e^ε·Q(S) + δ, however much y(o) was chosen on the way.
+
     Args:
         cap: What all releases together may cost.
         declared: The part of the cap for releases of which only (epsilon, delta) is known.
+        pure: Epsilon of pure releases that came before all others, in a ledger without such a
+            part.
     """
 
     cap: Budget
     declared: Budget | None = None
+    pure: float = 0.0
 
     @property
     def mu(self) -> float:
         """Largest root of the sum of squares of μ."""
-        epsilon, delta = self.cap.epsilon, self.cap.delta * (1 - SLIP_PART)
+        epsilon, delta = self.cap.epsilon - self.pure, self.cap.delta * (1 - SLIP_PART)
         if self.declared is not None:
             epsilon, delta = epsilon - self.declared.epsilon, delta - self.declared.delta
         if epsilon <= 0 or delta <= 0:
@@ -136,9 +153,10 @@ class Cover:
     def holds(self, cost: Cost) -> bool:
         """Say whether releases of this cost together keep within the cap."""
         declared = self.declared
-        epsilon, delta = (declared.epsilon, declared.delta) if declared else (0.0, 0.0)
+        epsilon, delta = (declared.epsilon, declared.delta) if declared else (self.pure, 0.0)
         return (
-            cost.mu <= self.mu
+            self.pure * _BELOW <= self.cap.epsilon
+            and cost.mu <= self.mu
             and cost.epsilon * _BELOW <= epsilon
             and cost.delta * _BELOW <= delta
             and cost.slip <= self.slip

@@ -7,16 +7,18 @@ that has no guarantee costs everything. Events compose like data: `Repeated` is 
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
 from urna.errors import LedgerError, ParameterError, UnknownName
+from urna.privacy.coins import CoinRelease
 from urna.privacy.cost import Cost
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
 from urna.privacy.moves import Move
 from urna.privacy.sampling import sampled_epsilon
+from urna.privacy.selection import SelectionRelease
 from urna.privacy.tradeoff import BEYOND, gaussian_parameter
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "Repeated",
     "Sampled",
     "SumRelease",
+    "prices",
     "read_release",
 ]
 
@@ -221,12 +224,24 @@ class Repeated:
         """Return the cost of all rounds."""
         if isinstance(self.release, Sampled):
             return self.release.rounds(self.rounds)
-        once, n = self.release.cost(), self.rounds
-        return Cost(once.mu * math.sqrt(n), n * once.epsilon, n * once.delta, n * once.slip)
+        return self.release.cost().times(self.rounds)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the ledger."""
         return {"kind": "repeated", "release": self.release.as_mapping(), "rounds": self.rounds}
+
+
+def prices(release: Release) -> Sequence[Cost]:
+    """Return the proven costs of a release, any of which may be counted.
+
+    Most have one. A selection has its epsilon, and a Gaussian beside which it is no easier to
+    read: the second is dearer alone and cheaper among many.
+    """
+    if isinstance(release, SelectionRelease):
+        return release.cost(), release.beside_sums()
+    if isinstance(release, Repeated) and not isinstance(release.release, Sampled):
+        return [once.times(release.rounds) for once in prices(release.release)]
+    return (release.cost(),)
 
 
 @functools.lru_cache(maxsize=64)
@@ -246,6 +261,14 @@ def sum_error(share: Fraction, shares: int) -> float:
     return tau + 10 * max(0, shares - 64) * math.exp(-rate * 64 / 65)
 
 
+_PLAIN: Mapping[str, Callable[..., Release]] = {
+    "selection": SelectionRelease,
+    "gaussian": GaussianRelease,
+    "declared": DeclaredRelease,
+    "non-private": NonPrivateRelease,
+}
+
+
 def read_release(mapping: Mapping[str, Any]) -> Release:
     """Read what `as_mapping` wrote.
 
@@ -256,16 +279,14 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
     fields = {key: value for key, value in mapping.items() if key != "kind"}
     try:
         match mapping.get("kind"):
-            case "sum":
+            case "sum" | "coins" as kind:
                 beyond = float(fields.pop("beyond", 0.0))
                 move = Move(fields.pop("l2_squared"), fields.pop("coordinates"), beyond)
+                if kind == "coins":
+                    return CoinRelease(move, tuple(fields.pop("weights")), **fields)
                 return SumRelease(move, Fraction(fields.pop("share")), **fields)
-            case "gaussian":
-                return GaussianRelease(**fields)
-            case "declared":
-                return DeclaredRelease(**fields)
-            case "non-private":
-                return NonPrivateRelease(**fields)
+            case "selection" | "gaussian" | "declared" | "non-private" as plain:
+                return _PLAIN[plain](**fields)
             case "sampled":
                 inner = read_release(fields.pop("release"))
                 if not isinstance(inner, SumRelease | GaussianRelease):

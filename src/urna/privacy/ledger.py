@@ -14,7 +14,7 @@ import math
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from urna.errors import BudgetExceeded, LedgerError, ParameterError
 from urna.privacy.accountant import Spent, spent_at
 from urna.privacy.budget import Adjacency, Budget
 from urna.privacy.cost import FREE, SLIP_PART, Cost, Cover, together
-from urna.privacy.events import Release, Repeated, Sampled, read_release
+from urna.privacy.events import Release, Repeated, Sampled, prices, read_release
 from urna.privacy.gaussian import gaussian_epsilon
 
 __all__ = ["Entry", "KeptResult", "Ledger"]
@@ -82,8 +82,7 @@ class Entry:
             return FREE
         if self.rounds is None or _sampled(self.release):
             return self._price
-        once, n = self._price, self.rounds
-        return Cost(once.mu * math.sqrt(n), n * once.epsilon, n * once.delta, n * once.slip)
+        return self._price.times(self.rounds)
 
 
 class Ledger:
@@ -166,7 +165,7 @@ class Ledger:
             BudgetExceeded: The cap would be passed. Nothing was entered; release nothing.
             LedgerError: The file cannot be read or written, or the id names another release.
         """
-        return self._enter(release, release.cost(), label, id, rounds=None)
+        return self._enter(release, prices(release), label, id, rounds=None)
 
     def begin(self, series: Repeated, *, label: str, id: str | None = None) -> str:  # noqa: A002
         """Write down a series whose rounds will be counted one by one; return its id.
@@ -177,8 +176,9 @@ class Ledger:
         Raises:
             BudgetExceeded: Not even the first round fits. Nothing was entered.
         """
-        price = series.cost() if _sampled(series) else series.release.cost()
-        return self._enter(series, price, label, id, rounds=0)
+        # The last of the prices: one that holds whatever else comes between two rounds.
+        price = series.cost() if _sampled(series) else prices(series.release)[-1]
+        return self._enter(series, [price], label, id, rounds=0)
 
     def advance(self, id: str, rounds: int) -> None:  # noqa: A002
         """Count a series up to so many rounds, before the last of them happens.
@@ -226,8 +226,9 @@ class Ledger:
         Raises:
             BudgetExceeded: The cap would be passed.
         """
-        cost = together(release.cost() for release in releases)
-        self._check(self._snapshot(), cost)
+        listed = [prices(release) for release in releases]
+        ways = [together(price[way] for price in listed) for way in (0, -1)]
+        self._fitting(self._snapshot(), ways)
 
     def holds(self, id: str | None) -> bool:  # noqa: A002
         """Say whether a release of this id was entered, so that it is counted already."""
@@ -272,9 +273,10 @@ class Ledger:
 
     def left(self) -> float:
         """Return the epsilon of the largest further sum that would be admitted, rounded down."""
-        most, mu = Cover(self.cap, self.declared).mu, self._total().mu
+        total = self._total()
+        most, mu = self._cover(total).mu, total.mu
         if not mu and self.declared is None:
-            return self.cap.epsilon
+            return max(self.cap.epsilon - total.epsilon, 0.0)
         rest = math.sqrt(max(most**2 - mu**2, 0.0)) * _LEFT
         return gaussian_epsilon(rest, self.cap.delta * (1 - SLIP_PART))
 
@@ -311,7 +313,12 @@ class Ledger:
         return together(entry.cost for entry in self.entries())
 
     def _enter(
-        self, release: Release, price: Cost, label: str, name: str | None, rounds: int | None
+        self,
+        release: Release,
+        offers: Sequence[Cost],
+        label: str,
+        name: str | None,
+        rounds: int | None,
     ) -> str:
         name = name or uuid.uuid4().hex
 
@@ -322,20 +329,52 @@ class Ledger:
                 if same.release != release or (same.rounds is None) != (rounds is None):
                     raise LedgerError(f"the id {name!r} already names another release")
                 return None
-            self._check(state, price)
+            price = self._fitting(state, offers)
             written = {"label": label, "release": release.as_mapping(), "price": asdict(price)}
             return written | {"rounds": rounds}
 
         self._append("release", name, body)
         return name
 
-    def _check(self, state: "_State", more: Cost | Entry, besides: str | None = None) -> None:
-        """Refuse what would pass the cap beside what is entered already."""
+    def _fitting(self, state: "_State", offers: Sequence[Cost]) -> Cost:
+        """Return the first of some proven costs of a release that fits; refuse if none does."""
+        for price in offers[:-1]:
+            try:
+                self._check(state, price, first=True)
+            except BudgetExceeded:
+                continue
+            return price
+        self._check(state, offers[-1])
+        return offers[-1]
+
+    def _cover(self, total: Cost) -> Cover:
+        """Return the bounds that hold beside the pure releases that were entered first."""
+        pure = 0.0 if self.declared is not None else total.epsilon
+        return Cover(self.cap, self.declared, pure)
+
+    def _check(
+        self,
+        state: "_State",
+        more: Cost | Entry,
+        besides: str | None = None,
+        *,
+        first: bool = False,
+    ) -> None:
+        """Refuse what would pass the cap beside what is entered already.
+
+        Where `first` is asked for, in a ledger without a part for declared releases, a pure
+        epsilon is admitted as long as nothing else was entered (`Cover.pure`).
+        """
         entered = [entry.cost for entry in state.entries.values() if entry.id != besides]
-        after = together([*entered, more.cost if isinstance(more, Entry) else more])
-        if not state.cover.holds(after):
+        cost = more.cost if isinstance(more, Entry) else more
+        after = together([*entered, cost])
+        cover = state.cover
+        if cover.declared is None and after.delta == 0:
+            leads = first and not any(price.mu > 0 for price in (cost, *entered))
+            cover = self._cover(after) if leads or not cost.epsilon else cover
+        if not cover.holds(after):
             spent = together(entry.cost for entry in state.entries.values())
-            needs_part = state.cover.declared is None and (after.epsilon > 0 or after.delta > 0)
+            needs_part = state.cover.declared is None and (cost.epsilon > 0 or cost.delta > 0)
             raise BudgetExceeded(
                 spent=spent.at(self.cap.delta),
                 after=after.at(self.cap.delta),

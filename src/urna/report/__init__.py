@@ -13,8 +13,9 @@ from urna.report.stages import StageView
 from urna.report.study import StageResult, StudyResult
 from urna.report.training import training_stage
 from urna.report.vote import vote_stage
+from urna.report.winner import winner_stage
 from urna.train import TrainResult
-from urna.vote import Result, TwoRounds
+from urna.vote import Result, TwoRounds, WinnerResult
 
 __all__ = [
     "Account",
@@ -36,6 +37,7 @@ __all__ = [
 
 _HEADINGS = {
     "vote": "The vote is in",
+    "winner": "The winner is known",
     "model": "One message, one model",
     "training": "The model is trained",
     "combination": "One setting for all",
@@ -93,6 +95,8 @@ def _stage(result: StageResult, name: str | None = None) -> StageView:
     named = {} if name is None else {"name": name}
     if isinstance(result, Result):
         return vote_stage(result, **named)
+    if isinstance(result, WinnerResult):
+        return winner_stage(result, **named)
     if isinstance(result, TrainResult):
         return training_stage(result, **named)
     if isinstance(result, ModelResult):

@@ -13,7 +13,7 @@ from urna.privacy import PrivacyStatement
 from urna.report.run import Run
 from urna.report.study import StudyResult
 from urna.train import TrainResult
-from urna.vote import BOTH_ROUNDS, Result, TwoRounds
+from urna.vote import BOTH_ROUNDS, Result, TwoRounds, WinnerResult
 
 __all__ = ["AnyResult", "FailedRound", "load_result", "load_run", "load_whole"]
 
@@ -39,12 +39,22 @@ class FailedRound:
         )
 
 
-AnyResult = Result | TwoRounds | ModelResult | Combination | TrainResult | StudyResult | FailedRound
+AnyResult = (
+    Result
+    | TwoRounds
+    | WinnerResult
+    | ModelResult
+    | Combination
+    | TrainResult
+    | StudyResult
+    | FailedRound
+)
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     "model": ModelResult.read,
     "vote": Result.read,
     "rounds": TwoRounds.read,
+    "winner": WinnerResult.read,
     "combination": Combination.read,
     "training": TrainResult.read,
     "study": StudyResult.read,
@@ -120,7 +130,7 @@ def load_whole(path: Path | str) -> AnyResult:
         both = (("first round", last.first), ("second round", last.second))
         return StudyResult(both, last.privacy, last.second.when)
     if (
-        isinstance(last, FailedRound | StudyResult | Combination)
+        isinstance(last, FailedRound | StudyResult | Combination | WinnerResult)
         or not name
         or not beside.is_file()
     ):

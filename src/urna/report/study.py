@@ -9,17 +9,18 @@ from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
 from urna.train import TrainResult
-from urna.vote import Result
+from urna.vote import Result, WinnerResult
 
 __all__ = ["KIND", "VERSION", "StageResult", "StudyResult"]
 
 KIND, VERSION = "study", 1
 """What a file that holds a study's result says it is."""
 
-StageResult = Result | ModelResult | Combination | TrainResult
+StageResult = Result | WinnerResult | ModelResult | Combination | TrainResult
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], StageResult]] = {
     "vote": Result.read,
+    "winner": WinnerResult.read,
     "model": ModelResult.read,
     "combination": Combination.read,
     "training": TrainResult.read,

@@ -461,6 +461,8 @@ def _check_lists(
             f"{len(survivors)} vectors are in the sum; this client helps to unmask no sum of "
             f"fewer than {plan.least_survivors}"
         )
+    if missing := plan.required - survivors:
+        raise ProtocolError(f"{_few(missing)} must be in the sum and are not listed as survivors")
     listed = state.neighbours & everyone
     shared = frozenset(state.bundles)
     if missing := shared - listed:

@@ -178,6 +178,9 @@ class Directory:
         except ValueError as error:
             raise ParameterError("the directory must hold Ed25519 keys of 32 bytes") from error
 
+    def __contains__(self, client: ClientId) -> bool:
+        return client in self._keys
+
     def verify(self, client: ClientId, signature: bytes, message: bytes, what: str) -> None:
         """Refuse a message that the client of that number did not sign."""
         if client not in self._keys:

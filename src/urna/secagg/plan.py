@@ -43,6 +43,8 @@ class Plan:
     threshold: int
     server: ServerModel
     noise: NoisePlan | None
+    required: frozenset[int] = frozenset()
+    """Clients without whose vectors no sum is opened: one that holds a mask of it, say."""
     secrets: int = field(init=False, repr=False)
     """How many secrets a client shares: mask key, self-mask seed, noise seeds."""
     bundle_bytes: int = field(init=False, repr=False)
@@ -65,6 +67,8 @@ class Plan:
                 f"with {self.neighbours} neighbours the threshold may be: {allowed}; "
                 f"got {self.threshold}"
             )
+        if self.required and not 0 <= min(self.required) <= max(self.required) < self.clients:
+            raise ParameterError(f"required clients are numbered below {self.clients}")
         noise = self.noise
         if noise is not None and (noise.clients, noise.colluders, noise.dropouts) != (
             self.clients,
@@ -171,6 +175,7 @@ def plan(
     xnoise: Removal | str = Removal.PRECISE,
     server: ServerModel | str = ServerModel.HONEST_BUT_CURIOUS,
     family: Noise = SKELLAM,
+    required: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plan a round with the fewest neighbours that are safe.
 
@@ -185,6 +190,7 @@ def plan(
         xnoise: How noise that is not needed is removed.
         server: What the server is trusted with.
         family: The family of noise; removal needs one closed under addition.
+        required: Clients without whose vectors no sum is opened.
 
     Raises:
         ParameterError: No graph can do this; the message says what would be possible.
@@ -214,6 +220,7 @@ def plan(
         *chosen,
         server,
         noise,
+        required,
     )
 
 
@@ -272,4 +279,6 @@ def _digest(held: Plan) -> bytes:
         held.server.value,
         noise and (noise.removal.value, str(noise.target), noise.family.name),
     ]
+    if held.required:
+        parts.append(("required", *sorted(held.required)))
     return hashlib.sha256(b"urna secagg plan 2\0" + repr([str(p) for p in parts]).encode()).digest()

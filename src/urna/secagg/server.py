@@ -588,3 +588,8 @@ def _check_enough(plan: Plan, left: Collection[ClientId]) -> None:
             f"{len(left)} of {plan.clients} clients are left; the plan needs "
             f"{plan.least_survivors}. Nothing was revealed. Plan for more dropouts."
         )
+    if missing := plan.required - set(left):
+        raise RoundAborted(
+            f"client {min(missing)} is lost, without whom this sum is not opened. Nothing was "
+            "revealed: hold it again"
+        )

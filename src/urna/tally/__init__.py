@@ -8,9 +8,19 @@ from urna.tally.mechanism import add_noise, check_sum, in_units, to_grid
 from urna.tally.plan import TallyPlan, plan_exact, plan_tally
 from urna.tally.release import Released, Releases
 from urna.tally.secure import SecureSummation, tallied
+from urna.tally.selection import (
+    HelperSelection,
+    Selected,
+    Selection,
+    SelectionPlan,
+    SharedPlan,
+    open_selection,
+    public_order,
+)
 from urna.tally.series import Measure, Reading, Series
 from urna.tally.summation import ClearSummation, ClientId, Contributions, Summation, Tallied
 from urna.tally.terms import Options, Part, Terms, exact_part
+from urna.tally.verified import VerifiedSelection, VerifiedTally, verified_tally
 
 __all__ = [
     "BoundedVector",
@@ -21,6 +31,7 @@ __all__ = [
     "Counts",
     "Encoding",
     "EncryptedSummation",
+    "HelperSelection",
     "Histogram",
     "Mean",
     "Measure",
@@ -32,19 +43,28 @@ __all__ = [
     "Released",
     "Releases",
     "SecureSummation",
+    "Selected",
+    "Selection",
+    "SelectionPlan",
     "Series",
+    "SharedPlan",
     "SumRange",
     "Summation",
     "Tallied",
     "TallyPlan",
     "Terms",
     "Vanished",
+    "VerifiedSelection",
+    "VerifiedTally",
     "add_noise",
     "check_sum",
     "exact_part",
     "in_units",
+    "open_selection",
     "plan_exact",
     "plan_tally",
+    "public_order",
     "tallied",
     "to_grid",
+    "verified_tally",
 ]

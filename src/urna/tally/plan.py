@@ -93,6 +93,11 @@ class TallyPlan:
         return Sampled(release, self.lots, sampled_delta(terms.budget), replaced)
 
     @property
+    def counted(self) -> Release | None:
+        """What a node counts of one round, whatever it may not know of others' lots."""
+        return self.release
+
+    @property
     def whole_epsilon(self) -> float:
         """What the sum costs, or all sums of a series; infinite where it is exact."""
         return math.inf if self.calibration is None else self.calibration.epsilon

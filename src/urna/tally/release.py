@@ -116,7 +116,7 @@ class Releases:
         counted = max(self.counts(self.rounds if self.stops else self.done), 1)
         cost = Repeated(self.event, counted).cost()
         plan, terms = self.plan, self.plan.terms
-        exact = plan.release is None
+        exact = plan.event is None
         why = ("The sum is exact: nobody added noise, so nothing is private",) if exact else ()
         if not self.private:
             why = ("The randomness was scripted, so nothing is private",)

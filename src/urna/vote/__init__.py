@@ -2,6 +2,8 @@
 
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
+from urna.vote.levels import LevelShape, choose_levels, fill_levels, head_start
+from urna.vote.openings import Openings, compare_openings
 from urna.vote.plan import VotePlan, plan, plan_vote, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.rehearsal import Rehearsal, RehearsedDecoder, rehearse
@@ -19,6 +21,7 @@ from urna.vote.rounds import BOTH_ROUNDS, TwoRounds, search_twice
 from urna.vote.search import SearchProgress, read_again, read_result, search
 from urna.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.vote.shards import check_records, shard_ballots
+from urna.vote.winner import WinnerPlan, WinnerResult, plan_winner
 
 __all__ = [
     "BOTH_ROUNDS",
@@ -32,7 +35,9 @@ __all__ = [
     "Decoded",
     "Decoder",
     "DecoderKind",
+    "LevelShape",
     "NoisyVotes",
+    "Openings",
     "PosteriorDecoder",
     "Recording",
     "Rehearsal",
@@ -43,13 +48,20 @@ __all__ = [
     "SearchProgress",
     "TwoRounds",
     "VotePlan",
+    "WinnerPlan",
+    "WinnerResult",
     "check_records",
     "choose_ballot",
+    "choose_levels",
+    "compare_openings",
     "describe_ballot",
     "fill_ballot",
+    "fill_levels",
+    "head_start",
     "leading_probability",
     "plan",
     "plan_vote",
+    "plan_winner",
     "read_again",
     "read_ballot",
     "read_recording",

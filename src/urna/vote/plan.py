@@ -11,10 +11,12 @@ import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from urna.errors import ParameterError
+from urna.local import Losses
+from urna.noise import IntVector
 from urna.privacy import Budget, gaussian_std
 from urna.privacy.calibration import LARGEST_EPSILON
-from urna.tally import Options, TallyPlan, Terms, plan_tally
-from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot
+from urna.tally import Options, TallyPlan, Terms, plan_tally, to_grid
+from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.shapes import Ballot, Ballots
 
 __all__ = ["VotePlan", "plan", "plan_vote", "relative_noise"]
@@ -67,6 +69,14 @@ class VotePlan:
     def ballot_norm(self) -> float:
         """L2 norm of one ballot, in votes."""
         return self.shape.norm / self.shape.vote
+
+    def fill(self, losses: Losses, key: bytes) -> IntVector:
+        """Return a ballot from losses; the secret key breaks ties."""
+        return fill_ballot(losses, self.shape, key)
+
+    def contribution(self, ballot: IntVector) -> IntVector:
+        """Return what a client puts in: its ballots, checked and in grid steps."""
+        return to_grid(ballot, self.tally)
 
     def in_votes(self, total: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Return a sum in votes."""

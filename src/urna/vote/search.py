@@ -6,29 +6,32 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 import numpy as np
 
 from urna.data import MIN_SAMPLES
-from urna.errors import ParameterError
+from urna.errors import ParameterError, UnknownName
 from urna.local import Losses, Objective, losses_apart, losses_of_each
 from urna.local import check_objective as check_space
 from urna.noise import IntVector
-from urna.privacy import Budget, Ledger, Unit
+from urna.privacy import Budget, Ledger, PrivacyStatement, Unit
 from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.space import Space
 from urna.tally import (
+    HelperSelection,
     Options,
     Released,
     Releases,
     SecureSummation,
+    Selected,
+    Selection,
     Summation,
     Terms,
-    to_grid,
+    open_selection,
 )
-from urna.vote.ballot import BallotKind, fill_ballot
+from urna.vote.ballot import BallotKind
 from urna.vote.decode import Decoder, NoisyVotes
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.vote.plan import VotePlan, plan_vote, relative_noise
@@ -37,6 +40,7 @@ from urna.vote.rehearsal import Rehearsal, RehearsedDecoder
 from urna.vote.result import Result
 from urna.vote.shapes import Ballot
 from urna.vote.shards import SHARD_SECONDS, check_clients, shard_ballots
+from urna.vote.winner import WinnerPlan, WinnerResult, plan_winner
 
 __all__ = [
     "UNREAD",
@@ -48,6 +52,7 @@ __all__ = [
     "read_result",
     "search",
     "usable",
+    "winner_result",
 ]
 
 SearchProgress = Steps
@@ -62,6 +67,27 @@ _TRIED = 3  # clients on which a broken objective is looked for
 DataT = TypeVar("DataT")
 
 
+@overload
+def search(
+    space: Space | Mapping[str, Any],
+    objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
+    clients: Sequence[DataT],
+    *,
+    budget: Budget,
+    opens: Literal["winner"],
+    helper: str,
+    selection: Selection | None = None,
+    smallest_shard: int = MIN_SAMPLES,
+    shard_seconds: float = SHARD_SECONDS,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    seed: int = 0,
+    anyway: bool = False,
+    progress: SearchProgress | bool | None = None,
+    keep: Callable[[WinnerResult], None] | None = None,
+    **options: Unpack[Options],
+) -> WinnerResult: ...
+@overload
 def search(
     space: Space | Mapping[str, Any],
     objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
@@ -83,7 +109,32 @@ def search(
     progress: SearchProgress | bool | None = None,
     keep: Callable[[Result], None] | None = None,
     **options: Unpack[Options],
-) -> Result:
+) -> Result: ...
+def search(
+    space: Space | Mapping[str, Any],
+    objective: Objective[DataT] | Any,
+    clients: Sequence[DataT],
+    *,
+    budget: Budget,
+    opens: Literal["tally", "winner"] = "tally",
+    helper: str | None = None,
+    selection: Selection | None = None,
+    ballot: Ballot | BallotKind | str | None = None,
+    votes: int | None = None,
+    smallest_shard: int = MIN_SAMPLES,
+    shard_seconds: float = SHARD_SECONDS,
+    summation: Summation | None = None,
+    decoder: Decoder | None = None,
+    rehearsal: Rehearsal | None = None,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    seed: int = 0,
+    anyway: bool = False,
+    entry: str | None = None,
+    progress: SearchProgress | bool | None = None,
+    keep: Callable[[Any], None] | None = None,
+    **options: Unpack[Options],
+) -> Result | WinnerResult:
     """Let clients agree on hyperparameters by secret ballot.
 
     All clients are simulated in this process: each evaluates the candidates on its own data,
@@ -101,6 +152,11 @@ def search(
             a scikit-learn estimator will do.
         clients: Each client's data.
         budget: What the search may cost.
+        opens: `tally`, of which the winner and its rivals are read; or `winner`, which needs far
+            less noise, and a helper. Then ballots are levels, and nobody sees a tally.
+        helper: Where only the winner is opened: who holds the other share of the sum, and is
+            trusted not to collude with whoever leads.
+        selection: How the winner is found; by SecAgg+ with the helper as one more client.
         ballot: How a client spreads its vote; by scores unless `votes` are given.
         votes: How many candidates each client names in a top-k ballot.
         smallest_shard: A shard with fewer records abstains; a client with too few is refused.
@@ -132,11 +188,53 @@ def search(
     """
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
     secrets = secrets or OsSecrets()
-    summation = summation or SecureSummation()
     terms = Terms.of(len(clients), as_budget(budget), **options)
+    if opens == "winner":
+        unused = (ballot, votes, summation, decoder, rehearsal, entry)
+        if any(given is not None for given in unused):
+            raise ParameterError(
+                "where only the winner is opened, ballots are levels, there is no tally, and a "
+                "killed vote is another one: leave `ballot`, `votes`, `summation`, `decoder`, "
+                "`rehearsal` and `entry` out"
+            )
+        if helper is None:
+            raise ParameterError(
+                "opening only the winner takes a helper, an organisation that does not collude "
+                "with the leader: name it (`helper=`, --helper)"
+            )
+    elif opens != "tally":
+        raise UnknownName("opening", str(opens), ("tally", "winner"))
+    elif helper is not None or selection is not None:
+        raise ParameterError("a helper only helps to open the winner: ask for opens='winner'")
     if rehearsal is not None:
         rehearsal.check(space)
         space = rehearsal.shortlist(relative_noise(terms.budget, terms.clients * terms.shards))
+    evaluate = functools.partial(
+        _evaluated,
+        space,
+        objective,
+        clients,
+        terms=terms,
+        smallest=smallest_shard,
+        seconds=shard_seconds,
+        secrets=secrets,
+        seed=seed,
+        anyway=anyway,
+    )
+    if helper is not None:
+        chosen = selection or HelperSelection(helper)
+        with live_line(progress) as report:
+            return _open_winner(
+                space,
+                terms,
+                helper,
+                chosen,
+                ledger,
+                functools.partial(evaluate, report=report),
+                report,
+                keep,
+            )
+    summation = summation or SecureSummation()
     vote = plan_vote(
         terms,
         len(space),
@@ -146,9 +244,6 @@ def search(
     )
     if not anyway:
         vote.check_hopeful()
-    by_record = terms.adjacency.unit is Unit.RECORD
-    if by_record:
-        check_clients(clients, terms.shards, smallest_shard)
     releases = Releases(
         vote.tally,
         label_of(space, terms),
@@ -157,20 +252,104 @@ def search(
         private=secrets.private,
         id=entry,
     )
+    adding = summation
+    with live_line(progress) as report:
+        ballots = evaluate(vote, report=report)
+        report("summing ballots", 0, 1)
+        released = releases.release(lambda: adding.tally(ballots, vote.tally, secrets))
+        report("summing ballots", 1, 1)
+    return read_result(space, vote, released, decoder or PosteriorDecoder(), keep, rehearsal)
+
+
+def _evaluated(
+    space: Space,
+    objective: Objective[DataT],
+    clients: Sequence[DataT],
+    vote: VotePlan | WinnerPlan,
+    *,
+    terms: Terms,
+    smallest: int,
+    seconds: float,
+    secrets: SecretSource,
+    seed: int,
+    anyway: bool,
+    report: SearchProgress,
+) -> dict[int, IntVector]:
+    """Try the objective, then let every client evaluate the candidates and fill its ballot."""
+    by_record = terms.adjacency.unit is Unit.RECORD
+    if by_record:
+        check_clients(clients, terms.shards, smallest)
     if anyway:
         check_space(objective, space)
     else:
-        seconds = shard_seconds * terms.shards if by_record else None
-        check_objective(objective, space, clients, seed, seconds)
+        allowed = seconds * terms.shards if by_record else None
+        check_objective(objective, space, clients, seed, allowed)
     fill = _ballots
     if by_record:
-        fill = functools.partial(_record_ballots, smallest=smallest_shard, seconds=shard_seconds)
-    with live_line(progress) as report:
-        ballots = fill(space, objective, clients, vote, secrets, seed, report)
-        report("summing ballots", 0, 1)
-        released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
-        report("summing ballots", 1, 1)
-    return read_result(space, vote, released, decoder or PosteriorDecoder(), keep, rehearsal)
+        fill = functools.partial(_record_ballots, smallest=smallest, seconds=seconds)
+    return fill(space, objective, clients, vote, secrets, seed, report)
+
+
+def _open_winner(
+    space: Space,
+    terms: Terms,
+    helper: str,
+    selection: Selection,
+    ledger: Ledger | None,
+    evaluate: "functools.partial[dict[int, IntVector]]",
+    report: SearchProgress,
+    keep: Callable[[Any], None] | None,
+) -> WinnerResult:
+    """Hold a vote of which only the winner is opened."""
+    vote = plan_winner(terms, space)
+    secrets, anyway = evaluate.keywords["secrets"], evaluate.keywords["anyway"]
+    if not anyway:
+        vote.check_hopeful()
+    if ledger is not None:
+        ledger.check_relation(terms.adjacency)
+        if secrets.private:
+            ledger.check(vote.release)
+    ballots = evaluate(vote)
+    report("finding the winner", 0, 1)
+    found, privacy, entry = open_selection(
+        vote.selection,
+        lambda: selection.select(ballots, vote.selection, secrets),
+        label=f"winner of a {label_of(space, terms)}",
+        described=selection.describe(terms),
+        ledger=ledger,
+        private=secrets.private,
+    )
+    report("finding the winner", 1, 1)
+    result = winner_result(space, vote, helper, found, privacy, entry)
+    if keep is not None:
+        keep(result)
+    return result
+
+
+def winner_result(
+    space: Space,
+    vote: WinnerPlan,
+    helper: str,
+    found: Selected,
+    privacy: PrivacyStatement,
+    entry: str | None,
+) -> WinnerResult:
+    """Return what a selection says about the candidates."""
+    return WinnerResult(
+        space=space,
+        winner=found.winner,
+        gap=found.gap,
+        privacy=privacy,
+        terms=vote.terms,
+        ballot=vote.shape,
+        helper=helper,
+        took_part=len(found.accepted),
+        lost=found.lost,
+        faults=found.faults,
+        plan=vote.as_mapping(),
+        entry=entry,
+        when=time.time() if privacy.private else None,
+    )
 
 
 def label_of(space: Space, terms: Terms) -> str:
@@ -242,7 +421,7 @@ def _ballots(
     space: Space,
     objective: Objective[DataT],
     clients: Sequence[DataT],
-    vote: VotePlan,
+    vote: VotePlan | WinnerPlan,
     secrets: SecretSource,
     seed: int,
     report: SearchProgress,
@@ -259,15 +438,13 @@ def _ballots(
 
 
 def fill_all(
-    evaluated: Iterable[Losses], vote: VotePlan, secrets: SecretSource
+    evaluated: Iterable[Losses], vote: VotePlan | WinnerPlan, secrets: SecretSource
 ) -> dict[int, IntVector]:
     """Return every client's ballot, in grid steps, from its losses."""
     ballots = {}
     for client, losses in enumerate(evaluated):
         known = usable(losses, vote.candidates)
-        ballots[client] = to_grid(
-            fill_ballot(known, vote.shape, secrets.take(SEED_BYTES)), vote.tally
-        )
+        ballots[client] = vote.contribution(vote.fill(known, secrets.take(SEED_BYTES)))
     return ballots
 
 
@@ -290,7 +467,7 @@ def _record_ballots(
     space: Space,
     objective: Objective[DataT],
     clients: Sequence[DataT],
-    vote: VotePlan,
+    vote: VotePlan | WinnerPlan,
     secrets: SecretSource,
     seed: int,
     report: SearchProgress,
@@ -317,7 +494,7 @@ def _record_ballots(
             seconds=seconds,
             progress=advance,
         )
-        ballots[client] = to_grid(np.sum(filled, axis=0), vote.tally)
+        ballots[client] = vote.contribution(np.sum(filled, axis=0))
         # Shards that are too small are done as well.
         report("evaluating candidates", (client + 1) * each, steps)
     return ballots

@@ -12,8 +12,8 @@ from urna.local import Objective, Progress, losses_apart
 from urna.noise import IntVector
 from urna.randomness import derive_seed
 from urna.space import Space
-from urna.vote.ballot import fill_ballot
 from urna.vote.plan import VotePlan
+from urna.vote.winner import WinnerPlan
 
 __all__ = ["LEAST_RECORDS", "SHARD_SECONDS", "check_clients", "check_records", "shard_ballots"]
 
@@ -32,7 +32,7 @@ def shard_ballots(
     objective: Objective[DataT],
     data: DataT,
     space: Space,
-    vote: VotePlan,
+    vote: VotePlan | WinnerPlan,
     *,
     key: bytes,
     seed: int,
@@ -91,7 +91,7 @@ def shard_ballots(
         if losses is None:
             continue
         try:
-            filled = fill_ballot(losses, vote.shape, derive_seed(key, b"shard %d" % number))
+            filled = vote.fill(losses, derive_seed(key, b"shard %d" % number))
             vote.shape.check(filled)
         except Exception as error:
             # Losses of a wrong shape, say: this shard's alone, and nobody's business.

@@ -4,7 +4,7 @@ import importlib
 import inspect
 
 import pytest
-from pages import made
+from pages import made, read, shown
 
 from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.privacy.accountant import GAUSSIAN
@@ -79,3 +79,22 @@ def test_what_is_not_covered_names_the_unit() -> None:
     assert any("A whole client." in line for line in record)
     assert "F." in client
     assert all(line.endswith(".") for line in (*client, *record))
+
+
+@pytest.mark.parametrize(
+    ("kind", "together"),
+    [
+        ("winner", "the exact sum of all ballots, without noise"),
+        ("verified winner", "every single ballot"),
+    ],
+)
+def test_a_winners_page_says_first_who_must_not_collude(kind: str, together: str) -> None:
+    text = read(shown(kind)).text
+    answer = text[: text.index("by cheating")]
+    assert "rests on the leader and hospital <7> not colluding" in answer
+    assert together in answer
+    rows = text[text.index("Who learns what, and who was trusted") :]
+    for who in ("The leader (the server), alone", "The helper (hospital <7>), alone"):
+        assert who in rows
+    assert "The leader and hospital <7> together" in rows
+    assert ("Every ballot counted was valid" in rows) == (kind == "verified winner")

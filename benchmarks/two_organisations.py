@@ -1,0 +1,143 @@
+"""What opening only the winner gains over opening a tally, and what the circuit costs.
+
+Votes are held again on the recordings of the evaluation (n = 100, and random subsets of n = 20),
+each with the default tally and with the winner alone, at the same epsilon (the tally at
+δ = 10⁻⁵; a winner needs none) and judged by the same accuracy. Rules for ballots and head starts
+were fixed on simulated landscapes (benchmarks/landscapes.py); no recording chose anything. Then one
+winner of 200 candidates, with noise and gap, is really found by leader and helper.
+
+    python benchmarks/two_organisations.py --format json
+
+Ratios are regret of the winner alone over regret of the tally; for n = 100 the worse of ε = 0.1 and
+ε = 0.25.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.hidden import Circuit
+from urna.hidden import run as find_winner
+from urna.privacy import Budget, SelectionRelease
+from urna.randomness import OsSecrets
+from urna.space import Space
+from urna.tally import Terms
+from urna.vote import Recording, plan_winner, read_recording, replay
+
+RESULTS = Path(__file__).parent / "dp_hype" / "results"
+CANDIDATES = 200
+
+
+def recordings(clients: int) -> Iterator[Recording]:
+    """Yield every recording of so many clients of which federated accuracies are known."""
+    for path in sorted((RESULTS / "losses").glob(f"*-n{clients}-*.npz")):
+        yield read_recording(path)
+
+
+def subset(recording: Recording, clients: int, rng: np.random.Generator) -> Recording:
+    """Return a recording of some of the clients."""
+    chosen = rng.choice(len(recording.losses), clients, replace=False)
+    return Recording(recording.losses[chosen], recording.quality, recording.judged_by)
+
+
+def winner_regret(
+    recording: Recording, space: Space, epsilon: float, rng: np.random.Generator, draws: int
+) -> float:
+    """Return the mean regret of votes of which only the winner is opened.
+
+    The noise is the mechanism's own, from a public generator: nothing here is secret.
+    """
+    plan = plan_winner(Terms.of(len(recording.losses), Budget(epsilon, 1e-5)), space)
+    total = sum(plan.fill(losses, b"") for losses in recording.losses)
+    order = np.array(plan.selection.order)
+    start = np.array(plan.selection.head_start)
+    noise = rng.geometric(-math.expm1(-plan.release.rate), (draws, len(space))) - 1
+    winners = order[np.argmax((total + start + noise)[:, order], axis=1)]
+    return float(judged(recording).max() - judged(recording)[winners].mean())
+
+
+def judged(recording: Recording) -> npt.NDArray[np.float64]:
+    """Return qualities; what diverged is as bad as the worst that did not."""
+    quality = recording.quality
+    return np.where(np.isfinite(quality), quality, quality[np.isfinite(quality)].min())
+
+
+def regrets(
+    some: list[Recording], epsilon: float, rng: np.random.Generator, draws: int
+) -> tuple[float, float]:
+    """Return the mean regrets of tally and winner, in points."""
+    space = Space.read(RESULTS / "space.toml")
+    tally = [
+        replay(recording, space, epsilons=[epsilon], rng=rng, draws=draws)[0].regret
+        for recording in some
+    ]
+    winner = [winner_regret(recording, space, epsilon, rng, 20 * draws) for recording in some]
+    return 100 * float(np.mean(tally)), 100 * float(np.mean(winner))
+
+
+def circuit(largest_of: int) -> tuple[float, float, int]:
+    """Return CPU seconds of both parties, megabytes between them, and AND gates."""
+    made = Circuit(SelectionRelease(0.1, 6, CANDIDATES, largest_of), 10)
+    gates = made.ands  # counted before the clock runs, as a plan is
+    shares = np.arange(CANDIDATES, dtype=np.uint64)
+    found = [
+        find_winner(
+            made,
+            shares,
+            shares,
+            context=b"%d" % number,
+            leader_source=OsSecrets(),
+            helper_source=OsSecrets(),
+        )
+        for number in range(3)
+    ]
+    seconds = min(each.leader_seconds + each.helper_seconds for each in found)
+    return seconds, sum(found[0].traffic.values()) / 1e6, gates
+
+
+def main() -> None:
+    """Print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--draws", type=int, default=60)
+    parser.add_argument("--subsets", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    options = parser.parse_args()
+    rng = np.random.default_rng(options.seed)
+    large = list(recordings(100))
+    small = [subset(each, 20, rng) for each in large for _ in range(options.subsets)]
+    held = {
+        "n100_epsilon_0.1": regrets(large, 0.1, rng, options.draws),
+        "n100_epsilon_0.25": regrets(large, 0.25, rng, options.draws),
+        "n20_epsilon_1": regrets(small, 1.0, rng, max(1, options.draws // options.subsets)),
+    }
+    once, several = circuit(1), circuit(4)
+    ratios = {name: winner / tally for name, (tally, winner) in held.items()}
+    found = {
+        "recordings": len(large),
+        "regret_points": {name: {"tally": t, "winner": w} for name, (t, w) in held.items()},
+        "circuit": {
+            f"largest_of_{k}": dict(zip(("cpu_s", "mb", "ands"), each, strict=True))
+            for k, each in ((1, once), (4, several))
+        },
+        "regret_ratio_n100": max(ratios["n100_epsilon_0.1"], ratios["n100_epsilon_0.25"]),
+        "regret_ratio_n20": ratios["n20_epsilon_1"],
+        "circuit_cpu_s": several[0],
+        "circuit_mb": several[1],
+    }
+    if options.format == "json":
+        print(json.dumps(found, indent=2))
+        return
+    for name, (tally, winner) in held.items():
+        print(f"{name:20s} tally {tally:5.2f}  winner {winner:5.2f}  ratio {ratios[name]:.2f}")
+    for k, each in ((1, once), (4, several)):
+        print(f"circuit, K = {k}: {each[0]:.2f} s, {each[1]:.1f} MB, {each[2]:,} gates")
+
+
+if __name__ == "__main__":
+    main()

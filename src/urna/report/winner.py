@@ -1,0 +1,144 @@
+"""The stage of a vote of which only the winner was opened: who won, and who was trusted."""
+
+from dataclasses import replace
+
+from urna.privacy import PrivacyStatement
+from urna.report.parties import Party, not_covered, simulated
+from urna.report.stages import Answer, StageView, warnings_of
+from urna.report.words import said
+from urna.tally import Terms
+from urna.vote import WinnerResult
+
+__all__ = ["winner_stage"]
+
+_CHEATING = (
+    "Either of the two can make another candidate win.",
+    "A helper that garbles another function can put as many bits of the exact sum into the result "
+    "as are opened.",
+    "A leader that shifts its share can learn one comparison of exact totals.",
+    "The promise is for two that follow the protocol, however curious they are.",
+)
+
+
+def winner_stage(result: WinnerResult, *, name: str = "Winner") -> StageView:
+    """Return what a page shows of a winner: what was opened and public facts, nothing else."""
+    statement, verified = result.privacy, _verified(result.privacy)
+    axes = "; ".join(f"{axis}: {len(values.values)}" for axis, values in result.space.axes.items())
+    facts = {
+        "candidates": f"{len(result.space):,}",
+        "values of each axis": axes,
+        "ballots": str(result.ballot),
+        "helper": result.helper,
+        "noise of each candidate": f"± {result.noise_std:.2f} votes (one standard deviation)",
+        "noise's family": "geometric, from the coins of leader and helper",
+        "digest of the candidates": result.space.fingerprint,
+    }
+    follows = (
+        "What is trained with the winner. A model trained afterwards is private only if that "
+        "training is, and is counted in the same ledger."
+    )
+    uncovered = not_covered(statement, follows=follows)
+    if verified:
+        uncovered[0] = (
+            "Malicious clients that vote for what is bad. Every ballot counted was valid, so one "
+            "client can do no more than an honest one with other data; what it votes for nobody "
+            "checks."
+        )
+    return StageView(
+        kind="winner",
+        name=name,
+        answer=_answer(result, verified),
+        privacy=statement,
+        took_part=result.took_part,
+        invited=result.terms.clients,
+        electorate=_electorate(result.terms, result.took_part),
+        parties=tuple(_parties(result, verified)),
+        uncovered=tuple(uncovered),
+        facts=tuple(facts.items()),
+        lost=result.lost,
+        faults=result.faults,
+        when=result.when,
+        warnings=warnings_of(statement),
+        view={"cheating": _CHEATING},
+        entry=result.entry,
+    )
+
+
+def _verified(statement: PrivacyStatement) -> bool:
+    """Return whether every ballot was checked, as the statement says in words."""
+    return "every ballot counted was verified" in " ".join(statement.caveats)
+
+
+def _readable(verified: bool) -> str:
+    return "every single ballot" if verified else "the exact sum of all ballots, without noise"
+
+
+def _answer(result: WinnerResult, verified: bool) -> Answer:
+    best = tuple((axis, said(value)) for axis, value in result.best.items())
+    trust = (
+        f"This rests on the leader and {result.helper} not colluding: together they could read "
+        f"{_readable(verified)}. Neither of them alone, nor anybody else, has seen a tally."
+    )
+    if result.gap is None:
+        return Answer("The winner", best, "", "Only the winner was opened", (trust,))
+    gap = (
+        f"It would have to lose {result.gap:g} votes to be overtaken by the runner-up, noise "
+        f"included. Each candidate's noise has a standard deviation of {result.noise_std:.1f} "
+        f"votes; a ballot gives 0 to {result.ballot.levels}."
+    )
+    verdict = f"Ahead by {result.gap:g} noisy votes; nothing else was opened"
+    return Answer("The winner", best, "", verdict, (trust, gap))
+
+
+def _electorate(terms: Terms, took_part: int) -> tuple[tuple[str, str], ...]:
+    """Return who was invited, and what was planned for; the noise is not the clients'."""
+    shards = {"ballots of each client": f"{terms.shards}"} if terms.shards > 1 else {}
+    rows = {
+        "invited": f"{terms.clients}",
+        "counted": f"{took_part}",
+        "not counted": f"{terms.clients - took_part}",
+        **shards,
+        "may drop out, by the plan": f"{terms.dropouts}",
+        "noise counted on": "that of the leader's and the helper's coins together",
+        "server": str(terms.server),
+    }
+    return tuple(rows.items())
+
+
+def _parties(result: WinnerResult, verified: bool) -> list[Party]:
+    """Return who learnt what: alone, and together."""
+    opened = "the winner" if result.gap is None else "the winner and its gap"
+    shares = "random shares" + (", whose ballot was refused" if verified else "")
+    one = "not to collude with {}, and to follow the protocol; it may be curious"
+    rows = [
+        Party(
+            "Each client", f"its own data; {opened}", "other clients' data, ballots", "with nothing"
+        ),
+        Party(
+            "The leader (the server), alone",
+            f"{opened}, {shares}, who took part",
+            "any single ballot; any tally; any noise",
+            one.format(result.helper),
+        ),
+        Party(
+            f"The helper ({result.helper}), alone",
+            f"{opened}, {shares}, who took part",
+            "any single ballot; any tally; any noise",
+            one.format("the leader"),
+        ),
+        Party(
+            f"The leader and {result.helper} together",
+            _readable(verified),
+            "any data" if verified else "any single ballot; any data",
+            "not to be together",
+        ),
+        Party("Everybody who reads this page", opened, "anything more", "with nothing"),
+    ]
+    if simulated(result.privacy):
+        whoever = "all clients' data, which were in one process on one machine"
+        rows.insert(
+            4, Party("Whoever ran this simulation", whoever, "nothing was hidden", "with all data")
+        )
+    if not result.privacy.private:
+        rows = [replace(row, never="nothing is promised") for row in rows]
+    return rows

@@ -1,0 +1,404 @@
+"""A sum of which only the largest entry's place is opened: the sibling of `Summation`.
+
+Nobody ever holds the sum. A leader and a helper, two organisations that do not collude, hold a
+share of it each, and open the winner together (`urna.hidden`). Clients add no noise: it is drawn
+where the winner is found, from both parties' coins.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from urna.errors import ParameterError, ProtocolError, RoundAborted
+from urna.hidden import Circuit, Outcome
+from urna.hidden import run as run_hidden
+from urna.noise import IntVector
+from urna.privacy import (
+    Adjacency,
+    Ledger,
+    Move,
+    NonPrivateRelease,
+    PrivacyStatement,
+    Release,
+    SelectionRelease,
+)
+from urna.randomness import SEED_BYTES, SecretSource, expand_words
+from urna.secagg import Plan, Stage
+from urna.secagg import plan as plan_round
+from urna.secagg import run as run_round
+from urna.secagg.masks import centred, wrapped
+from urna.tally.contribution import SumRange
+from urna.tally.plan import TallyPlan
+from urna.tally.secure import SERVERS
+from urna.tally.summation import ClientId, Contributions
+from urna.tally.terms import Terms
+
+__all__ = [
+    "ACCOUNTANT",
+    "HelperSelection",
+    "Selected",
+    "Selection",
+    "SelectionPlan",
+    "helper_shares",
+    "leader_shares",
+    "open_selection",
+]
+
+ACCOUNTANT = "selection (tails of geometric noise)"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionPlan:
+    """Everything public about a sum of which only the winner is opened.
+
+    Args:
+        terms: Who takes part, what it may cost, and what may go wrong.
+        release: What is opened, and under which noise.
+        levels: The most one contribution gives an entry.
+        head_start: What each entry is given in advance, in steps of the noise's grid.
+        order: The places of all entries in the order that decides between equals.
+
+    Raises:
+        ParameterError: The parts do not fit each other.
+    """
+
+    terms: Terms
+    release: SelectionRelease
+    levels: int
+    head_start: tuple[int, ...]
+    order: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        count = self.release.candidates
+        if len(self.head_start) != count or min(self.head_start) < 0:
+            raise ParameterError(f"a head start is {count} whole numbers, none negative")
+        if sorted(self.order) != list(range(count)):
+            raise ParameterError(f"an order names each of {count} entries once")
+
+    @property
+    def dimension(self) -> int:
+        """Entries of the sum."""
+        return self.release.candidates
+
+    @property
+    def most(self) -> int:
+        """The most an entry of the sum can be."""
+        return self.terms.clients * self.terms.shards * self.levels
+
+    @property
+    def ring_bits(self) -> int:
+        """Shares are modulo 2^16, 2^32 or 2^64."""
+        return next(bits for bits in (16, 32, 64) if self.most < 1 << (bits - 1))
+
+    @property
+    def circuit(self) -> Circuit:
+        """What leader and helper compute."""
+        most = (self.most << self.release.fineness) + max(self.head_start)
+        return Circuit(self.release, most.bit_length())
+
+    @property
+    def helper(self) -> ClientId:
+        """The helper's number among the parties of the sum: the one after all clients."""
+        return self.terms.clients
+
+    @property
+    def round_plan(self) -> Plan:
+        """The plan of the secure sum that makes the shares: no noise, and one party more."""
+        terms = self.terms
+        return plan_round(
+            clients=terms.clients + 1,
+            dimension=self.dimension,
+            ring_bits=self.ring_bits,
+            colluders=terms.colluders,
+            dropouts=terms.dropouts,
+            server=terms.server,
+            required=frozenset({self.helper}),
+        )
+
+    @property
+    def digest(self) -> bytes:
+        """What all parties must agree on."""
+        parts = [self.terms.as_mapping(), self.levels, self.head_start, self.order]
+        text = repr(parts).encode() + self.circuit.digest + self.round_plan.digest
+        return hashlib.sha256(b"urna selection plan 1\0" + text).digest()
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the plan as plain values for JSON."""
+        return {
+            **self.terms.as_mapping(),
+            "opens": "winner",
+            "accountant": ACCOUNTANT,
+            "selection": self.release.as_mapping(),
+            "noise_std": self.release.noise_std,
+            "levels": self.levels,
+            "dimension": self.dimension,
+            "ring_bits": self.ring_bits,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSums:
+    """What goes into the secure sum that makes shares: levels of clients, and a helper's mask."""
+
+    dimension: int
+    levels: int
+    """Of all of a client's contributions together."""
+    ring_bits: int
+
+    @property
+    def reach(self) -> int:
+        """The top level."""
+        return self.levels
+
+    def move(self, adjacency: Adjacency) -> Move:
+        """Return how far one unit moves the sum, in L2. No noise is made for it."""
+        del adjacency
+        return Move(self.dimension * self.levels**2, self.dimension)
+
+    def whole_client(self) -> Move | None:
+        """Return nothing: a selection is priced by differences of two entries."""
+        return None
+
+    def range_of(self, clients: int) -> SumRange:
+        """Return where the opened sum lies: anywhere in the ring, because of the mask."""
+        del clients
+        half = 1 << (self.ring_bits - 1)
+        return SumRange(-half, half, -half * self.dimension, half * self.dimension)
+
+    def check(self, vector: IntVector) -> None:
+        """Raise ParameterError unless a client can have put this in."""
+        if int(vector.min()) < 0 or int(vector.max()) > self.levels:
+            raise ParameterError(f"ballots of levels give a candidate 0 to {self.levels}")
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values that say the same."""
+        return {"kind": "levels", "levels": self.levels, "dimension": self.dimension}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlan(TallyPlan):
+    """The plan of the secure sum whose opened total is a leader's share, as any sum's.
+
+    Its terms count the helper among the clients.
+    """
+
+    selection: SelectionPlan | None = None
+
+    @classmethod
+    def of(cls, terms: Terms, selection: SelectionPlan) -> "SharedPlan":
+        """Return the plan of the sum that makes the shares of a selection."""
+        levels = selection.levels * terms.shards
+        sums = LevelSums(selection.dimension, levels, selection.ring_bits)
+        return cls(terms, sums, None, selection.ring_bits, selection=selection)
+
+    @property
+    def event(self) -> Release | None:
+        """What one round is in a ledger: the selection."""
+        return None if self.selection is None else self.selection.release
+
+    @property
+    def counted(self) -> Release | None:
+        """What a node counts: the selection."""
+        return self.event
+
+    @property
+    def round_plan(self) -> Plan:
+        """The protocol's plan: without noise, and never opened without the helper."""
+        if self.selection is None:
+            raise ParameterError("a shared sum is one of a selection")
+        return self.selection.round_plan
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The winner of a hidden sum, and what became of each client."""
+
+    winner: int
+    """The entry that won."""
+    gap: float | None
+    """Fewest votes it would have to lose to be overtaken, noise included; None if not told."""
+    accepted: frozenset[ClientId]
+    lost: Mapping[ClientId, str]
+    release: Release
+    faults: Mapping[ClientId, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    """CPU time of leader and helper for finding the winner."""
+    traffic: int = 0
+    """Bytes between them."""
+
+
+class Selection(Protocol):
+    """A way to add up contributions so that only the winner is learnt."""
+
+    def describe(self, terms: Terms) -> str:
+        """Say in one sentence who was trusted with what, for every output."""
+        ...
+
+    def select(
+        self, contributions: Contributions, plan: SelectionPlan, secrets: SecretSource
+    ) -> Selected:
+        """Return the winner.
+
+        Raises:
+            RoundAborted: Too few clients or the helper were lost. Nothing was opened.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HelperSelection:
+    """Shares by SecAgg+ with the helper as one more client, all parties played in this process.
+
+    The helper's vector is a uniform mask. What the leader opens is the sum and that mask, so it
+    says nothing; the helper knows the mask and nothing else.
+
+    Guarantee:
+        As long as leader and helper do not collude, nobody learns more than the winner, and
+        the gap where it is opened: a curious leader with all clients but two, and a curious
+        helper with all clients but one, included (docs/decisions/0027-winner-only.md).
+
+    Args:
+        helper: Who helps, for every output.
+        dropouts: Clients that vanish, and the stage from which on they are silent.
+    """
+
+    helper: str
+    dropouts: Mapping[ClientId, Stage] = field(default_factory=dict)
+
+    def describe(self, terms: Terms) -> str:
+        """Say in one sentence who was trusted with what."""
+        return (
+            f"It rests on the leader and {self.helper} not colluding: together they could read "
+            "the exact sum of all ballots. Each alone, curious and following the protocol (the "
+            f"server's part of SecAgg+ {SERVERS[terms.server]}), saw the winner and random "
+            "shares; no tally was opened. All parties were played in one process"
+        )
+
+    def select(
+        self, contributions: Contributions, plan: SelectionPlan, secrets: SecretSource
+    ) -> Selected:
+        """Return the winner."""
+        if len(contributions) != plan.terms.clients:
+            raise ParameterError(
+                f"the plan is for {plan.terms.clients} clients, got {len(contributions)}"
+            )
+        mask = mask_of(secrets.take(SEED_BYTES), plan)
+        outcome = run_round(
+            {**contributions, plan.helper: mask}, plan.round_plan, secrets, dropouts=self.dropouts
+        )
+        lost = {c: str(loss) for c, loss in sorted(outcome.lost.items())}
+        try:
+            found = run_hidden(
+                plan.circuit,
+                leader_shares(outcome.total, plan),
+                helper_shares(mask, plan),
+                context=secrets.take(SEED_BYTES),
+                leader_source=secrets,
+                helper_source=secrets,
+            )
+        except ProtocolError as error:
+            raise RoundAborted(f"no winner was opened: {error}", lost) from error
+        survivors = outcome.survivors - {plan.helper}
+        kept = {client: why for client, why in lost.items() if client not in outcome.survivors}
+        return selected(found, plan, survivors, kept, outcome.faults)
+
+
+def mask_of(seed: bytes, plan: SelectionPlan) -> IntVector:
+    """Return the helper's vector: uniform over the ring, from a fresh secret seed."""
+    return centred(expand_words(seed, plan.dimension, plan.ring_bits))
+
+
+def leader_shares(total: IntVector, plan: SelectionPlan) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return the leader's shares, in the public order: what the secure sum opened."""
+    return _shares(wrapped(total, plan.ring_bits).astype(np.uint64), plan)
+
+
+def helper_shares(mask: IntVector, plan: SelectionPlan) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return the helper's shares, in the public order: less its mask, and the head start."""
+    words = wrapped(-mask, plan.ring_bits).astype(np.uint64)
+    start = np.array(plan.head_start, dtype=np.uint64)[list(plan.order)]
+    modulus = np.uint64((1 << plan.circuit.width) - 1)
+    return (_shares(words, plan) + start) & modulus
+
+
+def _shares(
+    words: np.ndarray[Any, np.dtype[np.uint64]], plan: SelectionPlan
+) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    ordered = words[list(plan.order)] << np.uint64(plan.release.fineness)
+    return np.asarray(ordered & np.uint64((1 << plan.circuit.width) - 1))
+
+
+def selected(
+    found: Outcome,
+    plan: SelectionPlan,
+    accepted: frozenset[ClientId],
+    lost: Mapping[ClientId, str],
+    faults: Mapping[ClientId, str],
+) -> Selected:
+    """Return what an opened circuit says about the entries of the sum."""
+    gap = found.opened.gap
+    return Selected(
+        winner=plan.order[found.opened.place],
+        gap=None if gap is None else gap / 2**plan.release.fineness,
+        accepted=accepted,
+        lost=lost,
+        release=plan.release,
+        faults=faults,
+        seconds=found.leader_seconds + found.helper_seconds,
+        traffic=sum(found.traffic.values()),
+    )
+
+
+def public_order(label: bytes, count: int) -> tuple[int, ...]:
+    """Return an order that everybody can compute and that favours no corner of a grid."""
+    lots = expand_words(hashlib.sha256(b"urna order\0" + label).digest(), count, 64)
+    return tuple(np.argsort(lots, kind="stable").tolist())
+
+
+def open_selection(
+    plan: SelectionPlan,
+    select: Callable[[], Selected],
+    *,
+    label: str,
+    described: str,
+    ledger: Ledger | None = None,
+    private: bool = True,
+    id: str | None = None,  # noqa: A002
+) -> tuple[Selected, PrivacyStatement, str | None]:
+    """Count a selection, hold it, and say what it cost; the one place where a winner is opened.
+
+    Guarantee:
+        It is in the ledger before it happens, and no longer if nothing was opened.
+
+    Raises:
+        BudgetExceeded: The ledger's cap would be passed. Nothing was opened.
+        RoundAborted: Nothing was opened, and nothing counts.
+    """
+    release = plan.release
+    event: Release = release if private else NonPrivateRelease("scripted secrets")
+    entry = None if ledger is None else ledger.enter(event, label=label, id=id)
+    try:
+        found = select()
+    except RoundAborted as aborted:
+        if ledger is not None and entry is not None:
+            ledger.withdraw(entry, reason=aborted.reason)
+        raise
+    return found, statement_of(plan, described, private), entry
+
+
+def statement_of(plan: SelectionPlan, described: str, private: bool) -> PrivacyStatement:
+    """Return what a selection promises, and on what it rests."""
+    release = plan.release
+    why: Sequence[str] = () if private else ("The randomness was scripted: nothing is private",)
+    told = "the winner and its gap" if release.gap else "the winner"
+    return PrivacyStatement(
+        epsilon=release.epsilon if private else math.inf,
+        delta=(1 + math.exp(release.epsilon)) * release.slip,
+        adjacency=plan.terms.adjacency,
+        accountant=ACCOUNTANT if private else "none",
+        caveats=(*why, f"Opened were {told}, nothing else", described),
+    )

@@ -1,0 +1,203 @@
+"""Messages between leader and helper: altered, replayed, out of order, or made up."""
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from urna.errors import ProtocolError
+from urna.hidden import (
+    Circuit,
+    Opened,
+    Stage,
+    answer,
+    conclude,
+    garble,
+    message_bytes,
+    offer,
+    open_winner,
+    run,
+    transfer,
+)
+from urna.hidden import helper as helper_stages
+from urna.privacy import SelectionRelease
+from urna.randomness import OsSecrets, ScriptedSecrets
+
+CIRCUIT = Circuit(SelectionRelease(4.0, 6, 3), 5)
+LEADER = np.array([3, 31, 7], dtype=np.uint64)
+HELPER = np.array([2, 2, 2], dtype=np.uint64)
+
+
+class Session:
+    """A whole session whose states and messages are kept."""
+
+    def __init__(self, context: bytes, label: bytes, circuit: Circuit = CIRCUIT) -> None:
+        source = ScriptedSecrets(label)
+        self.context, self.circuit, self.source = context, circuit, source
+        self.messages: dict[Stage, bytes] = {}
+        self.offered, self.messages[Stage.OFFER] = offer(circuit, context, source)
+        self.answered, self.messages[Stage.ANSWER] = answer(
+            circuit, context, self.messages[Stage.OFFER], source
+        )
+        self.transferred, self.messages[Stage.TRANSFER] = transfer(
+            self.offered, self.messages[Stage.ANSWER], LEADER, source
+        )
+        self.garbled, self.messages[Stage.GARBLED] = garble(
+            self.answered, self.messages[Stage.TRANSFER], HELPER, source
+        )
+        self.opened, self.messages[Stage.OPENING] = open_winner(
+            self.transferred, self.messages[Stage.GARBLED]
+        )
+        self.concluded = conclude(self.garbled, self.messages[Stage.OPENING])
+
+    def receive(self, stage: Stage, message: bytes) -> object:
+        """Hand a message to whoever waits for this stage's."""
+        source = ScriptedSecrets(b"receiver")
+        match stage:
+            case Stage.OFFER:
+                return answer(self.circuit, self.context, message, source)
+            case Stage.ANSWER:
+                return transfer(self.offered, message, LEADER, source)
+            case Stage.TRANSFER:
+                return garble(self.answered, message, HELPER, source)
+            case Stage.GARBLED:
+                return open_winner(self.transferred, message)
+            case Stage.OPENING:
+                return conclude(self.garbled, message)
+
+
+HELD, OTHER = Session(b"first", b"one"), Session(b"first", b"two")
+ELSEWHERE = Session(b"second", b"one")
+
+
+def test_both_learn_the_same_and_lengths_are_known_beforehand() -> None:
+    assert HELD.opened == HELD.concluded
+    assert isinstance(HELD.opened, Opened)
+    for stage, message in HELD.messages.items():
+        assert len(message) == message_bytes(stage, CIRCUIT)
+        HELD.receive(stage, message)
+
+
+def places(stage: Stage) -> list[int]:
+    """Every byte of the head and the tag, and some of each part between."""
+    size = len(HELD.messages[stage])
+    inner = np.linspace(70, size - 33, 24).astype(int).tolist()
+    return sorted({*range(0, 70, 3), 4, 5, *inner, *range(size - 32, size, 5), size - 1})
+
+
+@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
+def test_every_altered_message_is_refused(stage: Stage) -> None:
+    message = HELD.messages[stage]
+    for place in places(stage):
+        wrong = bytearray(message)
+        wrong[place] ^= 1 << (place % 8)
+        with pytest.raises(ProtocolError):
+            HELD.receive(stage, bytes(wrong))
+
+
+@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
+@pytest.mark.parametrize(
+    "change", [lambda m: m[:-1], lambda m: m + b"\0", lambda m: b"", lambda m: m[:70]]
+)
+def test_a_message_of_another_length_is_refused(
+    stage: Stage, change: Callable[[bytes], bytes]
+) -> None:
+    with pytest.raises(ProtocolError, match="bytes"):
+        HELD.receive(stage, change(HELD.messages[stage]))
+
+
+@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
+def test_a_message_of_another_session_is_refused(stage: Stage) -> None:
+    with pytest.raises(ProtocolError, match="another session"):
+        HELD.receive(stage, ELSEWHERE.messages[stage])
+
+
+@pytest.mark.parametrize("stage", list(Stage)[1:], ids=lambda stage: stage.name)
+def test_a_message_of_an_earlier_try_is_refused(stage: Stage) -> None:
+    with pytest.raises(ProtocolError, match="answers another one"):
+        HELD.receive(stage, OTHER.messages[stage])
+
+
+@pytest.mark.parametrize(("stage", "sent"), list(itertools.permutations(Stage, 2)))
+def test_a_message_of_another_stage_is_refused(stage: Stage, sent: Stage) -> None:
+    with pytest.raises(ProtocolError):
+        HELD.receive(stage, HELD.messages[sent])
+
+
+def test_a_helper_with_another_circuit_refuses() -> None:
+    other = Circuit(SelectionRelease(8.0, 6, 3), 5)
+    with pytest.raises(ProtocolError, match="another session"):
+        answer(other, b"first", HELD.messages[Stage.OFFER], OsSecrets())
+
+
+def test_made_up_messages_are_refused_with_nothing_but_our_own_error() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(300):
+        stage = Stage(int(rng.integers(1, 6)))
+        wrong = bytearray(HELD.messages[stage])
+        for _ in range(int(rng.integers(1, 4))):
+            start = int(rng.integers(0, len(wrong)))
+            size = int(rng.integers(1, 40))
+            match int(rng.integers(4)):
+                case 0:
+                    wrong[start : start + size] = rng.bytes(len(wrong[start : start + size]))
+                case 1:
+                    wrong[start : start + size] = b""
+                case 2:
+                    wrong[start:start] = rng.bytes(size)
+                case _:
+                    donor = OTHER.messages[stage]
+                    wrong[start:] = donor[start:]
+            wrong = wrong or bytearray(b"\0")
+        if bytes(wrong) in (HELD.messages[stage], OTHER.messages[Stage.OFFER]):
+            continue  # an offer in the same context is one, whoever made it
+        with pytest.raises(ProtocolError):
+            HELD.receive(stage, bytes(wrong))
+
+
+class Constant:
+    """A party whose coins are all tails, and whose keys are its own."""
+
+    private = True
+
+    def __init__(self, circuit: Circuit) -> None:
+        self._coins = (circuit.coin_bits + 7) // 8
+
+    def take(self, count: int) -> bytes:
+        return bytes(count) if count == self._coins else OsSecrets().take(count)
+
+
+RUNS = 24  # of even chances: one party's coins alone give the same winner 24 times once in 2^23
+TIED = Circuit(SelectionRelease(0.5, 2, 2, gap=False), 2)
+EVEN = np.array([1, 1], dtype=np.uint64)
+
+
+def winners(leader: object, helper: object) -> set[int]:
+    return {
+        run(
+            TIED,
+            EVEN,
+            EVEN,
+            context=b"%d" % number,
+            leader_source=leader,  # type: ignore[arg-type]
+            helper_source=helper,  # type: ignore[arg-type]
+        ).opened.place
+        for number in range(RUNS)
+    }
+
+
+@pytest.mark.parametrize("constant", ["leader", "helper"])
+def test_one_party_with_honest_coins_is_enough(constant: str) -> None:
+    tails, honest = Constant(TIED), OsSecrets()
+    pair = (tails, honest) if constant == "leader" else (honest, tails)
+    assert winners(*pair) == {0, 1}
+
+
+def test_a_helper_that_ignores_its_coins_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        helper_stages,
+        "coins_of",
+        lambda circuit, source: np.zeros(circuit.coin_bits, dtype=np.uint8),
+    )
+    assert len(winners(Constant(TIED), OsSecrets())) == 1

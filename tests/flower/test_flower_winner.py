@@ -1,0 +1,179 @@
+"""Votes of which only the winner is opened, over Flower's messages: the helper is a node."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
+
+from flower_grid import LocalGrid, Node
+from flower_nodes import OPEN, QUICK, SPACE, Near, app_of, federation, make_keys, node
+from flwr.app import Message
+
+from urna.errors import ParameterError, RoundAborted
+from urna.flower import DirectoryFile, Grant, Helper, Transcript, Voter, poll
+from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.policy import Policy
+from urna.flower.transcript import sum_digest
+from urna.privacy import Budget, Ledger
+from urna.vote import WinnerResult
+
+VOTERS = 6
+HELPER = f"site-{VOTERS}"
+BUDGET = Budget(8.0, 1e-5)
+# Letters a helper gets: 0 the announcement, 1 advertise, 2 share, 3 mask, 4 unmask, 5 help.
+MASK, UNMASK, HELP = 3, 4, 5
+
+
+def policy_of(folder: Path, number: int, *trusted: str) -> Policy:
+    return replace(
+        OPEN,
+        epsilon=20.0,
+        key=folder / f"{number}.key",
+        directory=folder / "directory.toml",
+        ledger=folder / f"{number}.ledger",
+        grants={"winner": Grant(names=trusted or (HELPER,))},
+    )
+
+
+def signed(
+    folder: Path, faults: Mapping[int, str] | None = None, *, trusted: str = HELPER
+) -> LocalGrid:
+    """Six voters who agree, and a helper, all with keys and ledgers."""
+    make_keys(folder, VOTERS + 1)
+    voters = [
+        node(n, policy=policy_of(folder, n, trusted), data=lambda _: 0.4) for n in range(VOTERS)
+    ]
+    helper = Helper(policy=policy_of(folder, VOTERS))
+    return federation(*voters, Node(app_of(helper), {}, faults or {}))
+
+
+def held(grid: LocalGrid, folder: Path, **more: object) -> WinnerResult:
+    settings: dict[str, object] = {"budget": BUDGET, "directory": folder / "directory.toml"}
+    found = poll(  # type: ignore[call-overload]
+        grid, SPACE, opens="winner", helper=HELPER, **(settings | more)
+    )
+    assert isinstance(found, WinnerResult)
+    return found
+
+
+def test_nodes_and_a_helper_open_the_winner_and_everybody_counts_it(tmp_path: Path) -> None:
+    grid = signed(tmp_path)
+    result = held(grid, tmp_path, ledger=Ledger.open(tmp_path / "server.ledger", BUDGET))
+    assert result.best == {"lr": 0.4}
+    assert result.gap is not None
+    assert result.took_part == VOTERS
+    assert result.privacy.epsilon == 8.0
+    assert f"and {HELPER} not colluding" in str(result)
+    for number in range(VOTERS + 1):
+        (entry,) = Ledger(tmp_path / f"{number}.ledger").entries()
+        assert entry.cost.epsilon == 8.0
+    assert Ledger(tmp_path / "server.ledger").spent().epsilon == 8.0
+    assert "urna helper" not in grid.nodes[1000 - VOTERS].state
+
+
+def test_a_transcript_holds_a_digest_of_what_was_opened_alone(tmp_path: Path) -> None:
+    grid = signed(tmp_path)
+    result = held(grid, tmp_path, transcripts=tmp_path / "transcripts")
+    (kept,) = (tmp_path / "transcripts").glob("*.json")
+    found = Transcript.read(kept.read_bytes())
+    assert found.sum_digest == sum_digest(result.total)
+    assert result.total.tolist()[0] == result.winner
+    assert found.problems(directory=DirectoryFile.read(tmp_path / "directory.toml")) == []
+
+
+def test_it_takes_the_helper_one_stage_more_than_a_tally(tmp_path: Path) -> None:
+    grid = signed(tmp_path)
+    held(grid, tmp_path)
+    kinds = [[letter.kind for letter in member.letters] for member in grid.nodes.values()]
+    *voters, helper = ([k for k in some if k is not Kind.END] for some in kinds)
+    assert all(len(some) == HELP for some in voters)
+    assert helper == [*voters[0], Kind.HELP]
+
+
+@pytest.mark.parametrize("letter", [1, 2, MASK, HELP])
+def test_a_lost_helper_aborts_before_anything_is_opened(tmp_path: Path, letter: int) -> None:
+    grid = signed(tmp_path, {letter: "silent"})
+    ledger = Ledger.open(tmp_path / "server.ledger", BUDGET)
+    with pytest.raises(RoundAborted):
+        held(grid, tmp_path, ledger=ledger, deadlines=replace(QUICK, evaluate=5.0, stage=1.0))
+    assert ledger.spent().epsilon == 0.0
+
+
+def test_a_restarted_helper_garbles_nothing(tmp_path: Path) -> None:
+    grid = signed(tmp_path, {HELP: "restart"})
+    with pytest.raises(RoundAborted, match="holds no state of a round"):
+        held(grid, tmp_path)
+
+
+def test_a_helper_garbles_once(tmp_path: Path) -> None:
+    grid = signed(tmp_path)
+    held(grid, tmp_path)
+    helper = 1000 - VOTERS
+    (asked,) = [each for each in grid.nodes[helper].letters if each.kind is Kind.HELP]
+    (name,) = grid.push_messages([Message(asked.as_records(), helper, "query.urna")])
+    (reply,) = grid.pull_messages([name])
+    assert "holds no state" in Reply.read(reply.content).refused
+
+
+def test_an_altered_request_to_the_helper_opens_nothing(tmp_path: Path) -> None:
+    grid = signed(tmp_path)
+
+    def tamper(message: Message) -> Message:
+        letter = Letter.read(message.content)
+        if letter.kind is Kind.HELP:
+            body = bytearray(letter.body)
+            body[500] ^= 1
+            message.content = replace(letter, body=bytes(body)).as_records()
+        return message
+
+    grid.tamper = tamper
+    with pytest.raises(RoundAborted, match="altered on its way"):
+        held(grid, tmp_path)
+
+
+def test_voters_refuse_a_helper_they_do_not_name(tmp_path: Path) -> None:
+    grid = signed(tmp_path, trusted="somebody-else")
+    with pytest.raises(RoundAborted, match="none of those this node grants by name"):
+        held(grid, tmp_path)
+
+
+def test_voters_refuse_a_helper_that_nobody_proves(tmp_path: Path) -> None:
+    granted = replace(OPEN, grants={"winner": Grant(names=("h",))})
+    voters = [node(n, policy=granted) for n in range(4)]
+    helper = Node(app_of(Helper(policy=granted, name=lambda _: "h")), {})
+    with pytest.raises(RoundAborted, match="nothing proves who the helper is"):
+        poll(federation(*voters, helper), SPACE, budget=BUDGET, opens="winner", helper="h")
+
+
+def test_voters_refuse_where_their_policy_names_no_helpers(tmp_path: Path) -> None:
+    grid = signed(tmp_path)
+    for number in range(VOTERS):
+        policy = replace(policy_of(tmp_path, number), grants={"winner": Grant()})
+        grid.nodes[1000 - number] = node(number, policy=policy)
+    with pytest.raises(RoundAborted, match="does not name the helpers it trusts"):
+        held(grid, tmp_path)
+
+
+def test_without_the_helper_nothing_is_begun(tmp_path: Path) -> None:
+    grid = signed(tmp_path, {0: "silent"})
+    with pytest.raises(RoundAborted, match=f"the helper {HELPER} takes no part"):
+        held(grid, tmp_path, deadlines=replace(QUICK, evaluate=5.0))
+    assert not Ledger.open(tmp_path / "0.ledger", Budget(20.0, 1e-4)).entries()
+
+
+def test_a_voters_app_is_a_helper_where_the_node_says_so(tmp_path: Path) -> None:
+    grid = signed(tmp_path)
+    voter: Voter[float] = Voter(Near(), lambda _: 0.4, policy=policy_of(tmp_path, VOTERS))
+    grid.nodes[1000 - VOTERS] = Node(app_of(voter), {"urna-helper": True})
+    assert held(grid, tmp_path).best == {"lr": 0.4}
+
+
+def test_what_does_not_go_together_is_wrong_use() -> None:
+    grid = federation(node(0))
+    with pytest.raises(ParameterError, match="takes a helper"):
+        poll(grid, SPACE, budget=BUDGET, opens="winner")  # type: ignore[call-overload]
+    with pytest.raises(ParameterError, match="only helps"):
+        poll(grid, SPACE, budget=BUDGET, helper="h")  # type: ignore[call-overload]

@@ -1,0 +1,113 @@
+"""Counts in memory, one client of which does something else."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.privacy import Budget
+from urna.randomness import ScriptedSecrets, SecretSource
+from urna.verified import Announcement, CountPlan, Layout, Played, Report, Voter, play
+from urna.verified.codec import FastCodec, Shards
+from urna.verified.report import seal_report
+
+CLIENTS, VICTIM = 8, 3
+LEVELS = CountPlan(Layout(5), CLIENTS, 5)
+STANDARD = CountPlan(Layout(2), CLIENTS, 5, "prio3-sum-vec")
+NOISY = CountPlan(Layout(5, 1, 2, (1, 4)), CLIENTS, 5, tossing=5)
+PLANS = {"levels": LEVELS, "standard": STANDARD, "noisy": NOISY}
+
+
+def ballots_for(plan: CountPlan) -> dict[int, npt.NDArray[np.int64]]:
+    rng = np.random.default_rng(7)
+    layout = plan.layout
+    found = {}
+    for client in range(plan.clients):
+        ballot = rng.integers(0, layout.levels + 1, layout.candidates)
+        while layout.limit is not None and ballot.sum() > layout.limit:
+            ballot[rng.integers(layout.candidates)] = 0
+        found[client] = ballot
+    return found
+
+
+def opened(played: Played) -> list[int]:
+    """The exact sum, from both shares."""
+    ours, theirs, modulus = played.shares()
+    return [(a + b) % modulus for a, b in zip(ours, theirs, strict=True)]
+
+
+def exact_sum(plan: CountPlan, accepted: frozenset[int]) -> list[int]:
+    return [int(v) for v in sum(b for c, b in ballots_for(plan).items() if c in accepted)]  # type: ignore[union-attr]
+
+
+def run(
+    plan: CountPlan,
+    casting: Callable[[Voter, Announcement, SecretSource], Report] | None = None,
+    tamper: Callable[[str, int, bytes], list[bytes]] | None = None,
+    label: bytes = b"verified",
+) -> Played:
+    """Play a count in which the victim does something else, or letters are altered."""
+    return play(
+        ballots_for(plan),
+        plan,
+        ScriptedSecrets(label),
+        casting=None if casting is None else {VICTIM: casting},
+        tamper=tamper,
+    )
+
+
+def shards(plan: CountPlan, announcement: Announcement, secrets: SecretSource) -> Shards:
+    """The victim's honest shares."""
+    digest = announcement.statement.digest
+    return plan.proven.shard(ballots_for(plan)[VICTIM], digest, secrets)
+
+
+def with_shards(
+    plan: CountPlan, change: Callable[[Shards], Shards]
+) -> Callable[[Voter, Announcement, SecretSource], Report]:
+    """A client that seals and signs other shares than it should."""
+
+    def casting(voter: Voter, announcement: Announcement, secrets: SecretSource) -> Report:
+        wrong = change(shards(plan, announcement, secrets))
+        return seal_report(voter.identity, announcement.statement, wrong, secrets)
+
+    return casting
+
+
+def with_bits(
+    plan: CountPlan, bits: npt.NDArray[np.int64]
+) -> Callable[[Voter, Announcement, SecretSource], Report]:
+    """A client that proves, as well as it can, a vector that may be no ballot."""
+
+    def casting(voter: Voter, announcement: Announcement, secrets: SecretSource) -> Report:
+        made = FastCodec(plan.layout).share(bits, secrets)
+        return seal_report(voter.identity, announcement.statement, made, secrets)
+
+    return casting
+
+
+def added(shards: Shards, place: int, amount: int, size: int, modulus: int) -> Shards:
+    """Add to one element of the leader's share."""
+    data = bytearray(shards.leader)
+    at = slice(size * place, size * (place + 1))
+    value = (int.from_bytes(data[at], "little") + amount) % modulus
+    data[at] = value.to_bytes(size, "little")
+    return replace(shards, leader=bytes(data))
+
+
+def flipped(kind: str, place: int, sender: int | None = None) -> Callable[..., list[bytes]]:
+    """Turn one bit of one letter."""
+
+    def tamper(found: str, who: int, data: bytes) -> list[bytes]:
+        if found != kind or (sender is not None and who != sender):
+            return [data]
+        wrong = bytearray(data)
+        wrong[place] ^= 1
+        return [bytes(wrong)]
+
+    return tamper
+
+
+def budget_plan(clients: int) -> CountPlan:
+    return CountPlan.noisy(Layout(6, 1, 2), Budget(2.0, 1e-5), clients=clients, least=clients)

@@ -1,0 +1,209 @@
+"""The circuit in the clear against enumerated chances, and garbled against clear."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from urna.errors import ParameterError
+from urna.hidden import Circuit, ClearGates, Opened
+from urna.hidden.circuit import Bits, Gates, Wires
+from urna.hidden.garble import Evaluator, Garbler, decode, fresh_offset, read_labels
+from urna.privacy import SelectionRelease
+from urna.randomness import ScriptedSecrets
+
+VOTES = 1500
+FALSE_ALARM = 1e-6  # how often a correct circuit would fail a test here on a fresh seed
+
+
+def shared(
+    circuit: Circuit, totals: list[int], rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    modulus = 1 << circuit.width
+    first = rng.integers(0, modulus, len(totals)).astype(np.uint64)
+    return first, ((np.array(totals) - first.astype(np.int64)) % modulus).astype(np.uint64)
+
+
+def clear(circuit: Circuit, shares: tuple[np.ndarray, np.ndarray], coins: Bits) -> Opened:
+    wires = circuit.evaluate(ClearGates(), *map(circuit.planes, shares), coins)
+    return circuit.read(wires.astype(np.uint8))
+
+
+def garbled(
+    circuit: Circuit, shares: tuple[np.ndarray, np.ndarray], coins: Bits, source: ScriptedSecrets
+) -> Opened:
+    """Garble and evaluate; the leader's labels are handed over instead of transferred."""
+    offset, seed, key = fresh_offset(source.take(16)), source.take(32), source.take(16)
+    leader, helper = map(circuit.planes, shares)
+    zeros = read_labels(source.take(16 * (leader.size + coins.size)))
+    bits = np.concatenate([leader.ravel(), coins]).astype(np.uint64)
+    held = zeros ^ (bits[:, None] * offset)
+
+    def evaluate(gates: Gates, labels: Wires, own: Bits) -> Wires:
+        wires = gates.constant(own)
+        first = labels[: leader.size].reshape(wires.shape)
+        return circuit.evaluate(gates, first, wires, labels[leader.size :])
+
+    garbler = Garbler(key, offset, seed)
+    outputs = evaluate(garbler, zeros, helper)
+    evaluator = Evaluator(key, garbler.tables, seed)
+    labels = evaluate(evaluator, held, np.zeros_like(helper)).astype(np.uint64)
+    assert len(garbler.tables) == 32 * circuit.ands
+    return circuit.read(decode(labels, garbler.commitments(outputs)))
+
+
+def noise_of(circuit: Circuit, coins: Bits) -> np.ndarray:
+    """A second, slow and obvious way to draw the noise."""
+    kinds, release = circuit.release.noise_coins(), circuit.release
+    each = release.largest_of * circuit.candidates
+    words = [[0] * each for _ in kinds]
+    start = 0
+    for bit in range(max(kind.bits for kind in kinds)):
+        for digit, kind in enumerate(kinds):
+            if kind.bits > bit:
+                for i in range(each):
+                    words[digit][i] |= int(coins[start]) << bit
+                    start += 1
+    drawn = [
+        sum((words[digit][i] < kind.threshold) << digit for digit, kind in enumerate(kinds))
+        for i in range(each)
+    ]
+    return np.array(drawn).reshape(release.largest_of, -1).max(axis=0)
+
+
+CIRCUITS = [
+    Circuit(SelectionRelease(1.0, 6, candidates, largest_of, fineness, gap), 7 + fineness)
+    for candidates, largest_of, fineness, gap in [
+        (2, 1, 0, True),
+        (3, 1, 0, True),
+        (5, 2, 1, True),
+        (6, 3, 0, False),
+        (8, 1, 2, True),
+        (13, 1, 0, True),
+    ]
+]
+
+
+@pytest.mark.parametrize(
+    "circuit", CIRCUITS, ids=lambda c: f"{c.candidates}x{c.release.largest_of}"
+)
+def test_the_winner_and_its_gap_are_what_a_loop_finds(circuit: Circuit) -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        totals = rng.integers(0, 1 << circuit.width, circuit.candidates).tolist()
+        if rng.random() < 0.5:  # near ties
+            totals = (totals[0] // 4 + rng.integers(0, 3, circuit.candidates)).tolist()
+        coins = rng.integers(0, 2, circuit.coin_bits).astype(np.uint8)
+        found = clear(circuit, shared(circuit, totals, rng), coins)
+        noisy = np.array(totals) + noise_of(circuit, coins)
+        winner = int(np.argmax(noisy))  # the earlier of equals
+        assert found.place == winner
+        needed = max(noisy[k] + (k < winner) for k in range(circuit.candidates) if k != winner)
+        assert found.gap == (noisy[winner] - needed + 1 if circuit.release.gap else None)
+
+
+def winning_chances(totals: list[int], release: SelectionRelease) -> np.ndarray:
+    q = math.exp(-release.rate)
+    size = 400
+    steps = np.arange(size)
+    below = [
+        np.where(steps >= s, (1 - q ** np.maximum(steps - s + 1, 0.0)) ** release.largest_of, 0.0)
+        for s in totals
+    ]
+    chances = []
+    for j in range(len(totals)):
+        own = np.diff(below[j], prepend=0.0)
+        for k in range(len(totals)):
+            if k != j:
+                own = own * (below[k] if k > j else np.concatenate([[0.0], below[k][:-1]]))
+        chances.append(own.sum())
+    return np.array(chances)
+
+
+def wins(circuit: Circuit, totals: list[int], votes: int, coins: np.random.Generator) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    found = np.zeros(circuit.candidates, dtype=int)
+    for _ in range(votes):
+        tossed = np.unpackbits(
+            np.frombuffer(coins.bytes(circuit.coin_bits // 8 + 1), dtype=np.uint8)
+        )[: circuit.coin_bits]
+        found[clear(circuit, shared(circuit, totals, rng), tossed).place] += 1
+    return found
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("largest_of", [1, 2])
+def test_winners_are_as_probable_as_enumerated(largest_of: int) -> None:
+    totals = [3, 5, 4]
+    release = SelectionRelease(1.5, 6, 3, largest_of, gap=False)
+    chances = winning_chances(totals, release)
+    assert chances.sum() == pytest.approx(1.0)
+    found = wins(Circuit(release, 4), totals, VOTES, np.random.default_rng(11))
+    p_value = stats.chisquare(found, VOTES * chances).pvalue
+    assert p_value > FALSE_ALARM
+    halved = winning_chances(totals, SelectionRelease(3.0, 6, 3, largest_of, gap=False))
+    assert stats.chisquare(found, VOTES * halved).pvalue < FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    "circuit", CIRCUITS, ids=lambda c: f"{c.candidates}x{c.release.largest_of}"
+)
+def test_garbled_is_clear(circuit: Circuit) -> None:
+    rng, source = np.random.default_rng(5), ScriptedSecrets(b"garbled")
+    for _ in range(8):
+        totals = rng.integers(0, 1 << circuit.width, circuit.candidates).tolist()
+        shares = shared(circuit, totals, rng)
+        coins = rng.integers(0, 2, circuit.coin_bits).astype(np.uint8)
+        assert garbled(circuit, shares, coins, source) == clear(circuit, shares, coins)
+
+
+@pytest.mark.audit
+@pytest.mark.timeout(1800)
+def test_garbled_is_clear_on_ten_thousand_votes() -> None:
+    rng, source = np.random.default_rng(6), ScriptedSecrets(b"audit")
+    for vote in range(10_000):
+        circuit = CIRCUITS[vote % len(CIRCUITS)]
+        totals = rng.integers(0, 1 << circuit.width, circuit.candidates).tolist()
+        shares = shared(circuit, totals, rng)
+        coins = rng.integers(0, 2, circuit.coin_bits).astype(np.uint8)
+        assert garbled(circuit, shares, coins, source) == clear(circuit, shares, coins)
+
+
+def test_a_circuit_of_200_candidates_fits_twenty_megabytes() -> None:
+    circuit = Circuit(SelectionRelease(0.1, 6, 200, 4), 10)
+    sent = 32 * circuit.ands + 16 * (circuit.coin_bits + circuit.share_bits)
+    assert sent < 20e6
+
+
+@pytest.mark.parametrize("width", [0, 49, 1.5])
+def test_a_width_that_cannot_be_is_refused(width: int) -> None:
+    with pytest.raises(ParameterError):
+        Circuit(SelectionRelease(1.0, 6, 4), width)
+
+
+@pytest.mark.parametrize("modulus", [64, 67, 100, (1 << 32) - (1 << 20) + 1, (1 << 66) + 3])
+def test_shares_modulo_any_number_give_what_shares_modulo_a_power_of_two_do(modulus: int) -> None:
+    release = SelectionRelease(1.0, 6, 5)
+    plain, other = Circuit(release, 6), Circuit(release, 6, modulus)
+    rng = np.random.default_rng(modulus % 1000)
+    source = ScriptedSecrets(b"modulo")
+    for vote in range(60):
+        totals = rng.integers(0, 64, 5).tolist()
+        coins = rng.integers(0, 2, plain.coin_bits).astype(np.uint8)
+        first = [int.from_bytes(rng.bytes(20), "big") % modulus for _ in totals]
+        if vote == 0:
+            first = [0, modulus - 1, totals[2], 0, modulus - 1]  # where it just wraps, or not
+        second = [(t - a) % modulus for t, a in zip(totals, first, strict=True)]
+        kind = np.dtype(np.uint64) if other.share_width <= 64 else np.dtype(object)
+        shares = np.array(first, dtype=kind), np.array(second, dtype=kind)
+        expected = clear(plain, shared(plain, totals, rng), coins)
+        assert clear(other, shares, coins) == expected
+        if vote < 3:
+            assert garbled(other, shares, coins, source) == expected
+
+
+@pytest.mark.parametrize("modulus", [63, 1 << 128])
+def test_a_modulus_too_small_or_too_large_is_refused(modulus: int) -> None:
+    with pytest.raises(ParameterError, match="modulus"):
+        Circuit(SelectionRelease(1.0, 6, 4), 6, modulus)

@@ -1,0 +1,87 @@
+"""Ballots of levels, and the head start of a learning rate."""
+
+import math
+
+import numpy as np
+import pytest
+
+from urna.errors import ParameterError
+from urna.privacy import Adjacency, SelectionRelease
+from urna.space import Axis, Space
+from urna.vote import LevelShape, choose_levels, fill_levels, head_start
+
+SHAPE = LevelShape(5)
+
+
+@pytest.mark.parametrize(
+    ("losses", "ballot"),
+    [
+        ([0.1, 0.2, 0.9, 0.8, 0.7], [3, 1, 0, 0, 0]),
+        ([0.1, 0.1, 0.9, 0.8, 0.7], [3, 3, 0, 0, 0]),
+        ([0.1, math.nan, math.inf, 0.1, 0.1], [3, 0, 0, 3, 3]),
+        ([0.1, math.nan, math.nan, math.nan, 0.2], [3, 0, 0, 0, 0]),
+        ([0.5] * 5, [0] * 5),
+        ([math.nan] * 5, [0] * 5),
+        ([-1e308, 1e308, 1e308, 1e308, 1e308], [3, 0, 0, 0, 0]),
+        ([0.3, 0.3, 0.3, 0.3, 0.4], [3, 3, 3, 3, 0]),
+    ],
+    ids=[
+        "falls",
+        "tie",
+        "two diverge",
+        "median diverges",
+        "alike",
+        "failed",
+        "huge",
+        "median best",
+    ],
+)
+def test_levels_fall_with_the_loss(losses: list[float], ballot: list[int]) -> None:
+    found = fill_levels(np.array(losses), SHAPE)
+    assert found.tolist() == ballot
+    SHAPE.check(found)
+
+
+def test_neither_scale_nor_place_of_losses_matters() -> None:
+    losses = np.random.default_rng(1).random(40)
+    shape = LevelShape(40, 0.8)
+    assert (fill_levels(losses, shape) == fill_levels(4 * losses - 8, shape)).all()
+
+
+def test_stronger_noise_makes_wider_ballots() -> None:
+    parts = [choose_levels(9, noise_std=std, ballots=10).part for std in (1.0, 5.0, 20.0)]
+    assert parts == [1.0, 0.8, 0.5]
+    losses = np.linspace(0, 1, 9)
+    given = [int(fill_levels(losses, LevelShape(9, part)).sum()) for part in parts]
+    assert given == sorted(set(given))
+
+
+def test_a_left_out_ballot_moves_differences_half_as_far() -> None:
+    assert SHAPE.reach(Adjacency.REPLACE_ONE_CLIENT) == 6
+    assert SHAPE.reach(Adjacency.ZERO_OUT_CLIENT) == 3
+
+
+@pytest.mark.parametrize("wrong", [[0, 0, 0, 0, 4], [-1, 0, 0, 0, 0], [0, 0, 0, 0]])
+def test_what_is_no_ballot_is_refused(wrong: list[int]) -> None:
+    with pytest.raises(ParameterError, match="0 to 3"):
+        SHAPE.check(np.array(wrong))
+
+
+def test_a_shape_is_read_back() -> None:
+    shape = LevelShape(5, 0.5)
+    assert LevelShape.read(shape.as_mapping(), 5) == shape
+    with pytest.raises(ParameterError, match="levels and part"):
+        LevelShape.read({"power": 4.0, "norm": 64}, 5)
+
+
+def test_only_where_an_axis_may_not_work_are_candidates_behind() -> None:
+    release = SelectionRelease(0.1, 6, 12)
+    rates = Axis.log([1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 100.0])
+    start = np.array(head_start(Space(lr=rates, kind=["a", "b"]), release)).reshape(6, 2)
+    assert (start[:, 0] == start[:, 1]).all()
+    assert (np.diff(start[:5, 0]) >= 0).all()
+    assert start[0, 0] == 0
+    # A rate that is too small or too large unless an end has no edge starts about ln 2 behind.
+    assert start[4, 0] > 20
+    assert start[4, 0] > start[5, 0] + 20
+    assert set(head_start(Space(weight=rates, kind=["a", "b"]), release)) == {0}

@@ -1,0 +1,119 @@
+"""Votes of which only the winner is opened, end to end in memory."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from urna.errors import BudgetExceeded, ParameterError, RoundAborted, UnknownName
+from urna.privacy import Budget, Ledger
+from urna.randomness import ScriptedSecrets
+from urna.report import load_result, page
+from urna.secagg import Stage
+from urna.space import Space
+from urna.tally import HelperSelection, Terms
+from urna.vote import WinnerResult, plan_winner, search
+
+SPACE = Space(lr=[0.1, 0.2, 0.3, 0.4])
+BUDGET = Budget(4.0, 1e-5)
+CLIENTS = [0.2] * 12
+
+
+def loss(candidate: dict[str, float], data: float) -> float:
+    return abs(candidate["lr"] - data)
+
+
+def held(**more: object) -> WinnerResult:
+    found = search(  # type: ignore[call-overload]
+        SPACE, loss, CLIENTS, opens="winner", **({"budget": BUDGET, "helper": "hospital-7"} | more)
+    )
+    assert isinstance(found, WinnerResult)
+    return found
+
+
+def test_a_clear_favourite_wins_and_the_gap_says_so() -> None:
+    result = held()
+    assert result.best == {"lr": 0.2}
+    assert result.gap is not None
+    assert result.gap >= 10
+    assert result.privacy.private
+    assert result.privacy.epsilon == 4.0
+    assert result.privacy.delta < 1e-15
+    assert "the leader and hospital-7 not colluding" in str(result)
+
+
+def test_dropouts_are_left_out_and_named() -> None:
+    result = held(
+        dropout=0.2, selection=HelperSelection("hospital-7", {3: Stage.MASK, 5: Stage.SHARE})
+    )
+    assert result.best == {"lr": 0.2}
+    assert result.took_part == 10
+    assert sorted(result.lost) == [3, 5]
+
+
+@pytest.mark.parametrize("stage", [Stage.ADVERTISE, Stage.SHARE, Stage.MASK])
+def test_a_lost_helper_aborts_before_anything_is_opened(stage: Stage, tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "a.ledger", BUDGET)
+    lost = HelperSelection("hospital-7", {12: stage})
+    with pytest.raises(RoundAborted, match="client 12 is lost, without whom"):
+        held(dropout=0.2, selection=lost, ledger=ledger)
+    assert ledger.spent().epsilon == 0.0
+    assert ledger.entries()[0].withdrawn
+
+
+def test_it_is_counted_before_it_is_opened(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "a.ledger", BUDGET)
+    result = held(ledger=ledger)
+    assert result.entry == ledger.entries()[0].id
+    assert ledger.spent().epsilon == 4.0
+    with pytest.raises(BudgetExceeded):
+        held(ledger=ledger)
+
+
+def test_scripted_coins_are_not_private() -> None:
+    result = held(secrets=ScriptedSecrets(b"winner"))
+    assert not result.privacy.private
+    assert result.as_json() == held(secrets=ScriptedSecrets(b"winner")).as_json()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"helper": None}, "takes a helper"),
+        ({"votes": 3}, "leave `ballot`"),
+        ({"budget": Budget(0.01, 1e-5)}, "cannot succeed"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(more: dict[str, object], said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        held(**more)
+
+
+def test_a_helper_has_no_part_in_opening_a_tally() -> None:
+    with pytest.raises(ParameterError, match="only helps to open the winner"):
+        search(SPACE, loss, CLIENTS, budget=BUDGET, helper="x")  # type: ignore[call-overload]
+    with pytest.raises(UnknownName, match="winner"):
+        search(SPACE, loss, CLIENTS, budget=BUDGET, opens="winer")  # type: ignore[call-overload]
+
+
+def test_a_result_is_read_back_and_shown(tmp_path: Path) -> None:
+    result = held()
+    path = tmp_path / "result.json"
+    path.write_text(result.as_json(), encoding="utf-8")
+    again = load_result(path)
+    assert isinstance(again, WinnerResult)
+    assert again.as_mapping() == json.loads(result.as_json())
+    shown = page(again, title="a vote")
+    first_screen = shown[: shown.index("by cheating")]
+    assert "the leader and hospital-7 not colluding" in first_screen
+    assert "the exact sum of all ballots" in first_screen
+    with pytest.raises(ParameterError, match="cannot be read"):
+        WinnerResult.read(json.loads(result.as_json()) | {"lost": 3})
+
+
+def test_the_best_case_is_that_of_the_fewest_ballots() -> None:
+    sure = plan_winner(Terms.of(100, Budget(1.0, 1e-5)), SPACE).best_case
+    half = plan_winner(Terms.of(100, Budget(1.0, 1e-5), dropout="1/2"), SPACE).best_case
+    none = plan_winner(Terms.of(2, Budget(0.001, 1e-5)), SPACE).best_case
+    assert sure > half > none
+    assert none == pytest.approx(0.25, abs=0.01)
