@@ -66,7 +66,7 @@ def table(title: str, *columns: str) -> Table:
             justify=justify,
             header_style="dim",
             min_width=None if number or not name else _LEAST,  # texts give way, but do not vanish
-            no_wrap=number or not name,
+            no_wrap=number,
             overflow="fold",
         )
     return made
