@@ -26,7 +26,8 @@ def shared(
 
 
 def clear(circuit: Circuit, shares: tuple[np.ndarray, np.ndarray], coins: Bits) -> Opened:
-    wires = circuit.evaluate(ClearGates(), *map(circuit.planes, shares), coins)
+    leader, helper = map(circuit.planes, shares)
+    wires = circuit.evaluate(ClearGates(), leader, helper, coins)
     return circuit.read(wires.astype(np.uint8))
 
 
