@@ -4,7 +4,6 @@ A comment right above a block says when it is not simply run:
 
     <!-- run: audit -->         only by `make audit`: it takes long
     <!-- run: file NAME -->     written to a file of this name, for the blocks below it
-    <!-- run: with urna NAME --> once there is such a command (`audit with urna NAME`: both)
     <!-- run: no: REASON -->    not here, and why
 
 and one in a page's first line says who else runs all its blocks of Python and TOML:
@@ -27,11 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-import typer
 from forks import environment
-
-from urna.cli.app import app
 
 __all__ = ["HOUSE", "PAGES", "SHELL", "Block", "Reader", "blocks", "read_before", "run_by"]
 
@@ -53,7 +48,6 @@ _FENCE = re.compile(
     r"^(?P<fence>```+|:::+)(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=fence)[ ]*$",
     flags=re.DOTALL | re.MULTILINE,
 )
-_WITH = re.compile(r"with urna (\w+)")
 _QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -121,11 +115,6 @@ def read_before(page: str) -> str:
     return found[1] if found else ""
 
 
-def _commands() -> set[str]:
-    command = typer.main.get_command(app)
-    return set(command.commands) if isinstance(command, click.Group) else set()
-
-
 class Reader:
     """Runs blocks one after the other in one folder, as somebody who reads a page does."""
 
@@ -144,10 +133,10 @@ class Reader:
             (programs / name).write_text(f'#!/bin/sh\nexec {call} "$@"\n')
             (programs / name).chmod(0o755)
 
-    def read(self, block: Block) -> None:
-        """Do what a block says; raise where that does not work."""
-        if block.run.startswith("no: ") or not _commands() >= set(_WITH.findall(block.run)):
-            return
+    def read(self, block: Block) -> bool:
+        """Do what a block says and return whether it asks for anything; raise where it fails."""
+        if block.run.startswith("no: "):
+            return False
         if block.run.startswith("file "):
             file = self._folder / block.run.removeprefix("file ")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -158,6 +147,9 @@ class Reader:
             tomllib.loads(block.text)
         elif block.language in SHELL:
             self._type(block)
+        else:
+            return False
+        return True
 
     def _type(self, block: Block) -> None:
         home = {"HOME": str(self._folder), "FLWR_HOME": str(self._folder / ".flwr")}
