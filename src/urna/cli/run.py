@@ -12,8 +12,7 @@ from urna.cli.terms import QuietOption, cache_folder
 from urna.combine import Combination
 from urna.files import digest_of, write_whole
 from urna.report import AnyResult, Run, StudyResult, page
-from urna.study import Outcome, read_study
-from urna.study.run import Hooks, run_study
+from urna.study import Hooks, Outcome, read_study, run_study
 from urna.vote import Result
 
 __all__ = ["StudyArgument", "run_file"]

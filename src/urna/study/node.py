@@ -12,7 +12,7 @@ from urna.flower import Participant, Updates, Votes
 from urna.flower.learning import LearnerTraining
 from urna.study.file import Study, read_study
 from urna.study.keys import Follow
-from urna.study.run import Prepared, learner_of, prepare_with
+from urna.study.prepare import Prepared, learner_of, prepare_with
 from urna.study.sources import blank_electorate, gather_one, is_known
 from urna.train import TorchLearner
 

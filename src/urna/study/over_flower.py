@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from urna.errors import ParameterError
 from urna.files import check_folder, held_alone
 from urna.flower import Deadlines, SumProgress, poll
 from urna.flower.learning import server_strategy, train_learner
@@ -16,17 +15,9 @@ from urna.study.file import read_study
 from urna.study.journal import Journal
 from urna.study.keys import Follow
 from urna.study.node import blank, participant_of
-from urna.study.run import (
-    Done,
-    Hooks,
-    Outcome,
-    Stages,
-    division_of,
-    learner_of,
-    run_stages,
-    settings_of,
-    within,
-)
+from urna.study.prepare import division_of, learner_of, settings_of
+from urna.study.run import run_stages
+from urna.study.stages import Done, Hooks, Outcome, Stages, within
 from urna.vote import Result
 
 __all__ = ["conduct", "serve_study", "simulate_study"]
@@ -103,7 +94,7 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
         journal.begin("vote")
         vote = poll(
             grid,
-            _space(stages),
+            prepared.candidates,
             budget=study.privacy.budget if division is None else division.vote,
             seed=study.seed,
             anyway=study.vote.anyway or division is not None,
@@ -174,12 +165,6 @@ def _how(stages: Stages, nodes: int) -> dict[str, Any]:
         "progress": progress,
         **study.privacy.options,
     }
-
-
-def _space(stages: Stages) -> Any:  # noqa: ANN401 - a space
-    if stages.prepared.space is None:
-        raise ParameterError("there are no candidates")
-    return stages.prepared.space
 
 
 def _told(vote: Result) -> str:

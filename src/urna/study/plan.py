@@ -15,7 +15,7 @@ from urna.errors import ParameterError
 from urna.privacy import Budget, Unit
 from urna.study.file import Study
 from urna.study.keys import Follow
-from urna.study.run import Prepared, division_of, learner_of, settings_of
+from urna.study.prepare import Prepared, division_of, learner_of, settings_of
 from urna.study.tune_and_train import Division
 from urna.tally import Terms
 from urna.train.plan import TrainPlan, plan_training

@@ -1,0 +1,158 @@
+"""A study made ready: its data read, its objective found, its budget divided; nothing spent."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from urna.data import Samples
+from urna.errors import ParameterError, UnknownName
+from urna.local import CachedObjective, Objective, Recipe, check_objective
+from urna.privacy import parts_of
+from urna.space import Space
+from urna.study.file import Study
+from urna.study.keys import Follow
+from urna.study.objectives import Chosen, choose_objective
+from urna.study.sources import Electorate, gather
+from urna.study.tune import VOTE_SHARE
+from urna.study.tune_and_train import Division, divide
+from urna.train import Settings, TorchLearner, read_optimiser
+
+__all__ = [
+    "Prepared",
+    "division_of",
+    "learner_of",
+    "prepare",
+    "prepare_with",
+    "settings_of",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A study whose data are read and whose objective is there; nothing is spent yet."""
+
+    study: Study
+    electorate: Electorate
+    chosen: Chosen | None
+    """How candidates are judged; None where they are settings of an average."""
+    space: Space | None
+
+    @property
+    def title(self) -> str:
+        """What pages are called."""
+        return self.study.title or f"{self.electorate.how}: {self.what}"
+
+    @property
+    def what(self) -> str:
+        """What is voted on, in a few words."""
+        return "one message, one model" if self.chosen is None else self.chosen.description
+
+    @property
+    def clients(self) -> list[Samples]:
+        """Each client's data."""
+        return self.electorate.clients
+
+    @property
+    def candidates(self) -> Space:
+        """What is voted on, where the study or its objective says so."""
+        if self.space is None:
+            raise ParameterError("there are no candidates")
+        return self.space
+
+    def objective(self, cache: Path | None) -> Objective[Samples]:
+        """Return how candidates are judged, with losses kept on disk where that is wanted."""
+        if self.chosen is None:
+            raise ParameterError("settings of an average are judged by themselves")
+        enabled = self.study.objective.cache and cache is not None
+        folder = cache or Path()
+        return CachedObjective(self.chosen.objective, folder, enabled=enabled)
+
+
+def prepare(study: Study) -> Prepared:
+    """Read a study's data and find its objective. Nothing is computed and nothing is spent.
+
+    Raises:
+        ParameterError: Something is not there or does not fit; the message names the line.
+    """
+    with study.blaming("data.source"):
+        electorate = gather(study.data, seed=study.seed, base=study.base)
+    return prepare_with(study, electorate)
+
+
+def prepare_with(study: Study, electorate: Electorate, *, own: Path | None = None) -> Prepared:
+    """Find the objective of a study whose clients are known; see `prepare`."""
+    follow = study.then.follow
+    if follow is Follow.AVERAGE:
+        if electorate.labels is None:
+            raise study.error("then.what", "settings of an average are voted on for classes alone")
+        return Prepared(study, electorate, None, study.space)
+    with study.blaming("objective.model"):
+        chosen = choose_objective(
+            study.objective,
+            electorate.dataset,
+            base=own or study.base,
+            train=follow is Follow.TRAIN,
+        )
+        if follow is Follow.TRAIN and chosen.factory is None:
+            raise ParameterError(
+                "training follows a vote on how a torch module is trained, and "
+                f"{chosen.description} is none: name `linear`, `mlp`, `pooled` or what makes one"
+            )
+    space = study.space or chosen.space
+    if space is None:
+        raise study.error(
+            "objective.model",
+            f"{chosen.description} has no candidates of its own: name some under [space], such as "
+            'C = { kind = "log", values = [0.01, 0.1, 1.0] }',
+        )
+    try:
+        check_objective(chosen.objective, space)
+    except UnknownName as error:
+        raise study.error(f"space.{error.name}", str(error)) from error
+    except ParameterError as error:
+        raise study.error("space", str(error)) from error
+    return Prepared(study, electorate, chosen, space)
+
+
+def settings_of(study: Study) -> Settings:
+    """Return how a study's model is trained."""
+    then = study.then
+    chosen = {"lr": then.server_lr}
+    if then.optimiser == "fedavgm":
+        chosen["momentum"] = then.momentum
+    return Settings(
+        optimiser=read_optimiser(then.optimiser, **chosen),
+        clip=then.clip,
+        tail=then.tail,
+        seed=study.seed,
+    )
+
+
+def learner_of(prepared: Prepared) -> TorchLearner:
+    """Return what is trained after the vote."""
+    then, chosen = prepared.study.then, prepared.chosen
+    if chosen is None or chosen.factory is None:
+        raise ParameterError("there is nothing to train")
+    recipe = Recipe(lr=then.lr, epochs=then.epochs, batch_size=then.batch_size)
+    return TorchLearner(chosen.factory, recipe, 0.0, chosen.loss)
+
+
+def division_of(prepared: Prepared, clients: int | None = None) -> Division | None:
+    """Return how the budget is divided between the vote and what follows; None if nothing does."""
+    study = prepared.study
+    privacy, follow = study.privacy, study.then.follow
+    if follow is Follow.NOTHING:
+        return None
+    share = privacy.vote_share
+    if share == "auto" and follow is Follow.TRAIN:
+        return divide(
+            privacy.budget,
+            clients=clients or len(prepared.clients),
+            parameters=len(learner_of(prepared).first_weights(seed=study.seed)),
+            rounds=study.then.rounds,
+            settings=settings_of(study),
+            candidates=len(prepared.space or ()),
+            **privacy.options,
+        )
+    part = float(share) if share != "auto" else VOTE_SHARE if follow is Follow.AVERAGE else 0.5
+    voting, rest = parts_of(privacy.budget, (part, 1 - part))
+    return Division(part, voting, rest, ())

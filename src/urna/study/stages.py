@@ -1,0 +1,372 @@
+"""The stages of a study, each held once and kept before it is shown."""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from urna.average import ModelResult, Schema
+from urna.average import model_card as average_card
+from urna.combine import Combination, Frame, LocalSearch, Searches, combine
+from urna.errors import ParameterError
+from urna.files import write_whole
+from urna.local import losses_of_each
+from urna.privacy import Budget, PrivacyStatement
+from urna.privacy.accountant import GAUSSIAN
+from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource, staged_secrets
+from urna.study.journal import Journal
+from urna.study.keys import Follow
+from urna.study.prepare import Prepared, division_of, learner_of, settings_of
+from urna.study.tune import tune_then_fit
+from urna.study.tune_and_train import tune_and_train
+from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
+from urna.train import RoundReport, TorchLearner, TrainResult
+from urna.train.card import model_card as train_card
+from urna.train.checkpoint import write_tensors
+from urna.vote import DecoderKind, Result, SearchProgress, read_again, search
+from urna.vote.search import UNREAD
+
+__all__ = ["Done", "Hooks", "Outcome", "Stages", "files_in", "within"]
+
+_SUMMATIONS: Mapping[str, Callable[[], Summation]] = {
+    "secure": SecureSummation,
+    "encrypted": EncryptedSummation,
+    "clear": ClearSummation,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a study."""
+
+    vote: Result
+    follow: TrainResult | ModelResult | Combination | None
+    privacy: PrivacyStatement
+    """Of everything together."""
+    files: tuple[Path, ...] = ()
+    again: bool = False
+    """Whether everything was found finished, and nothing was done."""
+
+    @property
+    def result(self) -> Result | TrainResult | ModelResult | Combination:
+        """The last of it."""
+        return self.vote if self.follow is None else self.follow
+
+
+Done = tuple[Result, TrainResult | ModelResult | Combination | None, PrivacyStatement]
+"""The vote, what followed, and what both promise together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Who is told what while a study runs."""
+
+    progress: SearchProgress = lambda what, done, total: None
+    say: Callable[[str], None] = lambda sentence: None
+    page: Callable[[Path, Outcome, str], None] = lambda path, outcome, title: None
+    """Writes the page about all stages."""
+
+
+def files_in(folder: Path) -> tuple[Path, ...]:
+    """Return what a study has written, without its folders."""
+    return tuple(sorted(path for path in folder.iterdir() if path.is_file()))
+
+
+class Stages:
+    """The stages of a study, each held once."""
+
+    def __init__(
+        self, prepared: Prepared, journal: Journal, hooks: Hooks, cache: Path | None
+    ) -> None:
+        self.prepared, self.journal, self.hooks = prepared, journal, hooks
+        self.study, self.cache = prepared.study, cache
+        self.now = "vote"
+        script = self.study.privacy.scripted_secrets
+        self.secrets: SecretSource = ScriptedSecrets(script.encode()) if script else OsSecrets()
+        self.summation = _SUMMATIONS[self.study.vote.summation]()
+        self.decoder = DecoderKind(self.study.vote.decoder).build()
+
+    def run(self, over: "Callable[[Stages], Done] | None" = None) -> Outcome:
+        """Hold every stage that is not finished, and write everything."""
+        study, journal = self.study, self.journal
+        journal.begin("everything")
+        if over is not None:
+            vote, follow, privacy = over(self)
+        elif study.engine.kind == "flower":
+            vote, follow, privacy = _simulated(self)
+        else:
+            vote, follow, privacy = {
+                Follow.NOTHING: self._only_vote,
+                Follow.TRAIN: self._train,
+                Follow.AVERAGE: self._average,
+                Follow.COMBINE: self._combine,
+            }[study.then.follow]()
+        last: Any = vote if follow is None else follow
+        title = self.prepared.title
+        journal.note(privacy=privacy.as_mapping())
+        mapping = last.as_mapping()
+        if follow is not None:
+            mapping = {**mapping, "privacy": privacy.as_mapping()}
+        entries = last.entries if isinstance(last, Combination) else (last.entry,)
+        journal.keep("result.json", mapping, *entries)
+        if isinstance(last, TrainResult | ModelResult | Combination):
+            last = replace(last, privacy=privacy)
+        outcome = Outcome(vote, None if follow is None else last, privacy)
+        self.hooks.page(journal.folder / "report.html", outcome, title)
+        journal.end("everything")
+        journal.note(finished=True)
+        return replace(outcome, files=files_in(journal.folder))
+
+    def held(self) -> Result | None:
+        """Return the vote that was held before, its winner read; None where none was."""
+        mapping = self.journal.found("vote.json")
+        if mapping is None:
+            return None
+        vote = Result.read(mapping)
+        if vote.decoder == UNREAD:
+            vote = read_again(vote, self.decoder)
+            self.keep_vote(vote)
+        return vote
+
+    def keep_vote(self, vote: Result) -> None:
+        """Write the vote's result, as far as it is known."""
+        self.journal.keep("vote.json", vote.as_mapping(), vote.entry)
+
+    @property
+    def voting(self) -> dict[str, Any]:
+        """How a vote is held, for every way to hold one."""
+        vote = self.study.vote
+        return {
+            "ballot": vote.ballot or None,
+            "votes": vote.votes or None,
+            "decoder": self.decoder,
+        }
+
+    def _only_vote(self) -> tuple[Result, None, PrivacyStatement]:
+        vote = self._vote(self.study.privacy.budget, self.secrets)
+        return vote, None, vote.privacy
+
+    def _vote(self, budget: Budget, secrets: SecretSource) -> Result:
+        """Hold the vote, unless it was held before."""
+        before = self.held()
+        if before is not None:
+            return before
+        prepared, study, journal = self.prepared, self.study, self.journal
+        journal.begin("vote")
+        found = search(
+            prepared.candidates,
+            prepared.objective(self.cache),
+            prepared.clients,
+            budget=budget,
+            summation=self.summation,
+            ledger=journal.ledger,
+            secrets=secrets,
+            seed=study.seed,
+            anyway=study.vote.anyway,
+            entry=journal.entry("vote"),
+            progress=self.hooks.progress,
+            keep=self.keep_vote,
+            **self.voting,
+            **study.privacy.options,
+        )
+        self.keep_vote(found)
+        journal.end("vote")
+        return found
+
+    def _train(self) -> tuple[Result, TrainResult, PrivacyStatement]:
+        prepared, study, journal = self.prepared, self.study, self.journal
+        learner, electorate = learner_of(prepared), prepared.electorate
+        division = division_of(prepared)
+        if division is None:
+            raise ParameterError("nothing follows the vote")
+        before, report = self.held(), self.hooks.progress
+        if before is not None:
+            self.now = "training"
+
+        def score(weights: Any) -> tuple[float, float]:  # noqa: ANN401 - a vector
+            loss, right = learner.scores(weights, [electorate.dataset.test])[0]
+            return float(loss), float(right)
+
+        def progress(done: RoundReport) -> None:
+            report("training", done.number, study.then.rounds)
+
+        def keep(vote: Result) -> None:
+            self.keep_vote(vote)
+            self.now = "training" if vote.decoder != UNREAD else "vote"
+
+        journal.begin("train")
+        done = tune_and_train(
+            learner,
+            prepared.clients,
+            budget=study.privacy.budget,
+            rounds=study.then.rounds,
+            settings=settings_of(study),
+            space=prepared.space,
+            objective=prepared.objective(self.cache),
+            division=division,
+            vote=before,
+            entry=journal.entry("vote"),
+            score=score if electorate.tested else None,
+            summation=self.summation,
+            ledger=journal.ledger,
+            secrets=self.secrets,
+            folder=journal.folder / "training",
+            about={"study": study.fingerprint},
+            anyway=study.then.anyway,
+            announce=self.hooks.say,
+            keep=keep,
+            progress=progress,
+            voting_progress=report,
+            **self.voting,
+            **study.privacy.options,
+        )
+        journal.end("train")
+        result = replace(done.training, privacy=done.privacy)
+        self.keep_trained(learner, result)
+        journal.note(division=done.division.as_mapping())
+        return done.vote, result, done.privacy
+
+    def keep_trained(self, learner: TorchLearner, result: TrainResult) -> None:
+        """Write a trained model and its card."""
+        folder = self.journal.folder
+        said = {
+            "privacy": result.privacy.as_mapping(),
+            "weights": result.as_mapping()["weights_sha256"],
+        }
+        write_tensors(folder / "model.safetensors", learner.tensors(result.weights), said)
+        card = train_card(result, title=self.prepared.title, data=self.prepared.electorate.how)
+        write_whole(folder / "README.md", card)
+
+    def _average(self) -> tuple[Result, ModelResult, PrivacyStatement]:
+        prepared, study, journal = self.prepared, self.study, self.journal
+        electorate, division = prepared.electorate, division_of(prepared)
+        labels = electorate.labels
+        if division is None or labels is None:
+            raise ParameterError("nothing follows the vote")
+        found = journal.found("model.json")
+        before = self.held()
+        if found is not None and before is not None:
+            model = ModelResult.read(found)
+            return before, self._with_model(model), model.privacy
+
+        def keep(model: ModelResult) -> None:
+            journal.keep("model.json", model.as_mapping(), model.entry)
+
+        def between(vote: Result) -> None:
+            self.keep_vote(vote)
+            self.now = "average" if vote.decoder != UNREAD else "vote"
+
+        journal.begin("average")
+        done = tune_then_fit(
+            prepared.clients,
+            Schema(electorate.clients[0].features.shape[1], tuple(range(len(labels)))),
+            budget=study.privacy.budget,
+            learner=study.then.learner,
+            space=prepared.space,
+            share=division.part,
+            summation=self.summation,
+            ledger=journal.ledger,
+            secrets=self.secrets,
+            seed=study.seed,
+            anyway=study.vote.anyway,
+            decoder=self.decoder,
+            vote=before,
+            entries=(journal.entry("vote"), journal.entry("then")),
+            progress=self.hooks.progress,
+            between=between,
+            keep=keep,
+            **study.privacy.options,
+        )
+        keep(done.model)
+        journal.end("average")
+        return done.vote, self._with_model(done.model), done.model.privacy
+
+    def _with_model(self, model: ModelResult) -> ModelResult:
+        """Measure a model on public rows, where there are any, and write it."""
+        test = self.prepared.electorate.dataset.test
+        if len(test):
+            score = model.score(test.features, np.asarray(test.targets, dtype=np.float64))
+            model = replace(model, measured={"accuracy": score} if math.isfinite(score) else {})
+        model.save(self.journal.folder / "model.npz")
+        card = average_card(model, name=self.prepared.title)
+        write_whole(self.journal.folder / "README.md", card)
+        return model
+
+    def _combine(self) -> tuple[Result, Combination, PrivacyStatement]:
+        """Combine clients' own best settings, under what the vote leaves."""
+        prepared, study, journal = self.prepared, self.study, self.journal
+        division, space = division_of(prepared), prepared.candidates
+        if division is None:
+            raise ParameterError("nothing follows the vote")
+        frame = Frame.of(space)  # refuses axes without numbers before anything is spent
+        of_vote, of_rest = staged_secrets(self.secrets, b"vote", b"combine")
+        vote = self._vote(division.vote, of_vote)
+        self.now = "combination"
+        found = journal.found("combination.json")
+        if found is not None:
+            done = Combination.read(found)
+            return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
+        journal.begin("combine")
+        rows = np.array([[float(value) for value in one.values()] for one in space])
+        losses = losses_of_each(
+            prepared.objective(self.cache),
+            prepared.clients,
+            space,
+            seeds=[study.seed] * len(prepared.clients),
+            progress=lambda done, total: self.hooks.progress("own searches", done, total),
+        )
+        searches = Searches(frame, tuple(LocalSearch(rows, -np.asarray(one)) for one in losses))
+
+        def keep(done: Combination) -> None:
+            journal.keep("combination.json", done.as_mapping(), *done.entries)
+
+        done = combine(
+            searches,
+            study.then.strategy,
+            guarantee="dp",
+            budget=division.train,
+            ledger=journal.ledger,
+            secrets=of_rest,
+            entry=journal.entry("then"),
+            keep=keep,
+            **study.privacy.options,
+        )
+        keep(done)
+        journal.end("combine")
+        return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
+
+
+def within(budget: Budget, vote: Result, follow: PrivacyStatement, what: str) -> PrivacyStatement:
+    """Return what a vote and what follows it promise together.
+
+    Each keeps within its part of the budget, and squares of mu add up (`parts_of`).
+    """
+    if not (vote.privacy.private and follow.private):
+        return replace(follow, epsilon=math.inf, accountant="none")
+    caveat = f"Epsilon is that of a vote on hyperparameters and of {what} together"
+    return replace(
+        follow,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        accountant=GAUSSIAN,
+        caveats=(caveat, *follow.caveats),
+    )
+
+
+def _simulated(stages: Stages) -> Done:
+    """Hold the stages in Flower's simulation."""
+    # Read when Flower and Ray are first imported, so not at the top of a file.
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
+    try:
+        from urna.study.over_flower import simulate_study  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise stages.study.error(
+            "engine.kind", "the Flower engine needs Flower: pip install 'urna[flower]'"
+        ) from error
+    return simulate_study(stages)
