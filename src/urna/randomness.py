@@ -21,10 +21,12 @@ __all__ = [
     "OsSecrets",
     "ScriptedSecrets",
     "SecretSource",
+    "StreamSecrets",
     "derive_seed",
     "expand",
     "expand_words",
     "little_endian",
+    "secrets_of",
     "staged_secrets",
 ]
 
@@ -94,6 +96,11 @@ class ScriptedSecrets:
         return encryptor.update(bytes(skip + count))[skip:]
 
 
+def secrets_of(script: str | None) -> SecretSource:
+    """Return where keys and noise come from: the operating system, unless a script is named."""
+    return OsSecrets() if script is None else ScriptedSecrets(script.encode())
+
+
 def staged_secrets(source: SecretSource, *stages: bytes) -> list[SecretSource]:
     """Return a source for each stage of something that may be interrupted between two.
 
@@ -144,6 +151,25 @@ class KeyStream:
         for start in range(0, len(room), _PIECE):
             piece = room[start : start + _PIECE].data
             self._encryptor.update_into(memoryview(_ZEROS)[: len(piece)], piece)
+
+
+class StreamSecrets:
+    """A secret source out of one seed, for who must be able to draw the same again.
+
+    Args:
+        seed: 32 bytes, for this purpose only.
+        private: Whether the seed itself was drawn from a private source.
+    """
+
+    def __init__(self, seed: bytes, *, private: bool = True) -> None:
+        self.private = private
+        self._stream = KeyStream(seed)
+
+    def take(self, count: int) -> bytes:
+        """Return the next `count` bytes of the seed's stream."""
+        room = np.empty(count, dtype=np.uint8)
+        self._stream.fill(room)
+        return room.tobytes()
 
 
 def expand(seed: bytes, count: int) -> bytes:

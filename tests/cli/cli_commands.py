@@ -9,7 +9,7 @@ from typing import Any
 
 import urna.cli
 import urna.cli.app
-import urna.study.run
+import urna.study.stages
 from urna.privacy import Budget, Ledger
 from urna.study.journal import Journal
 from urna.train.checkpoint import Progress
@@ -55,5 +55,5 @@ def killed(point: str, *arguments: str) -> None:
     elif point == "trained":  # a round of training is on disk
         dying(Progress, "write", lambda state, _: state.done == 1)
     else:  # everything is there but the last result
-        dying(urna.study.run, "write_tensors", lambda *_: True)
+        dying(urna.study.stages, "write_model", lambda *_: True)
     command(*arguments)

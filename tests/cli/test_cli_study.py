@@ -96,6 +96,24 @@ def test_a_study_votes_trains_and_leaves_everything(urna: Command, tmp_path: Pat
     assert "holds another study" in urna("run", changed).refused(2)
 
 
+@pytest.mark.parametrize("name", ["vote.json", "result.json"])
+def test_what_was_written_and_is_gone_is_not_held_again(
+    urna: Command, tmp_path: Path, name: str
+) -> None:
+    """Two tallies that were both seen would be paid for once."""
+    study = written(tmp_path)
+    assert urna("run", study).code == 0
+    page = (results(study) / "report.html").read_text()
+    assert "One model for all" in page
+    assert urna("report", results(study) / "result.json").code == 0  # all stages again
+    assert "Vote: " in (results(study) / "report.html").read_text()
+    (results(study) / name).rename(tmp_path / "elsewhere")
+    assert f"{name} was written and is gone: put it back" in urna("run", study).refused(2)
+    spent_once(study)
+    (tmp_path / "elsewhere").rename(results(study) / name)
+    assert urna("run", study).code == 0
+
+
 def test_a_killed_study_goes_on_and_spends_once(
     urna: Command, commands: ForkServer, tmp_path: Path
 ) -> None:

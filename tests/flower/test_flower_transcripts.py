@@ -276,3 +276,15 @@ def test_no_node_withdraws_for_a_transcript_that_is_not_the_servers(tmp_path: Pa
     assert [name for name, t in wrong.items() if t.void_for("site-0", policy)] == []
     assert not void.void_for("stranger", policy)
     assert [entry.withdrawn for entry in Ledger(tmp_path / "0.ledger").entries()] == [True]
+
+
+def test_a_tally_is_kept_before_anybody_is_told_of_it(tmp_path: Path) -> None:
+    grid, seen = signed_grid(tmp_path), []
+
+    def keep(result: Result) -> None:
+        told = [k for m in grid.nodes.values() for k in (letter.kind for letter in m.letters)]
+        seen.append((result.decoder, Kind.END in told, (tmp_path / "kept" / "server").exists()))
+
+    result = hold(tmp_path, grid, keep=keep)
+    assert seen == [("none yet", False, False)]
+    assert result.decoder == "posterior"

@@ -12,7 +12,7 @@ from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, SPACE, Near, app_of, federation, make_keys, node
 from flwr.app import Message
 
-from urna.errors import ParameterError, RoundAborted
+from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
 from urna.flower import DirectoryFile, Grant, Helper, Transcript, Voter, poll
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.policy import Policy
@@ -100,6 +100,22 @@ def test_a_lost_helper_aborts_before_anything_is_opened(tmp_path: Path, letter: 
     with pytest.raises(RoundAborted):
         held(grid, tmp_path, ledger=ledger, deadlines=replace(QUICK, evaluate=5.0, stage=1.0))
     assert ledger.spent().epsilon == 0.0
+
+
+def test_an_answer_that_opens_nothing_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether an answer opens may say something about the sum: it is not tried again for free."""
+    grid = signed(tmp_path)
+    ledger = Ledger.open(tmp_path / "server.ledger", BUDGET)
+
+    def garbled(*_: object) -> None:
+        raise ProtocolError("a label is none of two")
+
+    monkeypatch.setattr("urna.flower.winner.open_winner", garbled)
+    with pytest.raises(RoundUnfinished, match="a label is none of two"):
+        held(grid, tmp_path, ledger=ledger)
+    assert ledger.spent().epsilon > 0.0
 
 
 def test_a_restarted_helper_garbles_nothing(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from urna.average.rows import GRID, MOST_RECORDS, Matrix, RowRule
 from urna.data import Samples, count_records
+from urna.data.coding import as_numbers
 from urna.errors import ParameterError
 
 __all__ = ["Class", "Prepared", "Schema"]
@@ -150,7 +151,7 @@ class Schema:
             at = np.array(found, dtype=np.int64)
             return at, np.asarray(at >= 0)
         low, high = self.span or (0.0, 1.0)
-        values = _floats(given)
+        values = as_numbers(given)
         known = np.isfinite(values)
         scaled = (np.where(known, values, low) - low) / (high - low) * 2 - 1
         # On the rows' grid, so that sums are exact.
@@ -195,20 +196,7 @@ def _plain(features: Any) -> npt.NDArray[Any]:  # noqa: ANN401 - arrays and fram
     found = np.asarray(features)
     if found.dtype.kind in "fiub":
         return found
-    return np.array([_floats(row) for row in found]).reshape(found.shape)
-
-
-def _floats(values: npt.NDArray[Any]) -> Matrix:
-    if values.dtype.kind in "fiub":
-        return values.astype(np.float64)
-    return np.array([_number(value) for value in values.tolist()])
-
-
-def _number(value: Any) -> float:  # noqa: ANN401 - whatever a cell holds
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
+    return np.array([as_numbers(row) for row in found]).reshape(found.shape)
 
 
 def _name(value: Any) -> Any:  # noqa: ANN401 - whatever a label is

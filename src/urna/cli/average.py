@@ -39,13 +39,13 @@ from urna.cli.terms import (
     ServerOption,
     UnitOption,
     ledger_at,
-    secrets_of,
     terms_of,
 )
 from urna.data import Columns, Samples, Split, catalogue, load, read_tables, split
 from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.privacy import Budget
+from urna.randomness import secrets_of
 from urna.secagg import ServerModel
 from urna.space import Space
 from urna.study import VOTE_SHARE, tune_then_fit

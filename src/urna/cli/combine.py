@@ -19,7 +19,6 @@ from urna.cli.terms import (
     LedgerOption,
     ScriptOption,
     ledger_at,
-    secrets_of,
 )
 from urna.combine import (
     STRATEGIES,
@@ -42,7 +41,7 @@ from urna.errors import ParameterError, UnknownName
 from urna.evaluation.combining import Judged, VoteStrategy, compare, judge, vote_on
 from urna.files import write_json, write_whole
 from urna.privacy import Budget, Ledger
-from urna.randomness import SecretSource
+from urna.randomness import SecretSource, secrets_of
 from urna.report import settings_chart
 from urna.space import Axis, Space
 from urna.tally import Options

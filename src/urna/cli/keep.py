@@ -146,14 +146,22 @@ def write_page(
     out: Path | None = None,
     *,
     title: str | None = None,
+    run: Run | None = None,
     signer: Signer | None = None,
 ) -> Path:
     """Write the page about a result's file, beside it by default; return the page's.
 
+    Args:
+        file: Holds the result.
+        out: Where to.
+        title: What the page is called; as its run says by default.
+        run: How the result came about; as the file says by default.
+        signer: Who signs the page; nobody by default.
+
     Raises:
         ParameterError: The file holds no result, or none that can be shown.
     """
-    run, out = load_run(file), out or file.with_name("report.html")
+    run, out = run or load_run(file), out or file.with_name("report.html")
     named = title or (run.title if run is not None else "") or file.absolute().parent.name
     text = page(load_whole(file), title=named, run=run, sha256=digest_of(file), signer=signer)
     write_whole(out, text)

@@ -9,6 +9,7 @@ import typer
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 from urna.cli.output import Format, FormatOption, errors, print_json, print_table, results, table
 from urna.cli.progress import live_progress
+from urna.cli.terms import QuietOption
 from urna.space import Space
 from urna.vote import DecoderKind, Replayed, read_recording, unnamed_space
 from urna.vote import replay as replay_votes
@@ -54,7 +55,7 @@ def replay(
         typer.Option(help="Noise in votes, whatever epsilon asks for: to compare with others."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Public seed of ties and noise.")] = 0,
-    quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
+    quiet: QuietOption = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Hold votes again on recorded losses: what would a vote have given us?

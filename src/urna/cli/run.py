@@ -1,17 +1,18 @@
 """`urna run`: a study from its file, to the end, once."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import urna
+from urna.cli.keep import write_page
 from urna.cli.output import Format, FormatOption, errors, print_json, results
 from urna.cli.progress import live_progress
 from urna.cli.terms import QuietOption, cache_folder
 from urna.combine import Combination
-from urna.files import digest_of, write_whole
-from urna.report import AnyResult, Run, StudyResult, page
+from urna.report import Run
 from urna.study import Hooks, Outcome, read_study, run_study
 from urna.vote import Result
 
@@ -30,26 +31,21 @@ def run_file(
     """Run STUDY: vote, then what follows, under one budget. Goes on where it was interrupted."""
     found = read_study(study)
 
-    def write_page(path: Path, outcome: Outcome, title: str) -> None:
-        run = Run(
-            version=urna.__version__,
-            title=title,
-            command="" if found.privacy.scripted_secrets else f"urna run {found.path.name}",
-            study=found.path.read_text(encoding="utf-8"),
-            study_name=found.path.name,
-            simulated=not found.engine.federation,
-        )
-        shown: AnyResult = outcome.vote
-        if outcome.follow is not None:
-            stages = (("vote", outcome.vote), (str(found.then.follow), outcome.follow))
-            shown = StudyResult(stages, outcome.privacy, outcome.vote.when)
-        write_whole(
-            path, page(shown, title=title, run=run, sha256=digest_of(path.with_name("result.json")))
-        )
+    run = Run(
+        version=urna.__version__,
+        title=found.title,
+        command="" if found.privacy.scripted_secrets else f"urna run {found.path.name}",
+        study=found.text,
+        study_name=found.path.name,
+        simulated=not found.engine.federation,
+    )
+
+    def draw(path: Path, _: Outcome, title: str) -> None:
+        write_page(path.with_name("result.json"), path, run=replace(run, title=title))
 
     with live_progress(quiet) as report:
         said = (lambda sentence: None) if quiet else errors.print
-        hooks = Hooks(report, said, write_page)
+        hooks = Hooks(report, said, draw, {"run": run.as_mapping()})
         outcome = run_study(found, version=urna.__version__, cache=cache_folder(), hooks=hooks)
     if output is Format.JSON:
         print_json(_as_mapping(outcome, found.folder))

@@ -30,7 +30,6 @@ from urna.cli.terms import (
     UnitOption,
     cache_folder,
     ledger_at,
-    secrets_of,
     terms_of,
 )
 from urna.data import Dataset, Samples, Split, load, split
@@ -38,6 +37,7 @@ from urna.errors import ParameterError
 from urna.local import CachedObjective, Objective
 from urna.local.presets import PRESETS, preset
 from urna.privacy import Budget, Unit
+from urna.randomness import secrets_of
 from urna.secagg import ServerModel
 from urna.space import Axis, AxisKind, Space, Value
 from urna.study.draft import draft_study
@@ -237,7 +237,7 @@ def search(
         client=client_column or "",
     )
     with keeping(out, opened, "result.json", "report.html", "first-round.json") as keeper:
-        found = _electorate(part, hub, seed)
+        found = _electorate(part, hub, seed, terms["adjacency"].unit is Unit.RECORD)
         parts = found.clients
         chosen = choose_objective(ObjectivePart(model=model), found.dataset)
         candidates = _candidates(space, axis, chosen)
@@ -386,7 +386,7 @@ def _check_record(record: Path | None, ledger: Path | None, unit: Unit) -> None:
         raise ParameterError("whole clients' losses are recorded: leave --unit record out")
 
 
-def _electorate(part: DataPart, hub: bool, seed: int) -> Electorate:
+def _electorate(part: DataPart, hub: bool, seed: int, by_record: bool) -> Electorate:
     """Return everybody's data, from a known set or from files of one's own."""
     if hub:
         dataset = load(part.source, folder=part.folder or None, hub=True)
@@ -415,7 +415,7 @@ def _electorate(part: DataPart, hub: bool, seed: int) -> Electorate:
     errors.print("read off these data, and so as public as your command line:", end=" ")
     errors.print(", ".join(f"{key} = {str(seen[key])[:60]}" for key in _SEEN if key in seen))
     read: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in seen.items()}
-    return gather(replace(part, **read), seed=seed)
+    return gather(replace(part, **read), seed=seed, by_record=by_record)
 
 
 _SEEN = ("label", "clients", "classes", "span", "features")

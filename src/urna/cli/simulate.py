@@ -9,6 +9,7 @@ from urna.cli.ballots import asked_space
 from urna.cli.figure_2 import figure_2 as print_figure_2
 from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
 from urna.cli.progress import live_progress
+from urna.cli.terms import QuietOption
 from urna.errors import ParameterError
 from urna.evaluation.forecast import AGREEMENTS, WITHIN, Forecast, forecast
 from urna.evaluation.landscapes import stand_in
@@ -50,7 +51,7 @@ def simulate(
     delta: Annotated[float, typer.Option(help="Delta.")] = 1e-5,
     repetitions: Annotated[int, typer.Option(help="Votes held in each setting.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Public seed.")] = 0,
-    quiet: Annotated[bool, typer.Option(help="Show no progress.")] = False,
+    quiet: QuietOption = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Hold made-up votes: what do ballots and decoders find on landscapes over such a space?"""

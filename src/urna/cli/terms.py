@@ -8,7 +8,6 @@ import typer
 
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Ledger, Unit
-from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.secagg import ServerModel
 from urna.tally import Options
 
@@ -28,7 +27,6 @@ __all__ = [
     "UnitOption",
     "cache_folder",
     "ledger_at",
-    "secrets_of",
     "terms_of",
 ]
 
@@ -74,11 +72,6 @@ QuietOption = Annotated[bool, typer.Option(help="Show no progress.")]
 def ledger_at(path: Path | None) -> Ledger | None:
     """Return the ledger that was named, if one was."""
     return None if path is None else Ledger(path)
-
-
-def secrets_of(script: str | None) -> SecretSource:
-    """Return where keys and noise come from: the operating system, unless a script is named."""
-    return OsSecrets() if script is None else ScriptedSecrets(script.encode())
 
 
 def cache_folder() -> Path:

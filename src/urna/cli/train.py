@@ -25,7 +25,6 @@ from urna.cli.terms import (
     ServerOption,
     UnitOption,
     ledger_at,
-    secrets_of,
     terms_of,
 )
 from urna.cli.training import (
@@ -50,14 +49,14 @@ from urna.files import write_whole
 from urna.local import Recipe, TorchLoss
 from urna.privacy import Budget
 from urna.privacy.budget import rounded_up
+from urna.randomness import secrets_of
 from urna.report import load_result
 from urna.secagg import ServerModel
 from urna.study.tune_and_train import Tuned, tune_and_train
 from urna.tally import ClearSummation, SecureSummation, Summation
 from urna.train import RoundReport, Settings, TorchLearner, TrainResult, fit
 from urna.train.card import model_card
-from urna.train.checkpoint import FILE, write_tensors
-from urna.train.learner import Vector
+from urna.train.checkpoint import FILE, write_model
 from urna.train.models import MODELS, network
 from urna.train.pipelined import PipelinedSummation
 from urna.vote import PosteriorDecoder, Result, SearchProgress, read_again
@@ -170,15 +169,11 @@ def train(
         def progress(done: RoundReport) -> None:
             report("training", done.number, rounds)
 
-        def score(weights: Vector) -> tuple[float, float]:
-            loss, right = learner.scores(weights, [dataset.test])[0]
-            return float(loss), float(right)
-
         common: dict[str, Any] = {
             "budget": Budget(epsilon, delta),
             "rounds": rounds,
             "settings": settings,
-            "score": score,
+            "score": learner.scorer(dataset.test),
             "summation": adding,
             "ledger": opened,
             "secrets": secrets_of(scripted_secrets),
@@ -283,11 +278,7 @@ def _keep(
     if place is None:
         return []
     keeper.give_room_back()
-    said = {
-        "privacy": result.privacy.as_mapping(),
-        "weights": result.as_mapping()["weights_sha256"],
-    }
-    write_tensors(place / _MODEL, learner.tensors(result.weights), said)
+    write_model(place / _MODEL, learner, result)
     keeper.keep(_Told(result, tuned))
     keeper.keep_page()
     write_whole(place / _CARD, model_card(result, title=title, data=title.partition(" on ")[2]))
@@ -308,16 +299,8 @@ class _Told:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        mapping, tuned = self.result.as_mapping(), self.tuned
-        if tuned is None:
-            return mapping
-        parts = {
-            "division": tuned.division.as_mapping(),
-            "privacy": tuned.privacy.as_mapping(),
-            "vote": tuned.vote.privacy.as_mapping(),
-            "training": tuned.training.privacy.as_mapping(),
-        }
-        return {**mapping, "tuned": parts}
+        told = {} if self.tuned is None else {"tuned": self.tuned.as_mapping()}
+        return self.result.as_mapping() | told
 
 
 def _print(result: TrainResult, title: str) -> None:

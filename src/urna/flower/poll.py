@@ -16,7 +16,7 @@ from urna.flower.sums import Sums
 from urna.flower.winner import Leader, WinnerSubject
 from urna.privacy import Budget, Ledger
 from urna.space import Space
-from urna.tally import Options, Selected
+from urna.tally import Options, Released, Selected
 from urna.tally.secure import SERVERS
 from urna.tally.selection import statement_of
 from urna.vote import (
@@ -28,8 +28,9 @@ from urna.vote import (
     Result,
     WinnerResult,
     choose_ballot,
-    read_result,
+    read_again,
     relative_noise,
+    unread_result,
 )
 from urna.vote.inputs import as_budget, as_space
 from urna.vote.search import winner_result
@@ -195,23 +196,22 @@ def poll(
     announced = sums.gather()
     if not anyway:
         _subject(announced).vote(announced.terms).check_hopeful()
-    released = sums.round()
-    voted = _subject(sums.announcement)
-    vote = voted.vote(sums.announcement.terms)
-    named = None if keep is None else lambda r: keep(_named(r, sums))
-    read = read_result(voted.space, vote, released, decoder or PosteriorDecoder(), named, rehearsal)
-    return _named(read, sums)
+
+    def read(released: Released, decoder: Decoder | None) -> Result:
+        voted = _subject(sums.announcement)
+        vote = voted.vote(sums.announcement.terms)
+        result = unread_result(voted.space, vote, released, rehearsal)
+        named = replace(result, lost=dict(sums.lost), faults=dict(sums.faults))
+        return named if decoder is None else read_again(named, decoder, rehearsal)
+
+    released = sums.round(keep=None if keep is None else lambda r: keep(read(r, None)))
+    return read(released, decoder or PosteriorDecoder())
 
 
 def _subject(announcement: Announcement) -> VoteSubject:
     if not isinstance(announcement.subject, VoteSubject):
         raise ProtocolError("what was announced is no vote")
     return announcement.subject
-
-
-def _named(result: Result, sums: Sums) -> Result:
-    """Return a result that names nodes by Flower's ids."""
-    return replace(result, lost=dict(sums.lost), faults=dict(sums.faults))
 
 
 def _winner(

@@ -197,7 +197,9 @@ class PrivateTraining(Strategy):
         else:
             held, stopped = int(state.besides["number"]), str(state.besides["stopped"])
             self._tell_again(state, result, names, shapes)
-            self._training = self._result(plan, state, sums.privacy, stopped) if held else None
+            self._training = (
+                self._result(plan, state, sums.privacy, stopped, sums.entry) if held else None
+            )
         for number in range(held + 1, num_rounds + 1):
             arrays = shaped(state.weights, names, shapes)
             config = self._config(number, arrays, train_config or ConfigRecord(), grid)
@@ -223,13 +225,15 @@ class PrivateTraining(Strategy):
                 result.arrays = shaped(state.weights, names, shapes)
                 self._note(state.history[-1], result)
                 _log_round(number, state.history[-1])
-            self._training = self._result(plan, state, sums.privacy, stopped)
+            self._training = self._result(plan, state, sums.privacy, stopped, sums.entry)
             self._keep(state, result, number, stopped)  # what was paid for, before it is judged
             if not state.history[-1].failed:
                 self._judge(evaluate_fn, state.done, result.arrays, result)
                 self._keep(state, result, number, stopped)
         if self._training is not None and self._training.stopped != stopped:
-            self._training = self._result(plan, state, self._training.privacy, stopped)
+            self._training = self._result(
+                plan, state, self._training.privacy, stopped, self._training.entry
+            )
         return result
 
     def _fingerprint(self, weights: Vector, config: ConfigRecord | None) -> str:
@@ -359,7 +363,12 @@ class PrivateTraining(Strategy):
             result.evaluate_metrics_serverapp[number] = found
 
     def _result(
-        self, plan: TrainPlan, state: Progress, privacy: PrivacyStatement, stopped: str
+        self,
+        plan: TrainPlan,
+        state: Progress,
+        privacy: PrivacyStatement,
+        stopped: str,
+        entry: str | None,
     ) -> TrainResult:
         return TrainResult(
             weights=state.model,
@@ -372,6 +381,7 @@ class PrivateTraining(Strategy):
             when=time.time() if privacy.private else None,
             lost={int(client): why for client, why in state.lost.items()},
             faults={int(client): why for client, why in state.faults.items()},
+            entry=entry,
         )
 
     def configure_train(

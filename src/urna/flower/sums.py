@@ -154,6 +154,12 @@ class Sums:
         return self._number
 
     @property
+    def entry(self) -> str | None:
+        """The id of what was released in the server's own ledger, where there is one."""
+        releases = self._releases
+        return None if releases is None or releases.ledger is None else releases.id
+
+    @property
     def privacy(self) -> PrivacyStatement:
         """What all rounds so far promise.
 
@@ -268,7 +274,13 @@ class Sums:
         self.lost = dict(gathering.missing)
         return final
 
-    def round(self, inputs: bytes = b"", *, number: int | None = None) -> Released:
+    def round(
+        self,
+        inputs: bytes = b"",
+        *,
+        number: int | None = None,
+        keep: Callable[[Released], None] | None = None,
+    ) -> Released:
         """Hold the next round.
 
         In a series that was taken up again, the round that was begun last comes again, with the
@@ -284,6 +296,8 @@ class Sums:
             inputs: What the round starts from; every node gets it, bound to the round's coin.
             number: The round's number, for who keeps account of rounds: the one after the
                 latest, or that of the latest in a series that was taken up again.
+            keep: Called with the sum before anybody is told of it: what was paid for can be
+                written down first.
 
         Raises:
             ParameterError: There is no such round to be held.
@@ -298,7 +312,7 @@ class Sums:
             if self._gathered is None:
                 self.gather()
             try:
-                return self._hold(inputs, number)
+                return self._hold(inputs, number, keep)
             except RoundFailed as failed:
                 self.lost |= failed.lost
                 self.faults |= failed.faults
@@ -310,7 +324,9 @@ class Sums:
                 self._gathered = None
         raise RoundAborted("no attempt came to an end", self.lost, self.faults)
 
-    def _hold(self, inputs: bytes, number: int | None) -> Released:
+    def _hold(
+        self, inputs: bytes, number: int | None, keep: Callable[[Released], None] | None
+    ) -> Released:
         gathering, releases = self._gathered, self._releases
         if gathering is None or releases is None:
             raise ParameterError("nobody was gathered yet")
@@ -318,6 +334,8 @@ class Sums:
         round_ = _Round(self, gathering, self._number, inputs)
         try:
             released = releases.release(round_.add_up)
+            if keep is not None:
+                keep(released)
         except RoundFailed as failed:
             lost, faults = round_.end(_ending(failed), failed)
             named = type(failed)(

@@ -18,7 +18,7 @@ from urna.flower.policy import Policy
 from urna.flower.updates import ModelLetter, UpdateSubject, flattened
 from urna.noise import IntVector
 from urna.privacy import Unit
-from urna.randomness import KeyStream, derive_seed
+from urna.randomness import StreamSecrets, derive_seed
 from urna.train.clipping import SHORT
 from urna.train.layout import norm_of
 from urna.train.settings import ACCURACY, LOSS
@@ -92,7 +92,8 @@ class Updates:
                 update = update - letter.weights
         norm = norm_of(update)
         measured[SHORT] = math.nan if math.isnan(norm) else float(norm <= letter.clip_norm)
-        return layout.encode(update, letter.clip_norm, measured, _Coins(call.key))
+        coins = StreamSecrets(derive_seed(call.key, b"coins of an update"))
+        return layout.encode(update, letter.clip_norm, measured, coins)
 
     def _measured(self, call: Call, letter: ModelLetter) -> dict[str, float]:
         names = {measurement.name for measurement in _subject(call).layout.measurements}
@@ -124,21 +125,6 @@ class Updates:
             message_type=kind,
         )
         return Message(content=content, metadata=metadata)  # type: ignore[call-overload,no-any-return]
-
-
-class _Coins:
-    """A secret source out of the node's key for this contribution."""
-
-    private = True
-
-    def __init__(self, key: bytes) -> None:
-        self._stream = KeyStream(derive_seed(key, b"coins of an update"))
-
-    def take(self, count: int) -> bytes:
-        """Return the next `count` bytes."""
-        room = np.empty(count, dtype=np.uint8)
-        self._stream.fill(room)
-        return room.tobytes()
 
 
 class Trainer(Participant):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Context
 
-from urna.errors import ProtocolError, Refused, RoundAborted
+from urna.errors import ProtocolError, Refused, RoundAborted, RoundUnfinished
 from urna.flower.announcement import Announcement
 from urna.flower.contributor import Call, Contributor, simulated
 from urna.flower.mail import Kind, Letter, Reply
@@ -26,7 +26,7 @@ from urna.flower.voter import Votes
 from urna.hidden import Opened, answer, garble, offer, open_winner, transfer
 from urna.hidden.leader import Offered
 from urna.noise import IntVector
-from urna.randomness import KeyStream, OsSecrets, derive_seed
+from urna.randomness import OsSecrets, StreamSecrets, derive_seed
 from urna.secagg import Outcome
 from urna.space import Space
 from urna.tally import SelectionPlan, SharedPlan, Terms
@@ -177,7 +177,7 @@ class Helper(Participant):
             _selection(announcement).circuit,
             announcement.place(letter.number),
             letter.inputs,
-            _Stream(derive_seed(held["key"], b"answer")),
+            StreamSecrets(derive_seed(held["key"], b"answer")),
         )
         _keep(context, held | {"offer": letter.inputs, "number": letter.number})
         return replace(reply, beside=sent)
@@ -200,10 +200,10 @@ class Helper(Participant):
             selection.circuit,
             announcement.place(number),
             held["offer"],
-            _Stream(derive_seed(held["key"], b"answer")),
+            StreamSecrets(derive_seed(held["key"], b"answer")),
         )
         shares = helper_shares(_mask(announcement, held["key"]), selection)
-        source = _Stream(derive_seed(held["key"], b"garble"))
+        source = StreamSecrets(derive_seed(held["key"], b"garble"))
         _, sent = garble(state, letter.body, shares, source)
         return Reply.letter(sent)
 
@@ -237,7 +237,9 @@ class Leader:
         """Find the winner of a sum whose masked total is the leader's share.
 
         Raises:
-            RoundAborted: The helper is lost, or what it sent is refused. Nothing was opened.
+            RoundAborted: The helper is lost, or refuses. Nothing was opened.
+            RoundUnfinished: The helper answered, and its answer opens nothing. It counts: whether
+                an answer opens may itself say something about the sum.
         """
         helper = _subject(self.announcement).helper
         place, selection = self.announcement.names.index(helper), _selection(self.announcement)
@@ -252,28 +254,17 @@ class Leader:
             if reply is None or not reply.body:
                 why = "did not answer in time" if reply is None else f"refused: {reply.refused}"
                 raise ProtocolError(f"the helper {why}")
-            self.opened, _ = open_winner(state, reply.body)
         except ProtocolError as error:
             lost = {place: f"did not help: {error}"}
             raise RoundAborted(f"no winner was opened: {error}", lost) from error
+        try:
+            self.opened, _ = open_winner(state, reply.body)
+        except ProtocolError as error:
+            fault = {place: f"sent what opens nothing: {error}"}
+            raise RoundUnfinished(f"no winner was opened: {error}", faults=fault) from error
         self.traffic = len(self.inputs) + len(said) + len(asked) + len(reply.body)
         gap = -1 if self.opened.gap is None else self.opened.gap
         return np.array([selection.order[self.opened.place], gap], dtype=np.int64)
-
-
-class _Stream:
-    """A source that gives the same bytes again: a helper's state between two messages."""
-
-    private = True
-
-    def __init__(self, seed: bytes) -> None:
-        self._stream = KeyStream(seed)
-
-    def take(self, count: int) -> bytes:
-        """Return the next `count` bytes."""
-        room = np.empty(count, dtype=np.uint8)
-        self._stream.fill(room)
-        return room.tobytes()
 
 
 def _subject(announcement: Announcement) -> WinnerSubject:

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from urna.errors import ParameterError
+from urna.errors import ParameterError, ProtocolError
 from urna.privacy import SelectionRelease
 from urna.privacy.selection import Coin
 
@@ -196,10 +196,16 @@ class Circuit:
         return np.concatenate([place, lead])
 
     def read(self, outputs: Bits) -> Opened:
-        """Return what the opened bits say."""
+        """Return what the opened bits say.
+
+        Raises:
+            ProtocolError: They name no candidate: somebody garbled another circuit.
+        """
         numbers = [int(bit) for bit in outputs]
         backwards = sum(bit << i for i, bit in enumerate(numbers[: self.index_bits]))
         place = self.candidates - 1 - backwards
+        if place < 0:
+            raise ProtocolError("what was opened names no candidate")
         if not self.release.gap:
             return Opened(place, None)
         # Totals differ by `lead` whole steps and an index: it would lose the lead, and one more.

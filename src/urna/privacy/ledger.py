@@ -234,6 +234,29 @@ class Ledger:
         """Say whether a release of this id was entered, so that it is counted already."""
         return id is not None and id in self._snapshot().entries
 
+    def counts(self, id: str | None) -> bool:  # noqa: A002
+        """Say whether anything of this id counts: a series of which no round was held does not."""
+        entry = None if id is None else self._snapshot().entries.get(id)
+        return entry is not None and not entry.withdrawn and entry.rounds != 0
+
+    def free_id(self, id: str, release: Release) -> str:  # noqa: A002
+        """Return an id under which a series may be begun, or goes on: the given one where it can.
+
+        An attempt that came to nothing leaves its id behind. Whoever tries again with other
+        clients releases something else, which is counted by itself.
+
+        Args:
+            id: The id that is wanted.
+            release: All rounds of the series.
+        """
+        entries, name, attempt = self._snapshot().entries, id, 1
+        while (found := entries.get(name)) is not None:
+            if found.release == release and found.rounds is not None and not found.withdrawn:
+                return name
+            attempt += 1
+            name = f"{id}-{attempt}"
+        return name
+
     def withdraw(self, id: str, *, reason: str, rounds: int | None = None) -> None:  # noqa: A002
         """Certify that an entered release did not happen, so that it no longer counts.
 

@@ -117,33 +117,35 @@ def load_whole(path: Path | str) -> AnyResult:
     """
     path = Path(path)
     last = load_result(path)
-    name, stages, alone = "", ("", ""), None
+    if isinstance(last, TwoRounds):
+        both = (("first round", last.first), ("second round", last.second))
+        return StudyResult(both, last.privacy, last.second.when)
+    tuned = read_json(path).get("tuned")
+    in_study = path.with_name("study.json").is_file()
     if isinstance(last, Result) and BOTH_ROUNDS in last.privacy.caveats:
         name, stages = "first-round.json", ("first round", "second round")
     elif isinstance(last, ModelResult) and last.tuned is not None:
         name, stages = "vote.json", ("vote", "model")
-    elif isinstance(last, TrainResult) and (tuned := read_json(path).get("tuned")):
+    elif isinstance(last, TrainResult) and (tuned or in_study):
         name, stages = "vote.json", ("vote", "training")
-        alone = PrivacyStatement.read(tuned["training"])
-    beside = path.with_name(name) if name else path
-    if isinstance(last, TwoRounds):
-        both = (("first round", last.first), ("second round", last.second))
-        return StudyResult(both, last.privacy, last.second.when)
-    if (
-        isinstance(last, FailedRound | StudyResult | Combination | WinnerResult)
-        or not name
-        or not beside.is_file()
-    ):
+    elif isinstance(last, Combination) and in_study:
+        name, stages = "vote.json", ("vote", "combination")
+    else:
         return last
-    first = load_result(beside)
+    beside = path.with_name(name)
+    first = load_result(beside) if beside.is_file() else None
     if not isinstance(first, Result) or not _belongs(first, last):
         return last
-    second = replace(last, privacy=alone) if isinstance(last, TrainResult) and alone else last
+    second = last
+    if isinstance(last, TrainResult) and tuned:
+        second = replace(last, privacy=PrivacyStatement.read(tuned["training"]))
     return StudyResult(((stages[0], first), (stages[1], second)), last.privacy, last.when)
 
 
-def _belongs(vote: Result, last: Result | ModelResult | TrainResult) -> bool:
+def _belongs(vote: Result, last: Result | ModelResult | TrainResult | Combination) -> bool:
     """Say whether a vote was held before a result, as far as public facts can tell."""
+    if last.terms is None:  # a combination without any guarantee follows no vote
+        return False
     same = vote.terms.clients == last.terms.clients and vote.privacy.delta == last.privacy.delta
     if isinstance(last, Result):
         return same and all(candidate in list(vote.space) for candidate in last.space)

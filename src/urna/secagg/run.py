@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypeVar
 
-import numpy as np
-
 from urna.errors import (
     ParameterError,
     ProtocolError,
@@ -22,7 +20,7 @@ from urna.errors import (
     RoundUnfinished,
 )
 from urna.noise import IntVector
-from urna.randomness import SEED_BYTES, KeyStream, SecretSource
+from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets
 from urna.secagg import server
 from urna.secagg.client import Member, check_vector
 from urna.secagg.graph import ServerModel
@@ -408,20 +406,6 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-class _PartySecrets:
-    """One party's share of the round's randomness: the key stream of its own secret seed."""
-
-    def __init__(self, seed: bytes, private: bool) -> None:
-        self.private = private
-        self._stream = KeyStream(seed)
-
-    def take(self, count: int) -> bytes:
-        """Return the next `count` bytes."""
-        room = np.empty(count, dtype=np.uint8)
-        self._stream.fill(room)
-        return room.tobytes()
-
-
 @dataclass(frozen=True, slots=True)
 class _Electorate:
     """Some of the clients of a round, before they exist: what a worker needs to build them."""
@@ -454,7 +438,7 @@ class _Electorate:
             client: ClientSession(
                 Member(client, self.plan, self.latest_round, identities.get(client), directory),
                 vector,
-                _PartySecrets(self.seeds[client], self.private),
+                StreamSecrets(self.seeds[client], private=self.private),
             )
             for client, vector in self.vectors.items()
         }

@@ -109,7 +109,7 @@ def find_data(folder: Path) -> str | None:
     for path in (folder, folder / "data"):
         if not path.is_dir():
             continue
-        tables = sorted(p for p in path.iterdir() if p.suffix in TABLES)
+        tables = _files(path)
         if len(tables) == 1:
             return str(tables[0].relative_to(folder))
         if tables or holds_pictures(path):

@@ -30,9 +30,10 @@ def _paid(folder: Path, values: Mapping[str, Any]) -> bool:
     if (folder / "vote.json").exists():
         return True
     own, named = folder / LEDGER, values.get("ledger")
-    if own.exists() and Ledger(own).entries():
-        return True
-    return bool(named) and any(map(Ledger(str(named)).holds, values["entries"].values()))
+    if own.exists():
+        ledger = Ledger(own)
+        return any(ledger.counts(entry.id) for entry in ledger.entries())
+    return bool(named) and any(map(Ledger(str(named)).counts, values["entries"].values()))
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class Journal:
                 "entries": {stage: uuid.uuid4().hex for stage in ("vote", "then")},
                 "ledger": str(study.base / study.privacy.ledger) if study.privacy.ledger else "",
                 "seconds": {},
+                "kept": [],
                 "failed": None,
                 "finished": False,
             }
@@ -112,14 +114,36 @@ class Journal:
             )
 
     def found(self, name: str) -> dict[str, Any] | None:
-        """Return a result that is on disk, or None."""
+        """Return a result that is on disk, or None where it never was."""
+        return read_json(self.folder / name) if self.has(name) else None
+
+    def has(self, name: str) -> bool:
+        """Say whether something is on disk that a stage has written.
+
+        Raises:
+            ParameterError: It was, and is gone. Somebody may have seen it, and held again under
+                the same id the stage would count once for two results.
+        """
         path = self.folder / name
-        return read_json(path) if path.exists() else None
+        if path.exists():
+            return True
+        if name in self.values["kept"]:
+            raise ParameterError(
+                f"{path} was written and is gone: put it back. What it held was paid for; "
+                "another costs anew, in another folder under [output]"
+            )
+        return False
+
+    def wrote(self, name: str) -> None:
+        """Note that something is on disk, so that it is missed if it is not."""
+        if name not in self.values["kept"]:
+            self.note(kept=[*self.values["kept"], name])
 
     def keep(self, name: str, result: Mapping[str, Any], *entries: str | None) -> Path:
         """Write a result, and note in the ledger where it is."""
         path = self.folder / name
         digest = write_json(path, result)
+        self.wrote(name)
         if self.ledger is not None:
             for entry in entries:
                 if self.ledger.holds(entry):

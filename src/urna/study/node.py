@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from urna.data import Samples, load, split
+from urna.data import Samples
 from urna.errors import ParameterError
 from urna.flower import Participant, Updates, Votes
 from urna.flower.learning import LearnerTraining
+from urna.privacy import Unit
 from urna.study.file import Study, read_study
 from urna.study.keys import Follow
 from urna.study.prepare import Prepared, learner_of, prepare_with
-from urna.study.sources import blank_electorate, gather_one, is_known
+from urna.study.sources import blank_electorate, gather, gather_one, is_known
 from urna.train import TorchLearner
 
 __all__ = ["DATA_KEY", "NodeData", "blank", "node_of", "participant_of"]
@@ -90,16 +91,13 @@ class NodeData:
 @functools.lru_cache(maxsize=1)
 def _rows(path: Path, source: str, place: int, parts: int) -> Samples:
     study = read_study(path)
+    by_record = study.privacy.relation.unit is Unit.RECORD
     if source:
-        return gather_one(study.data, Path(source))
+        return gather_one(study.data, Path(source), by_record=by_record)
     if not is_known(study.data.source) or parts < 2:
         raise ParameterError(f"this node's configuration names no `{DATA_KEY}`")
     part = replace(study.data, clients=parts)
-    dealt = split(
-        load(part.source), clients=parts, how=part.split, beta=part.beta, level=part.level,
-        seed=study.seed,
-    )  # fmt: skip
-    return dealt[place]
+    return gather(part, seed=study.seed, base=study.base).clients[place]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,10 @@ from urna.study.journal import Journal
 from urna.study.keys import Follow
 from urna.study.node import blank, participant_of
 from urna.study.prepare import division_of, learner_of, settings_of
-from urna.study.run import run_stages
+from urna.study.run import outcome_of, run_stages
 from urna.study.stages import Done, Hooks, Outcome, Stages, within
+from urna.study.tune_and_train import Division
+from urna.train import TorchLearner, TrainResult
 from urna.vote import Result
 
 __all__ = ["conduct", "serve_study", "simulate_study"]
@@ -65,6 +67,8 @@ def serve_study(
     with held_alone(folder, "the study"):
         journal = Journal.open(study, version)
         journal.check()
+        if (found := outcome_of(journal)) is not None:
+            return found
         prepared = blank(study, own=path.parent)
         hooks = Hooks(say=lambda sentence: print(sentence, flush=True))
         return run_stages(
@@ -109,13 +113,27 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
         return vote, None, vote.privacy
     stages.now = "training"
     stages.hooks.say(_told(vote))
+    learner = learner_of(prepared)
+    trained = stages.trained()
+    if trained is None:
+        trained = _train(grid, stages, learner, vote, division, how)
+    stages.keep_trained(learner, trained)
+    journal.note(division=division.as_mapping())
+    return vote, trained, trained.privacy
+
+
+def _train(
+    grid: Any,  # noqa: ANN401 - Flower's grid
+    stages: Stages,
+    learner: TorchLearner,
+    vote: Result,
+    division: Division,
+    how: dict[str, Any],
+) -> TrainResult:
+    """Train with what the vote chose; the result says what both promise together."""
+    prepared, study, journal = stages.prepared, stages.study, stages.journal
     journal.begin("train")
-    learner, test = learner_of(prepared), prepared.electorate.dataset.test
-
-    def score(weights: Any) -> tuple[float, float]:  # noqa: ANN401 - a vector
-        loss, right = learner.scores(weights, [test])[0]
-        return float(loss), float(right)
-
+    score = learner.scorer(prepared.electorate.dataset.test)
     then = study.then
     federated = bool(study.engine.federation)
     trained = train_learner(
@@ -140,10 +158,7 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
     history = trained.history
     if prepared.electorate.tested and history:
         history = (*history[:-1], replace(history[-1], test=score(trained.weights)))
-    trained = replace(trained, privacy=privacy, description=learner.description, history=history)
-    stages.keep_trained(learner, trained)
-    journal.note(division=division.as_mapping())
-    return vote, trained, privacy
+    return replace(trained, privacy=privacy, description=learner.description, history=history)
 
 
 def _how(stages: Stages, nodes: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from urna.data import Samples
 from urna.errors import ParameterError, UnknownName
 from urna.local import CachedObjective, Objective, Recipe, check_objective
-from urna.privacy import parts_of
+from urna.privacy import Unit, parts_of
 from urna.space import Space
 from urna.study.file import Study
 from urna.study.keys import Follow
@@ -74,7 +74,8 @@ def prepare(study: Study) -> Prepared:
         ParameterError: Something is not there or does not fit; the message names the line.
     """
     with study.blaming("data.source"):
-        electorate = gather(study.data, seed=study.seed, base=study.base)
+        by_record = study.privacy.relation.unit is Unit.RECORD
+        electorate = gather(study.data, seed=study.seed, base=study.base, by_record=by_record)
     return prepare_with(study, electorate)
 
 

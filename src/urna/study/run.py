@@ -18,7 +18,7 @@ from urna.study.stages import Done, Hooks, Outcome, Stages, files_in
 from urna.train import TrainResult
 from urna.vote import Result
 
-__all__ = ["run_stages", "run_study"]
+__all__ = ["outcome_of", "run_stages", "run_study"]
 
 
 def run_study(
@@ -51,7 +51,7 @@ def run_study(
     with held_alone(study.folder, "the study"):
         journal = Journal.open(study, version)
         journal.check()
-        if journal.finished and (found := _finished(journal)) is not None:
+        if (found := outcome_of(journal)) is not None:
             return found
         if not study.engine.federation:
             return run_stages(prepare(study), journal, told, cache)
@@ -59,7 +59,7 @@ def run_study(
     run_in_federation(study, say=told.say)
     journal = Journal.open(study, version)
     journal.check()
-    found = _finished(journal)
+    found = outcome_of(journal)
     if found is None:
         raise ParameterError(f"the study in {journal.folder} is not finished: run it again")
     # The server had nobody to draw the page.
@@ -106,8 +106,10 @@ def _ledger(study: Study, folder: Path) -> Ledger | None:
     return Ledger.open(folder / LEDGER, privacy.budget, adjacency=privacy.relation, subject=subject)
 
 
-def _finished(journal: Journal) -> Outcome | None:
-    """Return what a finished study came to; None where its files are gone."""
+def outcome_of(journal: Journal) -> Outcome | None:
+    """Return what a finished study came to; None where it is not finished."""
+    if not journal.finished:
+        return None
     vote, last = journal.found("vote.json"), journal.found("result.json")
     if vote is None or last is None:
         return None

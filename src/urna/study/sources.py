@@ -66,13 +66,17 @@ def is_known(source: str) -> bool:
     return source in {entry.name for entry in catalogue()}
 
 
-def gather(part: DataPart, *, seed: int, base: Path | None = None) -> Electorate:
+def gather(
+    part: DataPart, *, seed: int, base: Path | None = None, by_record: bool = False
+) -> Electorate:
     """Return the clients of a study.
 
     Args:
         part: What is said of the data.
         seed: Public seed of the split.
         base: The folder that paths are relative to.
+        by_record: Whether single records are protected: then no row is left out for what it
+            holds, because that would move the others. Rows of no known class are of the first.
 
     Raises:
         DataMissing: The files or a package are not there.
@@ -88,17 +92,27 @@ def gather(part: DataPart, *, seed: int, base: Path | None = None) -> Electorate
             f"{near}"
         )
     if path.is_dir() and holds_pictures(path):
+        _check_pictures(by_record)
         return _pictures(part, path, seed)
-    return _tables(part, path, seed, base)
+    return _tables(part, path, seed, base, by_record)
 
 
-def gather_one(part: DataPart, path: Path) -> Samples:
-    """Return one client's rows from its own file or folder, as a study says."""
+def gather_one(part: DataPart, path: Path, *, by_record: bool = False) -> Samples:
+    """Return one client's rows from its own file or folder, as a study says; see `gather`."""
     if path.is_dir() and holds_pictures(path):
+        _check_pictures(by_record)
         return _together(_pooled_pictures(part, path)[0])
     labels = part.classes or None
     named = replace(part, client="", features=_named_features(part))
-    return _labelled(_together(_read(named, path).clients), labels)
+    return _labelled(_together(_read(named, path).clients), labels, by_record)
+
+
+def _check_pictures(by_record: bool) -> None:
+    if by_record:
+        raise ParameterError(
+            "pictures in class folders have no records of their own: one that changes its class "
+            "would move others. Protect clients instead"
+        )
 
 
 def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) -> Electorate:
@@ -216,7 +230,9 @@ def _pooled_pictures(
     return read_pictures(path, size=size, colour=part.colour, classes=wanted)
 
 
-def _tables(part: DataPart, path: Path, seed: int, base: Path | None) -> Electorate:
+def _tables(
+    part: DataPart, path: Path, seed: int, base: Path | None, by_record: bool
+) -> Electorate:
     if not part.classes and not part.span:
         seen = looked_at(replace(part, source=str(path)))
         hint = f"classes = {list(seen.classes)}" if seen.classes else "span = [smallest, largest]"
@@ -226,7 +242,7 @@ def _tables(part: DataPart, path: Path, seed: int, base: Path | None) -> Elector
         )
     read = _read(part, path)
     labels = part.classes or None
-    clients = [_labelled(samples, labels) for samples in read.clients]
+    clients = [_labelled(samples, labels, by_record) for samples in read.clients]
     whole = _together(clients)
     test = whole.take(np.zeros(0, dtype=np.intp))
     if part.test:
@@ -281,19 +297,31 @@ def _dealt(part: DataPart, found: Electorate, seed: int) -> Electorate:
     return replace(found, clients=dealt, names=_numbered(part.clients), how=how)
 
 
-def _labelled(samples: Samples, labels: tuple[str, ...] | tuple[int, ...] | None) -> Samples:
-    """Return rows whose targets are places of classes; rows of no known class are left out."""
+def _labelled(
+    samples: Samples,
+    labels: tuple[str, ...] | tuple[int, ...] | None,
+    by_record: bool = False,
+) -> Samples:
+    """Return rows whose targets are places of classes, or numbers.
+
+    Rows of no known class or of no number are left out; where single records are protected they
+    get the first class, or zero, because a row that is left out moves all those behind it.
+    """
     features = np.asarray(samples.features, dtype=np.float32)
     if labels is None:
-        known = np.flatnonzero(np.isfinite(np.asarray(samples.targets, dtype=np.float64)))
         targets = np.asarray(samples.targets, dtype=np.float32)
-        return Samples(features, targets, samples.ids).take(known)
+        known = np.isfinite(targets)
+        if by_record:
+            return Samples(features, np.where(known, targets, np.float32(0)), samples.ids)
+        return Samples(features, targets, samples.ids).take(np.flatnonzero(known))
     given: npt.NDArray[Any] = np.asarray(samples.targets)
     if isinstance(labels[0], str):
         given = np.array([str(value).strip() for value in given.tolist()], dtype=object)
     places = np.full(len(given), -1, dtype=np.int64)
     for place, label in enumerate(labels):
         places[given == label] = place
+    if by_record:
+        return Samples(features, np.maximum(places, 0), samples.ids)
     return Samples(features, places, samples.ids).take(np.flatnonzero(places >= 0))
 
 

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from urna.files import write_whole
 from urna.local import losses_of_each
 from urna.privacy import Budget, PrivacyStatement
 from urna.privacy.accountant import GAUSSIAN
-from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource, staged_secrets
+from urna.randomness import SecretSource, secrets_of, staged_secrets
 from urna.study.journal import Journal
 from urna.study.keys import Follow
 from urna.study.prepare import Prepared, division_of, learner_of, settings_of
@@ -26,12 +26,14 @@ from urna.study.tune_and_train import tune_and_train
 from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
 from urna.train import RoundReport, TorchLearner, TrainResult
 from urna.train.card import model_card as train_card
-from urna.train.checkpoint import write_tensors
+from urna.train.checkpoint import read_tensors, write_model
 from urna.vote import DecoderKind, Result, SearchProgress, read_again, search
 from urna.vote.search import UNREAD
 
 __all__ = ["Done", "Hooks", "Outcome", "Stages", "files_in", "within"]
 
+_MODEL = "model.safetensors"
+_TRAINING = "training"  # the folder of a training's rounds
 _SUMMATIONS: Mapping[str, Callable[[], Summation]] = {
     "secure": SecureSummation,
     "encrypted": EncryptedSummation,
@@ -69,6 +71,8 @@ class Hooks:
     say: Callable[[str], None] = lambda sentence: None
     page: Callable[[Path, Outcome, str], None] = lambda path, outcome, title: None
     """Writes the page about all stages."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Kept beside the last result: where it comes from."""
 
 
 def files_in(folder: Path) -> tuple[Path, ...]:
@@ -85,8 +89,10 @@ class Stages:
         self.prepared, self.journal, self.hooks = prepared, journal, hooks
         self.study, self.cache = prepared.study, cache
         self.now = "vote"
+        self.told: dict[str, Any] = {}
+        """What the last result's file says beside it."""
         script = self.study.privacy.scripted_secrets
-        self.secrets: SecretSource = ScriptedSecrets(script.encode()) if script else OsSecrets()
+        self.secrets = secrets_of(script or None)
         self.summation = _SUMMATIONS[self.study.vote.summation]()
         self.decoder = DecoderKind(self.study.vote.decoder).build()
 
@@ -112,7 +118,7 @@ class Stages:
         if follow is not None:
             mapping = {**mapping, "privacy": privacy.as_mapping()}
         entries = last.entries if isinstance(last, Combination) else (last.entry,)
-        journal.keep("result.json", mapping, *entries)
+        journal.keep("result.json", {**mapping, **self.told, **self.hooks.about}, *entries)
         if isinstance(last, TrainResult | ModelResult | Combination):
             last = replace(last, privacy=privacy)
         outcome = Outcome(vote, None if follow is None else last, privacy)
@@ -187,11 +193,10 @@ class Stages:
         if before is not None:
             self.now = "training"
 
-        def score(weights: Any) -> tuple[float, float]:  # noqa: ANN401 - a vector
-            loss, right = learner.scores(weights, [electorate.dataset.test])[0]
-            return float(loss), float(right)
+        self.journal.has(_TRAINING)  # its rounds may have been seen
 
         def progress(done: RoundReport) -> None:
+            journal.wrote(_TRAINING)
             report("training", done.number, study.then.rounds)
 
         def keep(vote: Result) -> None:
@@ -210,11 +215,11 @@ class Stages:
             division=division,
             vote=before,
             entry=journal.entry("vote"),
-            score=score if electorate.tested else None,
+            score=learner.scorer(electorate.dataset.test) if electorate.tested else None,
             summation=self.summation,
             ledger=journal.ledger,
             secrets=self.secrets,
-            folder=journal.folder / "training",
+            folder=journal.folder / _TRAINING,
             about={"study": study.fingerprint},
             anyway=study.then.anyway,
             announce=self.hooks.say,
@@ -228,16 +233,22 @@ class Stages:
         result = replace(done.training, privacy=done.privacy)
         self.keep_trained(learner, result)
         journal.note(division=done.division.as_mapping())
+        self.told = {"tuned": done.as_mapping()}
         return done.vote, result, done.privacy
+
+    def trained(self) -> TrainResult | None:
+        """Return the training that was held before, without its weights; None where none was."""
+        if not self.journal.has(_MODEL):
+            return None
+        _, said = read_tensors(self.journal.folder / _MODEL)
+        return TrainResult.read(said["result"])
 
     def keep_trained(self, learner: TorchLearner, result: TrainResult) -> None:
         """Write a trained model and its card."""
         folder = self.journal.folder
-        said = {
-            "privacy": result.privacy.as_mapping(),
-            "weights": result.as_mapping()["weights_sha256"],
-        }
-        write_tensors(folder / "model.safetensors", learner.tensors(result.weights), said)
+        if np.isfinite(result.weights).all():  # else it was read from there
+            write_model(folder / _MODEL, learner, result)
+            self.journal.wrote(_MODEL)
         card = train_card(result, title=self.prepared.title, data=self.prepared.electorate.how)
         write_whole(folder / "README.md", card)
 

@@ -104,6 +104,15 @@ class Tuned:
     privacy: PrivacyStatement = field(repr=False)
     """What both promise together."""
 
+    def as_mapping(self) -> dict[str, Any]:
+        """Return what choosing the settings cost, and what the model alone, as plain values."""
+        return {
+            "division": self.division.as_mapping(),
+            "privacy": self.privacy.as_mapping(),
+            "vote": self.vote.privacy.as_mapping(),
+            "training": self.training.privacy.as_mapping(),
+        }
+
 
 def divide(
     budget: Budget,

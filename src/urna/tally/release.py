@@ -5,7 +5,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from urna.errors import ParameterError, ProtocolError, RoundAborted
+from urna.errors import ParameterError, RoundAborted, RoundSpoiled
 from urna.privacy import Ledger, NonPrivateRelease, PrivacyStatement, Release, Repeated, SumRelease
 from urna.privacy.accountant import accountant_of
 from urna.privacy.budget import rounded_up
@@ -76,6 +76,8 @@ class Releases:
     def __post_init__(self) -> None:
         self._advances = self.rounds > 1 or self.id is not None
         self.event = _event(self.plan, self.private)
+        if self.ledger is not None and self.id is not None:
+            self.id = self.ledger.free_id(self.id, self._series)
         if self.ledger is not None:
             self.ledger.check_relation(self.plan.terms.adjacency)
             if not (self.done or self._entered()):
@@ -91,8 +93,8 @@ class Releases:
             BudgetExceeded: The ledger's cap would be passed. Nothing was released.
             RoundAborted: Nothing was revealed, and nothing counts.
             RoundUnfinished: It stays counted.
-            RoundSpoiled: What was opened is no sum of valid contributions. It stays counted.
-            ProtocolError: It was opened with less noise than planned. It stays counted.
+            RoundSpoiled: What was opened is no sum of valid contributions, or holds less noise
+                than planned. It stays counted.
         """
         if self.done >= self.rounds:
             raise ParameterError(f"all {self.rounds} rounds of this series were held")
@@ -154,6 +156,10 @@ class Releases:
         accountant = accountant_of(FREE)
         return PrivacyStatement(0.0, terms.budget.delta, terms.adjacency, accountant, (why,))
 
+    @property
+    def _series(self) -> Repeated:
+        return Repeated(self.event, self.counts(self.rounds))
+
     def _entered(self) -> bool:
         """Say whether a run that was killed in its first round has counted that already."""
         if self.ledger is None or self.id is None:
@@ -167,8 +173,7 @@ class Releases:
             self.id = self.ledger.enter(self.event, label=self.label, id=self.id)
             return
         if rounds == 1:
-            series = Repeated(self.event, self.counts(self.rounds))
-            self.id = self.ledger.begin(series, label=self.label, id=self.id)
+            self.id = self.ledger.begin(self._series, label=self.label, id=self.id)
         self.ledger.advance(str(self.id), self.counts(rounds))
 
     def _take_back(self, reason: str) -> None:
@@ -184,7 +189,7 @@ def check_noise(tallied: Tallied, plan: TallyPlan) -> None:
     """Refuse a sum that holds less noise than planned.
 
     Raises:
-        ProtocolError: Its guarantee does not hold, so it is not used.
+        RoundSpoiled: Its guarantee does not hold, so it is not used.
     """
     planned, left = plan.release, tallied.release
     if planned is None:
@@ -192,7 +197,7 @@ def check_noise(tallied: Tallied, plan: TallyPlan) -> None:
     if not isinstance(left, SumRelease) or (
         left.variance < planned.variance or left.move != planned.move
     ):
-        raise ProtocolError(
+        raise RoundSpoiled(
             "the summation left less noise than planned: its result is not used. The ledger "
             "keeps counting it, but its guarantee does not hold."
         )

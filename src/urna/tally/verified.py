@@ -40,7 +40,7 @@ class VerifiedSelection:
 
     Guarantee:
         As `HelperSelection`, and no ballot that is not valid is counted: with the fast codec
-        an invalid one passes with a probability below 2⁻⁸⁰.
+        an invalid one passes with a probability below 2⁻⁷⁸, for each ballot that is tried.
 
     Args:
         helper: Who helps, for every output.

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.train.learner import Vector
-from urna.train.result import RoundReport
+from urna.train.result import RoundReport, TrainResult
+from urna.train.torch_learner import TorchLearner
 
-__all__ = ["Progress", "read_tensors", "write_tensors"]
+__all__ = ["Progress", "read_tensors", "write_model", "write_tensors"]
 
 FILE = "checkpoint.safetensors"
 _VERSION = 2
@@ -122,6 +123,16 @@ class Progress:
     def after(self, **changed: Any) -> "Progress":  # noqa: ANN401 - fields of this class
         """Return where it stands after something changed."""
         return replace(self, **changed)
+
+
+def write_model(path: Path, learner: TorchLearner, result: TrainResult) -> str:
+    """Write a trained model, and what was promised with it; return the file's digest."""
+    said = {
+        "privacy": result.privacy.as_mapping(),
+        "weights": result.as_mapping()["weights_sha256"],
+        "result": result.as_mapping(),
+    }
+    return write_tensors(path, learner.tensors(result.weights), said)
 
 
 def write_tensors(

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError, RoundAborted, RoundFailed, RoundUnfinished
 from urna.noise import IntVector
-from urna.randomness import SEED_BYTES, KeyStream, SecretSource, derive_seed
+from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets, derive_seed
 from urna.secagg import ClientSession, Member, Outcome, Plan, ServerModel, Stage, conduct
 from urna.tally import Contributions, SecureSummation, Tallied, TallyPlan, Terms
 from urna.tally.summation import check_clients, produced, really_released
@@ -310,23 +310,11 @@ class _Group:
     def session(self, client: int, chunk: int) -> ClientSession:
         """Build one client of one chunk."""
         start, end = self.cuts[chunk], self.cuts[chunk + 1]
-        source = _Stream(self.seeds[client], chunk, self.private)
+        source = StreamSecrets(
+            derive_seed(self.seeds[client], b"chunk %d" % chunk), private=self.private
+        )
         member = Member(client, self.plans[chunk], latest_round=chunk)
         return ClientSession(member, self.vectors[client][start:end], source)
-
-
-class _Stream:
-    """One client's secrets for one chunk."""
-
-    def __init__(self, seed: bytes, chunk: int, private: bool) -> None:
-        self.private = private
-        self._stream = KeyStream(derive_seed(seed, b"chunk %d" % chunk))
-
-    def take(self, count: int) -> bytes:
-        """Return the next `count` bytes."""
-        room = np.empty(count, dtype=np.uint8)
-        self._stream.fill(room)
-        return room.tobytes()
 
 
 def _serve(pipe: Connection) -> None:

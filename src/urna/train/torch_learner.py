@@ -90,6 +90,15 @@ class TorchLearner:
         parts = [self._divided(client)[1] for client in clients]
         return self.scores(weights, parts)
 
+    def scorer(self, rows: Samples) -> Callable[[Vector], tuple[float, float]]:
+        """Return what judges weights by loss and share of right answers on some public rows."""
+
+        def score(weights: Vector) -> tuple[float, float]:
+            loss, right = self.scores(weights, [rows])[0]
+            return float(loss), float(right)
+
+        return score
+
     def scores(self, weights: Vector, parts: Sequence[Samples]) -> npt.NDArray[np.float64]:
         """Return loss and share of right answers of the weights on each of some sets of rows.
 

@@ -18,7 +18,7 @@ from urna.vote.replay import (
 )
 from urna.vote.result import Result
 from urna.vote.rounds import BOTH_ROUNDS, TwoRounds, search_twice
-from urna.vote.search import SearchProgress, read_again, read_result, search
+from urna.vote.search import SearchProgress, read_again, read_result, search, unread_result
 from urna.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.vote.shards import check_records, shard_ballots
 from urna.vote.winner import WinnerPlan, WinnerResult, plan_winner
@@ -74,4 +74,5 @@ __all__ = [
     "search_twice",
     "shard_ballots",
     "unnamed_space",
+    "unread_result",
 ]

@@ -14,6 +14,7 @@ from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
 from urna.space import Candidate, Space
 from urna.tally import Terms
+from urna.vote.decode import NoisyVotes
 from urna.vote.shapes import Ballot, read_ballot
 
 __all__ = ["KIND", "VERSION", "Result"]
@@ -208,6 +209,12 @@ class Result:
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ParameterError(f"the result of a vote cannot be read: {error!r}") from error
+
+    @property
+    def tally(self) -> NoisyVotes:
+        """What a decoder may look at."""
+        ballots = self.took_part * self.terms.shards
+        return NoisyVotes(self.space, self.votes, self.standard_error, ballots, self.ballot_norm)
 
     def as_json(self) -> str:
         """Return the result as JSON text."""

@@ -196,8 +196,8 @@ def search_twice(
 
     alone = PosteriorDecoder()
     first = hold(votes[0], space, range(len(space)), alone, between)
-    places = alone.promising(_tally(first), count)
-    after = after_first(_tally(first), places, votes[1].ballot_norm)
+    places = alone.promising(first.tally, count)
+    after = after_first(first.tally, places, votes[1].ballot_norm)
     second = hold(votes[1], space.only(places), places, after, keep)
     spent = compose(events, terms.budget.delta)
     statement = replace(
@@ -234,16 +234,6 @@ def after_first(first: NoisyVotes, places: Sequence[int], norm: float) -> Decode
     agreement = float(np.linalg.norm(mean)) / (first.clients * first.norm)
     name = f"{alone.name}, after the first round"
     return RehearsedDecoder(agreement * norm / length * some, alone, name)
-
-
-def _tally(result: Result) -> NoisyVotes:
-    return NoisyVotes(
-        result.space,
-        result.votes,
-        result.standard_error,
-        result.took_part,
-        result.ballot_norm,
-    )
 
 
 def _plans(

@@ -32,7 +32,7 @@ from urna.tally import (
     open_selection,
 )
 from urna.vote.ballot import BallotKind
-from urna.vote.decode import Decoder, NoisyVotes
+from urna.vote.decode import Decoder
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.vote.plan import VotePlan, plan_vote, relative_noise
 from urna.vote.posterior import PosteriorDecoder
@@ -51,6 +51,7 @@ __all__ = [
     "read_again",
     "read_result",
     "search",
+    "unread_result",
     "usable",
     "winner_result",
 ]
@@ -500,22 +501,63 @@ def _record_ballots(
     return ballots
 
 
-def read_again(result: Result, decoder: Decoder) -> Result:
-    """Read the winner again out of a tally that was kept: free, and the same every time.
+def read_again(result: Result, decoder: Decoder, rehearsal: Rehearsal | None = None) -> Result:
+    """Read the winner out of a tally that was kept: free, and the same every time.
 
-    For a tally whose reader was killed before the winner was weighed.
+    Args:
+        result: Of which the tally is read.
+        decoder: How the winner is read.
+        rehearsal: The same search on public data, if there was one.
     """
-    ballots = result.took_part * result.terms.shards
-    tally = NoisyVotes(
-        result.space, result.votes, result.standard_error, ballots, result.ballot_norm
-    )
-    decoded = decoder.decode(tally)
+    said = result.rehearsal
+    if rehearsal is not None:
+        decoder = rehearsal.decoder(result.ballot, result.space, decoder)
+        trust = decoder.trust(result.tally) if isinstance(decoder, RehearsedDecoder) else None
+        said = rehearsal.as_mapping(result.space, trust)
+    decoded = decoder.decode(result.tally)
     return replace(
         result,
         winner=decoded.winner,
         confidence=decoded.confidence,
         near_ties=decoded.near_ties,
         decoder=decoder.name,
+        rehearsal=said,
+    )
+
+
+def unread_result(
+    space: Space, vote: VotePlan, released: Released, rehearsal: Rehearsal | None = None
+) -> Result:
+    """Return a released tally as a result whose winner, so far, is the most voted candidate.
+
+    Args:
+        space: The candidates.
+        vote: The plan.
+        released: The tally, and what it cost.
+        rehearsal: The same search on public data, if there was one.
+    """
+    tallied, privacy = released.tallied, released.privacy
+    votes = vote.in_votes(tallied.total)
+    if rehearsal is not None:
+        privacy = replace(privacy, caveats=(*privacy.caveats, rehearsal.caveat))
+    return Result(
+        space=space,
+        winner=int(np.argmax(votes)),
+        votes=votes,
+        standard_error=math.sqrt(tallied.noise_variance) / vote.vote,
+        confidence=None,
+        near_ties=(),
+        privacy=privacy,
+        terms=vote.terms,
+        ballot=vote.shape,
+        decoder=UNREAD,
+        took_part=len(tallied.accepted),
+        lost=tallied.lost,
+        faults=tallied.faults,
+        plan=vote.as_mapping(),
+        entry=released.entry,
+        when=time.time() if released.privacy.private else None,
+        rehearsal=None if rehearsal is None else rehearsal.as_mapping(space, None),
     )
 
 
@@ -538,40 +580,7 @@ def read_result(
             which takes a while.
         rehearsal: The same search on public data, if there was one.
     """
-    tallied = released.tallied
-    votes = vote.in_votes(tallied.total)
-    std = math.sqrt(tallied.noise_variance) / vote.vote
-    ballots = len(tallied.accepted) * vote.terms.shards
-    tally = NoisyVotes(space, votes, std, ballots, vote.ballot_norm)
-    privacy, trust = released.privacy, None
-    if rehearsal is not None:
-        privacy = replace(privacy, caveats=(*privacy.caveats, rehearsal.caveat))
-        decoder = rehearsal.decoder(vote.shape, space, decoder)
-
-    def result(winner: int, confidence: float | None, near: tuple[int, ...], name: str) -> Result:
-        return Result(
-            space=space,
-            winner=winner,
-            votes=votes,
-            standard_error=std,
-            confidence=confidence,
-            near_ties=near,
-            privacy=privacy,
-            terms=vote.terms,
-            ballot=vote.shape,
-            decoder=name,
-            took_part=len(tallied.accepted),
-            lost=tallied.lost,
-            faults=tallied.faults,
-            plan=vote.as_mapping(),
-            entry=released.entry,
-            when=time.time() if released.privacy.private else None,
-            rehearsal=None if rehearsal is None else rehearsal.as_mapping(space, trust),
-        )
-
+    result = unread_result(space, vote, released, rehearsal)
     if keep is not None:
-        keep(result(int(np.argmax(votes)), 0.0, (), UNREAD))
-    decoded = decoder.decode(tally)
-    if isinstance(decoder, RehearsedDecoder):
-        trust = decoder.trust(tally)
-    return result(decoded.winner, decoded.confidence, decoded.near_ties, decoder.name)
+        keep(result)
+    return read_again(result, decoder, rehearsal)

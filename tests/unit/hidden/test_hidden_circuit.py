@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from urna.errors import ParameterError
+from urna.errors import ParameterError, ProtocolError
 from urna.hidden import Circuit, ClearGates, Opened
 from urna.hidden.circuit import Bits, Gates, Wires
 from urna.hidden.garble import Evaluator, Garbler, decode, fresh_offset, read_labels
@@ -208,3 +208,13 @@ def test_shares_modulo_any_number_give_what_shares_modulo_a_power_of_two_do(modu
 def test_a_modulus_too_small_or_too_large_is_refused(modulus: int) -> None:
     with pytest.raises(ParameterError, match="modulus"):
         Circuit(SelectionRelease(1.0, 6, 4), 6, modulus)
+
+
+def test_bits_that_name_no_candidate_are_refused() -> None:
+    """Five candidates have three index bits, of which three patterns are nobody's."""
+    circuit = Circuit(SelectionRelease(1.0, 6, 5, 1, 1, False), 8)
+    assert circuit.read(np.array([0, 0, 1], dtype=np.uint8)).place == 0
+    for pattern in (5, 6, 7):
+        bits = np.array([pattern >> i & 1 for i in range(3)], dtype=np.uint8)
+        with pytest.raises(ProtocolError, match="names no candidate"):
+            circuit.read(bits)

@@ -470,3 +470,18 @@ def test_a_release_with_impossible_numbers_is_refused(make: object) -> None:
     assert callable(make)
     with pytest.raises(ParameterError):
         make()
+
+
+def test_another_attempt_with_other_clients_gets_an_id_of_its_own(ledger: Ledger) -> None:
+    one, other = Repeated(FEW, 1), Repeated(GaussianRelease(41.0), 1)
+    assert ledger.free_id("vote", one) == "vote"
+    ledger.begin(one, label="vote", id="vote")
+    assert not ledger.counts("vote")  # no round of it was held
+    assert ledger.free_id("vote", one) == "vote"  # a run that was killed goes on
+    assert ledger.free_id("vote", other) == "vote-2"
+    ledger.begin(other, label="vote", id="vote-2")
+    ledger.advance("vote-2", 1)
+    assert ledger.counts("vote-2")
+    assert ledger.free_id("vote", other) == "vote-2"
+    assert ledger.free_id("vote", Repeated(GaussianRelease(42.0), 1)) == "vote-3"
+    assert not ledger.counts("unknown")

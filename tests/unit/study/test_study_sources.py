@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from urna.data import Coding, read_pictures
+from urna.data.shards import split_records
 from urna.errors import DataMissing, ParameterError
 from urna.study.draft import draft_study, find_data
 from urna.study.file import DataPart
@@ -116,3 +117,35 @@ def test_a_draft_looks_at_the_data(folder: Path) -> None:
 def test_a_coding_that_cannot_be(ranges: object, categories: object, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         Coding(ranges, categories)  # type: ignore[arg-type]
+
+
+def test_one_record_of_another_class_moves_one_shard_alone(tmp_path: Path) -> None:
+    """A row that was left out would move all rows behind it to other shards."""
+    key = bytes(range(32))
+
+    def shards(first: str, *, by_record: bool) -> list[list[list[float]]]:
+        rows = [first, *("well" if i % 3 else "ill" for i in range(39))]
+        lines = [f"{i},F,{label}" for i, label in enumerate(rows)]
+        file = tmp_path / "rows.csv"
+        file.write_text("age,sex,outcome\n" + "\n".join(lines) + "\n")
+        data = gather_one(part(source=""), file, by_record=by_record)
+        return [
+            np.column_stack([shard.data.features, shard.data.targets]).tolist()
+            for shard in split_records(data, shards=4, key=key)
+        ]
+
+    def moved(*, by_record: bool) -> int:
+        known, other = (shards(label, by_record=by_record) for label in ("ill", "gone"))
+        assert not by_record or sum(map(len, known)) == sum(map(len, other))
+        return sum(one != two for one, two in zip(known, other, strict=True))
+
+    assert moved(by_record=True) <= 1
+    assert moved(by_record=False) > 1  # which is why rows are kept
+
+
+def test_targets_of_no_number_are_kept_where_records_are_protected(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("age,sex,outcome\n20,F,1.5\n30,M,x\n")
+    said = part(source="", classes=(), span=(0.0, 2.0))
+    assert gather_one(said, file, by_record=True).targets.tolist() == [1.5, 0.0]
+    assert gather_one(said, file).targets.tolist() == [1.5]
