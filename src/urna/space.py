@@ -31,6 +31,7 @@ Window = tuple[float | None, float | None]
 """Where something works: from the first number to the second, None standing for no bound."""
 
 _MOST_CANDIDATES = 1_000_000
+_MOST_AXES = 1_000
 _NONE = {"none": True}  # None in a TOML file, which has no null
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -334,6 +335,8 @@ class Space(Sequence[Candidate]):
         if not isinstance(mapping, Mapping) or not mapping.keys() <= {"axes", "chosen"}:
             raise ParameterError("a space holds `axes` and, for a subset, `chosen`")
         axes = mapping.get("axes")
+        if isinstance(axes, Mapping | list) and len(axes) > _MOST_AXES:
+            raise ParameterError(f"a space has at most {_MOST_AXES:,} axes, got {len(axes):,}")
         if isinstance(axes, Mapping):
             named = [(str(name), _axis(str(name), entry)) for name, entry in axes.items()]
         elif isinstance(axes, list) and all(isinstance(a, Mapping) and "name" in a for a in axes):
@@ -406,13 +409,13 @@ def _axis(name: str, entry: Any) -> Axis:  # noqa: ANN401 - read from a file
             raise ParameterError(
                 f"it has `values` and may have a `kind` and `works`, got {sorted(entry)}"
             )
-        axis = Axis.of(entry["values"])
         works = entry.get("works")
         if works is not None:
             if not (isinstance(works, Mapping) and works.keys() <= {"low", "high"}):
                 raise ParameterError(f"`works` may have a `low` and a `high`, got {works!r}")
             works = (works.get("low"), works.get("high"))
-        return Axis(entry.get("kind", axis.kind), entry["values"], works)
+        kind = entry["kind"] if "kind" in entry else Axis.of(entry["values"]).kind
+        return Axis(kind, entry["values"], works)
     except ParameterError as error:
         raise ParameterError(f"axis {name!r}: {error}") from error
 
