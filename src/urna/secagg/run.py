@@ -124,6 +124,7 @@ def run(
         RoundUnfinished: They were lost after others had begun to reveal.
 
     Example:
+        >>> import numpy as np
         >>> from urna.randomness import ScriptedSecrets
         >>> from urna.secagg.plan import plan
         >>> small = plan(clients=5, dimension=2, dropouts=1)

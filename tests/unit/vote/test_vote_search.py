@@ -523,7 +523,7 @@ class TestKeep:
         assert early.votes.tolist() == result.votes.tolist()
         assert early.privacy == result.privacy
         assert early.winner == int(np.argmax(result.votes))
-        assert (early.decoder, early.confidence, early.near_ties) == ("none yet", 0.0, ())
+        assert (early.decoder, early.confidence, early.near_ties) == ("none yet", None, ())
 
     def test_it_is_there_even_if_decoding_fails(self, ledger: Ledger) -> None:
         class Broken(ArgmaxDecoder):
