@@ -6,6 +6,10 @@ in `urna.evaluation.landscapes`. For every strength of noise, ballot and decoder
 of the winners is printed, in per cent of the distance from the worst to the best candidate.
 
     python benchmarks/landscapes.py --landscapes 400 --format json
+    python benchmarks/landscapes.py --landscapes 400 --opens winner
+
+With `--opens winner` ballots of levels are compared, for votes of which only the winner is opened
+(docs/decisions/0032-levels-again.md); winners' probabilities are computed, not drawn.
 
 The defaults of `urna.vote.ballot.choose_ballot` are the winners of this table;
 docs/decisions/0008-default-ballot-and-decoder.md shows it.
@@ -13,6 +17,7 @@ docs/decisions/0008-default-ballot-and-decoder.md shows it.
 
 import argparse
 import functools
+import itertools
 import json
 import math
 import sys
@@ -23,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.evaluation import landscapes
+from urna.privacy import SelectionRelease
 from urna.space import Space
 from urna.vote import (
     ArgmaxDecoder,
@@ -32,7 +38,10 @@ from urna.vote import (
     PosteriorDecoder,
     ScoreShape,
     fill_ballot,
+    head_start,
 )
+from urna.vote.ballot import reference_loss
+from urna.vote.levels import LEVELS
 
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator
@@ -49,6 +58,16 @@ NOISES = {
 """Noise over what all ballots can weigh; named for 100 clients and δ = 1e-5."""
 WIDTHS = (0.02, 0.05, 0.1, 0.2)
 POWERS = (1.0, 2.0, 3.0, 4.0, 6.0)
+ELECTORATES = {
+    "n=100, ε=.05": (100, 0.05),
+    "n=100, ε=.1": (100, 0.1),
+    "n=100, ε=.25": (100, 0.25),
+    "n=100, ε=.5": (100, 0.5),
+    "n=20, ε=1": (20, 1.0),
+}
+"""Clients and epsilon of votes of which only the winner is opened."""
+PARTS = (0.4, 0.5, 0.7, 0.85, 1.0)
+LEVEL_POWERS = (1.0, 2.0, 3.0, 4.0, 6.0)
 
 
 def _seen(kind: str, rng: Rng, space: Space) -> tuple[Array, Array]:
@@ -93,6 +112,12 @@ def compare(landscapes: int, seed: int) -> dict[str, dict[str, dict[str, float]]
                     regrets[noise, f"{name}, {decoder.name}", kind].append(float(found))
         print(f"\r{number + 1} of {landscapes}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
+    return _table(regrets)
+
+
+def _table(
+    regrets: dict[tuple[str, str, str], list[float]],
+) -> dict[str, dict[str, dict[str, float]]]:
     table: dict[str, dict[str, dict[str, float]]] = {}
     for (noise, method, kind), values in regrets.items():
         row = table.setdefault(noise, {}).setdefault(method, {})
@@ -104,15 +129,59 @@ def compare(landscapes: int, seed: int) -> dict[str, dict[str, dict[str, float]]
     return table
 
 
+def compare_levels(landscapes: int, seed: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Return mean regrets by noise and rule for levels, where only the winner is opened."""
+    rng = np.random.default_rng(seed)
+    regrets: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for number in range(landscapes):
+        kind = list(KINDS)[number % len(KINDS)]
+        space = space_of(rng)
+        seen, quality = KINDS[kind](rng, space)
+        regret = (quality.max() - quality) / np.ptp(quality)
+        behind = np.array(head_start(space, SelectionRelease(1.0, 1000, len(space)))) / 1000
+        for reference, part, power in itertools.product(("median", "good"), PARTS, LEVEL_POWERS):
+            ballots = np.array([_levels(-row, reference, part, power) for row in seen])
+            for name, (clients, epsilon) in ELECTORATES.items():
+                votes = ballots[:clients].sum(axis=0) * epsilon / (2 * LEVELS)
+                found = float(winner_odds(votes + behind) @ regret)
+                regrets[name, f"{reference}, part {part:g}, power {power:g}", kind].append(found)
+        print(f"\r{number + 1} of {landscapes}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return _table(regrets)
+
+
+def _levels(losses: Array, reference: str, part: float, power: float) -> Array:
+    best, zero, scaled = reference_loss(losses)
+    if reference == "median":
+        zero = float(np.sort(scaled)[len(scaled) // 2])
+    score = np.clip((zero - scaled) / (part * (zero - best)), 0.0, 1.0) ** power
+    return np.asarray(np.rint(LEVELS * score))
+
+
+def winner_odds(votes: Array, points: int = 200) -> Array:
+    """Return each candidate's probability to win under exponential noise of rate one.
+
+    P(j) = ∫ f(y − v_j)·Π_{k≠j} F(y − v_k) dy over the y that the largest can take.
+    """
+    level = np.concatenate([np.linspace(0, 12, points), np.linspace(12.5, 40, 56)])
+    above = np.minimum(np.exp(votes[:, None] - votes.max() - level), 1 - 1e-15)
+    below = np.log1p(-above)
+    density = above * np.exp(below.sum(axis=0) - below)
+    chance = ((density[:, 1:] + density[:, :-1]) / 2) @ np.diff(level)
+    return np.asarray(chance / chance.sum())
+
+
 def main() -> None:
     """Print the table, or write it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--landscapes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--opens", choices=("tally", "winner"), default="tally")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    table = compare(options.landscapes, options.seed)
+    chosen = compare if options.opens == "tally" else compare_levels
+    table = chosen(options.landscapes, options.seed)
     if options.format == "json":
         text = json.dumps({"landscapes": options.landscapes, "seed": options.seed, "regret": table})
     else:

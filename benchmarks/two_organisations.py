@@ -1,25 +1,32 @@
 """What opening only the winner gains over opening a tally, and what the circuit costs.
 
-Votes are held again on the recordings of the evaluation (n = 100, and random subsets of n = 20),
-each with the default tally and with the winner alone, at the same epsilon (the tally at
-δ = 10⁻⁵; a winner needs none) and judged by the same accuracy. Rules for ballots and head starts
-were fixed on simulated landscapes (benchmarks/landscapes.py); no recording chose anything. Then one
-winner of 200 candidates, with noise and gap, is really found by leader and helper.
+Votes are held again on the recordings of the evaluation (n = 100, and random subsets of n = 20)
+and on the tables of the battery (benchmarks/battery), each with the default tally and with the
+winner alone, at the same epsilon (the tally at δ = 10⁻⁵; a winner needs none) and judged by the
+same scores. Rules for ballots and head starts were fixed on simulated landscapes
+(benchmarks/landscapes.py); no recording chose anything. Then one winner of 200 candidates, with
+noise and gap, is really found by leader and helper.
 
     python benchmarks/two_organisations.py --format json
 
 Ratios are regret of the winner alone over regret of the tally; for n = 100 the worse of ε = 0.1 and
-ε = 0.25.
+ε = 0.25. Those that are printed last are of the recordings.
 """
 
 import argparse
 import json
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.battery.tables import FOLDER, read_tables
 
 from urna.hidden import Circuit
 from urna.hidden import run as find_winner
@@ -37,6 +44,17 @@ def recordings(clients: int) -> Iterator[Recording]:
     """Yield every recording of so many clients of which federated accuracies are known."""
     for path in sorted((RESULTS / "losses").glob(f"*-n{clients}-*.npz")):
         yield read_recording(path)
+
+
+def tables(clients: int, rng: np.random.Generator) -> Iterator[tuple[Recording, Space]]:
+    """Yield the battery's tables among so many clients, drawn from those recorded or all alike."""
+    for table in read_tables(FOLDER):
+        recorded = len(table.losses)
+        if clients % recorded == 0:
+            losses = np.repeat(table.losses, clients // recorded, axis=0)
+        else:
+            losses = table.losses[rng.choice(recorded, clients, replace=clients > recorded)]
+        yield Recording(losses, table.final / 100, "final"), table.space
 
 
 def subset(recording: Recording, clients: int, rng: np.random.Generator) -> Recording:
@@ -68,15 +86,11 @@ def judged(recording: Recording) -> npt.NDArray[np.float64]:
 
 
 def regrets(
-    some: list[Recording], epsilon: float, rng: np.random.Generator, draws: int
+    some: list[tuple[Recording, Space]], epsilon: float, rng: np.random.Generator, draws: int
 ) -> tuple[float, float]:
     """Return the mean regrets of tally and winner, in points."""
-    space = Space.read(RESULTS / "space.toml")
-    tally = [
-        replay(recording, space, epsilons=[epsilon], rng=rng, draws=draws)[0].regret
-        for recording in some
-    ]
-    winner = [winner_regret(recording, space, epsilon, rng, 20 * draws) for recording in some]
+    tally = [replay(*each, epsilons=[epsilon], rng=rng, draws=draws)[0].regret for each in some]
+    winner = [winner_regret(*each, epsilon, rng, 20 * draws) for each in some]
     return 100 * float(np.mean(tally)), 100 * float(np.mean(winner))
 
 
@@ -109,18 +123,26 @@ def main() -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text")
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)
-    large = list(recordings(100))
-    small = [subset(each, 20, rng) for each in large for _ in range(options.subsets)]
+    space = Space.read(RESULTS / "space.toml")
+    large = [(each, space) for each in recordings(100)]
+    small = [(subset(each, 20, rng), space) for each, _ in large for _ in range(options.subsets)]
+    battery = [list(tables(clients, rng)) for clients in (100, 20)]
+    few = max(1, options.draws // 6)
     held = {
         "n100_epsilon_0.1": regrets(large, 0.1, rng, options.draws),
         "n100_epsilon_0.25": regrets(large, 0.25, rng, options.draws),
         "n20_epsilon_1": regrets(small, 1.0, rng, max(1, options.draws // options.subsets)),
+        "battery_n100_epsilon_0.1": regrets(battery[0], 0.1, rng, few),
+        "battery_n100_epsilon_0.25": regrets(battery[0], 0.25, rng, few),
+        "battery_n20_epsilon_1": regrets(battery[1], 1.0, rng, few),
     }
     once, several = circuit(1), circuit(4)
     ratios = {name: winner / tally for name, (tally, winner) in held.items()}
     found = {
         "recordings": len(large),
+        "battery_tables": len(battery[0]),
         "regret_points": {name: {"tally": t, "winner": w} for name, (t, w) in held.items()},
+        "regret_ratios": ratios,
         "circuit": {
             f"largest_of_{k}": dict(zip(("cpu_s", "mb", "ands"), each, strict=True))
             for k, each in ((1, once), (4, several))
@@ -134,7 +156,7 @@ def main() -> None:
         print(json.dumps(found, indent=2))
         return
     for name, (tally, winner) in held.items():
-        print(f"{name:20s} tally {tally:5.2f}  winner {winner:5.2f}  ratio {ratios[name]:.2f}")
+        print(f"{name:26s} tally {tally:5.2f}  winner {winner:5.2f}  ratio {ratios[name]:.2f}")
     for k, each in ((1, once), (4, several)):
         print(f"circuit, K = {k}: {each[0]:.2f} s, {each[1]:.1f} MB, {each[2]:,} gates")
 

@@ -157,7 +157,7 @@ def _scores(losses: npt.NDArray[np.float64], shape: ScoreShape, key: bytes) -> I
     alone would leave a wide ballot an eighth short of its norm. Of equal remainders the lower
     loss comes first, and equal losses are decided by lot.
     """
-    best, reference, scaled = _reference(losses)
+    best, reference, scaled = reference_loss(losses)
     if reference <= best:
         return np.zeros(shape.candidates, dtype=np.int64)
     scores = (np.maximum(reference - scaled, 0.0) / (reference - best)) ** shape.power
@@ -171,10 +171,14 @@ def _scores(losses: npt.NDArray[np.float64], shape: ScoreShape, key: bytes) -> I
     return np.asarray(whole)
 
 
-def _reference(
+def reference_loss(
     losses: npt.NDArray[np.float64],
 ) -> tuple[float, float, npt.NDArray[np.float64]]:
-    """Return the best loss, the one that counts nothing, and all of them, scaled alike."""
+    """Return the best loss, the one that counts nothing, and all of them, scaled alike.
+
+    What is not finite must be infinite. Where all are alike, or none is finite, the reference
+    is no larger than the best.
+    """
     finite = np.isfinite(losses)
     if not finite.any():
         return 0.0, 0.0, losses

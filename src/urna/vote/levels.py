@@ -16,6 +16,7 @@ from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import Adjacency, SelectionRelease
 from urna.space import Space
+from urna.vote.ballot import reference_loss
 from urna.vote.windows import windows_of
 
 __all__ = ["LEVELS", "LevelShape", "choose_levels", "fill_levels", "head_start"]
@@ -23,10 +24,12 @@ __all__ = ["LEVELS", "LevelShape", "choose_levels", "fill_levels", "head_start"]
 LEVELS = 3
 """The top level: two bits a candidate. Finer ones find nothing more."""
 
-STRONG, WEAK = 0.32, 0.12
-"""Noise over what all ballots can give a candidate, above which ballots are wider."""
+PARTS = {0.32: 0.5, 0.12: 0.7}
+"""Noise over what all ballots can give a candidate, and the part from which the top level is
+given above it; below all of them only the best get it."""
 
-_POWER = 4.0  # how sharply levels fall with the loss
+_POWER = 2.0  # how sharply levels fall with the loss
+_TRUST = 2.0  # exponent of what is expected of an axis: more than once was better
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,8 @@ class LevelShape:
 
     Args:
         candidates: How many candidates there are.
-        part: From which part of the way from the median to the best loss on a candidate gets
-            the top level.
+        part: From which part of the way from the reference to the best loss on a candidate
+            gets the top level.
         levels: The top level.
     """
 
@@ -95,17 +98,16 @@ def choose_levels(candidates: int, *, noise_std: float, ballots: int) -> LevelSh
         1.0
     """
     noise = noise_std / (ballots * LEVELS)
-    return LevelShape(candidates, 0.5 if noise > STRONG else 0.8 if noise > WEAK else 1.0)
+    return LevelShape(candidates, next((p for least, p in PARTS.items() if noise > least), 1.0))
 
 
 def fill_levels(losses: npt.NDArray[np.float64], shape: LevelShape) -> IntVector:
-    """Return a client's ballot: min(1, (median − loss)/(part·(median − best)))⁴ in levels.
+    """Return a client's ballot: min(1, (reference − loss)/(part·(reference − best)))² in levels.
 
-    Neither the scale of the losses matters nor how bad the bad ones are. Losses that are not
-    finite (diverged, failed) get nothing. Where the median is as good as the best, the next
-    worse loss takes its place; where it did not converge, it lies as far beyond the worst that
-    did as that is from the best. A client for which all are alike, or that has no finite loss,
-    abstains: its ballot is empty.
+    The reference is that of scored ballots (`reference_loss`): neither the scale of the losses
+    matters nor how bad the bad ones are. Losses that are not finite (diverged, failed) get
+    nothing. A client for which all are alike, or that has no finite loss, abstains: its ballot
+    is empty.
 
     Example:
         >>> fill_levels(np.array([0.1, np.nan, 0.9, 0.2, 0.8]), LevelShape(5))
@@ -116,23 +118,10 @@ def fill_levels(losses: npt.NDArray[np.float64], shape: LevelShape) -> IntVector
             f"a ballot over {shape.candidates} candidates needs as many losses, got shape "
             f"{losses.shape}"
         )
-    finite = np.isfinite(losses)
-    nothing = np.zeros(shape.candidates, dtype=np.int64)
-    if not finite.any():
-        return nothing
-    # A power of two below which no difference can overflow.
-    large = int(np.frexp(np.abs(losses[finite]).max())[1]) + 2
-    scaled = np.where(finite, np.ldexp(np.where(finite, losses, 0.0), -large), np.inf)
-    ordered = np.sort(scaled)
-    best, worst, median = ordered[0], scaled[finite].max(), ordered[len(ordered) // 2]
-    if median == best:
-        worse = ordered[ordered > best]
-        median = worse[0] if len(worse) else best
-    if np.isinf(median):
-        median = worst + (worst - best) if worst > best else best + 1.0
-    if median <= best:
-        return nothing
-    score = np.clip((median - scaled) / (shape.part * (median - best)), 0.0, 1.0) ** _POWER
+    best, reference, scaled = reference_loss(np.where(np.isfinite(losses), losses, np.inf))
+    if reference <= best:
+        return np.zeros(shape.candidates, dtype=np.int64)
+    score = np.clip((reference - scaled) / (shape.part * (reference - best)), 0.0, 1.0) ** _POWER
     return np.asarray(np.rint(shape.levels * score), dtype=np.int64)
 
 
@@ -141,12 +130,13 @@ def head_start(space: Space, release: SelectionRelease) -> tuple[int, ...]:
 
     Where an axis works may be said or, of a learning rate, expected (`urna.vote.windows`); nobody
     knows it. What is expected of a candidate is averaged over those windows, and one of prior
-    weight b starts ln b behind, in units in which the noise falls by a factor e: noise then makes
-    it win b times as often as others. It depends on the public space and noise alone.
+    weight b starts 2·ln b behind, in units in which the noise falls by a factor e: noise then
+    makes it win b² times as often as others, since what fails once here mostly fails for all
+    clients. It depends on the public space and noise alone.
     """
     weight = np.ones(len(space))
     for name, axis in space.axes.items():
         windows = windows_of(name, axis, [candidate[name] for candidate in space])
         weight *= sum(window.weight * window.expected for window in windows)
-    behind = np.log(weight) / release.rate
+    behind = _TRUST * np.log(weight) / release.rate
     return tuple(int(steps) for steps in np.rint(behind - behind.min()))

@@ -16,10 +16,10 @@ SHAPE = LevelShape(5)
 @pytest.mark.parametrize(
     ("losses", "ballot"),
     [
-        ([0.1, 0.2, 0.9, 0.8, 0.7], [3, 1, 0, 0, 0]),
+        ([0.1, 0.2, 0.9, 0.8, 0.7], [3, 2, 0, 0, 0]),
         ([0.1, 0.1, 0.9, 0.8, 0.7], [3, 3, 0, 0, 0]),
         ([0.1, math.nan, math.inf, 0.1, 0.1], [3, 0, 0, 3, 3]),
-        ([0.1, math.nan, math.nan, math.nan, 0.2], [3, 0, 0, 0, 0]),
+        ([0.1, math.nan, math.nan, math.nan, 0.2], [3, 0, 0, 0, 1]),
         ([0.5] * 5, [0] * 5),
         ([math.nan] * 5, [0] * 5),
         ([-1e308, 1e308, 1e308, 1e308, 1e308], [3, 0, 0, 0, 0]),
@@ -42,6 +42,11 @@ def test_levels_fall_with_the_loss(losses: list[float], ballot: list[int]) -> No
     SHAPE.check(found)
 
 
+def test_ballots_do_not_go_flat_where_most_candidates_diverge() -> None:
+    losses = np.array([0.5, 0.7, 1.4, 2.3, 2.3, 2.3, 2.3, 2.3, *[50.0] * 12])
+    assert fill_levels(losses, LevelShape(20)).tolist() == [3, 3, 2, *[1] * 5, *[0] * 12]
+
+
 def test_neither_scale_nor_place_of_losses_matters() -> None:
     losses = np.random.default_rng(1).random(40)
     shape = LevelShape(40, 0.8)
@@ -49,10 +54,10 @@ def test_neither_scale_nor_place_of_losses_matters() -> None:
 
 
 def test_stronger_noise_makes_wider_ballots() -> None:
-    parts = [choose_levels(9, noise_std=std, ballots=10).part for std in (1.0, 5.0, 20.0)]
-    assert parts == [1.0, 0.8, 0.5]
-    losses = np.linspace(0, 1, 9)
-    given = [int(fill_levels(losses, LevelShape(9, part)).sum()) for part in parts]
+    parts = [choose_levels(9, noise_std=std, ballots=10).part for std in (1, 5, 20)]
+    assert parts == [1.0, 0.7, 0.5]
+    losses = np.linspace(0, 1, 90)
+    given = [int(fill_levels(losses, LevelShape(90, part)).sum()) for part in parts]
     assert given == sorted(set(given))
 
 
