@@ -16,9 +16,9 @@ demo: ## set up the light core and run a first private search
 	@echo "Next: README.md, '$(URNA) --help', and for torch models and Flower apps"
 	@echo "      .venv/bin/pip install -c constraints.txt -e '.[torch]'   (or '.[flower]')"
 
-test: ## set up everything and run all tests
+test: ## set up everything and run all tests, on two cores
 	@tools/setup.sh $(DEVELOP)
-	$(RUN) -m pytest -m "not audit" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m "not audit" -n 2 --dist loadfile
 
 check: ## style and types: ruff, mypy --strict
 	@tools/setup.sh $(DEVELOP)

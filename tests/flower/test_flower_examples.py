@@ -19,7 +19,7 @@ TRUE = (44, 19, 21, 16)  # of the devices that the example draws
 HISTOGRAM = EXAMPLES / "private-histogram" / "histogram.py"
 
 
-@pytest.mark.parametrize("where", ["memory", "flower"])
+@pytest.mark.parametrize("where", ["memory", pytest.param("flower", marks=pytest.mark.audit)])
 def test_a_private_histogram_needs_no_more_than_a_page(where: str) -> None:
     assert len(HISTOGRAM.read_text().splitlines()) <= 60
     options = ["--flower"] if where == "flower" else []

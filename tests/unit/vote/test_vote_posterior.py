@@ -259,10 +259,10 @@ def coverage(
 @pytest.mark.parametrize("smooth", [True, False], ids=["smooth", "rough"])
 def test_the_credible_set_holds_the_leader_as_often_as_it_says(smooth: bool) -> None:
     """Coverage of at least 90 % within its binomial error; a set for 30 % is caught."""
-    held, told = coverage(PosteriorDecoder(level=0.9), smooth, 300)
-    assert told > 150
+    held, told = coverage(PosteriorDecoder(level=0.9), smooth, 200)
+    assert told > 100
     assert held >= stats.binom.ppf(FALSE_ALARM, told, 0.9)
-    held, told = coverage(PosteriorDecoder(level=0.3), smooth, 300)
+    held, told = coverage(PosteriorDecoder(level=0.3), smooth, 100)
     assert held < stats.binom.ppf(FALSE_ALARM, told, 0.9)
 
 
@@ -272,7 +272,7 @@ def test_confidence_is_calibrated_on_surfaces_of_the_prior() -> None:
     Twice the odds are caught.
     """
     rng, right, said = RNG(9), 0, []
-    for _ in range(400):
+    for _ in range(300):
         true = surface(rng, SPACE, 1.5, 20.0)
         votes = true + 6.0 * rng.standard_normal(len(SPACE))
         decoded = PosteriorDecoder().decode(NoisyVotes(SPACE, votes, 6.0, clients=100))
@@ -280,7 +280,7 @@ def test_confidence_is_calibrated_on_surfaces_of_the_prior() -> None:
             right += decoded.winner == int(np.argmax(true))
             said.append(decoded.confidence)
     sure = np.array(said)
-    assert len(sure) > 200
+    assert len(sure) > 150
 
     def is_calibrated(stated: Array) -> bool:
         deviation = math.sqrt(float((stated * (1 - stated)).sum()))
