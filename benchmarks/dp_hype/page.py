@@ -110,8 +110,10 @@ def equal(content: Content) -> str:
             names[e["measure"]],
             f"{e['paper_epsilon']:g}",
             f"{e['paper_value']:.3f}",
-            ("below " if e["bound"] else "") + f"{e['ours_epsilon']}",
-            ("below " if e["bound"] else "") + f"{e['ratio']}",
+            *(
+                ("below " if e["bound"] else "") + str(e[part]) if e[part] < math.inf else "none"
+                for part in ("ours_epsilon", "ratio")
+            ),
         ]
         for e in content["equal_epsilon"]
     ]
