@@ -1,146 +1,73 @@
 """Verified ballots over Flower's messages: who is refused is named; nobody takes another's word."""
 
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 
-from flower_grid import LocalGrid, Node
-from flower_nodes import OPEN, QUICK, SPACE, Near, app_of, federation, make_keys, node
-from flower_tricks import Answer, Trick
+from flower_counts import (
+    BUDGET,
+    CAST,
+    EXAMINE,
+    HELP,
+    HELPER,
+    HELPING,
+    SHORT,
+    VOTERS,
+    VOUCH,
+    Change,
+    again,
+    answering,
+    changing,
+    held,
+    policy_of,
+    rewriting,
+    signed,
+    spent,
+    stuffing,
+)
+from flower_grid import Node
+from flower_nodes import SPACE, Near, app_of, federation, node
 from flwr.app import Context, Message, RecordDict
 
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
-from urna.flower import DirectoryFile, Grant, Helper, NodeKey, Transcript, Voter, poll
+from urna.flower import DirectoryFile, Grant, NodeKey, Transcript, Voter, poll
 from urna.flower.announcement import Announcement
 from urna.flower.mail import Kind, Letter, Reply
-from urna.flower.policy import Policy
 from urna.flower.transcript import sum_digest
-from urna.privacy import Budget, Ledger
+from urna.privacy import Ledger
 from urna.randomness import OsSecrets
 from urna.secagg.keys import KeyPair
 from urna.verified import Statement
-from urna.verified.codec import FastCodec
-from urna.verified.messages import decode_announcement, encode, encode_announcement
-from urna.verified.report import seal_report, vouch_for
-from urna.vote import WinnerResult
-
-VOTERS = 4
-HELPER = f"site-{VOTERS}"
-HELPING = 1000 - VOTERS
-BUDGET = Budget(8.0, 1e-5)
-PATIENT = replace(QUICK, evaluate=20.0, stage=20.0)
-SHORT = replace(QUICK, evaluate=2.0, stage=1.0)  # where somebody is silent
-# Letters: a voter gets the announcement and the statement, a helper four.
-CAST = 1
-VOUCH, EXAMINE, HELP = 1, 2, 3
-
-Change = Callable[[Letter], Letter]
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Return a folder in memory where there is one: every ledger is synced at every step."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield Path(folder)
-
-
-def policy_of(folder: Path, number: int, **limits: Any) -> Policy:
-    return replace(
-        OPEN,
-        **{
-            "epsilon": 20.0,
-            "key": folder / f"{number}.key",
-            "directory": folder / "directory.toml",
-            "ledger": folder / f"{number}.ledger",
-            "grants": {"verified": Grant(names=(HELPER,))},
-        }
-        | limits,
-    )
-
-
-def signed(
-    folder: Path,
-    *,
-    lost: Mapping[int, Mapping[int, str]] | None = None,
-    tricks: Mapping[int, Trick] | None = None,
-    limits: Mapping[int, Mapping[str, Any]] | None = None,
-) -> LocalGrid:
-    """Four voters who agree, and a helper, with keys and ledgers; what goes wrong, by number."""
-    make_keys(folder, VOTERS + 1)
-    lost, tricks, limits = lost or {}, tricks or {}, limits or {}
-    voters = [
-        node(
-            number,
-            policy=policy_of(folder, number, **limits.get(number, {})),
-            data=lambda _: 0.4,
-            faults=lost.get(number),
-            trick=tricks.get(number),
-        )
-        for number in range(VOTERS)
-    ]
-    helper = Helper(policy=policy_of(folder, VOTERS, **limits.get(VOTERS, {})))
-    return federation(*voters, Node(app_of(helper, tricks.get(VOTERS)), {}, lost.get(VOTERS) or {}))
-
-
-def held(grid: LocalGrid, folder: Path, **more: object) -> WinnerResult:
-    settings: dict[str, object] = {"budget": BUDGET, "directory": folder / "directory.toml"}
-    settings |= {"deadlines": PATIENT, "verified": True}
-    found = poll(  # type: ignore[call-overload]
-        grid, SPACE, opens="winner", helper=HELPER, **(settings | more)
-    )
-    assert isinstance(found, WinnerResult)
-    return found
-
-
-def spent(folder: Path, number: int) -> float:
-    file = folder / f"{number}.ledger"
-    return Ledger(file).spent().epsilon if file.exists() else 0.0
-
-
-def changing(grid: LocalGrid, chosen: Callable[[Letter], bool], change: Change) -> list[Letter]:
-    """Alter the server's letters of some kind on their way; return those that were."""
-    altered: list[Letter] = []
-
-    def tamper(message: Message) -> Message:
-        letter = Letter.read(message.content)
-        if chosen(letter):
-            altered.append(letter)
-            message.content = change(letter).as_records()
-        return message
-
-    grid.tamper = tamper
-    return altered
+from urna.verified.messages import decode_announcement, encode_announcement
+from urna.verified.report import vouch_for
 
 
 def begins(*clients: int) -> Callable[[Letter], bool]:
     return lambda letter: letter.kind is Kind.BEGIN and letter.client in clients
 
 
-def test_nodes_and_a_helper_open_the_winner_and_everybody_counts_it(tmp_path: Path) -> None:
-    grid = signed(tmp_path)
-    result = held(grid, tmp_path, ledger=Ledger.open(tmp_path / "server.ledger", BUDGET))
+def test_nodes_and_a_helper_open_the_winner_and_everybody_counts_it(quick_path: Path) -> None:
+    grid = signed(quick_path)
+    result = held(grid, quick_path, ledger=Ledger.open(quick_path / "server.ledger", BUDGET))
     assert result.best == {"lr": 0.4}
     assert (result.took_part, dict(result.lost), dict(result.faults)) == (VOTERS, {}, {})
     assert "together they could read every ballot" in str(result)
     assert "every ballot counted was verified" in str(result)
-    assert [spent(tmp_path, number) for number in range(VOTERS + 1)] == [8.0] * (VOTERS + 1)
-    assert Ledger(tmp_path / "server.ledger").spent().epsilon == 8.0
+    assert [spent(quick_path, number) for number in range(VOTERS + 1)] == [8.0] * (VOTERS + 1)
+    assert Ledger(quick_path / "server.ledger").spent().epsilon == 8.0
     assert all(not member.state for member in grid.nodes.values())
 
 
-def test_voters_are_asked_once_and_the_helper_three_times(tmp_path: Path) -> None:
+def test_voters_are_asked_once_and_the_helper_three_times(quick_path: Path) -> None:
     """After the gathering: vouch, cast, examine, confirm. A tally's nodes are asked four times."""
-    grid = signed(tmp_path)
+    grid = signed(quick_path)
     stages: list[str] = []
-    held(grid, tmp_path, progress=lambda at: stages.append(at.stage))
+    held(grid, quick_path, progress=lambda at: stages.append(at.stage))
     kinds = [[letter.kind for letter in member.letters] for member in grid.nodes.values()]
     *voters, helper = ([k for k in some if k is not Kind.END] for some in kinds)
     assert voters == [[Kind.ANNOUNCE, Kind.BEGIN]] * VOTERS
@@ -154,56 +81,27 @@ def test_voters_are_asked_once_and_the_helper_three_times(tmp_path: Path) -> Non
     ]
 
 
-def test_a_transcript_names_who_was_refused_and_digests_what_was_opened(tmp_path: Path) -> None:
-    grid = signed(tmp_path, tricks={2: stuffing(tmp_path, 2)})
-    result = held(grid, tmp_path, dropout=0.3, transcripts=tmp_path / "transcripts")
-    (kept,) = (tmp_path / "transcripts").glob("*.json")
+def test_a_transcript_names_who_was_refused_and_digests_what_was_opened(quick_path: Path) -> None:
+    grid = signed(quick_path, tricks={2: stuffing(quick_path, 2)})
+    result = held(grid, quick_path, dropout=0.3, transcripts=quick_path / "transcripts")
+    (kept,) = (quick_path / "transcripts").glob("*.json")
     found = Transcript.read(kept.read_bytes())
     assert found.sum_digest == sum_digest(result.total)
     assert found.faults == {"site-2": "its ballot is not valid: the proof fails"}
     assert set(found.survivors) == set(found.announcement.names) - {"site-2"}
-    assert found.problems(directory=DirectoryFile.read(tmp_path / "directory.toml")) == []
+    assert found.problems(directory=DirectoryFile.read(quick_path / "directory.toml")) == []
 
 
 # --- clients that cheat, fail or are lost ---------------------------------------------------
-
-
-def stuffing(folder: Path, number: int) -> Trick:
-    """Hand in a ballot with 100 votes for the first candidate, and the best proof there is."""
-
-    def trick(answer: Answer, letter: Letter, context: Context) -> Reply:
-        reply = answer(letter, context)
-        if letter.kind is not Kind.BEGIN:
-            return reply
-        statement = decode_announcement(letter.body).statement
-        layout = statement.plan.layout
-        bits = np.zeros(layout.bits, dtype=np.int64)
-        bits[0] = 100
-        identity = NodeKey.read(folder / f"{number}.key").identity(letter.client)
-        shards = FastCodec(layout).share(bits, OsSecrets())
-        stuffed = seal_report(identity, statement, shards, OsSecrets())
-        return replace(reply, body=encode(stuffed, statement))
-
-    return trick
-
-
-def rewriting(change: Callable[[bytes], bytes]) -> Trick:
-    """Change the report after it was made."""
-
-    def trick(answer: Answer, letter: Letter, context: Context) -> Reply:
-        reply = answer(letter, context)
-        return replace(reply, body=change(reply.body)) if letter.kind is Kind.BEGIN else reply
-
-    return trick
 
 
 def in_another_name(report: bytes) -> bytes:
     return report[:6] + (3).to_bytes(4, "big") + report[10:]
 
 
-def test_a_stuffed_ballot_is_named_and_the_others_are_counted(tmp_path: Path) -> None:
-    grid = signed(tmp_path, tricks={2: stuffing(tmp_path, 2)})
-    result = held(grid, tmp_path, dropout=0.3)
+def test_a_stuffed_ballot_is_named_and_the_others_are_counted(quick_path: Path) -> None:
+    grid = signed(quick_path, tricks={2: stuffing(quick_path, 2)})
+    result = held(grid, quick_path, dropout=0.3)
     why = "site-2: its ballot is not valid: the proof fails"
     assert result.best == {"lr": 0.4}
     assert result.took_part == VOTERS - 1
@@ -221,27 +119,27 @@ def test_a_stuffed_ballot_is_named_and_the_others_are_counted(tmp_path: Path) ->
     ids=["short", "signature", "name", "garbage"],
 )
 def test_a_report_that_is_none_costs_its_sender_alone(
-    tmp_path: Path, change: Callable[[bytes], bytes], said: str
+    quick_path: Path, change: Callable[[bytes], bytes], said: str
 ) -> None:
-    grid = signed(tmp_path, tricks={2: rewriting(change)})
-    result = held(grid, tmp_path, dropout=0.3)
+    grid = signed(quick_path, tricks={2: rewriting(change)})
+    result = held(grid, quick_path, dropout=0.3)
     assert result.took_part == VOTERS - 1
     assert list(result.faults) == [998]
     assert said in result.faults[998]
 
 
-def test_too_many_invalid_ballots_open_nothing_and_are_named(tmp_path: Path) -> None:
-    grid = signed(tmp_path, tricks={2: stuffing(tmp_path, 2)})
-    ledger = Ledger.open(tmp_path / "server.ledger", BUDGET)
+def test_too_many_invalid_ballots_open_nothing_and_are_named(quick_path: Path) -> None:
+    grid = signed(quick_path, tricks={2: stuffing(quick_path, 2)})
+    ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
     with pytest.raises(RoundAborted, match="3 valid ballots are left") as aborted:
-        held(grid, tmp_path, ledger=ledger)
+        held(grid, quick_path, ledger=ledger)
     assert aborted.value.faults == {998: "site-2: its ballot is not valid: the proof fails"}
-    assert (ledger.spent().epsilon, spent(tmp_path, VOTERS)) == (0.0, 0.0)
+    assert (ledger.spent().epsilon, spent(quick_path, VOTERS)) == (0.0, 0.0)
 
 
-def test_lost_clients_are_named_and_too_many_open_nothing(tmp_path: Path) -> None:
-    grid = signed(tmp_path, lost={2: {CAST: "silent"}, 3: {CAST: "crash"}})
-    result = held(grid, tmp_path, dropout=0.3, deadlines=SHORT)
+def test_lost_clients_are_named_and_too_many_open_nothing(quick_path: Path) -> None:
+    grid = signed(quick_path, lost={2: {CAST: "silent"}, 3: {CAST: "crash"}})
+    result = held(grid, quick_path, dropout=0.3, deadlines=SHORT)
     assert result.took_part == VOTERS - 2
     assert dict(result.lost) == {
         998: "site-2: did not answer in time (cast)",
@@ -250,60 +148,53 @@ def test_lost_clients_are_named_and_too_many_open_nothing(tmp_path: Path) -> Non
     assert not result.faults
 
 
-def test_fewer_reports_than_announced_open_nothing(tmp_path: Path) -> None:
-    grid = signed(tmp_path, lost={2: {CAST: "silent"}})
+def test_fewer_reports_than_announced_open_nothing(quick_path: Path) -> None:
+    grid = signed(quick_path, lost={2: {CAST: "silent"}})
     with pytest.raises(RoundAborted, match="3 valid ballots are left") as aborted:
-        held(grid, tmp_path, deadlines=SHORT)
+        held(grid, quick_path, deadlines=SHORT)
     assert aborted.value.lost == {998: "site-2: did not answer in time (cast)"}
-    assert spent(tmp_path, 0) == 8.0  # its report is out, and a helper could still count it
+    assert spent(quick_path, 0) == 8.0  # its report is out, and a helper could still count it
 
 
-def test_data_that_fail_are_an_empty_ballot_in_silence(tmp_path: Path) -> None:
+def test_data_that_fail_are_an_empty_ballot_in_silence(quick_path: Path) -> None:
     def broken(context: Context) -> float:
         raise ValueError("SECRET-OF-THE-NODE")
 
-    grid = signed(tmp_path)
-    grid.nodes[998] = node(2, policy=policy_of(tmp_path, 2), data=broken)
-    result = held(grid, tmp_path)
+    grid = signed(quick_path)
+    grid.nodes[998] = node(2, policy=policy_of(quick_path, 2), data=broken)
+    result = held(grid, quick_path)
     assert (result.took_part, dict(result.lost), dict(result.faults)) == (VOTERS, {}, {})
-    assert spent(tmp_path, 2) == 8.0
+    assert spent(quick_path, 2) == 8.0
 
 
 # --- a helper that is lost, restarted, asked twice or lied to -------------------------------
 
 
 @pytest.mark.parametrize("letter", [VOUCH, EXAMINE, HELP])
-def test_a_lost_helper_aborts_before_anything_is_opened(tmp_path: Path, letter: int) -> None:
-    grid = signed(tmp_path, lost={VOTERS: {letter: "silent"}})
-    ledger = Ledger.open(tmp_path / "server.ledger", BUDGET)
+def test_a_lost_helper_aborts_before_anything_is_opened(quick_path: Path, letter: int) -> None:
+    grid = signed(quick_path, lost={VOTERS: {letter: "silent"}})
+    ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
     with pytest.raises(RoundAborted, match=f"{HELPER} did not answer in time") as aborted:
-        held(grid, tmp_path, ledger=ledger, deadlines=SHORT)
+        held(grid, quick_path, ledger=ledger, deadlines=SHORT)
     assert list(aborted.value.lost) == [HELPING]
-    assert (ledger.spent().epsilon, spent(tmp_path, VOTERS)) == (0.0, 0.0)
-    assert spent(tmp_path, 0) == (0.0 if letter == VOUCH else 8.0)
+    assert (ledger.spent().epsilon, spent(quick_path, VOTERS)) == (0.0, 0.0)
+    assert spent(quick_path, 0) == (0.0 if letter == VOUCH else 8.0)
 
 
 @pytest.mark.parametrize("letter", [EXAMINE, HELP])
-def test_a_restarted_helper_answers_nothing(tmp_path: Path, letter: int) -> None:
-    grid = signed(tmp_path, lost={VOTERS: {letter: "restart"}})
+def test_a_restarted_helper_answers_nothing(quick_path: Path, letter: int) -> None:
+    grid = signed(quick_path, lost={VOTERS: {letter: "restart"}})
     with pytest.raises(RoundAborted, match="holds no state of a round"):
-        held(grid, tmp_path)
-    assert spent(tmp_path, VOTERS) == 0.0
-
-
-def again(grid: LocalGrid, number: int, letter: Letter) -> Reply:
-    """Return what a node answers to a letter of the server, if it comes once more."""
-    (name,) = grid.push_messages([Message(letter.as_records(), number, "query.urna")])
-    (reply,) = grid.pull_messages([name])
-    return Reply.read(reply.content)
+        held(grid, quick_path)
+    assert spent(quick_path, VOTERS) == 0.0
 
 
 @pytest.mark.parametrize("letter", [VOUCH, EXAMINE, HELP])
 def test_a_helper_answers_each_letter_once_even_on_its_old_state(
-    tmp_path: Path, letter: int
+    quick_path: Path, letter: int
 ) -> None:
     """Flower may run two messages of a node at once, each on the same state."""
-    grid = signed(tmp_path)
+    grid = signed(quick_path)
     helper = grid.nodes[HELPING]
     states: dict[int, RecordDict] = {}
     push = grid._deliver
@@ -313,7 +204,7 @@ def test_a_helper_answers_each_letter_once_even_on_its_old_state(
         push(message)
 
     grid._deliver = deliver  # type: ignore[method-assign]
-    held(grid, tmp_path)
+    held(grid, quick_path)
     asked = helper.letters[letter]
     if letter != VOUCH:
         assert "holds no state" in again(grid, HELPING, asked).refused
@@ -321,9 +212,9 @@ def test_a_helper_answers_each_letter_once_even_on_its_old_state(
     assert "answered this stage of the round before" in again(grid, HELPING, asked).refused
 
 
-def test_a_voter_casts_once(tmp_path: Path) -> None:
-    grid = signed(tmp_path)
-    held(grid, tmp_path)
+def test_a_voter_casts_once(quick_path: Path) -> None:
+    grid = signed(quick_path)
+    held(grid, quick_path)
     asked = grid.nodes[1000].letters[CAST]
     assert "answered this stage of the round before" in again(grid, 1000, asked).refused
 
@@ -344,25 +235,17 @@ ALTERED: Mapping[str, tuple[Kind, Change, str]] = {
 
 @pytest.mark.parametrize("name", ALTERED)
 def test_an_altered_letter_to_the_helper_opens_nothing_and_blames_no_voter(
-    tmp_path: Path, name: str
+    quick_path: Path, name: str
 ) -> None:
     kind, change, said = ALTERED[name]
-    grid = signed(tmp_path)
-    ledger = Ledger.open(tmp_path / "server.ledger", BUDGET)
+    grid = signed(quick_path)
+    ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
     altered = changing(grid, lambda letter: letter.kind is kind, change)
     with pytest.raises(RoundAborted, match=said) as aborted:
-        held(grid, tmp_path, ledger=ledger)
+        held(grid, quick_path, ledger=ledger)
     assert len(altered) == 1
     assert (list(aborted.value.lost), aborted.value.faults) == ([HELPING], {})
     assert ledger.spent().epsilon == 0.0
-
-
-def answering(kind: Kind, change: Callable[[Reply], Reply]) -> Trick:
-    def trick(answer: Answer, letter: Letter, context: Context) -> Reply:
-        reply = answer(letter, context)
-        return change(reply) if letter.kind is kind else reply
-
-    return trick
 
 
 @pytest.mark.parametrize(
@@ -377,40 +260,40 @@ def answering(kind: Kind, change: Callable[[Reply], Reply]) -> Trick:
     ids=["vouching", "answers", "answer", "opening", "circuit"],
 )
 def test_an_altered_answer_of_the_helper_opens_nothing_and_counts_once_it_confirmed(
-    tmp_path: Path, kind: Kind, change: Callable[[Reply], Reply], counts: bool
+    quick_path: Path, kind: Kind, change: Callable[[Reply], Reply], counts: bool
 ) -> None:
-    grid = signed(tmp_path, tricks={VOTERS: answering(kind, change)})
-    ledger = Ledger.open(tmp_path / "server.ledger", BUDGET)
+    grid = signed(quick_path, tricks={VOTERS: answering(kind, change)})
+    ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
     with pytest.raises(RoundUnfinished if counts else RoundAborted):
-        held(grid, tmp_path, ledger=ledger)
+        held(grid, quick_path, ledger=ledger)
     assert ledger.spent().epsilon == (8.0 if counts else 0.0)
 
 
 def test_the_helper_itself_insists_on_the_fewest_ballots(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("urna.verified.leader._check_enough", lambda *_: None)
-    grid = signed(tmp_path, lost={2: {CAST: "crash"}})
+    grid = signed(quick_path, lost={2: {CAST: "crash"}})
     with pytest.raises(RoundAborted, match="3 reports stand; the statement asks for 4"):
-        held(grid, tmp_path)
-    assert spent(tmp_path, VOTERS) == 0.0
+        held(grid, quick_path)
+    assert spent(quick_path, VOTERS) == 0.0
 
 
 def test_the_helper_itself_decides_on_every_ballot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("urna.verified.leader.judge", lambda _, kept, answers: tuple(kept))
-    grid = signed(tmp_path, tricks={2: stuffing(tmp_path, 2)})
+    grid = signed(quick_path, tricks={2: stuffing(quick_path, 2)})
     with pytest.raises(RoundAborted, match=r"verdict on clients \[2\] is not what follows"):
-        held(grid, tmp_path)
-    assert spent(tmp_path, VOTERS) == 0.0
+        held(grid, quick_path)
+    assert spent(quick_path, VOTERS) == 0.0
 
 
-def test_a_helper_that_asks_for_more_ballots_does_not_vouch(tmp_path: Path) -> None:
-    grid = signed(tmp_path, limits={VOTERS: {"fewest_clients": VOTERS + 1}})
+def test_a_helper_that_asks_for_more_ballots_does_not_vouch(quick_path: Path) -> None:
+    grid = signed(quick_path, limits={VOTERS: {"fewest_clients": VOTERS + 1}})
     with pytest.raises(RoundAborted, match="opens nothing with fewer than 5 valid ballots"):
-        held(grid, tmp_path)
-    assert spent(tmp_path, 0) == 0.0
+        held(grid, quick_path)
+    assert spent(quick_path, 0) == 0.0
 
 
 # --- a server that lies ---------------------------------------------------------------------
@@ -453,49 +336,49 @@ def vouched_by(folder: Path, number: int, forge: Forge) -> Change:
     return change
 
 
-def test_a_voter_refuses_a_statement_that_is_not_the_one_announced(tmp_path: Path) -> None:
+def test_a_voter_refuses_a_statement_that_is_not_the_one_announced(quick_path: Path) -> None:
     """Also if the helper itself has signed it; the right one it answers all the same."""
-    grid = signed(tmp_path, lost={1: {CAST: "silent"}})
-    held(grid, tmp_path, dropout=0.3, deadlines=SHORT)
+    grid = signed(quick_path, lost={1: {CAST: "silent"}})
+    held(grid, quick_path, dropout=0.3, deadlines=SHORT)
     honest = grid.nodes[999].letters[CAST]
     for name, forge in FORGED.items():
-        refused = again(grid, 999, vouched_by(tmp_path, VOTERS, forge)(honest)).refused
+        refused = again(grid, 999, vouched_by(quick_path, VOTERS, forge)(honest)).refused
         assert refused.startswith("the statement"), name
     for forge in (lambda statement: statement, with_own_key):
-        refused = again(grid, 999, vouched_by(tmp_path, 0, forge)(honest)).refused
+        refused = again(grid, 999, vouched_by(quick_path, 0, forge)(honest)).refused
         assert refused == "the statement is not signed by the helper that is known"
-    assert spent(tmp_path, 1) == 0.0
+    assert spent(quick_path, 1) == 0.0
     assert again(grid, 999, honest).body
-    assert spent(tmp_path, 1) == 8.0
+    assert spent(quick_path, 1) == 8.0
 
 
 def with_own_key(statement: Statement) -> Statement:
     return replace(statement, helper_key=KeyPair.draw(OsSecrets()).public)
 
 
-def test_a_voter_reads_the_helpers_key_in_its_own_directory(tmp_path: Path) -> None:
-    own = tmp_path / "own.toml"
-    grid = signed(tmp_path, limits={1: {"directory": own}})
+def test_a_voter_reads_the_helpers_key_in_its_own_directory(quick_path: Path) -> None:
+    own = quick_path / "own.toml"
+    grid = signed(quick_path, limits={1: {"directory": own}})
     other = NodeKey.draw(HELPER, OsSecrets())
-    keys = DirectoryFile.read(tmp_path / "directory.toml").keys
+    keys = DirectoryFile.read(quick_path / "directory.toml").keys
     own.write_text(DirectoryFile({**keys, HELPER: other.public}).as_toml(), encoding="utf-8")
-    result = held(grid, tmp_path, dropout=0.3)
+    result = held(grid, quick_path, dropout=0.3)
     assert "not signed by the helper that is known" in result.lost[999]
 
 
-def test_a_voter_refuses_the_statement_of_an_earlier_vote(tmp_path: Path) -> None:
-    grid = signed(tmp_path, limits={n: {"epsilon": 50.0} for n in range(VOTERS + 1)})
-    held(grid, tmp_path)
+def test_a_voter_refuses_the_statement_of_an_earlier_vote(quick_path: Path) -> None:
+    grid = signed(quick_path, limits={n: {"epsilon": 50.0} for n in range(VOTERS + 1)})
+    held(grid, quick_path)
     (earlier,) = [at for at in grid.nodes[999].letters if at.kind is Kind.BEGIN]
     changing(grid, begins(1), lambda letter: replace(letter, body=earlier.body))
-    result = held(grid, tmp_path, dropout=0.3)
+    result = held(grid, quick_path, dropout=0.3)
     assert "refused: the statement is one of another announcement" in result.lost[999]
 
 
-def test_the_helper_vouches_for_nothing_but_what_was_announced(tmp_path: Path) -> None:
-    grid = signed(tmp_path, lost={VOTERS: {VOUCH: "silent"}})
+def test_the_helper_vouches_for_nothing_but_what_was_announced(quick_path: Path) -> None:
+    grid = signed(quick_path, lost={VOTERS: {VOUCH: "silent"}})
     with pytest.raises(RoundAborted):
-        held(grid, tmp_path, deadlines=SHORT)
+        held(grid, quick_path, deadlines=SHORT)
     honest = grid.nodes[HELPING].letters[VOUCH]
     statement = Statement.read(honest.body)
     for name, forge in FORGED.items():
@@ -505,31 +388,31 @@ def test_the_helper_vouches_for_nothing_but_what_was_announced(tmp_path: Path) -
     assert decode_announcement(again(grid, HELPING, honest).body).statement.helper_key
 
 
-def test_one_announcement_has_one_count(tmp_path: Path) -> None:
+def test_one_announcement_has_one_count(quick_path: Path) -> None:
     """Neither the helper vouches for a second statement, nor does a voter cast in it."""
-    grid = signed(tmp_path)
-    held(grid, tmp_path)
+    grid = signed(quick_path)
+    held(grid, quick_path)
     first = grid.nodes[HELPING].letters[VOUCH]
     mine = KeyPair.draw(OsSecrets()).public
     second = replace(Statement.read(first.body), leader_key=mine)
     refused = again(grid, HELPING, replace(first, body=second.encode())).refused
     assert "answered this stage of the round before" in refused
     cast = grid.nodes[1000].letters[CAST]
-    change = vouched_by(tmp_path, VOTERS, lambda old: replace(old, leader_key=mine))
+    change = vouched_by(quick_path, VOTERS, lambda old: replace(old, leader_key=mine))
     refused = again(grid, 1000, change(cast)).refused
     assert "answered this stage of the round before" in refused
 
 
-def test_a_voter_holds_the_announcement_against_the_names_it_was_told(tmp_path: Path) -> None:
+def test_a_voter_holds_the_announcement_against_the_names_it_was_told(quick_path: Path) -> None:
     """Two nodes that were told different things have no count in common."""
-    grid = signed(tmp_path)
+    grid = signed(quick_path)
 
     def change(letter: Letter) -> Letter:
         said = Announcement.read(letter.announcement)
         return replace(letter, announcement=replace(said, names=said.names[::-1]).as_bytes())
 
     changing(grid, begins(2), change)  # the one in the middle keeps its number
-    result = held(grid, tmp_path, dropout=0.3)
+    result = held(grid, quick_path, dropout=0.3)
     assert "the statement is one of another announcement" in result.lost[998]
 
 
@@ -548,28 +431,30 @@ def test_a_voter_holds_the_announcement_against_the_names_it_was_told(tmp_path: 
     ],
     ids=["kind", "helper", "nameless", "entries", "fewest", "epsilon"],
 )
-def test_a_voters_own_policy_decides(tmp_path: Path, limits: Mapping[str, Any], said: str) -> None:
-    grid = signed(tmp_path, limits=dict.fromkeys(range(VOTERS), limits))
+def test_a_voters_own_policy_decides(
+    quick_path: Path, limits: Mapping[str, Any], said: str
+) -> None:
+    grid = signed(quick_path, limits=dict.fromkeys(range(VOTERS), limits))
     with pytest.raises(RoundAborted, match=said):
-        held(grid, tmp_path, dropout=0.3)
+        held(grid, quick_path, dropout=0.3)
 
 
-def test_a_voters_full_ledger_refuses(tmp_path: Path) -> None:
-    grid = signed(tmp_path, limits={1: {"epsilon": 8.5}})
-    held(grid, tmp_path)
-    result = held(grid, tmp_path, dropout=0.25)
+def test_a_voters_full_ledger_refuses(quick_path: Path) -> None:
+    grid = signed(quick_path, limits={1: {"epsilon": 8.5}})
+    held(grid, quick_path)
+    result = held(grid, quick_path, dropout=0.25)
     assert "privacy budget is too little" in result.lost[999]
-    assert spent(tmp_path, 1) == 8.0
+    assert spent(quick_path, 1) == 8.0
 
 
-def test_a_voters_app_is_a_helper_where_the_node_says_so(tmp_path: Path) -> None:
-    grid = signed(tmp_path)
-    voter: Voter[float] = Voter(Near(), lambda _: 0.4, policy=policy_of(tmp_path, VOTERS))
+def test_a_voters_app_is_a_helper_where_the_node_says_so(quick_path: Path) -> None:
+    grid = signed(quick_path)
+    voter: Voter[float] = Voter(Near(), lambda _: 0.4, policy=policy_of(quick_path, VOTERS))
     grid.nodes[HELPING] = Node(app_of(voter), {"urna-helper": True})
-    assert held(grid, tmp_path).best == {"lr": 0.4}
+    assert held(grid, quick_path).best == {"lr": 0.4}
 
 
-def test_verified_ballots_need_a_directory_and_a_winner(tmp_path: Path) -> None:
+def test_verified_ballots_need_a_directory_and_a_winner(quick_path: Path) -> None:
     grid = federation(node(0))
     with pytest.raises(ParameterError, match="name a directory of identity keys"):
         poll(grid, SPACE, budget=BUDGET, opens="winner", helper="h", verified=True)
