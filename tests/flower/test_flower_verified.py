@@ -31,17 +31,26 @@ from flower_counts import (
     stuffing,
 )
 from flower_grid import Node
-from flower_nodes import SPACE, Near, app_of, federation, node
+from flower_nodes import SPACE, Near, announced, app_of, federation, node
 from flwr.app import Context, Message, RecordDict
 
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
-from urna.flower import DirectoryFile, Grant, NodeKey, Transcript, Voter, poll
+from urna.flower import (
+    DirectoryFile,
+    Grant,
+    Helper,
+    NodeKey,
+    Transcript,
+    VerifiedSubject,
+    Voter,
+    poll,
+)
 from urna.flower.announcement import Announcement
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.transcript import sum_digest
 from urna.privacy import Ledger
 from urna.randomness import OsSecrets
-from urna.secagg.keys import KeyPair
+from urna.secagg.keys import KeyPair, sign_receipt
 from urna.verified import Statement
 from urna.verified.messages import decode_announcement, encode_announcement
 from urna.verified.report import vouch_for
@@ -153,7 +162,7 @@ def test_fewer_reports_than_announced_open_nothing(quick_path: Path) -> None:
     with pytest.raises(RoundAborted, match="3 valid ballots are left") as aborted:
         held(grid, quick_path, deadlines=SHORT)
     assert aborted.value.lost == {998: "site-2: did not answer in time (cast)"}
-    assert spent(quick_path, 0) == 8.0  # its report is out, and a helper could still count it
+    assert spent(quick_path, 0) == 0.0  # the helper has signed that it will never count it
 
 
 def test_data_that_fail_are_an_empty_ballot_in_silence(quick_path: Path) -> None:
@@ -186,7 +195,7 @@ def test_a_restarted_helper_answers_nothing(quick_path: Path, letter: int) -> No
     grid = signed(quick_path, lost={VOTERS: {letter: "restart"}})
     with pytest.raises(RoundAborted, match="holds no state of a round"):
         held(grid, quick_path)
-    assert spent(quick_path, VOTERS) == 0.0
+    assert [spent(quick_path, number) for number in range(VOTERS + 1)] == [0.0] * (VOTERS + 1)
 
 
 @pytest.mark.parametrize("letter", [VOUCH, EXAMINE, HELP])
@@ -210,6 +219,51 @@ def test_a_helper_answers_each_letter_once_even_on_its_old_state(
         assert "holds no state" in again(grid, HELPING, asked).refused
     helper.state = states[letter]
     assert "answered this stage of the round before" in again(grid, HELPING, asked).refused
+
+
+def test_a_helper_confirms_a_count_or_gives_it_up_and_never_both(quick_path: Path) -> None:
+    grid = signed(quick_path, lost={VOTERS: {HELP: "silent", HELP + 1: "silent"}})
+    with pytest.raises(RoundAborted):
+        held(grid, quick_path, deadlines=SHORT)
+    helper = grid.nodes[HELPING]
+    confirm, state = helper.letters[HELP], RecordDict(dict(helper.state.items()))
+    give_up = replace(helper.letters[VOUCH], kind=Kind.HELP, body=b"")
+    assert len(again(grid, HELPING, give_up).body) == 64
+    assert "holds no state" in again(grid, HELPING, confirm).refused
+    helper.state = state
+    assert "answered this stage of the round before" in again(grid, HELPING, confirm).refused
+    assert "answered this stage of the round before" in again(grid, HELPING, give_up).refused
+
+
+def lengthened(letter: Letter) -> Letter:
+    return replace(letter, beside=letter.beside + b"?")
+
+
+def test_what_was_confirmed_is_not_given_up_and_voters_count_it(quick_path: Path) -> None:
+    grid = signed(quick_path)
+    altered = changing(grid, lambda at: at.kind is Kind.HELP and bool(at.body), lengthened)
+    with pytest.raises(RoundAborted, match="TRANSFER has") as aborted:
+        held(grid, quick_path)
+    assert (len(altered), aborted.value.receipts) == (1, {})
+    assert spent(quick_path, 0) == spent(quick_path, VOTERS) == 8.0
+
+
+def test_only_the_helpers_own_receipt_voids_a_count(quick_path: Path) -> None:
+    """Not those of all others, who hold nothing with which it is opened."""
+    grid = signed(quick_path, tricks={2: stuffing(quick_path, 2)})
+    with pytest.raises(RoundAborted):
+        held(grid, quick_path, transcripts=quick_path / "transcripts")
+    (kept,) = (quick_path / "transcripts").glob("*.json")
+    void, policy = Transcript.read(kept.read_bytes()), policy_of(quick_path, 0)
+    assert set(void.receipts) == {HELPER}
+    assert void.void_for("site-0", policy)
+    assert not replace(void, receipts={}).void_for("site-0", policy)
+    assert not replace(void, receipts={HELPER: bytes(64)}).void_for("site-0", policy)
+    keys = [NodeKey.read(quick_path / f"{number}.key") for number in range(VOTERS)]
+    others = {key.name: sign_receipt(key.identity(0), void.round_id) for key in keys}
+    forged = replace(void, receipts=others)
+    assert forged.problems(directory=policy.directory_file()) == []
+    assert not forged.void_for("site-0", policy)
 
 
 def test_a_voter_casts_once(quick_path: Path) -> None:
@@ -240,7 +294,7 @@ def test_an_altered_letter_to_the_helper_opens_nothing_and_blames_no_voter(
     kind, change, said = ALTERED[name]
     grid = signed(quick_path)
     ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
-    altered = changing(grid, lambda letter: letter.kind is kind, change)
+    altered = changing(grid, lambda at: at.kind is kind and bool(at.beside), change)
     with pytest.raises(RoundAborted, match=said) as aborted:
         held(grid, quick_path, ledger=ledger)
     assert len(altered) == 1
@@ -437,6 +491,21 @@ def test_a_voters_own_policy_decides(
     grid = signed(quick_path, limits=dict.fromkeys(range(VOTERS), limits))
     with pytest.raises(RoundAborted, match=said):
         held(grid, quick_path, dropout=0.3)
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "is not signed"), (VOTERS, "this vote is not")])
+def test_neither_voter_nor_helper_takes_part_in_a_count_that_is_not_signed(
+    quick_path: Path, number: int, said: str
+) -> None:
+    grid = signed(quick_path)
+    subject = VerifiedSubject(SPACE, HELPER)
+    names = tuple(f"site-{number}" for number in range(VOTERS + 1))
+    if number == VOTERS:
+        helper = Helper(policy=policy_of(quick_path, VOTERS), name=lambda _: HELPER)
+        grid.nodes[HELPING] = Node(app_of(helper))
+    offered = announced(subject, names=names, signed=False, budget=BUDGET)
+    letter = Letter(Kind.ANNOUNCE, announcement=offered.as_bytes())
+    assert said in again(grid, 1000 - number, letter).refused
 
 
 def test_a_voters_full_ledger_refuses(quick_path: Path) -> None:

@@ -26,6 +26,7 @@ from urna.hidden.helper import Answered
 from urna.noise import IntVector
 from urna.randomness import StreamSecrets, derive_seed
 from urna.secagg import Directory, Member
+from urna.secagg.keys import sign_receipt
 from urna.tally.selection import helper_shares, mask_of
 from urna.tally.verified import residues, started
 from urna.verified import HelperMember, HelperSession, Statement
@@ -63,7 +64,7 @@ class Helper(Participant):
         plan that was announced, so the noise is the one that voters were promised. In a
         verified count it vouches for the one statement that follows from the announcement, and
         answers one batch; signatures, one report per client, the fewest ballots and every
-        verdict it checks itself.
+        verdict it checks itself. It confirms a count or signs that it never will, not both.
 
     Args:
         policy: The helper's limits, or the file that holds them; see `Participant`.
@@ -140,6 +141,8 @@ class Helper(Participant):
 
     def _help(self, letter: Letter, context: Context) -> Reply:
         """Garble the circuit, once: the state is gone before the answer is made."""
+        if letter.announcement:
+            return self._give_up(letter, context)
         held, policy = _recall(context), self._policy_of(context)
         del context.state[_PLACE]
         announcement, number = Announcement.read(held["announcement"]), int(held["number"])
@@ -172,6 +175,20 @@ class Helper(Participant):
         _, sent = garble(state, letter.beside, shares, StreamSecrets(derive_seed(key, b"garble")))
         return Reply(body=opening, beside=sent)
 
+    def _give_up(self, letter: Letter, context: Context) -> Reply:
+        """Sign that a count will never be confirmed: the one right to do so is used up first."""
+        _forget(context)
+        policy = self._policy_of(context)
+        announcement = policy.read_announcement(letter.announcement, letter.signature)
+        coin = announcement.coin(letter.number, letter.inputs)
+        member = self._member(announcement, letter.client, policy, context, coin)
+        named = announcement.names[member.client] == verified_of(announcement).helper
+        if member.identity is None or not named:
+            raise Refused("another helper is announced; this node only helps")
+        policy.account.claim(announcement.place(letter.number), "Helped")
+        round_id = announcement.round_id(letter.number, coin)
+        return Reply.letter(sign_receipt(member.identity, round_id))
+
     def _session(self, held: Mapping[str, Any], policy: Policy, context: Context) -> HelperSession:
         """Return the helper's session from its beginning: the same key, the same draws."""
         announcement, number = Announcement.read(held["announcement"]), int(held["number"])
@@ -197,8 +214,7 @@ class Helper(Participant):
         )
 
     def _end(self, letter: Letter, context: Context) -> Reply:
-        if _PLACE in context.state:
-            del context.state[_PLACE]
+        _forget(context)
         return super()._end(letter, context)
 
 
@@ -230,6 +246,11 @@ def _recall(context: Context) -> dict[str, Any]:
         raise ProtocolError("this helper holds no state of a round: it was restarted, or is done")
     record: Any = context.state[_PLACE]
     return dict(record)
+
+
+def _forget(context: Context) -> None:
+    if _PLACE in context.state:
+        del context.state[_PLACE]
 
 
 def _keep(context: Context, held: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ class Kind(StrEnum):
     STAGE = "stage"
     """The protocol's next message."""
     HELP = "help"
-    """To a helper, last of all: garble what finds the winner."""
+    """To a helper, last of all: garble what finds the winner, or give a count up."""
     END = "end"
     """The round is over, and this is how; forget what you hold of it."""
 

@@ -223,6 +223,10 @@ class GridTransport:
         """Return the letter with which a round begins for a client."""
         return replace(self._begin, body=body, client=client)
 
+    def answers(self, client: ClientId) -> bool:
+        """Say whether a client answered the last letter it got."""
+        return self._nodes[client] not in self.silent
+
     def deliver(
         self, letters: Mapping[ClientId, Letter], *, stage: str, seconds: float, last: bool
     ) -> Iterator[tuple[ClientId, Reply]]:

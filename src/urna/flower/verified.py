@@ -7,7 +7,7 @@ and garbles the circuit beside it. Voters take part in the second alone.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -65,7 +65,7 @@ class VerifiedLeader:
         if desk.keys is None:
             raise ParameterError("verified ballots are signed: name a directory of identity keys")
         voters, circuit = voters_of(final, desk.keys), self._subject.circuit(final.terms)
-        with self._aborting():
+        with self._aborting(desk):
             opened = self._open(desk, desk.keys.keys[self._subject.helper])
             letters = self._cast(desk, opened)
             collected, batch = leader.collect(opened, letters, voters, secrets)
@@ -137,17 +137,33 @@ class VerifiedLeader:
         return reply
 
     @contextmanager
-    def _aborting(self) -> Iterator[None]:
+    def _aborting(self, desk: Desk) -> Iterator[None]:
         """Say of a count that ends before anything was opened who was lost, and who is to blame."""
         try:
             yield
         except RoundAborted as aborted:
             refused = self._refused | aborted.faults
-            raise RoundAborted(aborted.reason, self._lost | refused, refused) from aborted
+            lost, receipts = self._lost | refused, self._receipts(desk)
+            raise RoundAborted(aborted.reason, lost, refused, receipts) from aborted
         except ProtocolError as error:
             lost = self._lost | self._refused | {self._helper: f"did not help: {error}"}
             reason = f"no winner was opened: {error}"
-            raise RoundAborted(reason, lost, self._refused) from error
+            raise RoundAborted(reason, lost, self._refused, self._receipts(desk)) from error
+
+    def _receipts(self, desk: Desk) -> dict[ClientId, bytes]:
+        """Let a helper that is there give the count up, so that nodes need not count it."""
+        helper, final = self._helper, self.announcement
+        if desk.keys is None or not desk.grid.answers(helper):
+            return {}
+        try:
+            letter = replace(desk.grid.beginning(helper, b""), kind=Kind.HELP)
+            stage = "closing a count that came to nothing"
+            receipt = desk.ask(helper, letter, stage=stage, last=True).body
+            signed_by = desk.keys.for_round(final.names)
+            signed_by.verify_receipt(helper, receipt, final.round_id(desk.number, desk.coin))
+        except ProtocolError:  # it has confirmed, or has its reasons: it counts for nodes
+            return {}
+        return {helper: receipt}
 
     def _tallied(self, accepted: frozenset[ClientId]) -> Tallied:
         final = self.announcement
