@@ -43,6 +43,7 @@ from urna.flower import (
     Transcript,
     VerifiedSubject,
     Voter,
+    WinnerSubject,
     poll,
 )
 from urna.flower.announcement import Announcement
@@ -52,7 +53,8 @@ from urna.privacy import Ledger
 from urna.randomness import OsSecrets
 from urna.secagg.keys import KeyPair, sign_receipt
 from urna.verified import Statement
-from urna.verified.messages import decode_announcement, encode_announcement
+from urna.verified.helper import Confirmed, Examined, confirm
+from urna.verified.messages import Opening, Verdict, decode_announcement, encode_announcement
 from urna.verified.report import vouch_for
 
 
@@ -321,6 +323,27 @@ def test_an_altered_answer_of_the_helper_opens_nothing_and_counts_once_it_confir
     with pytest.raises(RoundUnfinished if counts else RoundAborted):
         held(grid, quick_path, ledger=ledger)
     assert ledger.spent().epsilon == (8.0 if counts else 0.0)
+
+
+def test_a_helper_that_opens_other_bits_than_it_committed_to_is_not_believed(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirmed(examined: Examined, verdict: Verdict) -> tuple[Confirmed, Opening]:
+        state, opening = confirm(examined, verdict)
+        return state, replace(opening, reveal=bytes(32))
+
+    monkeypatch.setattr("urna.verified.session.confirm", confirmed)
+    with pytest.raises(RoundUnfinished, match="not those it committed to") as unfinished:
+        held(signed(quick_path), quick_path)
+    assert list(unfinished.value.faults) == [HELPING]
+
+
+def test_only_a_verified_count_is_given_up(quick_path: Path) -> None:
+    grid = signed(quick_path, limits={VOTERS: {"grants": {"winner": Grant(names=(HELPER,))}}})
+    names = tuple(f"site-{number}" for number in range(VOTERS + 1))
+    final = announced(WinnerSubject(SPACE, HELPER), names=names, signed=True, budget=BUDGET)
+    letter = Letter(Kind.HELP, announcement=final.as_bytes(), client=VOTERS, number=1)
+    assert "only a verified count is given up" in again(grid, HELPING, letter).refused
 
 
 def test_the_helper_itself_insists_on_the_fewest_ballots(
