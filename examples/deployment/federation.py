@@ -7,6 +7,7 @@ organisation makes its own keys and writes its own policy, and no private key tr
 import contextlib
 import datetime
 import ipaddress
+import json
 import os
 import signal
 import socket
@@ -144,6 +145,7 @@ class Federation:
             "[grant.vote]\nmost_entries = 100\n\n"
             "[grant.update]\nmost_entries = 100_000\nmost_rounds = 100\n\n"
             "[grant.winner]\nmost_entries = 100\nnames = ['helper']\n\n"
+            "[grant.verified]\nmost_entries = 100\nnames = ['helper']\n\n"
             f"[server]\nkey = '{write_public_key(server.public)}'\n\n"
             "[identity]\nkey = 'identity.key'\ndirectory = 'directory.toml'\nrequired = true\n\n"
             "[transcripts]\nfolder = 'transcripts'\n",
@@ -209,7 +211,7 @@ class Federation:
     def run(self, app: Path, settings: Mapping[str, object], seconds: float) -> Iterator[str]:
         """Run an app on the federation; yield what it prints, line by line."""
         config = " ".join(
-            f'{key}="{value}"' if isinstance(value, str | Path) else f"{key}={value}"
+            f"{key}={json.dumps(str(value) if isinstance(value, Path) else value)}"
             for key, value in settings.items()
         )
         self._start("app", "flwr", "run", str(app), "here", "--stream", "--run-config", config)

@@ -1,6 +1,6 @@
 """Vote over a SuperLink and five SuperNodes with TLS and keys, and lose one in mid-vote.
 
-    python examples/deployment/run.py [--keep FOLDER]
+    python examples/deployment/run.py [--keep FOLDER] [--helper [--verified]]
 
 Makes certificates, Flower keys and Urna keys; starts the federation on loopback; runs
 `examples/flower-app` on it; kills one SuperNode while keys are being shared; the vote ends with
@@ -9,6 +9,7 @@ and no process stays behind.
 """
 
 import argparse
+import functools
 import subprocess
 import sys
 import tempfile
@@ -31,8 +32,13 @@ def main() -> int:
     parser.add_argument(
         "--helper", action="store_true", help="open only the winner, with a sixth organisation"
     )
+    parser.add_argument(
+        "--verified", action="store_true", help="with --helper: check a proof of every ballot"
+    )
     options = parser.parse_args()
-    hold = open_winner if options.helper else vote
+    if options.verified and not options.helper:
+        parser.error("verified ballots take a helper: add --helper")
+    hold = functools.partial(open_winner, verified=options.verified) if options.helper else vote
     if options.keep is not None:
         options.keep.mkdir(parents=True)
         return hold(options.keep.resolve())
@@ -40,7 +46,7 @@ def main() -> int:
         return hold(Path(scratch))
 
 
-def open_winner(folder: Path) -> int:
+def open_winner(folder: Path, *, verified: bool = False) -> int:
     """Open only the winner of a vote, with a helper's help; return the exit code."""
     with Federation(folder, sites=5, helper=True) as federation:
         print(f"SuperLink on 127.0.0.1:{federation.port}; five sites and a helper", flush=True)
@@ -51,6 +57,7 @@ def open_winner(folder: Path) -> int:
             "nodes": 6,
             "rounds": 0,
             "helper": "helper",
+            "verified": verified,
             "directory": federation.folder / "directory.toml",
             "server-key": federation.folder / "server.key",
             "report": federation.folder / "result.json",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from adversary_bytes import mutated
 
 from urna.errors import ProtocolError, RoundAborted
 from urna.verified.messages import (
@@ -18,28 +19,6 @@ from urna.verified.report import Announcement, Statement
 sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
 
 from verified_play import CLIENTS, NOISY, PLANS, VICTIM, exact_sum, opened, run
-
-
-def mutated(data: bytes, rng: np.random.Generator, others: list[bytes]) -> bytes:
-    """Return bytes that differ from a letter in a few places."""
-    wrong = bytearray(data)
-    for _ in range(int(rng.integers(1, 4))):
-        start, size = int(rng.integers(0, max(1, len(wrong)))), int(rng.integers(1, 40))
-        match int(rng.integers(6)):
-            case 0 if wrong:
-                wrong[start] ^= 1 << int(rng.integers(8))
-            case 1:
-                wrong[start : start + size] = b""
-            case 2:
-                wrong[start:start] = rng.bytes(size)
-            case 3:
-                wrong[start : start + size] = rng.bytes(size)
-            case 4 if others:
-                other = others[int(rng.integers(len(others)))]
-                wrong[start : start + size] = other[start : start + size]
-            case _:
-                wrong[start : start + size] = bytes([int(rng.choice([0, 255]))]) * size
-    return bytes(wrong)
 
 
 class Garbler:

@@ -23,10 +23,11 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("kind", ["winner", "verified"])
 def test_it_starts_a_supernode_whose_configuration_says_helper(
-    urna: Command, tmp_path: Path
+    urna: Command, tmp_path: Path, kind: str
 ) -> None:
-    path = written(tmp_path, GRANT + IDENTITY)
+    path = written(tmp_path, GRANT.replace("winner", kind) + IDENTITY)
     found = urna("helper", str(path), "--show", "--superlink", "server:9092", "--insecure")
     assert found.code == 0
     assert "flower-supernode --superlink server:9092 --insecure --node-config" in found.stdout

@@ -1,7 +1,9 @@
 """Quiet and offline: read by Flower and Ray when they are imported."""
 
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,14 @@ os.environ |= {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+
+
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    """Return a folder in memory where there is one: every ledger is synced at every step."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(autouse=True)

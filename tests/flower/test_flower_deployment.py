@@ -113,12 +113,15 @@ def test_a_failure_leaves_no_process_behind(tmp_path: Path) -> None:
 
 @pytest.mark.audit
 @pytest.mark.timeout(600)
-def test_three_deployed_nodes_and_a_helper_open_the_winner_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verified", [False, True])
+def test_three_deployed_nodes_and_a_helper_open_the_winner_alone(
+    tmp_path: Path, verified: bool
+) -> None:
     with Federation(tmp_path, sites=3, helper=True) as federation:
         for site in federation.sites:
             federation.start_node(site)
         federation.start_helper()
-        asked = settings(federation, nodes=4, dropout=0.0, helper="helper")
+        asked = settings(federation, nodes=4, dropout=0.0, helper="helper", verified=verified)
         printed = list(federation.run(APP, asked, seconds=400))
         assert spent(federation) == [True] * 3, printed
         assert federation.helper is not None
@@ -126,4 +129,6 @@ def test_three_deployed_nodes_and_a_helper_open_the_winner_alone(tmp_path: Path)
     assert federation.leftovers() == []
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["kind"], result["took_part"], result["helper"]) == ("winner", 3, "helper")
+    told = " ".join(result["privacy"]["caveats"])
+    assert ("every ballot counted was verified" in told) is verified
     assert result["privacy"]["private"]

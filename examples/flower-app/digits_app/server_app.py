@@ -19,8 +19,9 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Tune and train."""
     settings: Mapping[str, Any] = context.run_config
-    # With a helper only the winner is opened: nobody sees a tally.
-    opening = {"opens": "winner", "helper": settings["helper"]} if settings["helper"] else {}
+    opening = {}
+    if settings["helper"]:  # only the winner is opened: nobody sees a tally
+        opening = {"opens": "winner"} | {key: settings[key] for key in ("helper", "verified")}
     result = poll(
         grid,
         SPACE,

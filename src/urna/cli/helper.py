@@ -16,7 +16,10 @@ __all__ = ["helper"]
 
 def helper(
     context: typer.Context,
-    policy: Annotated[Path, typer.Argument(help="The helper's own policy, with [grant.winner].")],
+    policy: Annotated[
+        Path,
+        typer.Argument(help="The helper's own policy, with [grant.winner] or [grant.verified]."),
+    ],
     show: Annotated[
         bool, typer.Option(help="Print the SuperNode's command, start nothing.")
     ] = False,
@@ -32,14 +35,16 @@ def helper(
     except ModuleNotFoundError as error:
         raise ParameterError("helping needs Flower: pip install 'urna[flower]'") from error
     held = Policy.read(policy)
-    key, grant = held.node_key(), held.grants.get("winner")
+    key = held.node_key()
+    grants = [grant for kind in ("winner", "verified") if (grant := held.grants.get(kind))]
     if key is None:
         raise ParameterError(
             "a helper proves who it is: name its identity key and its directory under [identity]"
         )
-    if grant is None or (grant.names is not None and key.name not in grant.names):
+    if not any(grant.names is None or key.name in grant.names for grant in grants):
         raise ParameterError(
-            f"the policy {policy} grants no help: add [grant.winner] with names = ['{key.name}']"
+            f"the policy {policy} grants no help: add [grant.winner], or [grant.verified] for "
+            f"verified ballots, with names = ['{key.name}']"
         )
     config = f'{HELPER_KEY}=true urna-policy="{policy.resolve()}"'
     command = [_supernode(), *context.args, "--node-config", config]

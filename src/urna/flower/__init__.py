@@ -10,6 +10,7 @@ deployed node starts a process per message and should start quickly.
 
 from urna.flower.averaging import Averages, AverageSubject, average
 from urna.flower.contributor import Call, Contributor
+from urna.flower.helper import Helper
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
@@ -22,7 +23,8 @@ from urna.flower.trainer import Trainer, Updates
 from urna.flower.transcript import Transcript
 from urna.flower.updates import UpdateSubject
 from urna.flower.voter import Statistics, Voter, Votes
-from urna.flower.winner import Helper, WinnerSubject, WinnerVotes
+from urna.flower.winner import VerifiedVotes, WinnerVotes
+from urna.flower.winner_subject import VerifiedSubject, WinnerSubject
 
 __all__ = [
     "AverageSubject",
@@ -46,6 +48,8 @@ __all__ = [
     "Transcript",
     "UpdateSubject",
     "Updates",
+    "VerifiedSubject",
+    "VerifiedVotes",
     "VoteSubject",
     "Voter",
     "Votes",

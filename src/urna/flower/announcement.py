@@ -17,6 +17,7 @@ from typing import Any
 from urna.errors import ParameterError, ProtocolError
 from urna.flower.subjects import Subject, read_subject, size_of
 from urna.secagg import Plan, ServerModel
+from urna.secagg.messages import Invitation
 from urna.tally import TallyPlan, Terms
 
 __all__ = ["LONGEST", "Announcement", "check_name"]
@@ -162,6 +163,10 @@ class Announcement:
         return hashlib.sha256(
             b"urna flower place\0" + self.digest + number.to_bytes(8, "big")
         ).digest()
+
+    def round_id(self, number: int, coin: bytes) -> bytes:
+        """Return the id that a round's messages and receipts carry."""
+        return Invitation(number, coin, self.round_plan.digest).round_id
 
     def with_names(self, names: tuple[str, ...]) -> "Announcement":
         """Return the announcement for those who take part."""

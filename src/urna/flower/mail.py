@@ -29,7 +29,7 @@ class Kind(StrEnum):
     STAGE = "stage"
     """The protocol's next message."""
     HELP = "help"
-    """To a helper, after the sum: garble what finds the winner."""
+    """To a helper, last of all: garble what finds the winner, or give a count up."""
     END = "end"
     """The round is over, and this is how; forget what you hold of it."""
 
@@ -53,11 +53,13 @@ class Letter:
     resumes: bool = False
     """Whether a server that was killed may ask for the same again: the node then keeps its
     latest answer until the round ends."""
+    beside: bytes = field(default=b"", repr=False)
+    """What travels with the protocol's bytes: a leader's part in finding the winner."""
 
     def as_records(self) -> RecordDict:
         """Return the letter as Flower carries it."""
         values: dict[str, Any] = {"kind": str(self.kind)}
-        for name in ("body", "announcement", "signature", "inputs"):
+        for name in ("body", "announcement", "signature", "inputs", "beside"):
             if value := getattr(self, name):
                 values[name] = value
         for name in ("client", "number"):
@@ -88,13 +90,14 @@ class Letter:
             _number(values, "number"),
             _bytes(values, "inputs"),
             values.get("resumes") is True,
+            _bytes(values, "beside"),
         )
 
     @property
     def digest(self) -> bytes:
         """A digest of what is asked: the same for a letter that comes again."""
         hashed = hashlib.sha256(f"{self.kind} {self.client} {self.number}".encode())
-        for part in (self.body, self.announcement, self.inputs):
+        for part in (self.body, self.announcement, self.inputs, self.beside):
             hashed.update(len(part).to_bytes(8, "big") + part)
         return hashed.digest()
 

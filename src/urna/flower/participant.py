@@ -15,12 +15,14 @@ from flwr.clientapp import ClientApp
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
 from urna.flower.announcement import Announcement, check_name
+from urna.flower.casting import read_vouched, report_of
 from urna.flower.contributor import Call, Contributor, in_time, simulated
 from urna.flower.mail import ACTION, Kind, Letter, Reply
 from urna.flower.memory import Memory, answered, forget, keep, recall
 from urna.flower.policy import Grant, Policy
 from urna.flower.script import PartyScript, Script
 from urna.flower.transcript import Transcript, presence
+from urna.flower.winner_subject import is_verified
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Unit
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
@@ -120,7 +122,19 @@ class Participant:
         return Reply.ready(name, proof, private=self._private, keeps=keeps)
 
     def _begin(self, letter: Letter, context: Context) -> Reply:
-        """Compute the contribution and answer the invitation.
+        """Compute the contribution and answer the invitation, or hand in a report."""
+        call, member = self._admit(letter, context)
+        policy, announcement = call.policy, call.announcement
+        if is_verified(announcement):
+            return self._report(letter, call, member)
+        vector = self._contribution(self._contributor(announcement), call)
+        digest = hashlib.sha256(letter.inputs).digest()
+        memory = Memory(letter.announcement, member.client, letter.number, digest, vector, 0, b"")
+        memory = replace(memory, resumes=letter.resumes)
+        return self._step(policy, announcement, member, memory, letter, context)
+
+    def _admit(self, letter: Letter, context: Context) -> tuple[Call, Member]:
+        """Take the one right to begin a round, if nothing speaks against it.
 
         All that may lead to a refusal comes first: limits, number, ledger, disk. Only then is
         the old state given up, so a letter that comes twice changes nothing.
@@ -131,7 +145,6 @@ class Participant:
             raise Refused(f"the series has {announcement.rounds} rounds")
         coin = announcement.coin(letter.number, letter.inputs)
         member = self._member(announcement, letter.client, policy, context, coin)
-        contributor = self._contributor(announcement)
         key = OsSecrets().take(SEED_BYTES)
         if self._script is not None:
             key = Script(self._script.encode(), announcement.terms.clients).ballot_key(
@@ -140,14 +153,27 @@ class Participant:
         seconds = _ROOM * announcement.seconds
         call = Call(announcement, context, policy, letter.number, letter.inputs, key, seconds)
         policy.account.check(announcement, private=self._private)
-        contributor.check(call)
+        self._contributor(announcement).check(call)
+        if is_verified(announcement):
+            self._check_count(letter, call)
         policy.account.begin(announcement, letter.number)
         forget(context)
-        vector = self._contribution(contributor, call)
-        digest = hashlib.sha256(letter.inputs).digest()
-        memory = Memory(letter.announcement, member.client, letter.number, digest, vector, 0, b"")
-        memory = replace(memory, resumes=letter.resumes)
-        return self._step(policy, announcement, member, memory, letter, context)
+        return call, member
+
+    def _check_count(self, letter: Letter, call: Call) -> None:
+        """Refuse a count that is not the one announced, or for which the helper did not vouch."""
+        read_vouched(letter.body, call.announcement, letter.number, call.policy)
+
+    def _report(self, letter: Letter, call: Call, member: Member) -> Reply:
+        """Cast a verified ballot: counted before it leaves, and nothing of it is kept."""
+        announcement, policy = call.announcement, call.policy
+        vouched = read_vouched(letter.body, announcement, letter.number, policy)
+        ballot = self._contribution(self._contributor(announcement), call)
+        source = self._source(announcement, member.client, 0)
+        report = report_of(vouched, announcement, member, policy, ballot, source)
+        coin = announcement.coin(letter.number, letter.inputs)
+        policy.account.count(announcement, letter.number, coin, private=self._private)
+        return Reply.letter(report)
 
     def _go_on(self, letter: Letter, context: Context) -> Reply:
         """Take the next step of a round that has begun."""

@@ -13,7 +13,9 @@ from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.post import Deadlines, Progress
 from urna.flower.subjects import VoteSubject
 from urna.flower.sums import Sums
-from urna.flower.winner import Leader, WinnerSubject
+from urna.flower.verified import VerifiedLeader
+from urna.flower.winner import Leader
+from urna.flower.winner_subject import VerifiedSubject, WinnerSubject, is_verified
 from urna.privacy import Budget, Ledger
 from urna.space import Space
 from urna.tally import Options, Released, Selected
@@ -46,6 +48,7 @@ def poll(
     budget: Budget,
     opens: Literal["winner"],
     helper: str,
+    verified: bool = False,
     directory: DirectoryFile | Path | None = None,
     server_key: NodeKey | Path | None = None,
     least_clients: int = 2,
@@ -90,6 +93,7 @@ def poll(
     budget: Budget,
     opens: Literal["tally", "winner"] = "tally",
     helper: str | None = None,
+    verified: bool = False,
     ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
     directory: DirectoryFile | Path | None = None,
@@ -127,6 +131,9 @@ def poll(
             once: a node that breaks the protocol is named, and nothing is held again.
         helper: Where only the winner is opened: the name of the node that helps (`urna helper`),
             of an organisation that does not collude with the server's.
+        verified: Where only the winner is opened: whether every ballot is verified. Nodes hand
+            them in with proofs, and an invalid one is named and not counted; server and helper
+            together could read every ballot. It takes a directory.
         ballot: How a node spreads its vote; by scores unless `votes` are given.
         votes: How many candidates each node names in a top-k ballot.
         directory: Identity keys of those invited; see `Sums`.
@@ -177,11 +184,20 @@ def poll(
                 "opening only the winner takes a helper (`helper=`), and no ballot, votes, "
                 "decoder, rehearsal or entry: ballots are levels, and there is no tally to read"
             )
-        return _winner(grid, WinnerSubject(space, helper, seed), common, anyway, keep)
+        if verified and directory is None:
+            raise ParameterError(
+                "verified ballots are signed: name a directory of identity keys (`directory=`), "
+                "which `urna keys collect` makes"
+            )
+        voted = VerifiedSubject if verified else WinnerSubject
+        return _winner(grid, voted(space, helper, seed), common, anyway, keep)
     if opens != "tally":
         raise UnknownName("opening", str(opens), ("tally", "winner"))
-    if helper is not None:
-        raise ParameterError("a helper only helps to open the winner: ask for opens='winner'")
+    if helper is not None or verified:
+        raise ParameterError(
+            "a helper only helps to open the winner, and only there are ballots verified: ask for "
+            "opens='winner'"
+        )
     shards = options.get("shards", 1)
     if rehearsal is not None:
         rehearsal.check(space)
@@ -231,8 +247,9 @@ def _winner(
     vote = subject.vote(announced.terms)
     if not anyway:
         vote.check_hopeful()
-    leader = Leader(announced, common["deadlines"] or Deadlines())
-    sums.finish = leader.finish
+    leader: Leader | VerifiedLeader
+    leader = (VerifiedLeader if isinstance(subject, VerifiedSubject) else Leader)(announced)
+    sums.conduct = leader.conduct
     released = sums.round(leader.inputs)
     opened, selection = leader.opened, vote.selection
     if opened is None:
@@ -249,17 +266,28 @@ def _winner(
         traffic=leader.traffic,
     )
     described = (
-        f"It rests on the server, which leads, and {helper} not colluding: together they could "
-        "read the exact sum of all ballots. Each alone, curious and following the protocol (the "
-        f"server's part of SecAgg+ {SERVERS[announced.terms.server]}), saw the winner and random "
-        "shares; no tally was opened"
+        f"It rests on the server, which leads, and {helper} not colluding: {_saw(announced)}"
     )
-    if not announced.signed:
-        described += (
-            ". No directory of identity keys was used: who the helper is was the server's word"
-        )
     privacy = statement_of(selection, described, released.privacy.private)
     result = winner_result(subject.space, vote, helper, found, privacy, released.entry)
     if keep is not None:
         keep(result)
     return result
+
+
+def _saw(announced: Announcement) -> str:
+    """Return what server and helper could read together, and what each of them saw."""
+    if is_verified(announced):
+        return (
+            "together they could read every ballot. Each alone, curious and following the "
+            "protocol, saw the winner, random shares and who was refused; every ballot counted "
+            "was verified, and no tally was opened"
+        )
+    saw = (
+        "together they could read the exact sum of all ballots. Each alone, curious and following "
+        f"the protocol (the server's part of SecAgg+ {SERVERS[announced.terms.server]}), saw the "
+        "winner and random shares; no tally was opened"
+    )
+    if announced.signed:
+        return saw
+    return f"{saw}. No directory of identity keys was used: who the helper is was the server's word"

@@ -182,7 +182,7 @@ class GridTransport:
         deadlines: Deadlines,
     ) -> None:
         self._post, self._nodes, self._plan = post, nodes, plan
-        self._begin, self._deadlines = begin, deadlines
+        self._begin, self.deadlines = begin, deadlines
         self._clients = {node: client for client, node in nodes.items()}
         self.silent: set[int] = set()
         """Nodes that did not answer the last letter they got: they may be gone."""
@@ -207,26 +207,45 @@ class GridTransport:
         """Deliver letters to their nodes and yield the replies that come in time."""
         first = stage is Stage.ADVERTISE
         asked = {
-            self._nodes[client]: (
-                replace(self._begin, body=body, client=client)
-                if first
-                else Letter(Kind.STAGE, body)
-            )
+            client: self.beginning(client, body) if first else Letter(Kind.STAGE, body)
             for client, body in letters
         }
-        seconds = self._deadlines.evaluate if first else self._deadlines.stage
+        seconds = self.deadlines.evaluate if first else self.deadlines.stage
         if stage is Stage.VOID:  # nothing hangs on it
             seconds = min(seconds, _VOID_SECONDS)
-        self.silent |= asked.keys()
-        self.holding |= asked.keys()
-        for node, reply in self._post.ask(asked, stage=_NAMES[stage], seconds=seconds):
-            self.silent.discard(node)
-            if reply.body and stage in (Stage.UNMASK, Stage.VOID):
-                self.holding.discard(node)
-            client = self._clients[node]
+        last = stage in (Stage.UNMASK, Stage.VOID)
+        for client, reply in self.deliver(asked, stage=_NAMES[stage], seconds=seconds, last=last):
             if reply.beside:
                 self.beside[client] = reply.beside
             yield client, reply.body or encode(Refusal(client, reply.refused), self._plan)
+
+    def beginning(self, client: ClientId, body: bytes) -> Letter:
+        """Return the letter with which a round begins for a client."""
+        return replace(self._begin, body=body, client=client)
+
+    def answers(self, client: ClientId) -> bool:
+        """Say whether a client answered the last letter it got."""
+        return self._nodes[client] not in self.silent
+
+    def deliver(
+        self, letters: Mapping[ClientId, Letter], *, stage: str, seconds: float, last: bool
+    ) -> Iterator[tuple[ClientId, Reply]]:
+        """Deliver letters of whatever protocol and yield the replies that come in time.
+
+        Args:
+            letters: By client.
+            stage: What is going on, in words.
+            seconds: How long it may take.
+            last: Whether a client that answers holds nothing of the round any more.
+        """
+        asked = {self._nodes[client]: letter for client, letter in letters.items()}
+        self.silent |= asked.keys()
+        self.holding |= asked.keys()
+        for node, reply in self._post.ask(asked, stage=stage, seconds=seconds):
+            self.silent.discard(node)
+            if reply.body and last:
+                self.holding.discard(node)
+            yield self._clients[node], reply
 
 
 _NAMES: Mapping[Stage, str] = {

@@ -19,6 +19,7 @@ from urna.errors import (
     RoundUnfinished,
 )
 from urna.flower.announcement import Announcement
+from urna.flower.conducting import Conduct, Desk, add_up
 from urna.flower.gathering import Gathering
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.keeping import Journal, JournaledTransport, Kept
@@ -29,8 +30,8 @@ from urna.flower.transcript import Ending, Transcript, server_statement, sum_dig
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, PrivacyStatement
 from urna.randomness import SEED_BYTES, OsSecrets
-from urna.secagg import Outcome, Transport, conduct
-from urna.tally import Options, Released, Releases, Tallied, Terms, tallied
+from urna.secagg import Transport
+from urna.tally import Options, Released, Releases, Tallied, Terms
 from urna.tally.secure import SERVERS
 
 __all__ = ["COLLUDING", "Sums"]
@@ -38,10 +39,6 @@ __all__ = ["COLLUDING", "Sums"]
 COLLUDING = 0.1
 """Part of the nodes that is counted out as colluding unless one says otherwise: what nodes'
 policies ask for by default."""
-
-Finish = Callable[[Outcome, Mapping[str, int], Mapping[int, bytes], Post], IntVector]
-"""What must happen after a sum was unmasked for its round to count as released; returns what is
-opened in its place. The sum itself is then nobody's business, nor is its digest."""
 
 _PAUSE = 0.2  # seconds between two looks at who is connected
 
@@ -82,9 +79,8 @@ class Sums:
         attempts: How often a round is held that fails because some node broke the protocol,
             each time without those who did.
         progress: Called with the stage, how many have answered and the time left.
-        finish: What must happen after a sum was unmasked for the round to count as released;
-            called with the outcome, the nodes by name, what travelled beside answers, and the
-            post. It returns what is opened in the sum's place.
+        conduct: How a round is held among those who take part: by secure summation, or by
+            another protocol that opens less.
         options: The rest of the terms; see `urna.tally.Terms`. A tenth of the nodes is
             counted out as colluding by default.
     """
@@ -107,7 +103,7 @@ class Sums:
         entry: str | None = None,
         attempts: int = 3,
         progress: Progress | None = None,
-        finish: Finish | None = None,
+        conduct: Conduct = add_up,
         **options: Unpack[Options],
     ) -> None:
         if least_clients < 2:
@@ -122,7 +118,7 @@ class Sums:
         self._least, self._wait_for = least_clients, wait_for or least_clients
         self._waits, self._ledger = deadlines or Deadlines(), ledger
         self._transcripts, self._attempts = transcripts, attempts
-        self._post, self.finish = Post(grid, progress), finish
+        self._post, self.conduct = Post(grid, progress), conduct
         self._excluded: dict[int, str] = {}
         self._gathered: Gathering | None = None
         self._releases: Releases | None = None
@@ -433,18 +429,9 @@ class _Round:
             return found
 
     def _conduct(self, transport: Transport, coin: bytes) -> Tallied:
-        sums, final = self._sums, self._final
-        outcome = conduct(
-            final.round_plan,
-            transport,
-            number=self._number,
-            coin=coin,
-            directory=sums._keys.for_round(final.names) if sums._keys else None,
-        )
-        if sums.finish is not None:
-            nodes, beside = self._gathering.ready, self._transport.beside
-            self._opened = sums.finish(outcome, nodes, beside, sums._post)
-        self._tallied = tallied(outcome, final.plan)
+        sums = self._sums
+        desk = Desk(self._final, self._number, coin, sums._keys, self._transport, transport)
+        self._tallied, self._opened = sums.conduct(desk)
         return self._tallied
 
     def end(
@@ -484,9 +471,7 @@ class _Round:
 
     def _digest(self) -> str:
         """Return the digest of what was opened, and of nothing else."""
-        if self._opened is not None:
-            return sum_digest(self._opened)
-        return sum_digest(self._tallied.total) if self._tallied is not None else ""
+        return "" if self._opened is None else sum_digest(self._opened)
 
     def forget(self) -> None:
         """Tell everybody that the round is over, and wait for nobody."""

@@ -16,10 +16,10 @@ from urna.errors import ParameterError, ProtocolError
 from urna.files import write_whole
 from urna.flower.announcement import LONGEST, Announcement, check_name
 from urna.flower.identities import DirectoryFile, NodeKey, verify
+from urna.flower.winner_subject import is_verified, subject_of
 from urna.noise import IntVector
 from urna.secagg import closed
 from urna.secagg.graph import ring
-from urna.secagg.messages import Invitation
 
 if TYPE_CHECKING:
     from urna.flower.policy import Policy
@@ -75,8 +75,7 @@ class Transcript:
     @property
     def round_id(self) -> bytes:
         """The id that the protocol's messages carried."""
-        digest = self.announcement.round_plan.digest
-        return Invitation(self.number, self.coin, digest).round_id
+        return self.announcement.round_id(self.number, self.coin)
 
     def sealed_by(self, key: NodeKey | None) -> "Transcript":
         """Return the transcript with the server's signature, where it has a key."""
@@ -147,7 +146,8 @@ class Transcript:
         """Say whether a node may stop counting this round: it can never be opened.
 
         In a signed sum by receipts that the node's own directory vouches for. Without signatures
-        the server is trusted to follow the protocol, and so to tell the truth about them.
+        the server is trusted to follow the protocol, and so to tell the truth about them. A
+        verified count is void by the helper's own receipt: without the helper nothing opens it.
         """
         if self.ending is not Ending.VOID or name not in self.announcement.names:
             return False
@@ -156,6 +156,8 @@ class Transcript:
             return False
         if self.problems(directory=directory, server_key=policy.server_key):
             return False
+        if is_verified(self.announcement):
+            return subject_of(self.announcement).helper in self.receipts
         plan, names = self.announcement.round_plan, self.announcement.names
         neighbours = ring(self.round_id, plan.clients, plan.neighbours).of(names.index(name))
         given = {names.index(other) for other in self.receipts}

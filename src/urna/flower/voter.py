@@ -212,9 +212,11 @@ class Voter(Participant, Generic[DataT]):
         name: Callable[[Context], str] | None = None,
         script: str | None = None,
     ) -> None:
-        from urna.flower.winner import Helper, WinnerVotes  # noqa: PLC0415 - builds on `Votes`
+        from urna.flower.helper import Helper  # noqa: PLC0415 - builds on `Votes`
+        from urna.flower.winner import VerifiedVotes, WinnerVotes  # noqa: PLC0415
 
-        votes = [Votes(objective, data, space), WinnerVotes(objective, data, space)]
+        kinds = (Votes, WinnerVotes, VerifiedVotes)
+        votes = [votes_of(objective, data, space) for votes_of in kinds]
         super().__init__(votes, policy=policy, name=name, script=script)
         self._helper = Helper(policy=policy, name=name, script=script)
 
@@ -239,7 +241,7 @@ class _Ballots(Protocol):
 
 def _vote(call: Call) -> _Ballots:
     subject: object = call.announcement.subject
-    if call.announcement.kind not in ("vote", "winner"):
+    if call.announcement.kind not in ("vote", "winner", "verified"):
         raise Refused("this is no vote")
     return cast(_Ballots, subject)
 

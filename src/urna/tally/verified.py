@@ -67,9 +67,7 @@ class VerifiedSelection:
         Raises:
             RoundAborted: Too few ballots are valid, or no winner was opened. Nothing counts.
         """
-        terms = plan.terms
-        layout = Layout(plan.dimension, plan.levels * terms.shards)
-        count = CountPlan(layout, terms.clients, terms.fewest, self.codec)
+        count = count_of(plan, self.codec)
         played = play(_ballots(contributions, count), count, secrets)
         ours, theirs, modulus = played.shares()
         shares = [residues(share, plan, modulus) for share in (ours, theirs)]
@@ -86,6 +84,13 @@ class VerifiedSelection:
             raise RoundAborted(f"no winner was opened: {error}", {}, played.refused) from error
         refused = dict(played.refused)
         return selected(found, plan, played.accepted, refused, refused)
+
+
+def count_of(plan: SelectionPlan, codec: str = FAST_CODEC) -> CountPlan:
+    """Return the count that leaves leader and helper with the shares of a selection."""
+    terms = plan.terms
+    layout = Layout(plan.dimension, plan.levels * terms.shards)
+    return CountPlan(layout, terms.clients, terms.fewest, codec)
 
 
 def circuit_modulo(plan: SelectionPlan, modulus: int) -> Circuit:

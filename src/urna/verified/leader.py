@@ -38,8 +38,14 @@ class Prepared:
 class Opened:
     """The count is open: clients may cast ballots."""
 
-    statement: Statement
+    announcement: Announcement
+    """What they are shown."""
     pair: KeyPair = field(repr=False)
+
+    @property
+    def statement(self) -> Statement:
+        """What was announced."""
+        return self.announcement.statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +94,19 @@ class Counted:
     """What became public."""
 
 
-def prepare(plan: CountPlan, *, number: int, secrets: SecretSource) -> Prepared:
-    """Write the statement of a count, with fresh keys."""
-    session, pair = secrets.take(SEED_BYTES), KeyPair.draw(secrets)
-    return Prepared(Statement(number, session, plan, pair.public), pair)
+def prepare(
+    plan: CountPlan, *, number: int, secrets: SecretSource, session: bytes | None = None
+) -> Prepared:
+    """Write the statement of a count, with fresh keys.
+
+    Args:
+        plan: What will be done.
+        number: Of the count.
+        secrets: Where its keys come from.
+        session: 32 bytes that no other count has; drawn by default.
+    """
+    named, pair = session or secrets.take(SEED_BYTES), KeyPair.draw(secrets)
+    return Prepared(Statement(number, named, plan, pair.public), pair)
 
 
 def open_count(prepared: Prepared, announcement: Announcement, helper: bytes) -> Opened:
@@ -104,7 +119,7 @@ def open_count(prepared: Prepared, announcement: Announcement, helper: bytes) ->
     found = announcement.statement
     if replace(found, helper_key=b"") != prepared.statement:
         raise ProtocolError("the helper vouched for another statement than was asked for")
-    return Opened(found, prepared.pair)
+    return Opened(announcement, prepared.pair)
 
 
 def collect(

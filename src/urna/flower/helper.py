@@ -1,0 +1,256 @@
+"""A helper's part in votes of which only the winner is opened: a node of another organisation.
+
+In a secure sum it puts in a uniform mask. In a verified count it vouches for the statement,
+examines the batch and decides again. Then it garbles one circuit, once. What it must remember
+between messages is one key and the letters it answered, from which it stands again where it stood.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, Context
+
+from urna.errors import ProtocolError, Refused
+from urna.flower.announcement import Announcement
+from urna.flower.casting import check_statement
+from urna.flower.contributor import Call, Contributor
+from urna.flower.identities import DirectoryFile
+from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.participant import Participant
+from urna.flower.policy import Policy
+from urna.flower.winner_subject import is_verified, selection_of, subject_of, verified_of
+from urna.hidden import answer, garble
+from urna.hidden.helper import Answered
+from urna.noise import IntVector
+from urna.randomness import StreamSecrets, derive_seed
+from urna.secagg import Directory, Member
+from urna.secagg.keys import sign_receipt
+from urna.tally.selection import helper_shares, mask_of
+from urna.tally.verified import residues, started
+from urna.verified import HelperMember, HelperSession, Statement
+from urna.verified.messages import decode_announcement
+
+__all__ = ["Helper", "voters_of"]
+
+_PLACE = "urna helper"
+
+
+class _Helping:
+    """The helper's part as a contributor: it is asked, and has no ballot."""
+
+    def __init__(self, kind: str, named: Callable[[Call], str]) -> None:
+        self.kind, self._named = kind, named
+
+    def check(self, call: Call) -> None:
+        """Refuse a vote that names another helper."""
+        if subject_of(call.announcement).helper != self._named(call):
+            raise Refused("another helper is announced; this node only helps")
+        if is_verified(call.announcement) and not call.announcement.signed:
+            raise Refused("verified ballots are signed, and this vote is not")
+
+    def contribute(self, call: Call) -> IntVector:
+        """Never: a mask is no contribution that may fail in silence."""
+        raise ProtocolError("a helper contributes nothing but its mask")
+
+
+class Helper(Participant):
+    """A helper's part in votes of which only the winner is opened. It needs no data.
+
+    Guarantee:
+        Of each vote it garbles one circuit, once, and counts it in its own ledger before what
+        it holds of the sum leaves: its mask, or its shares. What it computes is the circuit of the
+        plan that was announced, so the noise is the one that voters were promised. In a
+        verified count it vouches for the one statement that follows from the announcement, and
+        answers one batch; signatures, one report per client, the fewest ballots and every
+        verdict it checks itself. It confirms a count or signs that it never will, not both.
+
+    Args:
+        policy: The helper's limits, or the file that holds them; see `Participant`.
+        name: The helper's name where it has no identity key.
+        script: Label of scripted randomness, for tests and comparisons. NOT PRIVATE.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: Policy | Path | str | None = None,
+        name: Callable[[Context], str] | None = None,
+        script: str | None = None,
+    ) -> None:
+        def named(call: Call) -> str:
+            return self._name_in(call.announcement, call.policy, call.context)
+
+        roles = [_Helping(kind, named) for kind in ("winner", "verified")]
+        super().__init__(roles, policy=policy, name=name, script=script)
+
+    def _answer(self, letter: Letter, context: Context) -> Reply:
+        if letter.kind is Kind.HELP:
+            return self._help(letter, context)
+        return super()._answer(letter, context)
+
+    def _begin(self, letter: Letter, context: Context) -> Reply:
+        """Take part in the sum, and answer the server's offer beside it; or vouch for a count."""
+        reply = super()._begin(letter, context)
+        held = _recall(context)
+        announcement = Announcement.read(held["announcement"])
+        if is_verified(announcement):
+            return reply
+        place = announcement.place(letter.number)
+        _, sent = _answered(announcement, held["key"], place, letter.inputs)
+        _keep(context, held | {"offer": letter.inputs, "number": letter.number})
+        return replace(reply, beside=sent)
+
+    def _contribution(self, contributor: Contributor, call: Call) -> IntVector:
+        """Return a uniform mask. Nothing may stand in for it: without it the sum is exact."""
+        del contributor
+        _keep(call.context, {"announcement": call.announcement.as_bytes(), "key": call.key})
+        return _mask(call.announcement, call.key)
+
+    def _check_count(self, letter: Letter, call: Call) -> None:
+        check_statement(Statement.read(letter.body), call.announcement, letter.number)
+
+    def _report(self, letter: Letter, call: Call, member: Member) -> Reply:
+        """Vouch for the statement, which `_check_count` has held against the announcement."""
+        held = {
+            "announcement": call.announcement.as_bytes(),
+            "key": call.key,
+            "number": letter.number,
+            "client": member.client,
+            "statement": letter.body,
+        }
+        vouched = self._session(held, call.policy, call.context).vouch(letter.body)
+        _keep(call.context, held)
+        return Reply.letter(vouched)
+
+    def _go_on(self, letter: Letter, context: Context) -> Reply:
+        """Examine the batch of a verified count, once; in a sum, take the next step."""
+        if _PLACE not in context.state or "statement" not in _recall(context):
+            return super()._go_on(letter, context)
+        held, policy = _recall(context), self._policy_of(context)
+        del context.state[_PLACE]
+        announcement, number = Announcement.read(held["announcement"]), int(held["number"])
+        policy.account.claim(announcement.place(number), "Examined")
+        session = self._session(held, policy, context)
+        digest = _digest(session.vouch(held["statement"]))
+        answers = session.examine(letter.body)
+        _, sent = _answered(announcement, held["key"], digest, letter.beside)
+        _keep(context, held | {"batch": letter.body, "offer": letter.beside})
+        return Reply(body=answers, beside=sent)
+
+    def _help(self, letter: Letter, context: Context) -> Reply:
+        """Garble the circuit, once: the state is gone before the answer is made."""
+        if letter.announcement:
+            return self._give_up(letter, context)
+        held, policy = _recall(context), self._policy_of(context)
+        del context.state[_PLACE]
+        announcement, number = Announcement.read(held["announcement"]), int(held["number"])
+        if "statement" in held:
+            return self._confirm(letter, held, policy, context)
+        policy.account.claim(announcement.coin(number, held["offer"]), "Helped")
+        place = announcement.place(number)
+        state, _ = _answered(announcement, held["key"], place, held["offer"])
+        shares = helper_shares(_mask(announcement, held["key"]), selection_of(announcement))
+        source = StreamSecrets(derive_seed(held["key"], b"garble"))
+        _, sent = garble(state, letter.body, shares, source)
+        return Reply.letter(sent)
+
+    def _confirm(
+        self, letter: Letter, held: Mapping[str, Any], policy: Policy, context: Context
+    ) -> Reply:
+        """Decide again on every report, count the selection, and garble the circuit."""
+        if "batch" not in held:
+            raise ProtocolError("this helper has examined no batch of this count")
+        announcement, key = Announcement.read(held["announcement"]), held["key"]
+        policy.account.claim(announcement.place(int(held["number"])), "Helped")
+        session = self._session(held, policy, context)
+        digest = _digest(session.vouch(held["statement"]))
+        session.examine(held["batch"])  # the same answers again: they do not leave
+        opening = session.confirm(letter.body)
+        state, _ = _answered(announcement, key, digest, held["offer"])
+        selection = selection_of(announcement)
+        modulus = verified_of(announcement).count(announcement.terms).proven.modulus
+        shares = started(residues(session.share, selection, modulus), selection, modulus)
+        _, sent = garble(state, letter.beside, shares, StreamSecrets(derive_seed(key, b"garble")))
+        return Reply(body=opening, beside=sent)
+
+    def _give_up(self, letter: Letter, context: Context) -> Reply:
+        """Sign that a count will never be confirmed: the one right to do so is used up first."""
+        _forget(context)
+        policy = self._policy_of(context)
+        announcement = policy.read_announcement(letter.announcement, letter.signature)
+        coin = announcement.coin(letter.number, letter.inputs)
+        member = self._member(announcement, letter.client, policy, context, coin)
+        if not is_verified(announcement) or member.identity is None:
+            raise Refused("only a verified count is given up, by a helper with a key")
+        policy.account.claim(announcement.place(letter.number), "Helped")
+        round_id = announcement.round_id(letter.number, coin)
+        return Reply.letter(sign_receipt(member.identity, round_id))
+
+    def _session(self, held: Mapping[str, Any], policy: Policy, context: Context) -> HelperSession:
+        """Return the helper's session from its beginning: the same key, the same draws."""
+        announcement, number = Announcement.read(held["announcement"]), int(held["number"])
+        coin = announcement.coin(number)
+        member = self._member(announcement, int(held["client"]), policy, context, coin)
+        directory = policy.directory_file()
+        if member.identity is None or directory is None:
+            raise Refused("a helper of a verified count has an identity key and a directory")
+        voters = voters_of(announcement, directory)
+
+        def agree(statement: Statement) -> None:
+            check_statement(statement, announcement, number)
+
+        def enter(statement: Statement) -> None:
+            del statement
+            policy.account.count(announcement, number, coin, private=self._private)
+
+        return HelperSession(
+            HelperMember(member.identity, voters, policy.fewest_clients),
+            StreamSecrets(derive_seed(held["key"], b"count"), private=self._private),
+            agree=agree,
+            enter=enter,
+        )
+
+    def _end(self, letter: Letter, context: Context) -> Reply:
+        _forget(context)
+        return super()._end(letter, context)
+
+
+def voters_of(announcement: Announcement, keys: DirectoryFile) -> Directory:
+    """Return the identity keys of those who have a ballot, by number."""
+    helper = subject_of(announcement).helper
+    numbered = enumerate(announcement.names)
+    return Directory({number: keys.keys[name] for number, name in numbered if name != helper})
+
+
+def _answered(
+    announcement: Announcement, key: bytes, context: bytes, offer: bytes
+) -> tuple[Answered, bytes]:
+    """Answer the server's offer; the same key, the same answer."""
+    circuit = subject_of(announcement).circuit(announcement.terms)
+    return answer(circuit, context, offer, StreamSecrets(derive_seed(key, b"answer")))
+
+
+def _digest(vouched: bytes) -> bytes:
+    return decode_announcement(vouched).statement.digest
+
+
+def _mask(announcement: Announcement, key: bytes) -> IntVector:
+    return mask_of(derive_seed(key, b"mask"), selection_of(announcement))
+
+
+def _recall(context: Context) -> dict[str, Any]:
+    if _PLACE not in context.state:
+        raise ProtocolError("this helper holds no state of a round: it was restarted, or is done")
+    record: Any = context.state[_PLACE]
+    return dict(record)
+
+
+def _forget(context: Context) -> None:
+    if _PLACE in context.state:
+        del context.state[_PLACE]
+
+
+def _keep(context: Context, held: Mapping[str, Any]) -> None:
+    context.state[_PLACE] = ConfigRecord(dict(held))

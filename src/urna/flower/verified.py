@@ -1,0 +1,180 @@
+"""The server's part in a verified count over Flower: it leads, and finds the winner.
+
+After the gathering there are four stages: the helper vouches for the statement; all voters cast;
+the helper examines the batch, and answers the circuit's offer beside it; it confirms the verdict,
+and garbles the circuit beside it. Voters take part in the second alone.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+
+from urna.errors import ParameterError, ProtocolError, RoundAborted
+from urna.flower.announcement import Announcement
+from urna.flower.conducting import Desk
+from urna.flower.helper import voters_of
+from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.winner import opening_of, told
+from urna.flower.winner_subject import VerifiedSubject, selection_of, verified_of
+from urna.hidden import Opened, offer, open_winner, transfer
+from urna.noise import IntVector
+from urna.randomness import OsSecrets
+from urna.secagg import ClientId
+from urna.tally import Tallied
+from urna.tally.verified import residues
+from urna.verified import leader
+from urna.verified.messages import (
+    Answers,
+    Batch,
+    Opening,
+    Verdict,
+    decode_announcement,
+    encode_announcement,
+    open_letter,
+    seal_letter,
+)
+
+__all__ = ["VerifiedLeader"]
+
+
+@dataclass(slots=True)
+class VerifiedLeader:
+    """The server's part in one verified count."""
+
+    announcement: Announcement
+    opened: Opened | None = None
+    traffic: int = 0
+    """Bytes between server and helper."""
+    inputs: bytes = b""
+    """What the round starts from: nothing but the announcement."""
+    _lost: dict[ClientId, str] = field(default_factory=dict, repr=False)
+    _refused: dict[ClientId, str] = field(default_factory=dict, repr=False)
+
+    def conduct(self, desk: Desk) -> tuple[Tallied, IntVector]:
+        """Count verified ballots, and find the winner. Who is refused is named.
+
+        Raises:
+            RoundAborted: The helper is lost or refuses, or too few ballots are valid. Nothing
+                was opened.
+            RoundUnfinished: The helper confirmed, and its answer opens nothing. It counts.
+        """
+        final, secrets = self.announcement, OsSecrets()
+        if desk.keys is None:
+            raise ParameterError("verified ballots are signed: name a directory of identity keys")
+        voters, circuit = voters_of(final, desk.keys), self._subject.circuit(final.terms)
+        with self._aborting(desk):
+            opened = self._open(desk, desk.keys.keys[self._subject.helper])
+            letters = self._cast(desk, opened)
+            collected, batch = leader.collect(opened, letters, voters, secrets)
+            self._refused |= collected.refused
+            statement, pair = opened.statement, opened.pair
+            offered, sent = offer(circuit, statement.digest, secrets)
+            reply = self._ask(desk, opened, Kind.STAGE, batch, sent)
+            answers = open_letter(reply.body, Answers, statement, pair, statement.helper_key)
+            decided, verdict = leader.decide(collected, answers)
+            self._refused |= decided.refused
+            shares = residues(decided.share, selection_of(final), statement.plan.proven.modulus)
+            state, sent = transfer(offered, reply.beside, shares, secrets)
+            reply = self._ask(desk, opened, Kind.HELP, verdict, sent)
+        with opening_of(self._helper):
+            confirmed = open_letter(reply.body, Opening, statement, pair, statement.helper_key)
+            leader.check_opening(decided, confirmed)
+            self.opened, _ = open_winner(state, reply.beside)
+        return self._tallied(frozenset(decided.accepted)), told(self.opened, final)
+
+    @property
+    def _subject(self) -> VerifiedSubject:
+        return verified_of(self.announcement)
+
+    @property
+    def _helper(self) -> ClientId:
+        return self.announcement.names.index(self._subject.helper)
+
+    def _open(self, desk: Desk, helper_key: bytes) -> leader.Opened:
+        """Let the helper vouch for the statement that follows from the announcement."""
+        final = self.announcement
+        prepared = leader.prepare(
+            self._subject.count(final.terms),
+            number=desk.number,
+            session=final.place(desk.number),
+            secrets=OsSecrets(),
+        )
+        letter = desk.grid.beginning(self._helper, prepared.statement.encode())
+        reply = desk.ask(self._helper, letter, stage="opening the count")
+        return leader.open_count(prepared, decode_announcement(reply.body), helper_key)
+
+    def _cast(self, desk: Desk, opened: leader.Opened) -> list[tuple[ClientId, bytes]]:
+        """Return the reports that come in time; note who sends none."""
+        vouched = encode_announcement(opened.announcement)
+        voters = [place for place in range(len(self.announcement.names)) if place != self._helper]
+        letters = {client: desk.grid.beginning(client, vouched) for client in voters}
+        self._lost |= dict.fromkeys(voters, "did not answer in time (cast)")
+        reports = []
+        seconds = desk.grid.deadlines.evaluate
+        for client, reply in desk.grid.deliver(
+            letters, stage="computing and casting ballots", seconds=seconds, last=True
+        ):
+            if reply.body:
+                reports.append((client, reply.body))
+                del self._lost[client]
+            else:
+                self._lost[client] = f"refused: {reply.refused}"
+        return reports
+
+    def _ask(
+        self, desk: Desk, opened: leader.Opened, kind: Kind, message: Batch | Verdict, sent: bytes
+    ) -> Reply:
+        """Send the helper a sealed letter, with the circuit's next message beside it."""
+        statement = opened.statement
+        sealed = seal_letter(message, statement, opened.pair, statement.helper_key)
+        stage = _STAGES[kind]
+        letter = Letter(kind, sealed, beside=sent)
+        reply = desk.ask(self._helper, letter, stage=stage, last=kind is Kind.HELP)
+        self.traffic += len(sealed) + len(sent) + len(reply.body) + len(reply.beside)
+        return reply
+
+    @contextmanager
+    def _aborting(self, desk: Desk) -> Iterator[None]:
+        """Say of a count that ends before anything was opened who was lost, and who is to blame."""
+        try:
+            yield
+        except RoundAborted as aborted:
+            refused = self._refused | aborted.faults
+            lost, receipts = self._lost | refused, self._receipts(desk)
+            raise RoundAborted(aborted.reason, lost, refused, receipts) from aborted
+        except ProtocolError as error:
+            lost = self._lost | self._refused | {self._helper: f"did not help: {error}"}
+            reason = f"no winner was opened: {error}"
+            raise RoundAborted(reason, lost, self._refused, self._receipts(desk)) from error
+
+    def _receipts(self, desk: Desk) -> dict[ClientId, bytes]:
+        """Let a helper that is there give the count up, so that nodes need not count it."""
+        helper, final = self._helper, self.announcement
+        if desk.keys is None or not desk.grid.answers(helper):
+            return {}
+        try:
+            letter = replace(desk.grid.beginning(helper, b""), kind=Kind.HELP)
+            stage = "closing a count that came to nothing"
+            receipt = desk.ask(helper, letter, stage=stage, last=True).body
+            signed_by = desk.keys.for_round(final.names)
+            signed_by.verify_receipt(helper, receipt, final.round_id(desk.number, desk.coin))
+        except ProtocolError:  # it has confirmed, or has its reasons: it counts for nodes
+            return {}
+        return {helper: receipt}
+
+    def _tallied(self, accepted: frozenset[ClientId]) -> Tallied:
+        final = self.announcement
+        return Tallied(
+            total=np.zeros(final.plan.dimension, dtype=np.int64),  # no sum was opened
+            accepted=accepted | {self._helper},
+            lost=dict(sorted((self._lost | self._refused).items())),
+            noise_variance=Fraction(0),
+            release=selection_of(final).release,
+            faults=dict(sorted(self._refused.items())),
+        )
+
+
+_STAGES = {Kind.STAGE: "examining ballots", Kind.HELP: "finding the winner"}
