@@ -210,10 +210,8 @@ def search(
     own = bool(ballot or votes or decoder is not DecoderKind.POSTERIOR)
     _check_rounds(rounds, engine, own=own)
     _check_rehearsal(rehearse, data, rounds)
-    plain = engine is Engine.MEMORY and summation is SummationKind.SECURE and not own
-    _check_opening(
-        opens, helper, verified=verified, plain=plain and rounds == 1 and rehearse is None
-    )
+    plain = summation is SummationKind.SECURE and not own and rounds == 1 and rehearse is None
+    _check_opening(opens, helper, verified=verified, plain=plain, engine=engine)
     terms: dict[str, Any] = {
         "budget": Budget(epsilon, delta),
         **terms_of(dropout, colluding, unit, adjacency, shards, server),
@@ -253,11 +251,17 @@ def search(
             if rehearse is not None:
                 public = load(rehearse, folder=folder, hub=hub)
                 terms["rehearsal"] = _rehearsed(public, candidates, model, seed, cache, report)
+            if opens is Opening.WINNER:
+                for name in ("ballot", "votes", "decoder"):
+                    del terms[name]
+                terms |= {"opens": "winner", "helper": helper}
             if engine is Engine.FLOWER:
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
             elif opens is Opening.WINNER:
-                terms |= {"secrets": secrets, "progress": report, "helper": helper}
-                result = _only_winner(candidates, objective, parts, terms, verified=verified)
+                terms |= {"secrets": secrets, "progress": report}
+                if verified and helper is not None:
+                    terms["selection"] = VerifiedSelection(helper)
+                result = search_votes(candidates, objective, parts, **terms)
             else:
                 terms |= {"secrets": secrets, "progress": report}
                 terms["summation"] = summation.summation
@@ -273,21 +277,6 @@ def search(
     _print(result, title)
     if kept is not None and page is not None:
         results().print(f"written: {page} and {kept}")
-
-
-def _only_winner(
-    candidates: Space,
-    objective: Objective[Samples],
-    parts: list[Samples],
-    terms: dict[str, Any],
-    *,
-    verified: bool,
-) -> WinnerResult:
-    if verified and terms["helper"] is not None:
-        terms["selection"] = VerifiedSelection(terms["helper"])
-    for name in ("ballot", "votes", "decoder"):
-        del terms[name]
-    return search_votes(candidates, objective, parts, opens="winner", **terms)
 
 
 def _in_memory(
@@ -348,16 +337,19 @@ def _check_rehearsal(rehearse: str | None, data: str, rounds: int) -> None:
         )
 
 
-def _check_opening(opens: Opening, helper: str | None, *, verified: bool, plain: bool) -> None:
+def _check_opening(
+    opens: Opening, helper: str | None, *, verified: bool, plain: bool, engine: Engine
+) -> None:
     """Refuse what does not go with what is opened."""
     if opens is Opening.TALLY and (helper is not None or verified):
         raise ParameterError("a helper only helps, and verifies ballots, with --opens winner")
     if opens is Opening.WINNER and not plain:
         raise ParameterError(
-            "only the winner is opened in memory, in one round, of secret sums of ballots of "
-            "levels; leave --engine, --rounds, --rehearse, --summation, --ballot, --votes and "
-            "--decoder out"
+            "only the winner is opened in one round, of secret sums of ballots of levels; leave "
+            "--rounds, --rehearse, --summation, --ballot, --votes and --decoder out"
         )
+    if verified and engine is Engine.FLOWER:
+        raise ParameterError("ballots are verified in memory: leave --engine or --verified out")
 
 
 def _check_together(engine: Engine, summation: SummationKind, server: ServerModel) -> None:
@@ -466,7 +458,7 @@ def _over_flower(
     script: str | None,
     report: SearchProgress,
     terms: dict[str, Any],
-) -> Result:
+) -> Result | WinnerResult:
     """Search in Flower's simulation: nothing leaves this machine."""
     # Read when Flower and Ray are first imported, so not at the top of this file.
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -478,7 +470,7 @@ def _over_flower(
         raise ParameterError(
             "the Flower engine needs Flower: pip install 'urna[flower]'"
         ) from error
-    return simulate(
+    found: Result | WinnerResult = simulate(
         candidates,
         objective,
         parts,
@@ -486,6 +478,7 @@ def _over_flower(
         progress=lambda step: report(step.stage, step.answered, step.asked),
         **terms,
     )
+    return found
 
 
 def _print(result: Result | WinnerResult, title: str) -> None:

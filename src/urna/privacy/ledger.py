@@ -240,18 +240,20 @@ class Ledger:
         return entry is not None and not entry.withdrawn and entry.rounds != 0
 
     def free_id(self, id: str, release: Release) -> str:  # noqa: A002
-        """Return an id under which a series may be begun, or goes on: the given one where it can.
+        """Return an id under which a release may be entered, or goes on: the given one if it can.
 
         An attempt that came to nothing leaves its id behind. Whoever tries again with other
         clients releases something else, which is counted by itself.
 
         Args:
             id: The id that is wanted.
-            release: All rounds of the series.
+            release: What is released; of a series that will be begun, all rounds of it.
         """
         entries, name, attempt = self._snapshot().entries, id, 1
+        series = isinstance(release, Repeated)
         while (found := entries.get(name)) is not None:
-            if found.release == release and found.rounds is not None and not found.withdrawn:
+            same = found.release == release and (found.rounds is not None) is series
+            if same and not found.withdrawn:
                 return name
             attempt += 1
             name = f"{id}-{attempt}"
