@@ -215,9 +215,7 @@ def search(
     terms: dict[str, Any] = {
         "budget": Budget(epsilon, delta),
         **terms_of(dropout, colluding, unit, adjacency, shards, server),
-        "ballot": ballot,
-        "votes": votes,
-        "decoder": decoder.build(),
+        **_opened(opens, helper, ballot=ballot, votes=votes, decoder=decoder.build()),
         "seed": seed,
         "anyway": anyway,
     }
@@ -251,20 +249,11 @@ def search(
             if rehearse is not None:
                 public = load(rehearse, folder=folder, hub=hub)
                 terms["rehearsal"] = _rehearsed(public, candidates, model, seed, cache, report)
-            if opens is Opening.WINNER:
-                for name in ("ballot", "votes", "decoder"):
-                    del terms[name]
-                terms |= {"opens": "winner", "helper": helper}
             if engine is Engine.FLOWER:
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
-            elif opens is Opening.WINNER:
-                terms |= {"secrets": secrets, "progress": report}
-                if verified and helper is not None:
-                    terms["selection"] = VerifiedSelection(helper)
-                result = search_votes(candidates, objective, parts, **terms)
             else:
                 terms |= {"secrets": secrets, "progress": report}
-                terms["summation"] = summation.summation
+                terms |= _counted(summation, helper, verified=verified)
                 result = _in_memory(candidates, objective, parts, terms, rounds, keeper)
         title = f"{found.dataset.name}, {chosen.description}, {len(parts)} clients"
         title += f" ({how})" if found.how.endswith(")") else ""
@@ -279,6 +268,18 @@ def search(
         results().print(f"written: {page} and {kept}")
 
 
+def _opened(opens: Opening, helper: str | None, **of_tally: object) -> dict[str, Any]:
+    """Return what is said of the opening: who helps, or how a tally is made and read."""
+    return of_tally if opens is Opening.TALLY else {"opens": "winner", "helper": helper}
+
+
+def _counted(summation: SummationKind, helper: str | None, *, verified: bool) -> dict[str, Any]:
+    """Return what adds up ballots in this process, or finds the winner."""
+    if helper is None:
+        return {"summation": summation.summation}
+    return {"selection": VerifiedSelection(helper) if verified else None}
+
+
 def _in_memory(
     candidates: Space,
     objective: Objective[Samples],
@@ -286,9 +287,9 @@ def _in_memory(
     terms: dict[str, Any],
     rounds: int,
     keeper: Keeper,
-) -> Result:
+) -> Result | WinnerResult:
     if rounds == 1:
-        found: Result = search_votes(candidates, objective, parts, **terms)
+        found: Result | WinnerResult = search_votes(candidates, objective, parts, **terms)
         return found
     for name in ("ballot", "votes", "decoder"):
         del terms[name]

@@ -19,6 +19,7 @@ from ray import cloudpickle
 
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError
+from urna.flower.announcement import check_name
 from urna.flower.mail import ACTION
 from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
@@ -186,8 +187,13 @@ def simulate(
     def voter(partition: Callable[[Context], DataT]) -> Voter[DataT]:
         return Voter(objective, partition, policy=policy, script=script)
 
-    helps = None if helper is None else Helper(policy=policy, name=_Named(helper))
+    helps = None if helper is None else simulated_helper(helper, policy)
     return run_among(vote, voter, clients, helper=helps)
+
+
+def simulated_helper(name: str, policy: Policy | None = None) -> Helper:
+    """Return the part of a virtual node that helps under this name."""
+    return Helper(policy=policy, name=_Named(name))
 
 
 def check_helper(helper: str | None, clients: int, *, scripted: bool) -> None:
@@ -198,6 +204,7 @@ def check_helper(helper: str | None, clients: int, *, scripted: bool) -> None:
     """
     if helper is None:
         return
+    check_name(helper)
     if scripted:
         raise ParameterError(
             "the noise around a winner comes from the coins of server and helper, which over "

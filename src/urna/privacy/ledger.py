@@ -223,12 +223,17 @@ class Ledger:
 
         For asking early, before work is done whose result could not be released.
 
+        Args:
+            releases: In the order in which they will be entered.
+
         Raises:
             BudgetExceeded: The cap would be passed.
         """
         listed = [prices(release) for release in releases]
         ways = [together(price[way] for price in listed) for way in (0, -1)]
-        self._fitting(self._snapshot(), ways)
+        later = [price[0].mu > 0 for price in listed]
+        pure_lead = later == sorted(later)
+        self._fitting(self._snapshot(), ways if pure_lead else ways[-1:])
 
     def holds(self, id: str | None) -> bool:  # noqa: A002
         """Say whether a release of this id was entered, so that it is counted already."""
@@ -388,14 +393,15 @@ class Ledger:
         """Refuse what would pass the cap beside what is entered already.
 
         Where `first` is asked for, in a ledger without a part for declared releases, a pure
-        epsilon is admitted as long as nothing else was entered (`Cover.pure`).
+        epsilon is admitted as long as nothing else was entered (`Cover.pure`): it comes before
+        whatever else is asked for with it.
         """
         entered = [entry.cost for entry in state.entries.values() if entry.id != besides]
         cost = more.cost if isinstance(more, Entry) else more
         after = together([*entered, cost])
         cover = state.cover
         if cover.declared is None and after.delta == 0:
-            leads = first and not any(price.mu > 0 for price in (cost, *entered))
+            leads = first and not any(price.mu > 0 for price in entered)
             cover = self._cover(after) if leads or not cost.epsilon else cover
         if not cover.holds(after):
             spent = together(entry.cost for entry in state.entries.values())

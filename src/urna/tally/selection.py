@@ -234,6 +234,11 @@ class Selected:
 class Selection(Protocol):
     """A way to add up contributions so that only the winner is learnt."""
 
+    @property
+    def helper(self) -> str:
+        """Who holds the other share, for every output."""
+        ...
+
     def describe(self, terms: Terms) -> str:
         """Say in one sentence who was trusted with what, for every output."""
         ...

@@ -215,7 +215,6 @@ def search(
             return _open_winner(
                 space,
                 terms,
-                helper,
                 chosen,
                 ledger,
                 entry,
@@ -273,6 +272,10 @@ def check_opening(
         raise UnknownName("opening", str(opens), ("tally", "winner"))
     elif helper is not None or selection is not None:
         raise ParameterError("a helper only helps to open the winner: ask for opens='winner'")
+    if selection is not None and selection.helper != helper:
+        raise ParameterError(
+            f"the helper is {helper}, and the selection names {selection.helper}: name one"
+        )
 
 
 def _evaluated(
@@ -307,7 +310,6 @@ def _evaluated(
 def _open_winner(
     space: Space,
     terms: Terms,
-    helper: str,
     selection: Selection,
     ledger: Ledger | None,
     entry: str | None,
@@ -322,11 +324,11 @@ def _open_winner(
         vote.check_hopeful()
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
-        if secrets.private and not ledger.counts(entry):
+        if secrets.private and not ledger.holds(entry):
             ledger.check(vote.release)
     ballots = evaluate(vote)
     report("finding the winner", 0, 1)
-    result = hold_winner(space, vote, helper, selection, ballots, ledger, secrets, entry)
+    result = hold_winner(space, vote, selection, ballots, ledger, secrets, entry)
     if keep is not None:
         keep(result)
     report("finding the winner", 1, 1)
@@ -336,7 +338,6 @@ def _open_winner(
 def hold_winner(
     space: Space,
     vote: WinnerPlan,
-    helper: str,
     selection: Selection,
     ballots: Mapping[int, IntVector],
     ledger: Ledger | None,
@@ -353,7 +354,7 @@ def hold_winner(
         private=secrets.private,
         id=entry,
     )
-    return winner_result(space, vote, helper, found, privacy, counted)
+    return winner_result(space, vote, selection.helper, found, privacy, counted)
 
 
 def winner_result(
