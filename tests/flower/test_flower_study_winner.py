@@ -77,7 +77,8 @@ directory = "directory.toml"
 
 def deployed(folder: Path, faults: dict[int, str] | None = None, text: str = STUDY) -> LocalGrid:
     """Nodes that each have the study's app, their own policy and ledger; the last one helps."""
-    make_keys(folder, VOTERS + 1)
+    if not (folder / "directory.toml").exists():
+        make_keys(folder, VOTERS + 1)
     (folder / "study.toml").write_text(text)
     nodes = []
     for number in range(VOTERS + 1):
@@ -100,7 +101,7 @@ def served(grid: LocalGrid, folder: Path) -> Outcome:
 
 
 def ledger_of(folder: Path, number: int) -> Ledger:
-    (found,) = folder.glob(f"policy-{number}*ledger*")
+    (found,) = folder.glob(f"policy-{number}*.ledger")
     return Ledger(found)
 
 
