@@ -13,6 +13,7 @@ from urna.vote.plan import VotePlan
 
 __all__ = [
     "BESIDE",
+    "Kind",
     "Leads",
     "compare_leads",
     "epsilon_leading",
@@ -21,13 +22,15 @@ __all__ = [
 ]
 
 
-class _Kind(TypedDict):
+class Kind(TypedDict):
+    """What kind of selection it is, but for its epsilon."""
+
     largest_of: int
     fineness: int
     gap: bool
 
 
-BESIDE: _Kind = {"largest_of": 4, "fineness": 4, "gap": False}
+BESIDE: Kind = {"largest_of": 4, "fineness": 4, "gap": False}
 """The selection that composes best with sums."""
 
 _SMALLEST = 1e-4  # epsilon of a winner that nobody would hold
@@ -128,13 +131,15 @@ def epsilon_leading(lead: int, release: SelectionRelease, probability: float) ->
     return high
 
 
-def priced_beside(mu: float, candidates: int, adjacency: Adjacency) -> SelectionRelease | None:
+def priced_beside(
+    mu: float, candidates: int, adjacency: Adjacency, kind: Kind = BESIDE
+) -> SelectionRelease | None:
     """Return the selection of largest epsilon that costs at most μ beside sums, to 1 %."""
     reach = LevelShape(candidates).reach(adjacency)
 
     def made(epsilon: float) -> SelectionRelease | None:
         try:
-            return SelectionRelease(epsilon, reach, candidates, **BESIDE)
+            return SelectionRelease(epsilon, reach, candidates, **kind)
         except ParameterError:
             return None
 
