@@ -63,6 +63,7 @@ from urna.vote import (
 )
 from urna.vote import rehearse as rehearse_votes
 from urna.vote import search as search_votes
+from urna.vote.search import check_opening
 
 __all__ = ["search"]
 
@@ -349,6 +350,7 @@ def _check_opening(
             "only the winner is opened in one round, of secret sums of ballots of levels; leave "
             "--rounds, --rehearse, --summation, --ballot, --votes and --decoder out"
         )
+    check_opening(opens, helper, None)
     if verified and engine is Engine.FLOWER:
         raise ParameterError("ballots are verified in memory: leave --engine or --verified out")
 
