@@ -333,7 +333,7 @@ def tune(study: Study, epsilon: float) -> dict[str, Any]:
             "accuracy": baselines.accuracy(done.model.weights, study.test),
             "chosen": dict(done.vote.best),
             "default": study.learner(kind, done.model.terms, EACH).as_mapping()["regularisation"],
-            "confidence": done.vote.confidence,
+            "confidence": (done.model.tuned or {}).get("confidence"),
             "epsilon": done.model.privacy.epsilon,
             "cpu_seconds": time.process_time() - start,
         }

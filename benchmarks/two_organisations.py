@@ -8,6 +8,11 @@ same scores. Rules for ballots and head starts were fixed on simulated landscape
 noise and gap, is really found by leader and helper.
 
     python benchmarks/two_organisations.py --format json
+    python benchmarks/two_organisations.py --parity
+
+With --parity: what a part of a budget (of μ²) that is shared with training buys each opening, and
+what it finds, on fresh landscapes and on the recordings; `first` is a winner that is entered before
+everything else and counts by its epsilon, `k1` and `k4` count by their μ.
 
 Ratios are regret of the winner alone over regret of the tally; for n = 100 the worse of ε = 0.1 and
 ε = 0.25. Those that are printed last are of the recordings.
@@ -28,13 +33,24 @@ if not __package__:  # run as a file: the folder above holds the package
 
 from benchmarks.battery.tables import FOLDER, read_tables
 
+from urna.evaluation.forecast import draw_winners, forecast
 from urna.hidden import Circuit
 from urna.hidden import run as find_winner
-from urna.privacy import Budget, SelectionRelease
+from urna.privacy import Adjacency, Budget, Cover, SelectionRelease, parts_of, pure_first
 from urna.randomness import OsSecrets
 from urna.space import Space
 from urna.tally import Terms
-from urna.vote import Recording, plan_winner, read_recording, replay
+from urna.vote import (
+    PosteriorDecoder,
+    Recording,
+    VotePlan,
+    WinnerPlan,
+    plan_vote,
+    plan_winner,
+    read_recording,
+    replay,
+)
+from urna.vote.openings import BESIDE, Kind, priced_beside
 
 RESULTS = Path(__file__).parent / "dp_hype" / "results"
 CANDIDATES = 200
@@ -114,6 +130,84 @@ def circuit(largest_of: int) -> tuple[float, float, int]:
     return seconds, sum(found[0].traffic.values()) / 1e6, gates
 
 
+ONCE: Kind = {"largest_of": 1, "fineness": 0, "gap": True}
+DELTA = 1e-5
+
+
+def openings(
+    clients: int, epsilon: float, part: float, space: Space
+) -> dict[str, VotePlan | WinnerPlan]:
+    """Return what a part of a budget buys each opening, the rest of it left to training."""
+    whole = Budget(epsilon, DELTA)
+    tally, _ = parts_of(whole, (part, 1 - part))
+    first, _ = pure_first(whole, part)
+    terms = Terms.of(clients, tally)
+    found: dict[str, VotePlan | WinnerPlan] = {
+        "tally": plan_vote(terms, len(space)),
+        "first": plan_winner(terms.costing(first), space),
+    }
+    for name, kind in (("k1", ONCE), ("k4", BESIDE)):
+        mu = Cover(whole).mu * math.sqrt(part)
+        bought = priced_beside(mu, len(space), Adjacency.REPLACE_ONE_CLIENT, kind)
+        if bought is not None:
+            costing = terms.costing(Budget(bought.epsilon, DELTA))
+            found[name] = plan_winner(costing, space, **kind)
+    return found
+
+
+def found_on(
+    some: list[Recording],
+    plan: VotePlan | WinnerPlan,
+    space: Space,
+    rng: np.random.Generator,
+    draws: int,
+) -> float:
+    """Return the mean regret on recordings, in points."""
+    decoder = PosteriorDecoder()
+    missed = []
+    for each in some:
+        quality = judged(each)
+        winners = list(draw_winners(each.losses, space, plan, decoder, rng, draws))
+        missed.append(quality.max() - quality[winners].mean())
+    return 100 * float(np.mean(missed))
+
+
+def parity(subsets: int, draws: int, held: int, seed: int) -> list[dict[str, object]]:
+    """Return what each opening finds beside training, one row for each budget and part."""
+    space, rng = Space.read(RESULTS / "space.toml"), np.random.default_rng(seed)
+    large = list(recordings(100))
+    small = [subset(each, 20, rng) for each in large for _ in range(subsets)]
+    rows: list[dict[str, object]] = []
+    for epsilon in (1.0, 3.0):
+        for part in (0.1, 0.5):
+            for clients, some in ((20, small), (100, large)):
+                row: dict[str, object] = {"epsilon": epsilon, "part": part, "clients": clients}
+                for name, plan in openings(clients, epsilon, part, space).items():
+                    land = forecast(plan, space, held=held, seed=seed)
+                    each = draws if clients == 100 else max(1, draws // subsets)
+                    more = 1 if name == "tally" else 20
+                    row[name] = {
+                        "epsilon": float(plan.terms.budget.epsilon),
+                        "landscapes": 100 * land.regret,
+                        "landscapes_error": 100 * land.standard_error,
+                        "recordings": found_on(some, plan, space, rng, more * each),
+                    }
+                rows.append(row)
+    return rows
+
+
+def print_parity(rows: list[dict[str, object]]) -> None:
+    """Print regrets: landscapes in per cent of the range, recordings in points of accuracy."""
+    print("epsilon part clients | opening: epsilon, regret on landscapes, on recordings")
+    for row in rows:
+        said = [
+            f"{name} {each['epsilon']:.3f} {each['landscapes']:5.1f} {each['recordings']:5.1f}"
+            for name, each in row.items()
+            if isinstance(each, dict)
+        ]
+        print(f"{row['epsilon']:7} {row['part']:4} {row['clients']:7} | " + "; ".join(said))
+
+
 def main() -> None:
     """Print the comparison."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -121,7 +215,16 @@ def main() -> None:
     parser.add_argument("--subsets", type=int, default=6)
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--parity", action="store_true", help="compare openings beside training")
+    parser.add_argument("--held", type=int, default=180, help="landscapes of each cell of parity")
     options = parser.parse_args()
+    if options.parity:
+        rows = parity(options.subsets, max(1, options.draws // 3), options.held, options.seed)
+        if options.format == "json":
+            print(json.dumps({"parity": rows}, indent=2))
+        else:
+            print_parity(rows)
+        return
     rng = np.random.default_rng(options.seed)
     space = Space.read(RESULTS / "space.toml")
     large = [(each, space) for each in recordings(100)]

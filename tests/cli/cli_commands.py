@@ -10,12 +10,13 @@ from typing import Any
 import urna.cli
 import urna.cli.app
 import urna.study.stages
+from urna.errors import ProtocolError
 from urna.privacy import Budget, Ledger
 from urna.study.journal import Journal
 from urna.train.checkpoint import Progress
 from urna.vote import plan
 
-__all__ = ["command", "killed"]
+__all__ = ["command", "killed", "without_helper"]
 
 # Pricing takes most of a command's time. What is priced here once is known to every fork.
 _small = plan(clients=60, candidates=3, votes=1, budget=Budget(0.2, 1e-2))
@@ -30,6 +31,16 @@ def command(*arguments: str) -> None:
     """Be `python -m urna` with these arguments."""
     sys.argv = ["urna", *arguments]
     runpy.run_module("urna", run_name="__main__", alter_sys=True)
+
+
+def without_helper(*arguments: str) -> None:
+    """Be `python -m urna` with these arguments, in votes whose helper never garbles."""
+
+    def lost(*_: Any, **__: Any) -> Any:
+        raise ProtocolError("the helper is lost")
+
+    setattr(sys.modules["urna.tally.selection"], "run_hidden", lost)  # noqa: B010
+    command(*arguments)
 
 
 def killed(point: str, *arguments: str) -> None:
@@ -48,6 +59,8 @@ def killed(point: str, *arguments: str) -> None:
 
     if point == "paid":  # a release is in the ledger, and nothing of it is on disk
         dying(Ledger, "advance", lambda *_: True)
+    elif point == "entered":  # the same for what is entered whole
+        dying(Ledger, "enter", lambda *_: True)
     elif point == "summed":  # the same where nothing is counted
         dying(sys.modules["urna.vote.search"], "_ballots", lambda *_: True)
     elif point == "tallied":  # the tally is on disk, its winner is not weighed

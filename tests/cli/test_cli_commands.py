@@ -334,6 +334,9 @@ def test_what_does_not_go_with_opening_the_winner_is_wrong_use(
     tally = urna("search", *few, "--helper", "x")
     assert tally.code == 2
     assert "--opens winner" in tally.stderr
+    over = ("--opens", "winner", "--helper", "x", "--engine", "flower")
+    refused = urna("search", *few, *over, "--verified").refused(2)
+    assert "ballots are verified in memory" in refused
 
 
 def test_a_plan_says_which_opening_suits(urna: Command) -> None:
@@ -352,7 +355,12 @@ def test_a_plan_says_which_opening_suits(urna: Command) -> None:
         "--format",
         "json",
     )
-    assert json.loads(found.stdout)["openings"]["lead_needed"]["winner_alone"] > 0
+    said = json.loads(found.stdout)
+    assert said["lead_needed"]["winner_alone"] > 0
+    alone, beside = (said["openings"][name] for name in ("alone in its ledger", "beside training"))
+    assert alone["tally"] == beside["tally"]
+    assert alone["winner"]["epsilon"] == 0.2 != beside["winner"]["epsilon"]
+    assert {alone["better"], beside["better"]} <= {"winner", "tally", "either"}
 
 
 def test_a_search_over_verified_ballots_names_who_could_read_them(

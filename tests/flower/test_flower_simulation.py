@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,8 @@ from typer.testing import CliRunner
 
 from urna.cli.app import app
 from urna.errors import ParameterError
+from urna.flower.simulation import simulate
+from urna.privacy import Budget
 
 SEARCH = ("search", "--clients", "20", "--epsilon", "8", "--dropout", "0.2", "--votes", "3",
           "--scripted-secrets", "both engines", "--format", "json", "--quiet")  # fmt: skip
@@ -40,6 +43,46 @@ def test_twenty_simulated_nodes_vote_like_twenty_clients_in_memory(tmp_path: Pat
     assert found["flower"]["took_part"] == 20
     assert not found["flower"]["privacy"]["private"]
     assert "over Flower" in " ".join(found["flower"]["privacy"]["caveats"])
+
+
+def test_one_virtual_node_more_helps_to_open_the_winner(tmp_path: Path) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text("[axes]\neta0 = [0.001, 0.1, 10.0]\nalpha = [0.0001, 0.1]\n")
+    words = ("search", "--clients", "6", "--epsilon", "8", "--opens", "winner", "--helper", "h-7",
+             "--engine", "flower", "--format", "json", "--quiet", "--space", space)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "urna", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["kind"], found["helper"]) == ("winner", "h-7")
+    assert (found["took_part"], found["lost"], found["faults"]) == (6, {}, {})
+    assert found["terms"]["clients"] == 6
+    assert found["privacy"]["epsilon"] == 8
+    assert "h-7 not colluding" in " ".join(found["privacy"]["caveats"])
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"helper": "5"}, "simulated clients are called 0 to 5"),
+        ({"helper": "a b"}, "a node's name"),
+        ({"helper": "h", "script": "x"}, "never scripted"),
+        ({"helper": "h", "votes": 2}, "leave `ballot`"),
+        ({}, "takes a helper"),
+    ],
+)
+def test_a_helper_that_a_simulation_cannot_have_is_refused(
+    more: dict[str, Any], message: str
+) -> None:
+    space, budget = {"lr": [0.1, 0.2]}, Budget(8, 1e-5)
+    with pytest.raises(ParameterError, match=message):
+        simulate(space, lambda c, d: c["lr"], [0.1] * 6, budget=budget, opens="winner", **more)
 
 
 @pytest.mark.parametrize("option", [("--summation", "clear"), ("--server", "dishonest")])

@@ -76,7 +76,7 @@ def test_a_study_over_a_federation_on_loopback(tmp_path: Path) -> None:
             text = site.policy.read_text().replace("delta = 1e-5", "delta = 1e-3")
             text = text.replace("epsilon = 10.0", "epsilon = 41.0")
             site.policy.write_text(text.replace("[grant.vote]\nmost_entries = 100\n", GRANTS))
-            federation.start_node(site, f'urna-data="{write_rows(site, rng)}"')
+            federation.start_node(site, more=f'urna-data="{write_rows(site, rng)}"')
 
         def run() -> subprocess.CompletedProcess[str]:
             return subprocess.run(
@@ -102,4 +102,45 @@ def test_a_study_over_a_federation_on_loopback(tmp_path: Path) -> None:
         again = run()  # it is finished: no node is asked
         assert json.loads(again.stdout)["vote"] == said["vote"]
         assert [Ledger(site.ledger).spent().epsilon for site in federation.sites] == spent
+    assert federation.leftovers() == []
+
+
+@pytest.mark.audit
+@pytest.mark.timeout(1800)
+def test_a_study_that_opens_its_winner_over_a_federation_with_a_helper(tmp_path: Path) -> None:
+    """The helper is a SuperNode that `urna helper` runs; it gets the study's app and no data."""
+    rng = np.random.default_rng(0)
+    study = tmp_path / "study"
+    study.mkdir()
+    text = STUDY.replace("epsilon = 40", "epsilon = 16")
+    text = text.replace("[then]", '[vote]\nopens = "winner"\nhelper = "helper"\n[then]')
+    (study / "study.toml").write_text(text)
+    with Federation(tmp_path, sites=5, helper=True) as federation:
+        assert federation.helper is not None
+        for site in [*federation.sites, federation.helper]:
+            policy = site.policy.read_text().replace("delta = 1e-5", "delta = 1e-3")
+            policy = policy.replace("epsilon = 10.0", "epsilon = 17.0")
+            site.policy.write_text(policy.replace("[limits]\n", "[limits]\nmost_missing = 1\n"))
+        for site in federation.sites:
+            federation.start_node(site, more=f'urna-data="{write_rows(site, rng)}"')
+        federation.start_helper()
+        done = subprocess.run(
+            [sys.executable, "-m", "urna", "run", str(study), "--format", "json"],
+            env=federation._environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1500,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        said = json.loads(done.stdout)
+        assert (said["vote"]["kind"], said["vote"]["took_part"]) == ("winner", 5)
+        assert said["vote"]["helper"] == "helper"
+        assert said["result"]["rounds"] == 2
+        assert said["privacy"]["epsilon"] == 16
+        assert "helper not colluding" in (study / "results" / "report.html").read_text()
+        winner, _ = Ledger(study / "results" / "ledger").entries()
+        (helped,) = Ledger(federation.helper.ledger).entries()
+        assert helped.cost.epsilon == winner.cost.epsilon
+        assert max(Ledger(site.ledger).spent().epsilon for site in federation.sites) <= 17
     assert federation.leftovers() == []

@@ -40,6 +40,7 @@ from urna.evaluation.forecast import (
     forecast,
 )
 from urna.evaluation.landscapes import stand_in
+from urna.evaluation.openings import Openings, forecast_openings, winner_beside
 from urna.privacy import Budget, Unit
 from urna.privacy.budget import rounded_up
 from urna.secagg import Plan, ServerModel
@@ -48,11 +49,12 @@ from urna.tally import Terms
 from urna.vote import (
     Decoder,
     DecoderKind,
-    Openings,
+    Leads,
     VotePlan,
-    compare_openings,
+    compare_leads,
     describe_ballot,
     plan_vote,
+    plan_winner,
 )
 
 __all__ = ["plan"]
@@ -167,9 +169,10 @@ def plan_ballots(
             else None,
             "votes": {name: each.as_mapping() for name, each in forecasts.items()},
         }
-    openings = compare_openings(vote, probability) if count > 1 else None
-    if openings is not None:
-        answers["openings"] = openings.as_mapping()
+    leads = compare_leads(vote, probability) if count > 1 else None
+    answers["lead_needed"] = None if leads is None else leads.as_mapping()
+    openings = _openings(vote, known, forecasts.get(_AS_PLANNED), held)
+    answers["openings"] = {name: each.as_mapping() for name, each in openings.items()}
     if output is Format.JSON:
         summation = {
             "server": str(protocol.server),
@@ -181,9 +184,10 @@ def plan_ballots(
         }
         print_json(vote.as_mapping() | answers | {"summation": summation})
     else:
-        _print(vote, answers, protocol, openings)
+        _print(vote, answers, protocol, leads)
         if forecasts:
             _print_forecasts(answers["forecast"], forecasts)
+            _print_openings(openings)
 
 
 _AS_PLANNED = "as planned"
@@ -202,6 +206,34 @@ def _forecasts(
     for name, apart in AGREEMENTS.items():
         found[f"… clients {name}"] = forecast(vote, space, decoder=decoder, held=half, apart=apart)
     return found | alternatives(vote, space, again, decoder=decoder, held=half)
+
+
+_ALONE, _BESIDE = "alone in its ledger", "beside training"
+
+
+def _openings(
+    vote: VotePlan, known: Space | None, found: Forecast | None, held: int
+) -> dict[str, Openings]:
+    """Hold the same made-up votes with only the winner opened, for the same room in a ledger."""
+    if found is None:
+        return {}
+    space = known or stand_in(vote.candidates)
+    try:
+        plans = {_ALONE: plan_winner(vote.terms, space), _BESIDE: winner_beside(vote, space)}
+    except ParameterError:  # no such noise can be drawn: there is nothing to compare with
+        return {}
+    return {
+        name: forecast_openings(vote, each, space, held=held, found=found)
+        for name, each in plans.items()
+        if each is not None
+    }
+
+
+def _print_openings(openings: dict[str, Openings]) -> None:
+    if openings:
+        results().print("\nWhat to open, if a helper does not collude with the server:")
+    for name, each in openings.items():
+        results().print(f"- {name}: {each}")
 
 
 def _print_forecasts(about: dict[str, Any], forecasts: dict[str, Forecast]) -> None:
@@ -255,9 +287,7 @@ def _verdict(forecasts: dict[str, Forecast], needed: int | None) -> str:
     )
 
 
-def _print(
-    vote: VotePlan, answers: dict[str, Any], protocol: Plan, openings: Openings | None
-) -> None:
+def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan, leads: Leads | None) -> None:
     tally, terms = vote.tally, vote.terms
     sure = f"{100 * answers['probability']:g} %"
     lines = table("A vote, before any budget is spent", "", ">")
@@ -297,18 +327,16 @@ def _print(
         lines.add_row("… clients needed at this agreement", f"{answers['clients_needed']}")
     if "shards_needed" in answers:
         lines.add_row("… or shards of each of these clients", f"{answers['shards_needed']}")
-    if openings is not None:
-        lines.add_row(f"lead that wins, {sure}, by a tally", _lead(openings.tally))
-        lines.add_row("… by a winner alone in its ledger", _lead(openings.winner_alone))
-        lines.add_row("… by a winner beside sums", _lead(openings.winner_beside))
+    if leads is not None:
+        lines.add_row(f"lead that wins, {sure}, by a tally, argmax only", _lead(leads.tally))
+        lines.add_row("… by a winner alone in its ledger", _lead(leads.winner_alone))
+        lines.add_row("… by a winner beside sums", _lead(leads.winner_beside))
     lines.add_row("server", str(protocol.server))
     lines.add_row("neighbours, shares that rebuild", f"{protocol.neighbours}, {protocol.threshold}")
     lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")
     lines.add_row("computed by a client, about", f"{1000 * protocol.client_seconds:.1f} ms")
     lines.add_row("computed by the server, about", f"{1000 * protocol.server_seconds:.0f} ms")
     print_table(lines)
-    if openings is not None:
-        results().print(f"What to open, if a helper does not collude: {openings.advice}.")
 
 
 def _lead(part: float) -> str:

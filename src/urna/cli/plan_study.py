@@ -37,7 +37,9 @@ def _print(planned: StudyPlan) -> None:
     rows.add_row("clients, candidates", f"{planned.clients}, {planned.candidates}")
     rows.add_row("epsilon, delta", f"{rounded_up(privacy.epsilon)}, {privacy.delta:g}")
     rows.add_row("neighbouring relation", str(privacy.relation))
-    rows.add_row("accountant", planned.vote.tally.accountant)
+    rows.add_row("accountant", planned.accountant)
+    if planned.study.vote.winner:
+        rows.add_row("trusted not to collude", f"the leader and {planned.study.vote.helper}")
     for chance, value in planned.chances.items():
         rows.add_row(f"a good one wins {chance}", f"{100 * value:.1f} %")
     local = planned.local_seconds
@@ -56,6 +58,8 @@ def _print(planned: StudyPlan) -> None:
     print_table(stages)
     if planned.division is not None and planned.division.tried:
         console.print(f"\n{planned.division}")
+    if planned.openings is not None:
+        console.print(f"\nWhat to open, for this part of the budget: {planned.openings}.")
     for sentence in planned.advice:
         console.print(f"- {sentence}")
 

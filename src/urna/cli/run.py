@@ -14,7 +14,7 @@ from urna.cli.terms import QuietOption, cache_folder
 from urna.combine import Combination
 from urna.report import Run
 from urna.study import Hooks, Outcome, read_study, run_study
-from urna.vote import Result
+from urna.vote import Result, WinnerResult
 
 __all__ = ["StudyArgument", "run_file"]
 
@@ -63,7 +63,7 @@ def _as_mapping(outcome: Outcome, folder: Path) -> dict[str, Any]:
         "best": outcome.vote.best,
         "privacy": outcome.privacy.as_mapping(),
         "vote": outcome.vote.as_mapping(),
-        "result": None if isinstance(last, Result) else last.as_mapping(),
+        "result": None if isinstance(last, Result | WinnerResult) else last.as_mapping(),
     }
 
 
@@ -73,7 +73,7 @@ def _print(outcome: Outcome, folder: Path) -> None:
         console.print("this study is finished; nothing was spent now\n", style="dim")
     best = ", ".join(f"{name}={value}" for name, value in outcome.vote.best.items())
     last = outcome.result
-    if isinstance(last, Result):
+    if isinstance(last, Result | WinnerResult):
         console.print(str(last))
     else:
         console.print(f"the vote chose: {best}")

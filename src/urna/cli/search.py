@@ -63,6 +63,7 @@ from urna.vote import (
 )
 from urna.vote import rehearse as rehearse_votes
 from urna.vote import search as search_votes
+from urna.vote.search import check_opening
 
 __all__ = ["search"]
 
@@ -210,16 +211,12 @@ def search(
     own = bool(ballot or votes or decoder is not DecoderKind.POSTERIOR)
     _check_rounds(rounds, engine, own=own)
     _check_rehearsal(rehearse, data, rounds)
-    plain = engine is Engine.MEMORY and summation is SummationKind.SECURE and not own
-    _check_opening(
-        opens, helper, verified=verified, plain=plain and rounds == 1 and rehearse is None
-    )
+    plain = summation is SummationKind.SECURE and not own and rounds == 1 and rehearse is None
+    _check_opening(opens, helper, verified=verified, plain=plain, engine=engine)
     terms: dict[str, Any] = {
         "budget": Budget(epsilon, delta),
         **terms_of(dropout, colluding, unit, adjacency, shards, server),
-        "ballot": ballot,
-        "votes": votes,
-        "decoder": decoder.build(),
+        **_opened(opens, helper, ballot=ballot, votes=votes, decoder=decoder.build()),
         "seed": seed,
         "anyway": anyway,
     }
@@ -255,12 +252,9 @@ def search(
                 terms["rehearsal"] = _rehearsed(public, candidates, model, seed, cache, report)
             if engine is Engine.FLOWER:
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
-            elif opens is Opening.WINNER:
-                terms |= {"secrets": secrets, "progress": report, "helper": helper}
-                result = _only_winner(candidates, objective, parts, terms, verified=verified)
             else:
                 terms |= {"secrets": secrets, "progress": report}
-                terms["summation"] = summation.summation
+                terms |= _counted(summation, helper, verified=verified)
                 result = _in_memory(candidates, objective, parts, terms, rounds, keeper)
         title = f"{found.dataset.name}, {chosen.description}, {len(parts)} clients"
         title += f" ({how})" if found.how.endswith(")") else ""
@@ -275,19 +269,16 @@ def search(
         results().print(f"written: {page} and {kept}")
 
 
-def _only_winner(
-    candidates: Space,
-    objective: Objective[Samples],
-    parts: list[Samples],
-    terms: dict[str, Any],
-    *,
-    verified: bool,
-) -> WinnerResult:
-    if verified and terms["helper"] is not None:
-        terms["selection"] = VerifiedSelection(terms["helper"])
-    for name in ("ballot", "votes", "decoder"):
-        del terms[name]
-    return search_votes(candidates, objective, parts, opens="winner", **terms)
+def _opened(opens: Opening, helper: str | None, **of_tally: object) -> dict[str, Any]:
+    """Return what is said of the opening: who helps, or how a tally is made and read."""
+    return of_tally if opens is Opening.TALLY else {"opens": "winner", "helper": helper}
+
+
+def _counted(summation: SummationKind, helper: str | None, *, verified: bool) -> dict[str, Any]:
+    """Return what adds up ballots in this process, or finds the winner."""
+    if helper is None:
+        return {"summation": summation.summation}
+    return {"selection": VerifiedSelection(helper) if verified else None}
 
 
 def _in_memory(
@@ -297,9 +288,9 @@ def _in_memory(
     terms: dict[str, Any],
     rounds: int,
     keeper: Keeper,
-) -> Result:
+) -> Result | WinnerResult:
     if rounds == 1:
-        found: Result = search_votes(candidates, objective, parts, **terms)
+        found: Result | WinnerResult = search_votes(candidates, objective, parts, **terms)
         return found
     for name in ("ballot", "votes", "decoder"):
         del terms[name]
@@ -348,16 +339,20 @@ def _check_rehearsal(rehearse: str | None, data: str, rounds: int) -> None:
         )
 
 
-def _check_opening(opens: Opening, helper: str | None, *, verified: bool, plain: bool) -> None:
+def _check_opening(
+    opens: Opening, helper: str | None, *, verified: bool, plain: bool, engine: Engine
+) -> None:
     """Refuse what does not go with what is opened."""
     if opens is Opening.TALLY and (helper is not None or verified):
         raise ParameterError("a helper only helps, and verifies ballots, with --opens winner")
     if opens is Opening.WINNER and not plain:
         raise ParameterError(
-            "only the winner is opened in memory, in one round, of secret sums of ballots of "
-            "levels; leave --engine, --rounds, --rehearse, --summation, --ballot, --votes and "
-            "--decoder out"
+            "only the winner is opened in one round, of secret sums of ballots of levels; leave "
+            "--rounds, --rehearse, --summation, --ballot, --votes and --decoder out"
         )
+    check_opening(opens, helper, None)
+    if verified and engine is Engine.FLOWER:
+        raise ParameterError("ballots are verified in memory: leave --engine or --verified out")
 
 
 def _check_together(engine: Engine, summation: SummationKind, server: ServerModel) -> None:
@@ -466,7 +461,7 @@ def _over_flower(
     script: str | None,
     report: SearchProgress,
     terms: dict[str, Any],
-) -> Result:
+) -> Result | WinnerResult:
     """Search in Flower's simulation: nothing leaves this machine."""
     # Read when Flower and Ray are first imported, so not at the top of this file.
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -478,7 +473,7 @@ def _over_flower(
         raise ParameterError(
             "the Flower engine needs Flower: pip install 'urna[flower]'"
         ) from error
-    return simulate(
+    found: Result | WinnerResult = simulate(
         candidates,
         objective,
         parts,
@@ -486,6 +481,7 @@ def _over_flower(
         progress=lambda step: report(step.stage, step.answered, step.asked),
         **terms,
     )
+    return found
 
 
 def _print(result: Result | WinnerResult, title: str) -> None:

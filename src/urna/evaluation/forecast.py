@@ -22,7 +22,7 @@ from urna.privacy import Budget
 from urna.randomness import SEED_BYTES
 from urna.space import AxisKind, Space
 from urna.tally import Terms
-from urna.vote import Decoder, NoisyVotes, PosteriorDecoder, VotePlan, fill_ballot
+from urna.vote import Decoder, NoisyVotes, PosteriorDecoder, VotePlan, WinnerPlan, fill_ballot
 
 __all__ = [
     "AGREEMENTS",
@@ -123,7 +123,7 @@ class Forecast:
 
 
 def forecast(
-    vote: VotePlan,
+    vote: VotePlan | WinnerPlan,
     space: Space,
     *,
     asked: Space | None = None,
@@ -134,7 +134,8 @@ def forecast(
 ) -> Forecast:
     """Hold a planned vote on made-up landscapes and return what it found.
 
-    Noise is the plan's, the most the opened sum can hold, over the fewest ballots it can hold.
+    Noise is the plan's, the most the opened sum can hold, over the fewest ballots it can hold;
+    where only the winner is opened it is the one around the winner.
     One landscape in ten has no structure.
 
     Args:
@@ -182,7 +183,7 @@ def forecast(
 def draw_winners(
     losses: Array,
     space: Space,
-    vote: VotePlan,
+    vote: VotePlan | WinnerPlan,
     decoder: Decoder,
     rng: np.random.Generator,
     draws: int,
@@ -193,11 +194,14 @@ def draw_winners(
         losses: Shape (some clients, candidates): those that vote, or some that stand for them.
         space: The candidates.
         vote: The plan; the fewest ballots it allows are in the sum, the most noise is.
-        decoder: How winners are read.
+        decoder: How winners are read from a tally.
         rng: Public generator of ties and noise.
         draws: How many votes are held.
     """
     ballots = vote.fewest_ballots
+    if isinstance(vote, WinnerPlan):
+        yield from _opened_winners(losses, vote, rng, draws)
+        return
     total = np.sum([fill_ballot(row, vote.shape, rng.bytes(SEED_BYTES)) for row in losses], axis=0)
     exact = total * (ballots / len(losses)) / vote.shape.vote
     table = vote.tally.noise.table(vote.tally.most_noise)
@@ -206,6 +210,20 @@ def draw_winners(
         yield decoder.winner(
             NoisyVotes(space, noisy, vote.most_noise_std, ballots, vote.ballot_norm)
         )
+
+
+def _opened_winners(
+    losses: Array, vote: WinnerPlan, rng: np.random.Generator, draws: int
+) -> list[int]:
+    """Return the winners of votes of which nothing else is opened."""
+    selection, release = vote.selection, vote.release
+    filled = np.sum([vote.fill(row, rng.bytes(SEED_BYTES)) for row in losses], axis=0)
+    total = np.rint(filled * (vote.fewest_ballots / len(losses))).astype(np.int64)
+    shape = (draws, release.largest_of, vote.candidates)
+    noise = (rng.geometric(-math.expm1(-release.rate), shape) - 1).max(axis=1)
+    noisy = (total << release.fineness) + np.array(selection.head_start) + noise
+    order = np.array(selection.order)
+    return [int(place) for place in order[np.argmax(noisy[:, order], axis=1)]]
 
 
 def alternatives(

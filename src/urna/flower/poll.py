@@ -28,6 +28,7 @@ from urna.vote import (
     PosteriorDecoder,
     Rehearsal,
     Result,
+    WinnerPlan,
     WinnerResult,
     choose_ballot,
     read_again,
@@ -58,6 +59,7 @@ def poll(
     transcripts: Path | None = None,
     seed: int = 0,
     anyway: bool = False,
+    entry: str | None = None,
     progress: Progress | None = None,
     keep: Callable[[WinnerResult], None] | None = None,
     **options: Unpack[Options],
@@ -178,11 +180,11 @@ def poll(
         **options,
     }
     if opens == "winner":
-        unused = (ballot, votes, decoder, rehearsal, entry)
+        unused = (ballot, votes, decoder, rehearsal)
         if helper is None or any(given is not None for given in unused):
             raise ParameterError(
                 "opening only the winner takes a helper (`helper=`), and no ballot, votes, "
-                "decoder, rehearsal or entry: ballots are levels, and there is no tally to read"
+                "decoder or rehearsal: ballots are levels, and there is no tally to read"
             )
         if verified and directory is None:
             raise ParameterError(
@@ -250,7 +252,23 @@ def _winner(
     leader: Leader | VerifiedLeader
     leader = (VerifiedLeader if isinstance(subject, VerifiedSubject) else Leader)(announced)
     sums.conduct = leader.conduct
-    released = sums.round(leader.inputs)
+
+    def read(released: Released) -> WinnerResult:
+        return _read_winner(subject, sums, leader, vote, released)
+
+    # Kept before nodes are told: a transcript's digest names the winner to who tries all.
+    return read(sums.round(leader.inputs, keep=None if keep is None else lambda r: keep(read(r))))
+
+
+def _read_winner(
+    subject: WinnerSubject | VerifiedSubject,
+    sums: Sums,
+    leader: Leader | VerifiedLeader,
+    vote: WinnerPlan,
+    released: Released,
+) -> WinnerResult:
+    """Return what leader and helper opened, as a result."""
+    announced, helper = sums.announcement, subject.helper
     opened, selection = leader.opened, vote.selection
     if opened is None:
         raise ProtocolError("the round ended without a winner")
@@ -269,10 +287,7 @@ def _winner(
         f"It rests on the server, which leads, and {helper} not colluding: {_saw(announced)}"
     )
     privacy = statement_of(selection, described, released.privacy.private)
-    result = winner_result(subject.space, vote, helper, found, privacy, released.entry)
-    if keep is not None:
-        keep(result)
-    return result
+    return winner_result(subject.space, vote, helper, found, privacy, released.entry)
 
 
 def _saw(announced: Announcement) -> str:

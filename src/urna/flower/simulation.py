@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -18,6 +18,10 @@ from flwr.simulation import run_simulation
 from ray import cloudpickle
 
 from urna.data import MIN_SAMPLES
+from urna.errors import ParameterError
+from urna.flower.announcement import check_name
+from urna.flower.helper import Helper
+from urna.flower.mail import ACTION
 from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
@@ -27,15 +31,35 @@ from urna.local import Objective
 from urna.privacy import Budget, Ledger, Unit
 from urna.space import Space
 from urna.tally import Options, Terms
-from urna.vote import Ballot, BallotKind, Decoder, Rehearsal, Result
+from urna.vote import Ballot, BallotKind, Decoder, Rehearsal, Result, WinnerResult
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
-from urna.vote.search import check_objective
+from urna.vote.search import check_objective, check_opening
 
 __all__ = ["run_among", "run_apps", "simulate"]
 
 DataT = TypeVar("DataT")
 
 
+@overload
+def simulate(
+    space: Space | Mapping[str, Any],
+    objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
+    clients: Sequence[DataT],
+    *,
+    budget: Budget,
+    opens: Literal["winner"],
+    helper: str,
+    smallest_shard: int = MIN_SAMPLES,
+    ledger: Ledger | None = None,
+    seed: int = 0,
+    anyway: bool = False,
+    entry: str | None = None,
+    deadlines: Deadlines | None = None,
+    progress: Progress | None = None,
+    keep: Callable[[WinnerResult], None] | None = None,
+    **options: Unpack[Options],
+) -> WinnerResult: ...
+@overload
 def simulate(
     space: Space | Mapping[str, Any],
     objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
@@ -56,16 +80,43 @@ def simulate(
     progress: Progress | None = None,
     keep: Callable[[Result], None] | None = None,
     **options: Unpack[Options],
-) -> Result:
+) -> Result: ...
+def simulate(
+    space: Space | Mapping[str, Any],
+    objective: Objective[DataT] | Any,
+    clients: Sequence[DataT],
+    *,
+    budget: Budget,
+    opens: Literal["tally", "winner"] = "tally",
+    helper: str | None = None,
+    ballot: Ballot | BallotKind | str | None = None,
+    votes: int | None = None,
+    smallest_shard: int = MIN_SAMPLES,
+    decoder: Decoder | None = None,
+    rehearsal: Rehearsal | None = None,
+    ledger: Ledger | None = None,
+    script: str | None = None,
+    seed: int = 0,
+    anyway: bool = False,
+    entry: str | None = None,
+    deadlines: Deadlines | None = None,
+    progress: Progress | None = None,
+    keep: Callable[[Any], None] | None = None,
+    **options: Unpack[Options],
+) -> Result | WinnerResult:
     """Run `vote.search` in Flower's simulation engine, one virtual node per client.
 
-    With the same script the result is the in-memory search's, bit for bit.
+    With the same script the result of a tally is the in-memory search's, bit for bit. Where only
+    the winner is opened one virtual node more is the helper.
 
     Args:
         space: The candidates, in order.
         objective: How a client evaluates them; it travels to worker processes.
         clients: Each client's data.
         budget: What the search may cost.
+        opens: `tally`, or `winner`, which takes a helper and no script: noise comes from the
+            coins of the server and the helper, which are never scripted.
+        helper: Where only the winner is opened: what the helper is called.
         ballot: How a client spreads its vote; by scores unless `votes` are given.
         votes: How many candidates each client names in a top-k ballot.
         smallest_shard: A shard with fewer records abstains; a client with too few refuses.
@@ -87,6 +138,8 @@ def simulate(
         RoundAborted: Too many clients dropped out. Nothing was revealed.
     """
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
+    check_opening(opens, helper, None, ballot, votes, decoder, rehearsal)
+    check_helper(helper, len(clients), scripted=script is not None)
     options = {"colluding": 0, **options}
     terms = Terms.of(len(clients), as_budget(budget), **options)
     check_objective(objective, space, clients, seed)
@@ -95,39 +148,73 @@ def simulate(
         delta=budget.delta,
         relation=terms.adjacency,
         forgets=True,
-        grants={"vote": Grant(most_entries=max(len(space), 1))},
+        grants=dict.fromkeys(("vote", "winner"), Grant(most_entries=max(len(space), 1))),
         fewest_clients=2,
-        most_clients=max(len(clients), 2),
+        most_clients=max(len(clients) + (helper is not None), 2),
         largest_dropout=terms.dropout,
         least_colluding=0,
         smallest_shard=smallest_shard if terms.adjacency.unit is Unit.RECORD else None,
     )
 
-    def vote(grid: Grid, _: Context) -> Result:
+    how: dict[str, Any] = {
+        "budget": budget,
+        # The engine answers once its workers have started, which takes a while.
+        "deadlines": deadlines or Deadlines(gather=600.0),
+        "ledger": ledger,
+        "seed": seed,
+        "anyway": anyway,
+        "entry": entry,
+        "progress": progress,
+        "keep": keep,
+        **options,
+    }
+
+    def vote(grid: Grid, _: Context) -> Result | WinnerResult:
+        everybody = len(clients) + (helper is not None)
+        if helper is not None:
+            return poll(grid, space, opens="winner", helper=helper, wait_for=everybody, **how)
         return poll(
             grid,
             space,
-            budget=budget,
             ballot=ballot,
             votes=votes,
-            wait_for=len(clients),
-            # The engine answers once its workers have started, which takes a while.
-            deadlines=deadlines or Deadlines(gather=600.0),
+            wait_for=everybody,
             decoder=decoder,
             rehearsal=rehearsal,
-            ledger=ledger,
-            seed=seed,
-            anyway=anyway,
-            entry=entry,
-            progress=progress,
-            keep=keep,
-            **options,
+            **how,
         )
 
     def voter(partition: Callable[[Context], DataT]) -> Voter[DataT]:
         return Voter(objective, partition, policy=policy, script=script)
 
-    return run_among(vote, voter, clients)
+    helps = None if helper is None else simulated_helper(helper, policy)
+    return run_among(vote, voter, clients, helper=helps)
+
+
+def simulated_helper(name: str, policy: Policy | None = None) -> Helper:
+    """Return the part of a virtual node that helps under this name."""
+    return Helper(policy=policy, name=_Named(name))
+
+
+def check_helper(helper: str | None, clients: int, *, scripted: bool) -> None:
+    """Refuse a helper that a simulation cannot have.
+
+    Raises:
+        ParameterError: It has a client's name, or randomness is scripted.
+    """
+    if helper is None:
+        return
+    check_name(helper)
+    if scripted:
+        raise ParameterError(
+            "the noise around a winner comes from the coins of server and helper, which over "
+            "Flower are never scripted: leave scripted secrets out, or open the winner in memory"
+        )
+    if helper.isdecimal() and int(helper) < clients:
+        raise ParameterError(
+            f"simulated clients are called 0 to {clients - 1}: give the helper a name of its own, "
+            f"got {helper!r}"
+        )
 
 
 ResultT = TypeVar("ResultT")
@@ -137,6 +224,8 @@ def run_among(
     main: Callable[[Grid, Context], ResultT],
     participant: Callable[[Callable[[Context], DataT]], Participant],
     clients: Sequence[DataT],
+    *,
+    helper: Helper | None = None,
 ) -> ResultT:
     """Run a server's main function among virtual nodes, one for each client's data.
 
@@ -144,11 +233,40 @@ def run_among(
         main: The server's part.
         participant: Makes the nodes' part, from what loads a node's data.
         clients: Each client's data.
+        helper: The part of one node more, which has no data, where winners are opened.
     """
     with _partitions(clients) as partition:
-        app = ClientApp()
-        participant(partition).mount(app)
-        return run_apps(main, app, nodes=len(clients))
+        app, voter = ClientApp(), participant(partition)
+        if helper is None:
+            voter.mount(app)
+            return run_apps(main, app, nodes=len(clients))
+        app.query(ACTION)(_WithHelper(voter, helper, len(clients)))
+        return run_apps(main, app, nodes=len(clients) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _WithHelper:
+    """Lets the last virtual node be the helper, and all others be voters."""
+
+    voter: Participant
+    helper: Helper
+    voters: int
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer one message of the server."""
+        helps = int(context.node_config["partition-id"]) == self.voters
+        return (self.helper if helps else self.voter).handle(message, context)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Gives the one helper of a simulation its name."""
+
+    name: str
+
+    def __call__(self, _: Context) -> str:
+        """Return the name."""
+        return self.name
 
 
 def run_apps(main: Callable[[Grid, Context], ResultT], app: ClientApp, *, nodes: int) -> ResultT:

@@ -4,7 +4,7 @@ from urna.privacy.accountant import Spent, compose
 from urna.privacy.budget import Adjacency, Budget, PrivacyStatement, Unit
 from urna.privacy.calibration import Calibration, calibrate
 from urna.privacy.coins import CoinRelease, calibrate_coins
-from urna.privacy.cost import Cost, Cover, parts_of, together
+from urna.privacy.cost import Cost, Cover, parts_of, pure_first, together
 from urna.privacy.distributions import DISCRETE_GAUSSIAN, DISTRIBUTIONS, SKELLAM, Distribution
 from urna.privacy.events import (
     DeclaredRelease,
@@ -56,5 +56,6 @@ __all__ = [
     "gaussian_rdp",
     "gaussian_std",
     "parts_of",
+    "pure_first",
     "together",
 ]

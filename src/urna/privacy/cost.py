@@ -15,7 +15,7 @@ import numpy as np
 from urna.privacy.budget import Budget
 from urna.privacy.gaussian import gaussian_epsilon, gaussian_mu
 
-__all__ = ["FREE", "SLIP_PART", "Cost", "Cover", "parts_of", "together"]
+__all__ = ["FREE", "SLIP_PART", "Cost", "Cover", "parts_of", "pure_first", "together"]
 
 SLIP_PART = 1e-6
 """The part of delta that is set aside for the precision of draws."""
@@ -175,3 +175,23 @@ def parts_of(budget: Budget, parts: Sequence[float]) -> list[Budget]:
     delta = budget.delta * (1 - SLIP_PART)
     epsilons = (gaussian_epsilon(whole * math.sqrt(part), delta) for part in parts)
     return [Budget(epsilon, budget.delta) for epsilon in epsilons]
+
+
+def pure_first(budget: Budget, part: float) -> tuple[Budget, Budget]:
+    """Split a budget between a pure release that comes first and the Gaussian ones after it.
+
+    What follows has what `parts_of` leaves it beside a Gaussian release with this part of μ², so
+    that a division costs it the same whatever comes first; the rest of epsilon is for the first.
+
+    Guarantee:
+        A pure release within the first budget, entered before all others, and Gaussian releases
+        that keep within the second are together within the budget (`Cover`, of which `pure` is
+        the first's epsilon).
+
+    Example:
+        >>> first, rest = pure_first(Budget(1.0, 1e-5), 0.5)
+        >>> round(first.epsilon, 3), round(rest.epsilon, 3)
+        (0.316, 0.684)
+    """
+    _, rest = parts_of(budget, (part, 1 - part))
+    return Budget((budget.epsilon - rest.epsilon) * (1 - 1e-8), budget.delta), rest

@@ -223,12 +223,17 @@ class Ledger:
 
         For asking early, before work is done whose result could not be released.
 
+        Args:
+            releases: In the order in which they will be entered.
+
         Raises:
             BudgetExceeded: The cap would be passed.
         """
         listed = [prices(release) for release in releases]
         ways = [together(price[way] for price in listed) for way in (0, -1)]
-        self._fitting(self._snapshot(), ways)
+        later = [price[0].mu > 0 for price in listed]
+        pure_lead = later == sorted(later)
+        self._fitting(self._snapshot(), ways if pure_lead else ways[-1:])
 
     def holds(self, id: str | None) -> bool:  # noqa: A002
         """Say whether a release of this id was entered, so that it is counted already."""
@@ -240,18 +245,20 @@ class Ledger:
         return entry is not None and not entry.withdrawn and entry.rounds != 0
 
     def free_id(self, id: str, release: Release) -> str:  # noqa: A002
-        """Return an id under which a series may be begun, or goes on: the given one where it can.
+        """Return an id under which a release may be entered, or goes on: the given one if it can.
 
         An attempt that came to nothing leaves its id behind. Whoever tries again with other
         clients releases something else, which is counted by itself.
 
         Args:
             id: The id that is wanted.
-            release: All rounds of the series.
+            release: What is released; of a series that will be begun, all rounds of it.
         """
         entries, name, attempt = self._snapshot().entries, id, 1
+        series = isinstance(release, Repeated)
         while (found := entries.get(name)) is not None:
-            if found.release == release and found.rounds is not None and not found.withdrawn:
+            same = found.release == release and (found.rounds is not None) is series
+            if same and not found.withdrawn:
                 return name
             attempt += 1
             name = f"{id}-{attempt}"
@@ -386,14 +393,15 @@ class Ledger:
         """Refuse what would pass the cap beside what is entered already.
 
         Where `first` is asked for, in a ledger without a part for declared releases, a pure
-        epsilon is admitted as long as nothing else was entered (`Cover.pure`).
+        epsilon is admitted as long as nothing else was entered (`Cover.pure`): it comes before
+        whatever else is asked for with it.
         """
         entered = [entry.cost for entry in state.entries.values() if entry.id != besides]
         cost = more.cost if isinstance(more, Entry) else more
         after = together([*entered, cost])
         cover = state.cover
         if cover.declared is None and after.delta == 0:
-            leads = first and not any(price.mu > 0 for price in (cost, *entered))
+            leads = first and not any(price.mu > 0 for price in entered)
             cover = self._cover(after) if leads or not cost.epsilon else cover
         if not cover.holds(after):
             spent = together(entry.cost for entry in state.entries.values())

@@ -134,7 +134,7 @@ def load_whole(path: Path | str) -> AnyResult:
         return last
     beside = path.with_name(name)
     first = load_result(beside) if beside.is_file() else None
-    if not isinstance(first, Result) or not _belongs(first, last):
+    if not isinstance(first, Result | WinnerResult) or not _belongs(first, last):
         return last
     second = last
     if isinstance(last, TrainResult) and tuned:
@@ -142,11 +142,14 @@ def load_whole(path: Path | str) -> AnyResult:
     return StudyResult(((stages[0], first), (stages[1], second)), last.privacy, last.when)
 
 
-def _belongs(vote: Result, last: Result | ModelResult | TrainResult | Combination) -> bool:
+def _belongs(
+    vote: Result | WinnerResult, last: Result | ModelResult | TrainResult | Combination
+) -> bool:
     """Say whether a vote was held before a result, as far as public facts can tell."""
     if last.terms is None:  # a combination without any guarantee follows no vote
         return False
-    same = vote.terms.clients == last.terms.clients and vote.privacy.delta == last.privacy.delta
+    delta = vote.terms.budget.delta  # a winner's own promise has hardly any
+    same = vote.terms.clients == last.terms.clients and delta == last.privacy.delta
     if isinstance(last, Result):
         return same and all(candidate in list(vote.space) for candidate in last.space)
     if isinstance(last, ModelResult) and last.tuned is not None:

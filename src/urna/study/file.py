@@ -36,6 +36,8 @@ __all__ = [
 
 _HEADER = re.compile(r"^\s*\[+\s*([^\]]+?)\s*\]+")
 _KEY = re.compile(r"""^\s*("[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(\s*\.\s*[A-Za-z0-9_-]+)*\s*=""")
+_LONGEST_NAME = 64
+_NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _BROKEN = re.compile(r"\(at line (\d+), column \d+\)")
 
 
@@ -131,7 +133,15 @@ class VotePart:
     votes: int = 0
     decoder: str = "posterior"
     summation: str = "secure"
+    opens: str = "tally"
+    helper: str = ""
+    verified: bool = False
     anyway: bool = False
+
+    @property
+    def winner(self) -> bool:
+        """Whether only the winner is opened."""
+        return self.opens == "winner"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -463,13 +473,73 @@ def _check_together(study: Study) -> None:
         )
     if study.data.classes and study.data.span:
         raise study.error("data.span", "name `classes` or a `span`, not both")
+    _check_opening(study)
     if study.engine.federation and study.engine.kind != "flower":
         raise study.error("engine.federation", 'a federation is Flower\'s: say kind = "flower"')
     if study.engine.kind == "flower":
         _check_flower(study)
 
 
+def _check_opening(study: Study) -> None:
+    """Refuse what does not go with what the vote opens."""
+    vote = study.vote
+    if not vote.winner:
+        for name in ("helper", "verified"):
+            if getattr(vote, name):
+                raise study.error(
+                    f"vote.{name}", 'only a winner is opened with a helper: say opens = "winner"'
+                )
+        return
+    if not vote.helper.strip():
+        raise study.error(
+            "vote.opens",
+            "opening only the winner takes a helper, an organisation that does not collude with "
+            'the leader: name it, helper = "..."',
+        )
+    if len(vote.helper) > _LONGEST_NAME or not vote.helper.isprintable():
+        raise study.error("vote.helper", f"a helper's name has {_LONGEST_NAME} signs at most")
+    for name, default in (("ballot", ""), ("votes", 0), ("decoder", "posterior")):
+        if getattr(vote, name) != default:
+            raise study.error(
+                f"vote.{name}",
+                f"where only the winner is opened ballots are levels, and there is no tally to "
+                f"read: leave `{name}` out",
+            )
+    if vote.summation != "secure":
+        raise study.error(
+            "vote.summation", "only the winner is opened of secret sums: leave `summation` out"
+        )
+
+
+def _check_winner_over_flower(study: Study) -> None:
+    vote, engine = study.vote, study.engine
+    if vote.verified:
+        raise study.error(
+            "vote.verified", 'ballots are verified in memory: say kind = "memory" under [engine]'
+        )
+    if study.privacy.scripted_secrets:
+        raise study.error(
+            "privacy.scripted_secrets",
+            "the noise around a winner comes from the coins of server and helper, which over "
+            "Flower are never scripted: leave it out",
+        )
+    if engine.federation and not engine.directory:
+        raise study.error(
+            "vote.helper",
+            "nodes believe a helper's name only where sums are signed: name the `directory` of "
+            "keys under [engine]",
+        )
+    if not _NODE.fullmatch(vote.helper) or (vote.helper.isdecimal() and not engine.federation):
+        raise study.error(
+            "vote.helper",
+            "over Flower a helper is a node: its name is of letters, digits, points, dashes and "
+            "underscores, and no number, which simulated clients are called by",
+        )
+
+
 def _check_flower(study: Study) -> None:
+    if study.vote.winner:
+        _check_winner_over_flower(study)
     if study.then.follow not in (Follow.NOTHING, Follow.TRAIN):
         raise study.error(
             "then.what", f'`{study.then.what}` runs in memory: say kind = "memory" under [engine]'

@@ -33,7 +33,12 @@ def _paid(folder: Path, values: Mapping[str, Any]) -> bool:
     if own.exists():
         ledger = Ledger(own)
         return any(ledger.counts(entry.id) for entry in ledger.entries())
-    return bool(named) and any(map(Ledger(str(named)).counts, values["entries"].values()))
+    if not named:
+        return False
+    ledger = Ledger(str(named))
+    # What was tried again counts under another id: the first, and which attempt it was.
+    counted = {entry.id for entry in ledger.entries() if ledger.counts(entry.id)}
+    return any(name.partition("-")[0] in values["entries"].values() for name in counted)
 
 
 @dataclass(slots=True)

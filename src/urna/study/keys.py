@@ -173,6 +173,20 @@ KEYS: tuple[Key, ...] = (
         "How ballots are added up: by masks, under threshold encryption, or in the clear, which "
         "hides nothing.", ("secure", "encrypted", "clear"),
     ),
+    Key(
+        "vote", "opens", Kind.TEXT, "tally",
+        "What becomes public: the noisy tally, or the winner alone, which takes less noise and a "
+        "helper that does not collude with the leader.", ("tally", "winner"),
+    ),
+    Key(
+        "vote", "helper", Kind.TEXT, "",
+        "With a winner alone: who holds the other share of the sum.",
+    ),
+    Key(
+        "vote", "verified", Kind.SWITCH, False,
+        "With a winner alone, in memory: leader and helper check every ballot, and refuse and "
+        "name those that are not valid.",
+    ),
     Key("vote", "anyway", Kind.SWITCH, False, "Hold a vote that cannot succeed all the same."),
     Key("then", "what", Kind.TEXT, "nothing", "What follows the vote.", _named(Follow)),
     Key("then", "rounds", Kind.WHOLE, 20, "train: rounds, at most."),

@@ -8,8 +8,10 @@ from typing import Any
 
 from urna.data import Samples
 from urna.errors import ParameterError
-from urna.flower import Participant, Updates, Votes
+from urna.flower import Helper, Participant, Updates, Votes
 from urna.flower.learning import LearnerTraining
+from urna.flower.voter import HELPER_KEY
+from urna.flower.winner import WinnerVotes
 from urna.privacy import Unit
 from urna.study.file import Study, read_study
 from urna.study.keys import Follow
@@ -32,6 +34,9 @@ def participant_of(
 ) -> Participant:
     """Return a node's part in a study: it votes and, where that follows, trains.
 
+    A node whose own configuration says `urna-helper=true`, as `urna helper` does, has no data: it
+    helps to open the winner, where the study opens nothing else.
+
     Args:
         prepared: The study.
         data: Returns the node's data; called with Flower's context.
@@ -40,10 +45,25 @@ def participant_of(
     """
     if prepared.chosen is None:
         raise ParameterError("settings of an average are not voted on over Flower")
-    contributors: list[Any] = [Votes(prepared.chosen.objective, data)]
+    opens_winner = prepared.study.vote.winner
+    votes = WinnerVotes if opens_winner else Votes
+    contributors: list[Any] = [votes(prepared.chosen.objective, data)]
     if prepared.study.then.follow is Follow.TRAIN:
         contributors.append(Updates(LearnerTraining(_LearnerOf(prepared), data)))
-    return Participant(contributors, policy=policy, script=script)
+    part = Participant(contributors, policy=policy, script=script)
+    return _OrHelper(part, Helper(policy=policy)) if opens_winner else part
+
+
+class _OrHelper(Participant):
+    """A node of a study that is told by its own configuration whether it votes or helps."""
+
+    def __init__(self, part: Participant, helper: Helper) -> None:
+        self._part, self._helper = part, helper
+
+    def handle(self, message: Any, context: Any) -> Any:  # noqa: ANN401 - Flower's
+        """Answer one message of a server, as what this node is."""
+        helps = context.node_config.get(HELPER_KEY) is True
+        return (self._helper if helps else self._part).handle(message, context)
 
 
 def node_of(path: Path, *, policy: str = "policy.toml") -> Participant:

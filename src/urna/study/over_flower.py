@@ -15,12 +15,12 @@ from urna.study.file import read_study
 from urna.study.journal import Journal
 from urna.study.keys import Follow
 from urna.study.node import blank, participant_of
+from urna.study.opening import Vote
 from urna.study.prepare import division_of, learner_of, settings_of
 from urna.study.run import outcome_of, run_stages
 from urna.study.stages import Done, Hooks, Outcome, Stages, within
 from urna.study.tune_and_train import Division
 from urna.train import TorchLearner, TrainResult
-from urna.vote import Result
 
 __all__ = ["conduct", "serve_study", "simulate_study"]
 
@@ -28,15 +28,16 @@ _GATHER = 600.0  # seconds: a simulation's workers start slowly
 
 
 def simulate_study(stages: Stages) -> Done:
-    """Hold a study's stages in Flower's simulation, one virtual node for each client."""
-    from urna.flower.simulation import run_among  # noqa: PLC0415 - starts Ray
+    """Hold a study's stages in Flower's simulation: a virtual node for each client and helper."""
+    from urna.flower.simulation import run_among, simulated_helper  # noqa: PLC0415 - starts Ray
 
-    prepared = stages.prepared
+    prepared, helper = stages.prepared, stages.opening.helper
     script = prepared.study.privacy.scripted_secrets or None
     return run_among(
         lambda grid, _: conduct(grid, stages, nodes=len(prepared.clients)),
         lambda data: participant_of(prepared, data, script=script),
         prepared.clients,
+        helper=None if helper is None else simulated_helper(helper),
     )
 
 
@@ -88,7 +89,7 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
     Args:
         grid: Flower's grid, as `@app.main()` gets it.
         stages: The study, and what was done of it.
-        nodes: How many nodes there are.
+        nodes: How many nodes have data; a helper is one more.
     """
     prepared, study, journal = stages.prepared, stages.study, stages.journal
     division = division_of(prepared, nodes)
@@ -105,7 +106,7 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
             entry=journal.entry("vote"),
             keep=stages.keep_vote,
             **stages.voting,
-            **how,
+            **{**how, "wait_for": nodes + stages.opening.winner},
         )
         stages.keep_vote(vote)
         journal.end("vote")
@@ -126,7 +127,7 @@ def _train(
     grid: Any,  # noqa: ANN401 - Flower's grid
     stages: Stages,
     learner: TorchLearner,
-    vote: Result,
+    vote: Vote,
     division: Division,
     how: dict[str, Any],
 ) -> TrainResult:
@@ -182,5 +183,5 @@ def _how(stages: Stages, nodes: int) -> dict[str, Any]:
     }
 
 
-def _told(vote: Result) -> str:
+def _told(vote: Vote) -> str:
     return "the vote chose " + ", ".join(f"{name}={value}" for name, value in vote.best.items())

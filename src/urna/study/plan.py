@@ -12,20 +12,28 @@ from urna.average.blind import Blind
 from urna.average.objective import default_space
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
+from urna.evaluation.openings import Openings, forecast_openings
 from urna.privacy import Budget, Unit
+from urna.privacy.accountant import DECLARED, GAUSSIAN
+from urna.space import Space
 from urna.study.file import Study
 from urna.study.keys import Follow
-from urna.study.prepare import Prepared, division_of, learner_of, settings_of
+from urna.study.opening import TALLY, Opening, Voting
+from urna.study.prepare import Prepared, division_of, learner_of, opening_of, settings_of
 from urna.study.tune_and_train import Division
 from urna.tally import Terms
+from urna.tally.selection import ACCOUNTANT
 from urna.train.plan import TrainPlan, plan_training
-from urna.vote import VotePlan, plan_vote
+from urna.vote import DecoderKind, VotePlan, WinnerPlan
+from urna.vote.openings import epsilon_leading, leading_chance
 
 __all__ = ["StagePlan", "StudyPlan", "plan_study"]
 
 _AGREEMENT = 0.4  # of the ballots, the gap that a usual electorate shows
 _SURE = 0.95
 _PATIENCE = 5.0  # seconds for which a plan keeps people waiting
+_HELD = 100  # made-up votes of each opening that are compared
+_GATE = 1.6e-6  # seconds of leader and helper for each AND gate of their circuit
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class StudyPlan:
     study: Study
     clients: int
     candidates: int
-    vote: VotePlan
+    vote: Voting
     division: Division | None
     stages: tuple[StagePlan, ...]
     chances: "dict[str, float]"
@@ -56,7 +64,16 @@ class StudyPlan:
     local_seconds: float | None
     """Of evaluating all candidates on all clients' data one after the other, from one candidate on
     one client's data, timed on this machine."""
+    openings: Openings | None
+    """What a tally and a winner find on made-up landscapes, for the same part of the budget."""
     advice: tuple[str, ...]
+
+    @property
+    def accountant(self) -> str:
+        """Which bounds the study's epsilon rests on."""
+        if not isinstance(self.vote, WinnerPlan):
+            return self.vote.tally.accountant
+        return ACCOUNTANT if self.division is None else f"{GAUSSIAN} + {DECLARED}"
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -81,6 +98,9 @@ class StudyPlan:
             "vote": self.vote.as_mapping(),
             "chances": self.chances,
             "local_seconds": self.local_seconds,
+            "opens": self.study.vote.opens,
+            "accountant": self.accountant,
+            "openings": None if self.openings is None else self.openings.as_mapping(),
             "advice": list(self.advice),
         }
 
@@ -90,8 +110,8 @@ def plan_study(prepared: Prepared, *, timed: bool = True) -> StudyPlan:
 
     Args:
         prepared: The study.
-        timed: Whether to time one candidate on one client's data. The time depends on that
-            client's data, and stays with whoever runs this.
+        timed: Whether to time one candidate on one client's data, and to compare openings. The
+            time depends on that client's data, and stays with whoever runs this.
 
     Raises:
         ParameterError: It cannot be planned.
@@ -103,53 +123,116 @@ def plan_study(prepared: Prepared, *, timed: bool = True) -> StudyPlan:
         terms = Terms.of(clients, privacy.budget, **privacy.options)
         division = division_of(prepared)
         budget = privacy.budget if division is None else division.vote
-        candidates = _candidates(prepared, terms, division)
-        vote = plan_vote(
-            terms.costing(budget),
-            candidates,
-            ballot=study.vote.ballot or None,
-            votes=study.vote.votes or None,
-        )
+        space, opening = _candidates(prepared, terms, division), opening_of(study)
+        vote = opening.plan(terms.costing(budget), space, **_tally_of(study))
         rest = list(_rest(prepared, terms, division))
-    protocol = vote.tally.round_plan
-    first = StagePlan(
-        "vote",
-        budget,
-        f"± {vote.noise_std:.1f} votes of {vote.fewest_ballots} ballots",
-        protocol.bytes_per_client,
-        clients * protocol.client_seconds + protocol.server_seconds,
-    )
     seconds = (
-        _local_seconds(prepared, candidates) if timed and follow is not Follow.AVERAGE else None
+        _local_seconds(prepared, len(space)) if timed and follow is not Follow.AVERAGE else None
     )
+    openings = _openings(study, terms, division, space) if timed else None
+    advice = list(_advice(prepared, vote, division, [p for _, p in rest if p is not None]))
+    if openings is not None and openings.better not in ("either", study.vote.opens):
+        advice.append(_other_opening(openings))
     return StudyPlan(
         study,
         clients,
-        candidates,
+        len(space),
         vote,
         division,
-        (first, *(stage for stage, _ in rest)),
+        (_voting_stage(vote), *(stage for stage, _ in rest)),
         _chances(vote),
         seconds,
-        tuple(_advice(prepared, vote, division, [p for _, p in rest if p is not None])),
+        openings,
+        tuple(advice),
     )
 
 
-def _chances(vote: VotePlan) -> dict[str, float]:
+def _voting_stage(vote: Voting) -> StagePlan:
+    """Plan the vote itself."""
+    budget, clients = vote.terms.budget, vote.terms.clients
+    if isinstance(vote, WinnerPlan):
+        protocol = vote.selection.round_plan
+        noise = (
+            f"± {vote.release.noise_std:.1f} votes around each candidate; {vote.fewest_ballots} "
+            f"ballots give 0 to {vote.shape.levels}"
+        )
+        circuit = _GATE * vote.selection.circuit.ands
+    else:
+        protocol, circuit = vote.tally.round_plan, 0.0
+        noise = f"± {vote.noise_std:.1f} votes of {vote.fewest_ballots} ballots"
+    seconds = clients * protocol.client_seconds + protocol.server_seconds + circuit
+    return StagePlan("vote", budget, noise, protocol.bytes_per_client, seconds)
+
+
+def _tally_of(study: Study) -> dict[str, Any]:
+    """Return what a study says of a tally's ballots."""
+    return {"ballot": study.vote.ballot or None, "votes": study.vote.votes or None}
+
+
+def _openings(
+    study: Study, terms: Terms, division: Division | None, space: Space
+) -> Openings | None:
+    """Compare both openings for the vote's part of the budget, on made-up landscapes."""
+    if len(space) < 2:
+        return None
+    part = None if division is None else division.part
+
+    def budget(opening: Opening) -> Terms:
+        whole = study.privacy.budget
+        return terms.costing(whole if part is None else opening.divide(whole, part)[0])
+
+    with suppress(ParameterError):  # one of them cannot be planned: nothing to compare
+        helped = Opening(study.vote.helper or "a helper")
+        tally = TALLY.plan(budget(TALLY), space, **_tally_of(study))
+        winner = helped.plan(budget(helped), space)
+        if isinstance(tally, VotePlan) and isinstance(winner, WinnerPlan):
+            decoder = DecoderKind(study.vote.decoder).build()
+            return forecast_openings(tally, winner, space, decoder=decoder, held=_HELD)
+    return None
+
+
+def _other_opening(openings: Openings) -> str:
+    gain, error = openings.gain
+    said = f"{100 * abs(gain):.1f} ± {100 * error:.1f} points of regret less on made-up landscapes"
+    if openings.better == "tally":
+        return f'opens = "tally" finds more for the same part of the budget: {said}'
+    return (
+        f'with a helper that does not collude, opens = "winner" finds more for the same part of '
+        f"the budget: {said}"
+    )
+
+
+def _lead(vote: WinnerPlan) -> int:
+    """Return the lead, in votes, that a usual electorate shows."""
+    return math.floor(_AGREEMENT * vote.fewest_ballots * vote.shape.levels)
+
+
+def _likely(vote: Voting) -> float:
+    """Return how probably the good win a usual electorate."""
+    if isinstance(vote, WinnerPlan):
+        return leading_chance(_lead(vote), vote.release)
+    return vote.success_probability(_AGREEMENT * vote.fewest_ballots)
+
+
+def _needed(vote: Voting, probability: float) -> float | None:
+    """Return the epsilon at which they win this probably; None where no epsilon is enough."""
+    if isinstance(vote, WinnerPlan):
+        return epsilon_leading(_lead(vote), vote.release, probability)
+    with suppress(ParameterError):
+        return vote.epsilon_for(_AGREEMENT * vote.fewest_ballots, probability)
+    return None
+
+
+def _chances(vote: Voting) -> dict[str, float]:
     """Return how probably a good candidate wins. The one place where votes are forecast."""
-    return {
-        "if all agree": vote.best_case,
-        f"if the good lead by {100 * _AGREEMENT:.0f} % of the ballots": vote.success_probability(
-            _AGREEMENT * vote.fewest_ballots
-        ),
-    }
+    usual = f"if the good lead by {100 * _AGREEMENT:.0f} % of the ballots"
+    return {"if all agree": vote.best_case, usual: _likely(vote)}
 
 
-def _candidates(prepared: Prepared, terms: Terms, division: Division | None) -> int:
+def _candidates(prepared: Prepared, terms: Terms, division: Division | None) -> Space:
     if prepared.space is not None:
-        return len(prepared.space)
-    base = _average_base(prepared, terms, division)
-    return len(default_space(base))
+        return prepared.space
+    return default_space(_average_base(prepared, terms, division))
 
 
 def _average_base(prepared: Prepared, terms: Terms, division: Division | None) -> Blind:
@@ -236,36 +319,37 @@ def _local_seconds(prepared: Prepared, candidates: int) -> float | None:
 
 
 def _advice(
-    prepared: Prepared, vote: VotePlan, division: Division | None, trained: list[TrainPlan]
+    prepared: Prepared, vote: Voting, division: Division | None, trained: list[TrainPlan]
 ) -> Iterator[str]:
     """Say where the budget would be better spent."""
     privacy = prepared.study.privacy
-    gap = _AGREEMENT * vote.fewest_ballots
-    likely = vote.success_probability(gap)
+    likely = _likely(vote)
     if likely < _SURE:
-        with suppress(ParameterError):
-            need = vote.epsilon_for(gap, _SURE)
+        if (need := _needed(vote, _SURE)) is not None:
             yield (
                 f"a good candidate that leads by {100 * _AGREEMENT:.0f} % of the ballots wins with "
-                f"{100 * likely:.0f} %; {100 * _SURE:.0f} % need epsilon {need:.2g} for the vote, "
-                f"or {vote.clients_for(_AGREEMENT, _SURE)} clients"
+                f"{100 * likely:.0f} %; {100 * _SURE:.0f} % need epsilon {need:.2g} for the vote"
+                + (
+                    ""
+                    if isinstance(vote, WinnerPlan)
+                    else f", or {vote.clients_for(_AGREEMENT, _SURE)} clients"
+                )
             )
         if vote.terms.adjacency.unit is Unit.CLIENT and len(prepared.clients) < 30:
             yield (
                 'with few, large clients say unit = "record" and shards = '
                 f"{max(2, math.ceil(100 / len(prepared.clients)))}: single records are protected"
             )
-        elif vote.terms.adjacency.unit is Unit.RECORD:
+        elif vote.terms.adjacency.unit is Unit.RECORD and not isinstance(vote, WinnerPlan):
             need_shards = vote.shards_for(_AGREEMENT, _SURE)
             yield f"or {need_shards} shards of each client, where each keeps enough records"
     elif division is None and likely > 0.999 and privacy.epsilon > 0.2:
-        with suppress(ParameterError):
-            need = vote.epsilon_for(gap, 0.99)
-            if need < 0.8 * privacy.epsilon:
-                yield (
-                    f"epsilon {need:.2g} would do for the same lead with 99 %: the rest could "
-                    'train (what = "train") or stay unspent'
-                )
+        need = _needed(vote, 0.99)
+        if need is not None and need < 0.8 * privacy.epsilon:
+            yield (
+                f"epsilon {need:.2g} would do for the same lead with 99 %: the rest could "
+                'train (what = "train") or stay unspent'
+            )
     for planned in trained:
         if planned.noise_to_signal > 1:
             yield (
@@ -273,5 +357,5 @@ def _advice(
                 "longest way: fewer parameters, more clients or a larger epsilon help; fewer "
                 "rounds with a larger server_lr may"
             )
-    if privacy.colluding in (0, 0.0, "0"):
+    if privacy.colluding in (0, 0.0, "0") and not isinstance(vote, WinnerPlan):
         yield "nobody is taken to collude: a tenth (colluding = 0.1) costs little more noise"

@@ -6,20 +6,23 @@ from pathlib import Path
 from urna.data import Samples
 from urna.errors import ParameterError, UnknownName
 from urna.local import CachedObjective, Objective, Recipe, check_objective
-from urna.privacy import Unit, parts_of
+from urna.privacy import Unit
 from urna.space import Space
 from urna.study.file import Study
 from urna.study.keys import Follow
 from urna.study.objectives import Chosen, choose_objective
+from urna.study.opening import Opening
 from urna.study.sources import Electorate, gather
 from urna.study.tune import VOTE_SHARE
 from urna.study.tune_and_train import Division, divide
+from urna.tally import VerifiedSelection
 from urna.train import Settings, TorchLearner, read_optimiser
 
 __all__ = [
     "Prepared",
     "division_of",
     "learner_of",
+    "opening_of",
     "prepare",
     "prepare_with",
     "settings_of",
@@ -137,6 +140,14 @@ def learner_of(prepared: Prepared) -> TorchLearner:
     return TorchLearner(chosen.factory, recipe, 0.0, chosen.loss)
 
 
+def opening_of(study: Study) -> Opening:
+    """Return what a study's vote opens."""
+    vote = study.vote
+    if not vote.winner:
+        return Opening()
+    return Opening(vote.helper, VerifiedSelection(vote.helper) if vote.verified else None)
+
+
 def division_of(prepared: Prepared, clients: int | None = None) -> Division | None:
     """Return how the budget is divided between the vote and what follows; None if nothing does."""
     study = prepared.study
@@ -152,8 +163,9 @@ def division_of(prepared: Prepared, clients: int | None = None) -> Division | No
             rounds=study.then.rounds,
             settings=settings_of(study),
             candidates=len(prepared.space or ()),
+            opening=opening_of(study),
             **privacy.options,
         )
     part = float(share) if share != "auto" else VOTE_SHARE if follow is Follow.AVERAGE else 0.5
-    voting, rest = parts_of(privacy.budget, (part, 1 - part))
+    voting, rest = opening_of(study).divide(privacy.budget, part)
     return Division(part, voting, rest, ())

@@ -16,18 +16,19 @@ from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.local import losses_of_each
 from urna.privacy import Budget, PrivacyStatement
-from urna.privacy.accountant import GAUSSIAN
+from urna.privacy.accountant import DECLARED, GAUSSIAN
 from urna.randomness import SecretSource, secrets_of, staged_secrets
 from urna.study.journal import Journal
 from urna.study.keys import Follow
-from urna.study.prepare import Prepared, division_of, learner_of, settings_of
+from urna.study.opening import Vote, read_vote, said_of
+from urna.study.prepare import Prepared, division_of, learner_of, opening_of, settings_of
 from urna.study.tune import tune_then_fit
 from urna.study.tune_and_train import tune_and_train
 from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
 from urna.train import RoundReport, TorchLearner, TrainResult
 from urna.train.card import model_card as train_card
 from urna.train.checkpoint import read_tensors, write_model
-from urna.vote import DecoderKind, Result, SearchProgress, read_again, search
+from urna.vote import DecoderKind, SearchProgress, WinnerResult, read_again, search
 from urna.vote.search import UNREAD
 
 __all__ = ["Done", "Hooks", "Outcome", "Stages", "files_in", "within"]
@@ -45,7 +46,7 @@ _SUMMATIONS: Mapping[str, Callable[[], Summation]] = {
 class Outcome:
     """What came of a study."""
 
-    vote: Result
+    vote: Vote
     follow: TrainResult | ModelResult | Combination | None
     privacy: PrivacyStatement
     """Of everything together."""
@@ -54,12 +55,12 @@ class Outcome:
     """Whether everything was found finished, and nothing was done."""
 
     @property
-    def result(self) -> Result | TrainResult | ModelResult | Combination:
+    def result(self) -> Vote | TrainResult | ModelResult | Combination:
         """The last of it."""
         return self.vote if self.follow is None else self.follow
 
 
-Done = tuple[Result, TrainResult | ModelResult | Combination | None, PrivacyStatement]
+Done = tuple[Vote, TrainResult | ModelResult | Combination | None, PrivacyStatement]
 """The vote, what followed, and what both promise together."""
 
 
@@ -95,6 +96,7 @@ class Stages:
         self.secrets = secrets_of(script or None)
         self.summation = _SUMMATIONS[self.study.vote.summation]()
         self.decoder = DecoderKind(self.study.vote.decoder).build()
+        self.opening = opening_of(self.study)
 
     def run(self, over: "Callable[[Stages], Done] | None" = None) -> Outcome:
         """Hold every stage that is not finished, and write everything."""
@@ -127,48 +129,62 @@ class Stages:
         journal.note(finished=True)
         return replace(outcome, files=files_in(journal.folder))
 
-    def held(self) -> Result | None:
+    def held(self) -> Vote | None:
         """Return the vote that was held before, its winner read; None where none was."""
         mapping = self.journal.found("vote.json")
         if mapping is None:
             return None
-        vote = Result.read(mapping)
-        if vote.decoder == UNREAD:
+        vote = read_vote(mapping)
+        if not isinstance(vote, WinnerResult) and vote.decoder == UNREAD:
             vote = read_again(vote, self.decoder)
             self.keep_vote(vote)
         return vote
 
-    def keep_vote(self, vote: Result) -> None:
+    def keep_vote(self, vote: Vote) -> None:
         """Write the vote's result, as far as it is known."""
         self.journal.keep("vote.json", vote.as_mapping(), vote.entry)
+
+    def goes_on_with(self, what: str, vote: Vote) -> None:
+        """Keep a vote, and once its winner is known say what is held next."""
+        self.keep_vote(vote)
+        known = isinstance(vote, WinnerResult) or vote.decoder != UNREAD
+        self.now = what if known else "vote"
 
     @property
     def voting(self) -> dict[str, Any]:
         """How a vote is held, for every way to hold one."""
         vote = self.study.vote
+        if self.opening.winner:
+            return {"opens": "winner", "helper": self.opening.helper}
         return {
             "ballot": vote.ballot or None,
             "votes": vote.votes or None,
             "decoder": self.decoder,
         }
 
-    def _only_vote(self) -> tuple[Result, None, PrivacyStatement]:
+    @property
+    def _here(self) -> dict[str, Any]:
+        """The same in this process: what adds up ballots, or finds the winner."""
+        if self.opening.winner:
+            return {**self.voting, "selection": self.opening.selection}
+        return {**self.voting, "summation": self.summation}
+
+    def _only_vote(self) -> tuple[Vote, None, PrivacyStatement]:
         vote = self._vote(self.study.privacy.budget, self.secrets)
         return vote, None, vote.privacy
 
-    def _vote(self, budget: Budget, secrets: SecretSource) -> Result:
+    def _vote(self, budget: Budget, secrets: SecretSource) -> Vote:
         """Hold the vote, unless it was held before."""
         before = self.held()
         if before is not None:
             return before
         prepared, study, journal = self.prepared, self.study, self.journal
         journal.begin("vote")
-        found = search(
+        found: Vote = search(
             prepared.candidates,
             prepared.objective(self.cache),
             prepared.clients,
             budget=budget,
-            summation=self.summation,
             ledger=journal.ledger,
             secrets=secrets,
             seed=study.seed,
@@ -176,14 +192,14 @@ class Stages:
             entry=journal.entry("vote"),
             progress=self.hooks.progress,
             keep=self.keep_vote,
-            **self.voting,
+            **self._here,
             **study.privacy.options,
         )
         self.keep_vote(found)
         journal.end("vote")
         return found
 
-    def _train(self) -> tuple[Result, TrainResult, PrivacyStatement]:
+    def _train(self) -> tuple[Vote, TrainResult, PrivacyStatement]:
         prepared, study, journal = self.prepared, self.study, self.journal
         learner, electorate = learner_of(prepared), prepared.electorate
         division = division_of(prepared)
@@ -199,10 +215,6 @@ class Stages:
             journal.wrote(_TRAINING)
             report("training", done.number, study.then.rounds)
 
-        def keep(vote: Result) -> None:
-            self.keep_vote(vote)
-            self.now = "training" if vote.decoder != UNREAD else "vote"
-
         journal.begin("train")
         done = tune_and_train(
             learner,
@@ -216,17 +228,16 @@ class Stages:
             vote=before,
             entry=journal.entry("vote"),
             score=learner.scorer(electorate.dataset.test) if electorate.tested else None,
-            summation=self.summation,
             ledger=journal.ledger,
             secrets=self.secrets,
             folder=journal.folder / _TRAINING,
             about={"study": study.fingerprint},
             anyway=study.then.anyway,
             announce=self.hooks.say,
-            keep=keep,
+            keep=lambda vote: self.goes_on_with("training", vote),
             progress=progress,
             voting_progress=report,
-            **self.voting,
+            **{**self._here, "summation": self.summation},
             **study.privacy.options,
         )
         journal.end("train")
@@ -252,7 +263,7 @@ class Stages:
         card = train_card(result, title=self.prepared.title, data=self.prepared.electorate.how)
         write_whole(folder / "README.md", card)
 
-    def _average(self) -> tuple[Result, ModelResult, PrivacyStatement]:
+    def _average(self) -> tuple[Vote, ModelResult, PrivacyStatement]:
         prepared, study, journal = self.prepared, self.study, self.journal
         electorate, division = prepared.electorate, division_of(prepared)
         labels = electorate.labels
@@ -267,10 +278,7 @@ class Stages:
         def keep(model: ModelResult) -> None:
             journal.keep("model.json", model.as_mapping(), model.entry)
 
-        def between(vote: Result) -> None:
-            self.keep_vote(vote)
-            self.now = "average" if vote.decoder != UNREAD else "vote"
-
+        how = self._here if self.opening.winner else {"decoder": self.decoder}
         journal.begin("average")
         done = tune_then_fit(
             prepared.clients,
@@ -284,12 +292,12 @@ class Stages:
             secrets=self.secrets,
             seed=study.seed,
             anyway=study.vote.anyway,
-            decoder=self.decoder,
             vote=before,
             entries=(journal.entry("vote"), journal.entry("then")),
             progress=self.hooks.progress,
-            between=between,
+            between=lambda vote: self.goes_on_with("average", vote),
             keep=keep,
+            **how,
             **study.privacy.options,
         )
         keep(done.model)
@@ -307,7 +315,7 @@ class Stages:
         write_whole(self.journal.folder / "README.md", card)
         return model
 
-    def _combine(self) -> tuple[Result, Combination, PrivacyStatement]:
+    def _combine(self) -> tuple[Vote, Combination, PrivacyStatement]:
         """Combine clients' own best settings, under what the vote leaves."""
         prepared, study, journal = self.prepared, self.study, self.journal
         division, space = division_of(prepared), prepared.candidates
@@ -351,20 +359,22 @@ class Stages:
         return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
 
 
-def within(budget: Budget, vote: Result, follow: PrivacyStatement, what: str) -> PrivacyStatement:
+def within(budget: Budget, vote: Vote, follow: PrivacyStatement, what: str) -> PrivacyStatement:
     """Return what a vote and what follows it promise together.
 
-    Each keeps within its part of the budget, and squares of mu add up (`parts_of`).
+    Each keeps within its part of the budget (`Opening.divide`): squares of mu add up, and the
+    epsilon of a winner that came first adds up with that of the rest.
     """
     if not (vote.privacy.private and follow.private):
         return replace(follow, epsilon=math.inf, accountant="none")
     caveat = f"Epsilon is that of a vote on hyperparameters and of {what} together"
+    pure = isinstance(vote, WinnerResult)
     return replace(
         follow,
         epsilon=budget.epsilon,
         delta=budget.delta,
-        accountant=GAUSSIAN,
-        caveats=(caveat, *follow.caveats),
+        accountant=f"{GAUSSIAN} + {DECLARED}" if pure else GAUSSIAN,
+        caveats=(caveat, *said_of(vote), *follow.caveats),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -21,14 +21,13 @@ from urna.privacy import (
     NonPrivateRelease,
     Release,
     compose,
-    parts_of,
 )
 from urna.randomness import OsSecrets, SecretSource, staged_secrets
 from urna.space import Space
-from urna.study.tune_and_train import check_same
-from urna.tally import Options, Releases, SecureSummation, Summation, Terms
-from urna.vote import Decoder, PosteriorDecoder, Result, plan_vote, read_result
-from urna.vote.search import fill_all, label_of
+from urna.study.opening import Opening, Vote, check_same, event_of, said_of
+from urna.tally import Options, Releases, SecureSummation, Selection, Summation, Terms
+from urna.vote import Decoder, PosteriorDecoder, WinnerPlan, WinnerResult, read_result
+from urna.vote.search import fill_all, hold_winner, label_of
 
 __all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
 
@@ -40,7 +39,7 @@ VOTE_SHARE = 0.1
 class TunedModel:
     """A vote on settings, and the model that was averaged with the winner."""
 
-    vote: Result
+    vote: Vote
     model: ModelResult
     """Its statement says what both cost together."""
 
@@ -61,21 +60,24 @@ def tune_then_fit(
     seed: int = 0,
     anyway: bool = False,
     device: str | None = None,
+    opens: Literal["tally", "winner"] = "tally",
+    helper: str | None = None,
+    selection: Selection | None = None,
     decoder: Decoder | None = None,
-    vote: Result | None = None,
+    vote: Vote | None = None,
     entries: tuple[str, str] | None = None,
     progress: AverageProgress | None = None,
-    between: Callable[[Result], None] | None = None,
+    between: Callable[[Any], None] | None = None,
     keep: Callable[[ModelResult], None] | None = None,
     **options: Unpack[Options],
 ) -> TunedModel:
     """Let clients vote on the settings of blind averaging, then average with the winner.
 
     Guarantee:
-        Tally and model together are (epsilon, delta)-DP for an epsilon of at most the
+        Vote and model together are (epsilon, delta)-DP for an epsilon of at most the
         budget's, under the same relation. What each of them costs is fixed before the vote
-        begins (squares of μ add up); the settings are read from the noisy tally. One record,
-        or one client, is in one ballot and one model.
+        begins (`Opening.divide`); the settings are what the vote opens. One record, or one
+        client, is in one ballot and one model.
 
     A client judges settings by its own model under the noise of the mean. Its own is worse than
     the mean, most of all under a large Λ: where clients are few, or rows nearly parallel (features
@@ -98,7 +100,10 @@ def tune_then_fit(
         seed: Public seed of the clients' holdouts.
         anyway: Whether to hold a vote that cannot succeed.
         device: A torch device for training.
-        decoder: How the winner is read; `PosteriorDecoder` by default.
+        opens: `tally`, or `winner`, which takes a helper; see `urna.search`.
+        helper: Who helps to open the winner alone.
+        selection: How the winner is found.
+        decoder: How the winner is read from a tally; `PosteriorDecoder` by default.
         vote: The vote's result, where it was held before under the same terms: it is not held
             again.
         entries: Ids of the vote and of the model in the ledger, as in `urna.search`: each counts
@@ -116,13 +121,14 @@ def tune_then_fit(
     """
     if not 0 < share < 1:
         raise ParameterError(f"the vote's share of the budget lies in (0, 1), got {share}")
+    opening = Opening.of(opens, helper, selection, decoder)
     data = as_samples(clients)
     check_samples(data, schema)
     check_device(device)
     terms = Terms.of(len(data), budget, **options)
     summation, secrets = summation or SecureSummation(), secrets or OsSecrets()
     report = progress or (lambda what, done, total: None)
-    for_vote, for_model = _split(terms, share)
+    for_vote, for_model = map(terms.costing, opening.divide(budget, share))
     records = [count_records(samples) for samples in data]
     base = choose(learner, schema, for_model, records, group=group, **(settings or {})).learner
     if not isinstance(base, Blind):
@@ -133,11 +139,11 @@ def tune_then_fit(
     candidates = space or default_space(base)
     objective = BlindObjective(base, for_model)
     objective.check(candidates)
-    planned = plan_vote(for_vote, len(candidates), removes_excess=summation.removes_excess)
+    planned = opening.plan(for_vote, candidates, removes_excess=summation.removes_excess)
     if not anyway:
         planned.check_hopeful()
     ids = entries or (None, None)
-    events = _events(planned.tally.release, base, for_model, summation)
+    events = _events(event_of(planned), base, for_model, summation)
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
         left = [event for event, id_ in zip(events, ids, strict=True) if not ledger.holds(id_)]
@@ -153,23 +159,28 @@ def tune_then_fit(
             seeds=[seed] * len(data),
             progress=lambda done, total: report("evaluating settings", done, total),
         )
-        releases = Releases(
-            planned.tally,
-            label_of(candidates, for_vote),
-            summation.describe(terms),
-            ledger=ledger,
-            private=secrets.private,
-            id=ids[0],
-        )
         ballots = fill_all(np.asarray(losses), planned, of_vote)
-        released = releases.release(lambda: summation.tally(ballots, planned.tally, of_vote))
-        reader = decoder or PosteriorDecoder()
-        chosen = read_result(candidates, planned, released, reader, between)
+        if isinstance(planned, WinnerPlan):
+            finds = opening.finds
+            chosen = hold_winner(candidates, planned, finds, ballots, ledger, of_vote, ids[0])
+        else:
+            tally = planned.tally
+            releases = Releases(
+                tally,
+                label_of(candidates, for_vote),
+                summation.describe(terms),
+                ledger=ledger,
+                private=secrets.private,
+                id=ids[0],
+            )
+            released = releases.release(lambda: summation.tally(ballots, tally, of_vote))
+            reader = decoder or PosteriorDecoder()
+            chosen = read_result(candidates, planned, released, reader, between)
         if between is not None:
             between(chosen)
 
     def finished(model: ModelResult) -> ModelResult:
-        return _together(model, chosen, planned.tally.release, share)
+        return _together(model, chosen, event_of(planned), share)
 
     winner = candidate_learner(base, chosen.best)
     model = fit_model(
@@ -190,23 +201,17 @@ def tune_then_fit(
     return TunedModel(chosen, finished(model))
 
 
-def _split(terms: Terms, share: float) -> tuple[Terms, Terms]:
-    """Divide the budget: squares of μ add up."""
-    vote, model = parts_of(terms.budget, (share, 1 - share))
-    return terms.costing(vote), terms.costing(model)
-
-
 def _events(vote: Release | None, base: Blind, terms: Terms, summation: Summation) -> list[Release]:
     model = plan_average(terms, base, removes_excess=summation.removes_excess).tally.release
     return [event or NonPrivateRelease("no noise") for event in (vote, model)]
 
 
-def _together(model: ModelResult, vote: Result, event: Release | None, share: float) -> ModelResult:
+def _together(model: ModelResult, vote: Vote, event: Release | None, share: float) -> ModelResult:
     """Return the model with what it and the vote cost together."""
     tuned = {
         "best": vote.best,
         "candidates": len(vote.space),
-        "confidence": vote.confidence,
+        "confidence": None if isinstance(vote, WinnerResult) else vote.confidence,
         "share": share,
         "entry": vote.entry,
         "epsilon": vote.privacy.epsilon if vote.privacy.private else None,
@@ -219,5 +224,6 @@ def _together(model: ModelResult, vote: Result, event: Release | None, share: fl
         spent = compose([event, made], privacy.delta)
         privacy = replace(privacy, epsilon=spent.epsilon, accountant=spent.accountant)
     caveat = "Epsilon is that of the vote on settings and of the model together"
-    privacy = replace(privacy, caveats=(*privacy.caveats, caveat))
+    rests = said_of(vote) if isinstance(vote, WinnerResult) else ()
+    privacy = replace(privacy, caveats=(*privacy.caveats, caveat, *rests))
     return replace(model, privacy=privacy, tuned=tuned)

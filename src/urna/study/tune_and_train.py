@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -24,30 +24,21 @@ from urna.privacy import (
     Repeated,
     Sampled,
     Unit,
-    parts_of,
 )
 from urna.privacy.accountant import accountant_of
 from urna.privacy.cost import Cost, together
+from urna.privacy.events import prices
 from urna.privacy.sampling import sampled_epsilon
 from urna.randomness import OsSecrets, SecretSource, staged_secrets
 from urna.space import Axis, Space
 from urna.study.dry_run import DryRun
-from urna.tally import Options, SecureSummation, Summation
+from urna.study.opening import TALLY, Opening, Vote, Voting, check_same, event_of, said_of
+from urna.tally import Options, SecureSummation, Selection, Summation, Terms
 from urna.train import PublicScore, Settings, TorchLearner, TrainProgress, TrainResult, fit
 from urna.train.plan import TrainPlan, plan_training
-from urna.vote import (
-    Ballot,
-    BallotKind,
-    Decoder,
-    PosteriorDecoder,
-    Result,
-    SearchProgress,
-    VotePlan,
-    search,
-)
-from urna.vote import plan as plan_vote
+from urna.vote import Ballot, BallotKind, Decoder, PosteriorDecoder, SearchProgress, search
 
-__all__ = ["Division", "Tuned", "check_same", "divide", "tune_and_train"]
+__all__ = ["Division", "Tuned", "divide", "tune_and_train"]
 
 PARTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
 """Parts of the squared budget that a vote may get."""
@@ -58,7 +49,6 @@ RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 _VOTES = 200  # made-up votes for each part
 _SEEDS = 3
 _ROUNDS = 20
-_OF_A_VOTE = ("budget", "contribution", "noise_variance_per_client", "scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +56,7 @@ class Division:
     """How a budget is divided between a vote and a training."""
 
     part: float
-    """Of the square of μ: what the vote gets."""
+    """Of the square of μ: what the vote gets, or what a winner that comes first costs the rest."""
     vote: Budget
     train: Budget
     tried: tuple[tuple[float, float, float], ...]
@@ -99,7 +89,7 @@ class Tuned:
     """A vote, and the training it decided."""
 
     division: Division
-    vote: Result
+    vote: Vote
     training: TrainResult
     privacy: PrivacyStatement = field(repr=False)
     """What both promise together."""
@@ -122,6 +112,7 @@ def divide(
     rounds: int,
     settings: Settings | None = None,
     candidates: int = len(RATES),
+    opening: Opening = TALLY,
     seed: int = 0,
     **options: Unpack[Options],
 ) -> Division:
@@ -132,8 +123,8 @@ def divide(
     its updates as the real one would be. The way with the best accuracy wins.
 
     Guarantee:
-        Squares of μ of both parts add up to that of the budget, so both fit into one ledger
-        whose cap it is.
+        Both parts fit into one ledger whose cap is the budget, in this order
+        (`Opening.divide`).
 
     Args:
         budget: What both together may cost.
@@ -142,6 +133,7 @@ def divide(
         rounds: Rounds of the training.
         settings: How the model is trained.
         candidates: How many candidates are voted on.
+        opening: What the vote opens.
         seed: Public seed of the dry run.
         options: The rest of the terms.
     """
@@ -151,8 +143,9 @@ def divide(
     rng = np.random.default_rng([0x444956, seed])
     rows = []
     for part in PARTS:
-        voting, training = parts_of(budget, (part, 1 - part))
-        chances = _winners(losses, rates, voting, clients, rng, options)
+        voting, training = opening.divide(budget, part)
+        terms = Terms.of(clients, voting, **options)
+        chances = _winners(losses, rates, terms, rng, opening)
         planned = plan_training(
             clients, parameters, budget=training, rounds=rounds, settings=settings, **options
         )
@@ -177,7 +170,7 @@ def divide(
         for part, chances, reached in rows
     )
     part = max(tried, key=lambda row: row[2])[0]
-    voting, training = parts_of(budget, (part, 1 - part))
+    voting, training = opening.divide(budget, part)
     return Division(part, voting, training, tried)
 
 
@@ -191,10 +184,13 @@ def tune_and_train(
     space: Space | None = None,
     objective: Objective[Samples] | None = None,
     division: Division | None = None,
+    opens: Literal["tally", "winner"] = "tally",
+    helper: str | None = None,
+    selection: Selection | None = None,
     ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
     decoder: Decoder | None = None,
-    vote: Result | None = None,
+    vote: Vote | None = None,
     entry: str | None = None,
     score: PublicScore | None = None,
     summation: Summation | None = None,
@@ -204,7 +200,7 @@ def tune_and_train(
     about: Mapping[str, Any] | None = None,
     anyway: bool = False,
     announce: Callable[[str], None] | None = None,
-    keep: Callable[[Result], None] | None = None,
+    keep: Callable[[Any], None] | None = None,
     progress: TrainProgress | None = None,
     voting_progress: SearchProgress | None = None,
     **options: Unpack[Options],
@@ -223,7 +219,11 @@ def tune_and_train(
         settings: How updates are used.
         space: The candidates; step sizes by default. Its names are fields of a recipe.
         objective: How a client judges candidates; by training the learner's module alone.
-        division: How the budget is divided; by a dry run by default.
+        division: How the budget is divided; by a dry run by default. Made for another opening it
+            would not fit: `divide` is told which.
+        opens: `tally`, or `winner`, which takes a helper; see `urna.search`.
+        helper: Who helps to open the winner alone.
+        selection: How the winner is found.
         ballot: How a client spreads its vote.
         votes: How many candidates a top-k ballot names.
         decoder: How the winner is read from the tally.
@@ -251,6 +251,7 @@ def tune_and_train(
         BudgetExceeded: The ledger has no room for the vote and what training begins with.
             Nothing was released.
     """
+    opening = Opening.of(opens, helper, selection, ballot, votes, decoder)
     how, source = settings or Settings(), secrets or OsSecrets()
     say = announce or (lambda sentence: None)
     if how.record_clip is not None:
@@ -270,6 +271,7 @@ def tune_and_train(
         rounds=rounds,
         settings=how,
         candidates=len(asked),
+        opening=opening,
         **options,
     )
     say(str(divided))
@@ -283,14 +285,12 @@ def tune_and_train(
         removes_excess=adding.removes_excess,
         **options,
     )
-    voting = plan_vote(
-        clients=len(clients),
-        candidates=len(asked),
-        budget=divided.vote,
+    voting = opening.plan(
+        Terms.of(len(clients), divided.vote, **options),
+        asked,
         ballot=ballot,
         votes=votes,
         removes_excess=adding.removes_excess,
-        **options,
     )
     if not anyway:
         planned.check_hopeful()
@@ -300,24 +300,38 @@ def tune_and_train(
         _check_room(ledger, None if ledger.holds(entry) else voting, planned)
     of_vote, of_training = staged_secrets(source, b"vote", b"training")
     if vote is None:
-        vote = search(
-            asked,
-            judge,
-            clients,
-            budget=divided.vote,
-            ballot=ballot,
-            votes=votes,
-            decoder=decoder,
-            summation=adding,
-            ledger=ledger,
-            secrets=of_vote,
-            seed=how.seed,
-            anyway=True,  # the dry run has weighed how little it may find
-            entry=entry,
-            progress=voting_progress or (False if callable(progress) else progress),
-            keep=keep,
+        common: dict[str, Any] = {
+            "budget": divided.vote,
+            "ledger": ledger,
+            "secrets": of_vote,
+            "seed": how.seed,
+            "anyway": True,  # the dry run has weighed how little it may find
+            "entry": entry,
+            "progress": voting_progress or (False if callable(progress) else progress),
+            "keep": keep,
             **options,
-        )
+        }
+        if opening.helper is not None:
+            vote = search(
+                asked,
+                judge,
+                clients,
+                opens="winner",
+                helper=opening.helper,
+                selection=selection,
+                **common,
+            )
+        else:
+            vote = search(
+                asked,
+                judge,
+                clients,
+                ballot=ballot,
+                votes=votes,
+                decoder=decoder,
+                summation=adding,
+                **common,
+            )
         if keep is not None:
             keep(vote)
     chosen = ", ".join(f"{name}={value}" for name, value in vote.best.items())
@@ -341,32 +355,9 @@ def tune_and_train(
     return Tuned(divided, vote, trained, _both(vote, voting, trained, planned, budget))
 
 
-def check_same(vote: Result, voting: VotePlan, space: Space, ledger: Ledger | None) -> None:
-    """Refuse a vote that is not the one that this plan would hold.
-
-    Raises:
-        ParameterError: It is another one, or is counted elsewhere.
-    """
-    asked = voting.tally.as_mapping()
-    same = (
-        vote.terms == voting.tally.terms
-        and vote.space.fingerprint == space.fingerprint
-        and all(vote.plan.get(name) == asked[name] for name in _OF_A_VOTE)
-    )
-    if not same:
-        raise ParameterError(
-            "the vote that was held is another one: its budget, delta, plan or candidates are not "
-            "those of this division. Go on with the same, or begin anew in another folder."
-        )
-    if ledger is not None and all(entry.id != vote.entry for entry in ledger.entries()):
-        raise ParameterError(
-            f"the vote that was held is not counted in {ledger.path}: go on with its ledger"
-        )
-
-
-def _check_room(ledger: Ledger, voting: VotePlan | None, planned: TrainPlan) -> None:
+def _check_room(ledger: Ledger, voting: Voting | None, planned: TrainPlan) -> None:
     """Refuse where the ledger has no room for the vote and the first round beside it."""
-    vote = None if voting is None else voting.tally.event  # None where it is counted already
+    vote = None if voting is None else event_of(voting)  # None where it is counted already
     first = planned.tally.event
     if isinstance(first, Sampled):  # counted as a whole when it begins
         first = Repeated(first, planned.counted)
@@ -374,7 +365,7 @@ def _check_room(ledger: Ledger, voting: VotePlan | None, planned: TrainPlan) -> 
 
 
 def _both(
-    vote: Result, voting: VotePlan, trained: TrainResult, planned: TrainPlan, budget: Budget
+    vote: Vote, voting: Voting, trained: TrainResult, planned: TrainPlan, budget: Budget
 ) -> PrivacyStatement:
     """Return what both promise together: what they cost is composed, not what they state."""
     settings, event = planned.settings, planned.tally.event
@@ -383,8 +374,10 @@ def _both(
     counted = settings.sampling.counts(rounds, planned.clients) if trained.rounds else 0
     finite = vote.privacy.private and trained.privacy.private
     cost = Cost(math.inf)
-    if finite and voting.tally.event is not None and event is not None:
-        cost = _together(voting.tally.event, event, counted)
+    first = event_of(voting)
+    if finite and first is not None and event is not None:
+        costs = [_together(price, event, counted) for price in prices(first)]
+        cost = min(costs, key=lambda each: each.at(budget.delta))
     epsilon = cost.at(budget.delta) if math.isfinite(cost.mu) else math.inf
     unit = trained.privacy.adjacency.unit
     accountant = planned.tally.accountant if isinstance(event, Sampled) else accountant_of(cost)
@@ -396,15 +389,14 @@ def _both(
         (
             f"Epsilon is that of a vote on hyperparameters and of {trained.rounds} rounds of "
             f"training together, for the same {'record' if unit is Unit.RECORD else 'client'}",
-            *(() if vote.privacy.private else vote.privacy.caveats[:1]),
+            *said_of(vote),
             *trained.privacy.caveats,
         ),
     )
 
 
-def _together(vote: Release, step: Release, counted: int) -> Cost:
+def _together(first: Cost, step: Release, counted: int) -> Cost:
     """Return what a vote and so many rounds cost; a sampled series composes by its losses."""
-    first = vote.cost()
     if not counted:
         return first
     if not isinstance(step, Sampled):
@@ -413,19 +405,20 @@ def _together(vote: Release, step: Release, counted: int) -> Cost:
     epsilon = sampled_epsilon(
         once.mu, step.rate, counted, step.delta, replaced=step.replaced, besides=first.mu
     )
-    return Cost(epsilon=epsilon, delta=step.delta, slip=first.slip + counted * once.slip)
+    return Cost(
+        epsilon=first.epsilon + epsilon, delta=step.delta, slip=first.slip + counted * once.slip
+    )
 
 
 def _winners(
     losses: np.typing.NDArray[np.float64],
     rates: np.typing.NDArray[np.float64],
-    voting: Budget,
-    clients: int,
+    terms: Terms,
     rng: np.random.Generator,
-    options: Options,
+    opening: Opening,
 ) -> np.typing.NDArray[np.float64]:
     """Return how often each candidate wins a vote among such clients, as it would be held."""
     space = Space(lr=Axis.log(rates.tolist()))
-    planned = plan_vote(clients=clients, candidates=len(space), budget=voting, **options)
+    planned = opening.plan(terms, space)
     winners = list(draw_winners(losses, space, planned, PosteriorDecoder(), rng, _VOTES))
     return np.bincount(winners, minlength=len(space)) / _VOTES

@@ -10,6 +10,7 @@ from urna.privacy import Ledger, NonPrivateRelease, PrivacyStatement, Release, R
 from urna.privacy.accountant import accountant_of
 from urna.privacy.budget import rounded_up
 from urna.privacy.cost import FREE
+from urna.privacy.events import prices
 from urna.tally.mechanism import check_sum
 from urna.tally.plan import TallyPlan
 from urna.tally.summation import Tallied
@@ -74,10 +75,13 @@ class Releases:
     """Whether it is entered as a series: an id somebody has noted must outlive what is aborted."""
 
     def __post_init__(self) -> None:
-        self._advances = self.rounds > 1 or self.id is not None
         self.event = _event(self.plan, self.private)
+        # What has a price of its own where it comes first is entered whole, or it would lose it.
+        whole = self.rounds == 1 and len(prices(self.event)) > 1
+        self._advances = self.rounds > 1 or (self.id is not None and not whole)
         if self.ledger is not None and self.id is not None:
-            self.id = self.ledger.free_id(self.id, self._series)
+            named = self._series if self._advances else self.event
+            self.id = self.ledger.free_id(self.id, named)
         if self.ledger is not None:
             self.ledger.check_relation(self.plan.terms.adjacency)
             if not (self.done or self._entered()):

@@ -234,6 +234,11 @@ class Selected:
 class Selection(Protocol):
     """A way to add up contributions so that only the winner is learnt."""
 
+    @property
+    def helper(self) -> str:
+        """Who holds the other share, for every output."""
+        ...
+
     def describe(self, terms: Terms) -> str:
         """Say in one sentence who was trusted with what, for every output."""
         ...
@@ -372,7 +377,8 @@ def open_selection(
     """Count a selection, hold it, and say what it cost; the one place where a winner is opened.
 
     Guarantee:
-        It is in the ledger before it happens, and no longer if nothing was opened.
+        It is in the ledger before it happens, and no longer if nothing was opened. An id that
+        is there already counts once: only for who opened nothing under it that was shown or kept.
 
     Raises:
         BudgetExceeded: The ledger's cap would be passed. Nothing was opened.
@@ -380,7 +386,10 @@ def open_selection(
     """
     release = plan.release
     event: Release = release if private else NonPrivateRelease("scripted secrets")
-    entry = None if ledger is None else ledger.enter(event, label=label, id=id)
+    entry = None
+    if ledger is not None:
+        name = None if id is None else ledger.free_id(id, event)
+        entry = ledger.enter(event, label=label, id=name)
     try:
         found = select()
     except RoundAborted as aborted:

@@ -3,7 +3,7 @@
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.decode import ArgmaxDecoder, Decoded, Decoder, NoisyVotes, leading_probability
 from urna.vote.levels import LevelShape, choose_levels, fill_levels, head_start
-from urna.vote.openings import Openings, compare_openings
+from urna.vote.openings import Leads, compare_leads
 from urna.vote.plan import VotePlan, plan, plan_vote, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.rehearsal import Rehearsal, RehearsedDecoder, rehearse
@@ -35,9 +35,9 @@ __all__ = [
     "Decoded",
     "Decoder",
     "DecoderKind",
+    "Leads",
     "LevelShape",
     "NoisyVotes",
-    "Openings",
     "PosteriorDecoder",
     "Recording",
     "Rehearsal",
@@ -53,7 +53,7 @@ __all__ = [
     "check_records",
     "choose_ballot",
     "choose_levels",
-    "compare_openings",
+    "compare_leads",
     "describe_ballot",
     "fill_ballot",
     "fill_levels",

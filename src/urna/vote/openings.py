@@ -1,24 +1,43 @@
-"""Which opening suits a vote: its tally, or its winner alone."""
+"""What a vote needs of its ballots if its tally is opened, or its winner alone."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
 
 import numpy as np
 
 from urna.errors import ParameterError
-from urna.privacy import SelectionRelease
+from urna.privacy import Adjacency, SelectionRelease
 from urna.vote.levels import LevelShape
 from urna.vote.plan import VotePlan
 
-__all__ = ["Openings", "compare_openings", "leading_chance"]
+__all__ = [
+    "BESIDE",
+    "Kind",
+    "Leads",
+    "compare_leads",
+    "epsilon_leading",
+    "leading_chance",
+    "priced_beside",
+]
 
-_BESIDE = {"largest_of": 4, "fineness": 4, "gap": False}  # what composes best
+
+class Kind(TypedDict):
+    """What kind of selection it is, but for its epsilon."""
+
+    largest_of: int
+    fineness: int
+    gap: bool
+
+
+BESIDE: Kind = {"largest_of": 4, "fineness": 4, "gap": False}
+"""The selection that composes best with sums."""
+
 _SMALLEST = 1e-4  # epsilon of a winner that nobody would hold
 
 
 @dataclass(frozen=True, slots=True)
-class Openings:
+class Leads:
     """The lead a candidate needs to win this probably, as a part of what all ballots can give it.
 
     The smaller, the better a vote finds. Each is for the same ledger: what the vote is priced at
@@ -33,15 +52,6 @@ class Openings:
     winner_beside: float
     """The winner opened beside sums in the same ledger, at the μ of the tally."""
 
-    @property
-    def advice(self) -> str:
-        """What to open, in words."""
-        alone = "the winner" if self.winner_alone < self.tally else "the tally"
-        beside = "the winner" if self.winner_beside < self.tally else "the tally"
-        if alone == beside:
-            return alone
-        return f"alone in its ledger {alone}, beside training {beside}"
-
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON; a lead no ballots can make as null."""
         leads = {
@@ -49,13 +59,10 @@ class Openings:
             "winner_alone": self.winner_alone,
             "winner_beside": self.winner_beside,
         }
-        return {
-            "lead_needed": {k: v if math.isfinite(v) else None for k, v in leads.items()},
-            "advice": self.advice,
-        }
+        return {k: v if math.isfinite(v) else None for k, v in leads.items()}
 
 
-def compare_openings(vote: VotePlan, probability: float = 0.95) -> Openings:
+def compare_leads(vote: VotePlan, probability: float = 0.95) -> Leads:
     """Compare what a vote finds by its tally and by its winner alone. Nothing is spent."""
     terms, release = vote.terms, vote.tally.release
     ballots = terms.fewest * terms.shards
@@ -64,10 +71,10 @@ def compare_openings(vote: VotePlan, probability: float = 0.95) -> Openings:
     alone = SelectionRelease(float(terms.budget.epsilon), reach, vote.candidates)
     beside = math.inf
     if release is not None:
-        priced = _priced(release.cost().mu, reach, vote.candidates)
+        priced = priced_beside(release.cost().mu, vote.candidates, terms.adjacency)
         if priced is not None:
             beside = _lead_for(priced, probability) / (ballots * shape.levels)
-    return Openings(
+    return Leads(
         probability,
         vote.gap_for(probability) / vote.largest_gap,
         _lead_for(alone, probability) / (ballots * shape.levels),
@@ -103,12 +110,36 @@ def _lead_for(release: SelectionRelease, probability: float) -> int:
     return high
 
 
-def _priced(mu: float, reach: int, candidates: int) -> SelectionRelease | None:
+def epsilon_leading(lead: int, release: SelectionRelease, probability: float) -> float | None:
+    """Return the least epsilon, to 1 %, at which this lead wins this probably; None if none does.
+
+    Args:
+        lead: In votes, over all others, which are equal.
+        release: The selection, but for its epsilon.
+        probability: How probably the candidate should win.
+    """
+    low, high = _SMALLEST, 50.0
+    if leading_chance(lead, replace(release, epsilon=high)) < probability:
+        return None
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        try:
+            enough = leading_chance(lead, replace(release, epsilon=middle)) >= probability
+        except ParameterError:  # no noise is that fine
+            enough = False
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def priced_beside(
+    mu: float, candidates: int, adjacency: Adjacency, kind: Kind = BESIDE
+) -> SelectionRelease | None:
     """Return the selection of largest epsilon that costs at most μ beside sums, to 1 %."""
+    reach = LevelShape(candidates).reach(adjacency)
 
     def made(epsilon: float) -> SelectionRelease | None:
         try:
-            return SelectionRelease(epsilon, reach, candidates, **_BESIDE)  # type: ignore[arg-type]
+            return SelectionRelease(epsilon, reach, candidates, **kind)
         except ParameterError:
             return None
 

@@ -46,7 +46,9 @@ __all__ = [
     "UNREAD",
     "SearchProgress",
     "check_objective",
+    "check_opening",
     "fill_all",
+    "hold_winner",
     "label_of",
     "read_again",
     "read_result",
@@ -84,6 +86,7 @@ def search(
     secrets: SecretSource | None = None,
     seed: int = 0,
     anyway: bool = False,
+    entry: str | None = None,
     progress: SearchProgress | bool | None = None,
     keep: Callable[[WinnerResult], None] | None = None,
     **options: Unpack[Options],
@@ -190,23 +193,7 @@ def search(
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
     secrets = secrets or OsSecrets()
     terms = Terms.of(len(clients), as_budget(budget), **options)
-    if opens == "winner":
-        unused = (ballot, votes, summation, decoder, rehearsal, entry)
-        if any(given is not None for given in unused):
-            raise ParameterError(
-                "where only the winner is opened, ballots are levels, there is no tally, and a "
-                "killed vote is another one: leave `ballot`, `votes`, `summation`, `decoder`, "
-                "`rehearsal` and `entry` out"
-            )
-        if helper is None:
-            raise ParameterError(
-                "opening only the winner takes a helper, an organisation that does not collude "
-                "with the leader: name it (`helper=`, --helper)"
-            )
-    elif opens != "tally":
-        raise UnknownName("opening", str(opens), ("tally", "winner"))
-    elif helper is not None or selection is not None:
-        raise ParameterError("a helper only helps to open the winner: ask for opens='winner'")
+    check_opening(opens, helper, selection, ballot, votes, summation, decoder, rehearsal)
     if rehearsal is not None:
         rehearsal.check(space)
         space = rehearsal.shortlist(relative_noise(terms.budget, terms.clients * terms.shards))
@@ -228,9 +215,9 @@ def search(
             return _open_winner(
                 space,
                 terms,
-                helper,
                 chosen,
                 ledger,
+                entry,
                 functools.partial(evaluate, report=report),
                 report,
                 keep,
@@ -260,6 +247,35 @@ def search(
         released = releases.release(lambda: adding.tally(ballots, vote.tally, secrets))
         report("summing ballots", 1, 1)
     return read_result(space, vote, released, decoder or PosteriorDecoder(), keep, rehearsal)
+
+
+def check_opening(
+    opens: str, helper: str | None, selection: Selection | None, *of_tallies: object
+) -> None:
+    """Refuse what does not go with what is opened; `of_tallies` is what only a tally has.
+
+    Raises:
+        ParameterError: It says what to leave out, or what is missing.
+    """
+    if opens == "winner":
+        if any(given is not None for given in of_tallies):
+            raise ParameterError(
+                "where only the winner is opened, ballots are levels and there is no tally: leave "
+                "`ballot`, `votes`, `summation`, `decoder` and `rehearsal` out"
+            )
+        if helper is None:
+            raise ParameterError(
+                "opening only the winner takes a helper, an organisation that does not collude "
+                "with the leader: name it (`helper=`, --helper)"
+            )
+    elif opens != "tally":
+        raise UnknownName("opening", str(opens), ("tally", "winner"))
+    elif helper is not None or selection is not None:
+        raise ParameterError("a helper only helps to open the winner: ask for opens='winner'")
+    if selection is not None and selection.helper != helper:
+        raise ParameterError(
+            f"the helper is {helper}, and the selection names {selection.helper}: name one"
+        )
 
 
 def _evaluated(
@@ -294,9 +310,9 @@ def _evaluated(
 def _open_winner(
     space: Space,
     terms: Terms,
-    helper: str,
     selection: Selection,
     ledger: Ledger | None,
+    entry: str | None,
     evaluate: "functools.partial[dict[int, IntVector]]",
     report: SearchProgress,
     keep: Callable[[Any], None] | None,
@@ -308,23 +324,37 @@ def _open_winner(
         vote.check_hopeful()
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
-        if secrets.private:
+        if secrets.private and not ledger.holds(entry):
             ledger.check(vote.release)
     ballots = evaluate(vote)
     report("finding the winner", 0, 1)
-    found, privacy, entry = open_selection(
-        vote.selection,
-        lambda: selection.select(ballots, vote.selection, secrets),
-        label=f"winner of a {label_of(space, terms)}",
-        described=selection.describe(terms),
-        ledger=ledger,
-        private=secrets.private,
-    )
-    report("finding the winner", 1, 1)
-    result = winner_result(space, vote, helper, found, privacy, entry)
+    result = hold_winner(space, vote, selection, ballots, ledger, secrets, entry)
     if keep is not None:
         keep(result)
+    report("finding the winner", 1, 1)
     return result
+
+
+def hold_winner(
+    space: Space,
+    vote: WinnerPlan,
+    selection: Selection,
+    ballots: Mapping[int, IntVector],
+    ledger: Ledger | None,
+    secrets: SecretSource,
+    entry: str | None,
+) -> WinnerResult:
+    """Open the winner of ballots that are filled, counted before it happens."""
+    found, privacy, counted = open_selection(
+        vote.selection,
+        lambda: selection.select(ballots, vote.selection, secrets),
+        label=f"winner of a {label_of(space, vote.terms)}",
+        described=selection.describe(vote.terms),
+        ledger=ledger,
+        private=secrets.private,
+        id=entry,
+    )
+    return winner_result(space, vote, selection.helper, found, privacy, counted)
 
 
 def winner_result(

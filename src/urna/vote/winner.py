@@ -47,6 +47,11 @@ class WinnerPlan:
         """How many candidates there are."""
         return self.shape.candidates
 
+    @property
+    def fewest_ballots(self) -> int:
+        """Ballots that are sure to be counted."""
+        return self.terms.fewest * self.terms.shards
+
     def fill(self, losses: Losses, key: bytes) -> IntVector:
         """Return a ballot from losses; no lot is needed, since equal losses get equal levels."""
         del key

@@ -13,12 +13,15 @@ from scipy.special import ndtr, ndtri
 from urna.errors import BudgetExceeded, ParameterError
 from urna.privacy import (
     Budget,
+    Cover,
     GaussianRelease,
     Ledger,
     Repeated,
     SelectionRelease,
     compose,
     gaussian_epsilon,
+    parts_of,
+    pure_first,
 )
 from urna.privacy.events import prices, read_release
 from urna.privacy.selection import pure_mu, range_mu
@@ -264,6 +267,45 @@ def test_after_a_sum_it_is_counted_by_its_gaussian(ledger: Ledger) -> None:
     # A pure epsilon on top, chosen after the sum was seen, has no such proof.
     with pytest.raises(BudgetExceeded):
         ledger.enter(SelectionRelease(0.15, 6, 100), label="second")
+
+
+def test_a_vote_and_what_follows_it_are_asked_for_in_their_order(ledger: Ledger) -> None:
+    """What fits if the selection comes first does not if it comes last."""
+    vote, training = SelectionRelease(0.4, 6, 100), GaussianRelease(1 / 0.165)
+    ledger.check(vote, training)
+    with pytest.raises(BudgetExceeded):
+        ledger.check(training, vote)
+    with pytest.raises(BudgetExceeded):
+        ledger.check(SelectionRelease(0.45, 6, 100), training)
+    assert ledger.entries() == []
+
+
+@pytest.mark.parametrize("part", [0.02, 0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
+def test_a_budget_divided_for_a_selection_that_comes_first_fits(
+    tmp_path: Path, part: float, epsilon: float
+) -> None:
+    budget = Budget(epsilon, 1e-5)
+    first, rest = pure_first(budget, part)
+    assert rest == parts_of(budget, (part, 1 - part))[1]  # what follows has the same either way
+    ledger = Ledger.open(tmp_path / "ledger", budget)
+    ledger.enter(SelectionRelease(first.epsilon, 6, 3, precision=40), label="vote")
+    assert ledger.entries()[0].cost.epsilon == first.epsilon
+    mu = Cover(rest).mu
+    ledger.enter(GaussianRelease(1 / mu), label="training")
+    assert 0.999 * epsilon < ledger.spent().epsilon <= epsilon
+    with pytest.raises(BudgetExceeded):
+        ledger.enter(GaussianRelease(1 / (0.03 * mu)), label="more")
+
+
+def test_a_selection_that_was_withdrawn_gets_an_id_of_its_own(ledger: Ledger) -> None:
+    vote = SelectionRelease(0.4, 6, 100)
+    assert ledger.free_id("vote", vote) == "vote"
+    ledger.enter(vote, label="vote", id="vote")
+    assert ledger.free_id("vote", vote) == "vote"  # a run that was killed goes on
+    assert ledger.free_id("vote", Repeated(vote, 1)) == "vote-2"  # a series is another thing
+    ledger.withdraw("vote", reason="the helper was lost")
+    assert ledger.free_id("vote", vote) == "vote-2"
 
 
 def test_several_beside_sums_are_counted_the_cheaper_way() -> None:

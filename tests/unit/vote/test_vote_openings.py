@@ -1,26 +1,27 @@
-"""Which opening suits a vote, and the table of parity behind that advice."""
+"""The leads that a tally and a winner need, and what a winner costs beside sums."""
 
 import numpy as np
 import pytest
 
-from urna.privacy import Budget, SelectionRelease, gaussian_mu
-from urna.vote import compare_openings, plan
-from urna.vote.openings import _priced, leading_chance
+from urna.privacy import Adjacency, Budget, SelectionRelease, gaussian_mu
+from urna.vote import compare_leads, plan
+from urna.vote.openings import epsilon_leading, leading_chance, priced_beside
 
 
 @pytest.mark.parametrize(("clients", "epsilon"), [(20, 1.0), (100, 0.1), (100, 0.25), (50, 0.5)])
-def test_alone_the_winner_suits_and_beside_training_the_tally(clients: int, epsilon: float) -> None:
-    found = compare_openings(plan(clients=clients, candidates=100, budget=Budget(epsilon, 1e-5)))
+def test_alone_a_winner_needs_less_of_a_lead_and_beside_sums_more(
+    clients: int, epsilon: float
+) -> None:
+    found = compare_leads(plan(clients=clients, candidates=100, budget=Budget(epsilon, 1e-5)))
     assert found.winner_alone < 0.75 * found.tally
     assert found.winner_beside > found.tally
-    assert found.advice == "alone in its ledger the winner, beside training the tally"
 
 
 def test_a_tenth_of_a_budget_buys_a_winner_less_than_a_tally() -> None:
     """A tenth of μ² of (1, 1e-5) is ε = 0.285 for a tally, and what is proven for a winner."""
     tenth = gaussian_mu(Budget(1.0, 1e-5)) * 0.1**0.5
     assert gaussian_mu(Budget(0.285, 1e-5)) == pytest.approx(tenth, rel=0.01)
-    several = _priced(tenth, 6, 100)
+    several = priced_beside(tenth, 100, Adjacency.REPLACE_ONE_CLIENT)
     assert several is not None
     assert several.epsilon == pytest.approx(0.105, rel=0.02)
     assert SelectionRelease(0.0677, 6, 100).mu == pytest.approx(tenth, rel=0.01)
@@ -36,3 +37,12 @@ def test_chances_of_leading_are_those_of_drawn_noise(largest_of: int) -> None:
     error = 5 * (0.25 / 20_000) ** 0.5
     assert abs(won - leading_chance(12, release)) < error
     assert abs(won - leading_chance(6, release)) > error
+
+
+def test_the_epsilon_that_a_lead_needs_is_the_least_that_is_enough() -> None:
+    release = SelectionRelease(1.0, 6, 100)
+    found = epsilon_leading(60, release, 0.95)
+    assert found is not None
+    assert leading_chance(60, SelectionRelease(found, 6, 100)) >= 0.95
+    assert leading_chance(60, SelectionRelease(0.97 * found, 6, 100)) < 0.95
+    assert epsilon_leading(0, release, 0.95) is None  # ties are lost, whatever the noise

@@ -1,0 +1,75 @@
+"""Which opening suits a ledger, by votes that are held both ways."""
+
+import math
+
+import numpy as np
+import pytest
+
+from urna.evaluation.forecast import draw_winners, forecast
+from urna.evaluation.openings import NEAR, Openings, forecast_openings, winner_beside
+from urna.privacy import Adjacency, Budget
+from urna.space import Axis, Space
+from urna.tally import Terms
+from urna.vote import ArgmaxDecoder, plan_vote, plan_winner
+from urna.vote.openings import leading_chance
+
+GRID = Space(lr=Axis.log_range(1e-5, 1.0, 6), depth=[1, 2, 3])
+TERMS = Terms.of(20, Budget(1.0, 1e-5))
+
+
+def test_made_up_winners_win_as_often_as_their_noise_says() -> None:
+    """20,000 votes; five standard errors are a false alarm of 6e-7. Noise of twice is caught."""
+    space = Space(x=Axis.of(["a", "b", "c", "d"]))
+    losses = np.tile([0.0, 1.0, 1.0, 1.0], (20, 1))
+    plan = plan_winner(Terms.of(20, Budget(0.2, 1e-5)), space)
+    assert set(plan.selection.head_start) == {0}
+    winners = draw_winners(losses, space, plan, ArgmaxDecoder(), np.random.default_rng(1), 20_000)
+    won = np.mean([winner == 0 for winner in winners])
+    lead = 20 * plan.shape.levels
+    # Ties are lost in `leading_chance`, and won by lot of a public order here.
+    low, high = (leading_chance(lead + more, plan.release) for more in (0, 1))
+    error = 5 * math.sqrt(0.25 / 20_000)
+    assert low - error < won < high + error
+    louder = plan_winner(Terms.of(20, Budget(0.1, 1e-5)), space).release
+    assert leading_chance(lead + 1, louder) < won - error
+
+
+def test_a_winner_alone_finds_more_and_a_hopeless_one_does_not() -> None:
+    tally = plan_vote(TERMS, len(GRID))
+    alone = forecast_openings(tally, plan_winner(TERMS, GRID), GRID, held=60)
+    assert alone.better == "winner"
+    assert alone.winner.regret < alone.tally.regret
+    assert alone.tally == forecast(tally, GRID, held=60)
+    faint = plan_winner(TERMS.costing(Budget(0.01, 1e-5)), GRID)
+    other = forecast_openings(tally, faint, GRID, held=60, found=alone.tally)
+    assert other.better == "tally"
+    assert "epsilon 0.01" in str(other)
+    assert "the tally" in str(other)
+
+
+def test_what_chance_may_explain_is_called_either() -> None:
+    tally = plan_vote(TERMS, len(GRID))
+    found = forecast(tally, GRID, held=10)
+    same = Openings(found, found, 1.0, 1.0)
+    assert same.better == "either"
+    assert same.as_mapping()["gain"] == 0.0
+    assert f"within {100 * NEAR:g} % of the best" in str(same)
+
+
+def test_a_winner_beside_sums_costs_what_the_tally_does() -> None:
+    tally = plan_vote(TERMS, len(GRID))
+    winner = winner_beside(tally, GRID)
+    assert winner is not None
+    release = tally.tally.release
+    assert release is not None
+    assert 0.98 * release.cost().mu < winner.release.mu <= release.cost().mu
+    assert not winner.release.gap
+    assert winner.release.largest_of == 4
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_noise_is_over_the_ballots_that_are_sure_to_be_counted(shards: int) -> None:
+    record = Adjacency.REPLACE_ONE_RECORD
+    terms = Terms.of(40, Budget(1.0, 1e-5), dropout=0.25, shards=shards, adjacency=record)
+    plan = plan_winner(terms, GRID)
+    assert plan.fewest_ballots == 30 * shards
