@@ -336,7 +336,7 @@ def test_what_does_not_go_with_opening_the_winner_is_wrong_use(
     assert "--opens winner" in tally.stderr
     over = ("--opens", "winner", "--helper", "x", "--engine", "flower")
     refused = urna("search", *few, *over, "--verified").refused(2)
-    assert "ballots are verified in memory" in refused
+    assert "verified ballots are signed" in refused
 
 
 def test_a_plan_says_which_opening_suits(urna: Command) -> None:

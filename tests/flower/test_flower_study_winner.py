@@ -63,8 +63,9 @@ delta = 1e-3
 fewest_clients = 2
 least_colluding = 0
 largest_dropout = 0.5
-most_missing = 1
 [grant.winner]
+names = ["{helper}"]
+[grant.verified]
 names = ["{helper}"]
 [grant.update]
 most_entries = 1000
@@ -105,8 +106,10 @@ def ledger_of(folder: Path, number: int) -> Ledger:
     return Ledger(found)
 
 
-def test_nodes_vote_with_a_helper_and_train_without_it(tmp_path: Path) -> None:
-    done = served(deployed(tmp_path), tmp_path)
+@pytest.mark.parametrize("verified", [False, True], ids=["masked", "verified"])
+def test_nodes_vote_with_a_helper_and_train_without_it(tmp_path: Path, verified: bool) -> None:
+    text = STUDY.replace("[then]", "verified = true\n[then]") if verified else STUDY
+    done = served(deployed(tmp_path, text=text), tmp_path)
     assert isinstance(done.vote, WinnerResult)
     assert isinstance(done.follow, TrainResult)
     assert (done.vote.took_part, done.vote.lost) == (VOTERS, {})
@@ -121,7 +124,8 @@ def test_nodes_vote_with_a_helper_and_train_without_it(tmp_path: Path) -> None:
         assert update.rounds == 2
     (helped,) = ledger_of(tmp_path, VOTERS).entries()
     assert helped.cost.epsilon == done.vote.privacy.epsilon
-    again = served(deployed(tmp_path), tmp_path)
+    assert ("every ballot counted was verified" in str(done.privacy)) is verified
+    again = served(deployed(tmp_path, text=text), tmp_path)
     assert again.again
     assert again.vote == done.vote
 

@@ -352,7 +352,10 @@ def _check_opening(
         )
     check_opening(opens, helper, None)
     if verified and engine is Engine.FLOWER:
-        raise ParameterError("ballots are verified in memory: leave --engine or --verified out")
+        raise ParameterError(
+            "verified ballots are signed, and simulated nodes have no keys: leave --engine or "
+            "--verified out, or deploy (docs/guide/verified-ballots.md)"
+        )
 
 
 def _check_together(engine: Engine, summation: SummationKind, server: ServerModel) -> None:

@@ -91,7 +91,8 @@ class Policy:
         least_colluding: A plan that counts out a smaller part of the clients is refused.
         most_colluders: How many nodes in all may collude with the server. A plan that counts
             out fewer is refused, however few take part: the server may have chosen those.
-        most_missing: In a signed sum, how many of the node's directory may be left out.
+        most_missing: In a signed sum, how many of the node's directory may be left out, helpers
+            not counted.
         most_bytes: Longer announcements are refused unread.
         smallest_shard: Must be named where `relation` is `replace-one-record`, and only there.
             A vote that would leave this node's shards with fewer records is refused; a single
@@ -337,7 +338,8 @@ class Policy:
         """Refuse an electorate that the server picked out of the directory.
 
         Whoever colludes is in the directory, so colluders are a part of the directory and not
-        of those whom the server chose.
+        of those whom the server chose. Helpers stand in the directory and have no data: where
+        they do not help, nobody misses them.
         """
         directory, colluders = self.directory_file(), announcement.terms.colluders
         known = frozenset() if directory is None else frozenset(directory.keys)
@@ -347,11 +349,17 @@ class Policy:
                 f"{colluders} clients are counted out as colluding; this node asks for {needed}, "
                 "a part of its directory, however few take part"
             )
-        missing = len(known - set(announcement.names)) if announcement.names else 0
+        missing = len(known - self._helpers - set(announcement.names)) if announcement.names else 0
         if missing > self.most_missing:
             raise Refused(
                 f"{missing} of this node's directory are left out; it allows {self.most_missing}"
             )
+
+    @property
+    def _helpers(self) -> frozenset[str]:
+        """Who helps to open winners, by what this node grants."""
+        grants = [self.grants.get(kind, Grant()) for kind in ("winner", "verified")]
+        return frozenset(name for grant in grants for name in grant.names or ())
 
     @property
     def account(self) -> Account:

@@ -184,8 +184,8 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "vote", "verified", Kind.SWITCH, False,
-        "With a winner alone, in memory: leader and helper check every ballot, and refuse and "
-        "name those that are not valid.",
+        "With a winner alone, in memory or in a federation: leader and helper check every ballot, "
+        "and refuse and name those that are not valid.",
     ),
     Key("vote", "anyway", Kind.SWITCH, False, "Hold a vote that cannot succeed all the same."),
     Key("then", "what", Kind.TEXT, "nothing", "What follows the vote.", _named(Follow)),

@@ -11,7 +11,7 @@ from urna.errors import ParameterError
 from urna.flower import Helper, Participant, Updates, Votes
 from urna.flower.learning import LearnerTraining
 from urna.flower.voter import HELPER_KEY
-from urna.flower.winner import WinnerVotes
+from urna.flower.winner import VerifiedVotes, WinnerVotes
 from urna.privacy import Unit
 from urna.study.file import Study, read_study
 from urna.study.keys import Follow
@@ -45,13 +45,14 @@ def participant_of(
     """
     if prepared.chosen is None:
         raise ParameterError("settings of an average are not voted on over Flower")
-    opens_winner = prepared.study.vote.winner
-    votes = WinnerVotes if opens_winner else Votes
+    vote = prepared.study.vote
+    of_winner = VerifiedVotes if vote.verified else WinnerVotes
+    votes = of_winner if vote.winner else Votes
     contributors: list[Any] = [votes(prepared.chosen.objective, data)]
     if prepared.study.then.follow is Follow.TRAIN:
         contributors.append(Updates(LearnerTraining(_LearnerOf(prepared), data)))
     part = Participant(contributors, policy=policy, script=script)
-    return _OrHelper(part, Helper(policy=policy)) if opens_winner else part
+    return _OrHelper(part, Helper(policy=policy)) if vote.winner else part
 
 
 class _OrHelper(Participant):

@@ -105,6 +105,7 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
             anyway=study.vote.anyway or division is not None,
             entry=journal.entry("vote"),
             keep=stages.keep_vote,
+            verified=study.vote.verified,
             **stages.voting,
             **{**how, "wait_for": nodes + stages.opening.winner},
         )

@@ -59,7 +59,7 @@ def voted(**more: Any) -> WinnerResult:
         (f'{WINNER}decoder = "argmax"\n', "leave `decoder` out"),
         (f'{WINNER}summation = "clear"\n', "study.toml:9: only the winner is opened of secret"),
         (f'{LEAST}opens = "loser"\n', "`vote.opens` is one of 'tally', 'winner'"),
-        (f"{WINNER}verified = true\n{FLOWER}", "study.toml:9: ballots are verified in memory"),
+        (f"{WINNER}verified = true\n{FLOWER}", "study.toml:9: verified ballots are signed"),
         (f"{WINNER}{DEPLOYED}", "study.toml:8: nodes believe a helper's name only where"),
         (f"{WINNER}{FLOWER}".replace(HELPER, "7"), "study.toml:8: over Flower a helper is a node"),
         (f"{WINNER}{FLOWER}".replace(HELPER, "a b"), "study.toml:8: over Flower a helper is"),
