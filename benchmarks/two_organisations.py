@@ -36,7 +36,7 @@ from benchmarks.battery.tables import FOLDER, read_tables
 from urna.evaluation.forecast import draw_winners, forecast
 from urna.hidden import Circuit
 from urna.hidden import run as find_winner
-from urna.privacy import Adjacency, Budget, Cover, SelectionRelease, parts_of, pure_first
+from urna.privacy import Budget, Cover, SelectionRelease, parts_of, pure_first
 from urna.randomness import OsSecrets
 from urna.space import Space
 from urna.tally import Terms
@@ -148,7 +148,7 @@ def openings(
     }
     for name, kind in (("k1", ONCE), ("k4", BESIDE)):
         mu = Cover(whole).mu * math.sqrt(part)
-        bought = priced_beside(mu, len(space), Adjacency.REPLACE_ONE_CLIENT, kind)
+        bought = priced_beside(mu, len(space), kind)
         if bought is not None:
             costing = terms.costing(Budget(bought.epsilon, DELTA))
             found[name] = plan_winner(costing, space, **kind)

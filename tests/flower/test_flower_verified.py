@@ -1,5 +1,6 @@
 """Verified ballots over Flower's messages: who is refused is named; nobody takes another's word."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -552,3 +553,63 @@ def test_verified_ballots_need_a_directory_and_a_winner(quick_path: Path) -> Non
         poll(grid, SPACE, budget=BUDGET, opens="winner", helper="h", verified=True)
     with pytest.raises(ParameterError, match="only there are ballots verified"):
         poll(grid, SPACE, budget=BUDGET, verified=True)  # type: ignore[call-overload]
+
+
+DAY = 86_400.0
+
+
+def test_a_count_that_was_given_up_is_never_confirmed(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server keeps the verdict back, has the count given up, and sends the verdict later.
+
+    It has the helper's old state as well: Flower keeps one for each series of runs.
+    """
+    grid = signed(quick_path)
+    kept: dict[str, Any] = {}
+
+    def hold_back(message: Message) -> Message:
+        letter = Letter.read(message.content)
+        if letter.kind is Kind.HELP and letter.body:
+            kept["letter"], kept["state"] = letter, dict(grid.nodes[HELPING].state)
+            message.content = Letter(Kind.STAGE, b"").as_records()
+        return message
+
+    grid.tamper = hold_back
+    with pytest.raises(RoundAborted) as aborted:
+        held(grid, quick_path)
+    assert aborted.value.receipts
+    assert [spent(quick_path, number) for number in range(VOTERS)] == [0.0] * VOTERS
+    grid.tamper = lambda message: message
+    now = time.time
+    for later in (0.0, 0.9 * DAY, 4.1 * DAY):  # claims are kept for four days
+        monkeypatch.setattr(time, "time", lambda later=later: now() + later)
+        grid.nodes[HELPING].state = RecordDict(dict(kept["state"]))
+        assert not again(grid, HELPING, kept["letter"]).body
+
+
+def test_no_second_batch_is_examined_however_late(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = signed(quick_path)
+    kept: dict[str, Any] = {}
+
+    def hold_back(message: Message) -> Message:
+        letter = Letter.read(message.content)
+        if letter.kind is Kind.STAGE and letter.body:
+            kept["stage"], kept["before"] = letter, dict(grid.nodes[HELPING].state)
+        if letter.kind is Kind.HELP and letter.body:
+            kept["after"] = dict(grid.nodes[HELPING].state)
+            message.content = Letter(Kind.END, b"").as_records()
+        return message
+
+    grid.tamper = hold_back
+    with pytest.raises(RoundAborted):
+        held(grid, quick_path)
+    grid.tamper = lambda message: message
+    now = time.time
+    for later in (0.0, 4.1 * DAY):
+        monkeypatch.setattr(time, "time", lambda later=later: now() + later)
+        for state in ("before", "after"):
+            grid.nodes[HELPING].state = RecordDict(dict(kept[state]))
+            assert not again(grid, HELPING, kept["stage"]).body

@@ -138,7 +138,8 @@ def other_box(voter: Voter, announcement: Announcement, secrets: ScriptedSecrets
 
 def test_a_box_that_the_helper_cannot_open_is_its_sender_s_fault() -> None:
     played = run(LEVELS, other_box)
-    assert played.refused == {VICTIM: "its share for the helper cannot be opened"}
+    why = "the helper refuses it: its share for the helper cannot be opened"
+    assert played.refused == {VICTIM: why}
     assert opened(played) == exact_sum(LEVELS, EVERYBODY - {VICTIM})
 
 

@@ -48,6 +48,8 @@ def show(file: _File, output: FormatOption = Format.TEXT) -> None:
     for entry in opened.entries():
         when = datetime.datetime.fromtimestamp(entry.written, datetime.UTC)
         counts = "no (withdrawn)" if entry.withdrawn else "yes"
+        if entry.fixed:
+            counts = "yes (withdrawn late)"
         label = entry.label if entry.rounds is None else f"{entry.label}: {entry.rounds} held"
         kept = _where(entry.result)
         alone = rounded_up(entry.cost.at(opened.cap.delta))

@@ -109,7 +109,7 @@ def winner_beside(tally: VotePlan, space: Space) -> WinnerPlan | None:
     if release is None:
         return None
     terms = tally.terms
-    bought = priced_beside(release.cost().mu, len(space), terms.adjacency)
+    bought = priced_beside(release.cost().mu, len(space))
     if bought is None:
         return None
     costing = terms.costing(Budget(bought.epsilon, terms.budget.delta))

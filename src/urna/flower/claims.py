@@ -17,7 +17,8 @@ LARGEST_SKEW = 86_400.0
 """Seconds by which a server's clock may differ from the node's."""
 
 KEPT_SECONDS = 4 * LARGEST_SKEW
-"""How long a claim is kept: an announcement that old is refused for its time alone."""
+"""How long a claim is kept: an announcement that old is refused for its time alone, and what
+nodes and helpers hold of a round is older than they use."""
 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS claim (coin BLOB NOT NULL, stage TEXT NOT NULL, at REAL NOT NULL, "

@@ -5,6 +5,7 @@ examines the batch and decides again. Then it garbles one circuit, once. What it
 between messages is one key and the letters it answered, from which it stands again where it stood.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from flwr.app import ConfigRecord, Context
 from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
 from urna.flower.casting import check_statement
+from urna.flower.claims import LARGEST_SKEW
 from urna.flower.contributor import Call, Contributor
 from urna.flower.identities import DirectoryFile
 from urna.flower.mail import Kind, Letter, Reply
@@ -130,6 +132,8 @@ class Helper(Participant):
             return super()._go_on(letter, context)
         held, policy = _recall(context), self._policy_of(context)
         del context.state[_PLACE]
+        if "batch" in held:
+            raise ProtocolError("this helper has examined the batch of this count")
         announcement, number = Announcement.read(held["announcement"]), int(held["number"])
         policy.account.claim(announcement.place(number), "Examined")
         session = self._session(held, policy, context)
@@ -241,9 +245,19 @@ def _mask(announcement: Announcement, key: bytes) -> IntVector:
 
 
 def _recall(context: Context) -> dict[str, Any]:
+    """Return what the helper holds of a round.
+
+    It is forgotten long before the claims of its answers are: no answer is given twice.
+
+    Raises:
+        ProtocolError: It holds nothing, or since more than a day.
+    """
     if _PLACE not in context.state:
         raise ProtocolError("this helper holds no state of a round: it was restarted, or is done")
     record: Any = context.state[_PLACE]
+    if time.time() - record["since"] > LARGEST_SKEW:
+        _forget(context)
+        raise ProtocolError("what this helper held of a round is too old")
     return dict(record)
 
 
@@ -253,4 +267,5 @@ def _forget(context: Context) -> None:
 
 
 def _keep(context: Context, held: Mapping[str, Any]) -> None:
-    context.state[_PLACE] = ConfigRecord(dict(held))
+    # Since when is said once, at the beginning of the round.
+    context.state[_PLACE] = ConfigRecord({"since": time.time(), **held})

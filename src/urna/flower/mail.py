@@ -178,7 +178,8 @@ def _bytes(values: Mapping[str, Any], name: str) -> bytes:
 
 def _text(values: Mapping[str, Any], name: str) -> str:
     value = values.get(name, "")
-    return value[:_LONGEST_REASON] if isinstance(value, str) else ""
+    short = value[:_LONGEST_REASON] if isinstance(value, str) else ""
+    return "".join(sign if sign.isprintable() else "?" for sign in short)
 
 
 def _number(values: Mapping[str, Any], name: str) -> int:

@@ -82,10 +82,18 @@ class Circuit:
 
     Candidates stand in a public order: of equal totals the earlier wins.
 
+    Guarantee:
+        Shares modulo 2^(width + 1) are added up there and *folded*: x stands for itself below
+        2^width and for 2^(width + 1) − 1 − x from there on. On a circle of residues this is
+        continuous: whoever moves a sum by d steps moves the total by d at most, wherever
+        others, who may not keep to their levels, have put it. Without it a voter could place
+        a candidate on the edge at which one step more becomes nothing.
+
     Args:
         release: Whose winner is opened, and under which noise.
         width: Totals, in steps of the noise's grid, are whole numbers below 2^width.
-        modulus: What shares add up to totals modulo; 2^width by default.
+        modulus: What shares of contributions that were verified add up to totals modulo: a number
+            no sum of them reaches. By default 2^(width + 1), and folded.
 
     Raises:
         ParameterError: The numbers are too wide.
@@ -132,7 +140,7 @@ class Circuit:
     @property
     def share_width(self) -> int:
         """Bits of each share."""
-        return self.width if self.modulus is None else (self.modulus - 1).bit_length()
+        return self.width + 1 if self.modulus is None else (self.modulus - 1).bit_length()
 
     @property
     def share_bits(self) -> int:
@@ -159,7 +167,7 @@ class Circuit:
     def digest(self) -> bytes:
         """What both parties must agree on."""
         text = json.dumps([self.release.as_mapping(), self.width, self.modulus], sort_keys=True)
-        return hashlib.sha256(b"urna hidden circuit 1\0" + text.encode()).digest()
+        return hashlib.sha256(b"urna hidden circuit 2\0" + text.encode()).digest()
 
     def planes(self, shares: npt.NDArray[np.unsignedinteger]) -> Bits:
         """Return a party's shares as wires: bit by bit, all candidates of each."""
@@ -180,7 +188,8 @@ class Circuit:
             coins: `coin_bits` wires in a row, each the XOR of both parties' bit.
         """
         if self.modulus is None:
-            total = _add(gates, leader, helper, self.width)
+            whole = _add(gates, leader, helper, self.share_width)
+            total = whole[:-1] ^ whole[-1:]
         else:
             total = _add_modulo(gates, leader, helper, self.modulus, self.width)
         noisy = _add(gates, total, self._noise(gates, coins), self.noisy_bits)

@@ -113,7 +113,7 @@ def check_shares(circuit: Circuit, shares: Shares) -> Shares:
     kinds = "u" if circuit.share_width <= 64 else "O"  # wider ones are Python's integers
     if shares.shape != (circuit.candidates,) or shares.dtype.kind not in kinds:
         raise ParameterError(f"there are {circuit.candidates} shares, residues of totals")
-    modulus = 1 << circuit.width if circuit.modulus is None else circuit.modulus
+    modulus = 1 << circuit.share_width if circuit.modulus is None else circuit.modulus
     if not 0 <= int(shares.min()) <= int(shares.max()) < modulus:
         raise ParameterError(f"shares are residues modulo {modulus}")
     return shares

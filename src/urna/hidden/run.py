@@ -43,7 +43,7 @@ def run(
 
     Args:
         circuit: What is computed.
-        leader_shares: One residue modulo 2^width for each candidate, in the public order.
+        leader_shares: One residue for each candidate, in the public order.
         helper_shares: The rest of each total.
         context: What both know this session by, and no other has.
         leader_source: The leader's randomness.

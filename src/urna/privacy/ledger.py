@@ -66,6 +66,9 @@ class Entry:
     """Seconds since the epoch."""
     withdrawn: bool = False
     """Whether the release was certified not to have happened."""
+    fixed: bool = False
+    """Whether it counts although it was withdrawn: sums that were entered after it were bounded
+    by what it left, so nothing may be won back by looking at them."""
     rounds: int | None = None
     """How many rounds of a series are counted; None where it is no series."""
     result: KeptResult | None = None
@@ -78,7 +81,7 @@ class Entry:
         A series of plain sums costs what its rounds so far do. One with sampling was priced
         for all its rounds, which is what its number was fixed beforehand for.
         """
-        if self.withdrawn:
+        if self.withdrawn and not self.fixed:
             return FREE
         if self.rounds is None or _sampled(self.release):
             return self._price
@@ -266,6 +269,10 @@ class Ledger:
 
     def withdraw(self, id: str, *, reason: str, rounds: int | None = None) -> None:  # noqa: A002
         """Certify that an entered release did not happen, so that it no longer counts.
+
+        A pure release that counts by its epsilon goes on counting once sums were entered after
+        it: they were bounded by what it left, and whoever has seen them could otherwise
+        choose whether it did (`Cover` needs it fixed before them).
 
         Guarantee:
             None by itself: call it only when it is certain that nothing became public, such
@@ -584,7 +591,9 @@ class _State:
             case "advance":
                 entry = replace(entry, rounds=int(body["rounds"]))
             case "withdraw" if body["rounds"] is None:
-                entry = replace(entry, withdrawn=True)
+                pure = entry.cost.epsilon > 0 and self.cover.declared is None
+                sums = any(other.cost.mu > 0 for other in self.entries.values())
+                entry = replace(entry, withdrawn=True, fixed=pure and sums)
             case "withdraw":
                 entry = replace(entry, rounds=int(body["rounds"]))
             case "result":

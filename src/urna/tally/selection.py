@@ -91,8 +91,9 @@ class SelectionPlan:
 
     @property
     def ring_bits(self) -> int:
-        """Shares are modulo 2^16, 2^32 or 2^64."""
-        return next(bits for bits in (16, 32, 64) if self.most < 1 << (bits - 1))
+        """Shares are modulo 2^16, 2^32 or 2^64: at least what the circuit adds up modulo."""
+        needed = self.circuit.share_width - self.release.fineness
+        return next(bits for bits in (16, 32, 64) if needed <= bits)
 
     @property
     def circuit(self) -> Circuit:
@@ -108,12 +109,16 @@ class SelectionPlan:
     @property
     def round_plan(self) -> Plan:
         """The plan of the secure sum that makes the shares: no noise, and one party more."""
+        return self.sum_against(self.terms.colluders)
+
+    def sum_against(self, colluders: int) -> Plan:
+        """Return the plan of the secure sum that holds against so many colluding clients."""
         terms = self.terms
         return plan_round(
             clients=terms.clients + 1,
             dimension=self.dimension,
             ring_bits=self.ring_bits,
-            colluders=terms.colluders,
+            colluders=colluders,
             dropouts=terms.dropouts,
             server=terms.server,
             required=frozenset({self.helper}),
@@ -207,10 +212,13 @@ class SharedPlan(TallyPlan):
 
     @property
     def round_plan(self) -> Plan:
-        """The protocol's plan: without noise, and never opened without the helper."""
+        """The protocol's plan: without noise, and never opened without the helper.
+
+        It holds against as many colluders as these terms name, which count the helper in.
+        """
         if self.selection is None:
             raise ParameterError("a shared sum is one of a selection")
-        return self.selection.round_plan
+        return self.selection.sum_against(self.terms.colluders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +334,7 @@ def helper_shares(mask: IntVector, plan: SelectionPlan) -> np.ndarray[Any, np.dt
     """Return the helper's shares, in the public order: less its mask, and the head start."""
     words = wrapped(-mask, plan.ring_bits).astype(np.uint64)
     start = np.array(plan.head_start, dtype=np.uint64)[list(plan.order)]
-    modulus = np.uint64((1 << plan.circuit.width) - 1)
+    modulus = np.uint64((1 << plan.circuit.share_width) - 1)
     return (_shares(words, plan) + start) & modulus
 
 
@@ -334,7 +342,7 @@ def _shares(
     words: np.ndarray[Any, np.dtype[np.uint64]], plan: SelectionPlan
 ) -> np.ndarray[Any, np.dtype[np.uint64]]:
     ordered = words[list(plan.order)] << np.uint64(plan.release.fineness)
-    return np.asarray(ordered & np.uint64((1 << plan.circuit.width) - 1))
+    return np.asarray(ordered & np.uint64((1 << plan.circuit.share_width) - 1))
 
 
 def selected(

@@ -115,7 +115,7 @@ def examine(vouched: Vouched, batch: Batch, secrets: SecretSource) -> tuple[Exam
     standing, shares = [], []
     for part in batch.parts:
         if part.client not in vouched.directory:
-            refused[part.client] = "the helper does not know it"
+            refused[part.client] = "it is not in the helper's directory"
             continue
         try:
             check_signature(HELPER, part, digest, vouched.directory)

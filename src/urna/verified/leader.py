@@ -87,7 +87,8 @@ class Counted:
     """The noisy sum, in half levels."""
     accepted: frozenset[ClientId]
     refused: Mapping[ClientId, str]
-    """Who is not in the sum, and why: every one of them is to blame for it."""
+    """Who is not in the sum, and why: every one of them is to blame for it, unless leader or
+    helper lied, who can refuse anybody."""
     noise_variance: Fraction
     """Of the noise in the sum, in half levels squared."""
     release: CoinRelease
@@ -199,7 +200,8 @@ def decide(collected: Collected, answers: Answers) -> tuple[Decided, Verdict]:
         raise ProtocolError(
             f"the helper has {len(answers.answers)} answers for {len(kept)} reports"
         )
-    refused = {**collected.refused, **answers.refused}
+    refused = {**collected.refused}
+    refused |= {client: f"the helper refuses it: {why}" for client, why in answers.refused.items()}
     valid = judge(collected.examination, kept, answers.answers)
     accepted = tuple(collected.clients[place] for place in valid)
     refused |= {collected.clients[place]: INVALID for place in sorted(set(kept) - set(valid))}

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.noise import IntVector
-from urna.privacy import Adjacency, SelectionRelease
+from urna.privacy import SelectionRelease
 from urna.space import Space
 from urna.vote.ballot import reference_loss
 from urna.vote.windows import windows_of
@@ -55,15 +55,16 @@ class LevelShape:
         if type(self.levels) is not int or not 1 <= self.levels <= 255:
             raise ParameterError(f"the top level is a whole number in 1..255, got {self.levels}")
 
-    def reach(self, adjacency: Adjacency) -> int:
-        """Return how far one unit moves the difference of two candidates' totals.
+    @property
+    def reach(self) -> int:
+        """How far one unit moves the difference of two candidates' totals.
 
         Guarantee:
-            Two ballots differ by at most `levels` at each candidate, in either direction, so
-            a difference of two moves by twice that; leaving a ballot out moves all totals in
-            one direction, and their differences by `levels` at most.
+            Replaced or left out, a ballot moves each total by at most `levels`, in either
+            direction (`hidden.Circuit` folds sums that others have pushed beyond theirs, and
+            a folded one moves backwards), so a difference of two moves by twice that.
         """
-        return self.levels * (1 if adjacency is Adjacency.ZERO_OUT_CLIENT else 2)
+        return 2 * self.levels
 
     def check(self, ballot: npt.NDArray[np.integer], ballots: int = 1) -> None:
         """Raise ParameterError unless this is a valid ballot, or can be a sum of so many."""

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, SelectionRelease
+from urna.privacy import SelectionRelease
 from urna.vote.levels import LevelShape
 from urna.vote.plan import VotePlan
 
@@ -67,11 +67,11 @@ def compare_leads(vote: VotePlan, probability: float = 0.95) -> Leads:
     terms, release = vote.terms, vote.tally.release
     ballots = terms.fewest * terms.shards
     shape = LevelShape(vote.candidates)
-    reach = shape.reach(terms.adjacency)
+    reach = shape.reach
     alone = SelectionRelease(float(terms.budget.epsilon), reach, vote.candidates)
     beside = math.inf
     if release is not None:
-        priced = priced_beside(release.cost().mu, vote.candidates, terms.adjacency)
+        priced = priced_beside(release.cost().mu, vote.candidates)
         if priced is not None:
             beside = _lead_for(priced, probability) / (ballots * shape.levels)
     return Leads(
@@ -131,11 +131,9 @@ def epsilon_leading(lead: int, release: SelectionRelease, probability: float) ->
     return high
 
 
-def priced_beside(
-    mu: float, candidates: int, adjacency: Adjacency, kind: Kind = BESIDE
-) -> SelectionRelease | None:
+def priced_beside(mu: float, candidates: int, kind: Kind = BESIDE) -> SelectionRelease | None:
     """Return the selection of largest epsilon that costs at most μ beside sums, to 1 %."""
-    reach = LevelShape(candidates).reach(adjacency)
+    reach = LevelShape(candidates).reach
 
     def made(epsilon: float) -> SelectionRelease | None:
         try:

@@ -128,7 +128,7 @@ def plan_winner(
         raise ParameterError("there is one candidate only: nothing is left to vote on")
     release = SelectionRelease(
         float(terms.budget.epsilon),
-        LevelShape(len(space)).reach(terms.adjacency),
+        LevelShape(len(space)).reach,
         len(space),
         largest_of,
         fineness,

@@ -20,7 +20,7 @@ FALSE_ALARM = 1e-6  # how often a correct circuit would fail a test here on a fr
 def shared(
     circuit: Circuit, totals: list[int], rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    modulus = 1 << circuit.width
+    modulus = 1 << circuit.share_width
     first = rng.integers(0, modulus, len(totals)).astype(np.uint64)
     return first, ((np.array(totals) - first.astype(np.int64)) % modulus).astype(np.uint64)
 
@@ -218,3 +218,26 @@ def test_bits_that_name_no_candidate_are_refused() -> None:
         bits = np.array([pattern >> i & 1 for i in range(3)], dtype=np.uint8)
         with pytest.raises(ProtocolError, match="names no candidate"):
             circuit.read(bits)
+
+
+def test_a_sum_that_is_pushed_anywhere_moves_totals_by_no_more_than_itself() -> None:
+    """Residues of all sums: neighbours on the circle are neighbours as totals, at the edge too."""
+    width = 4
+    circuit = Circuit(SelectionRelease(50.0, 2, 2), width)
+    steps = 1 << circuit.share_width
+
+    def total(residue: int) -> int:
+        """How far ahead of nothing a candidate is found, by the circuit without noise."""
+        wires = circuit.evaluate(
+            ClearGates(),
+            circuit.planes(np.array([residue, 0], dtype=np.uint64)),
+            circuit.planes(np.array([0, 0], dtype=np.uint64)),
+            np.ones(circuit.coin_bits, dtype=np.uint8),  # no coin is below its threshold
+        )
+        opened = circuit.read(wires.astype(np.uint8))
+        assert opened.gap is not None
+        return opened.gap - 1
+
+    found = [total(residue) for residue in range(steps)]
+    assert found[: 1 << width] == list(range(1 << width))
+    assert all(abs(found[i] - found[i - 1]) <= 1 for i in range(steps))  # the last beside the first

@@ -13,6 +13,7 @@ from urna.errors import BudgetExceeded, LedgerError, ParameterError
 from urna.privacy import (
     Adjacency,
     Budget,
+    Cover,
     DeclaredRelease,
     GaussianRelease,
     Ledger,
@@ -21,6 +22,7 @@ from urna.privacy import (
     Release,
     Repeated,
     Sampled,
+    SelectionRelease,
     SumRelease,
     gaussian_std,
 )
@@ -240,6 +242,27 @@ def test_a_withdrawn_release_stays_written_and_no_longer_counts(ledger: Ledger) 
     }
     assert ledger.spent().epsilon < 0.11
     ledger.enter(MOST, label="tried again")
+
+
+def test_a_pure_release_is_won_back_only_before_sums_were_seen(tmp_path: Path) -> None:
+    """Else who has seen a sum could choose: open the winner, or give it up for another sum."""
+    cap = Budget(1.0, 1e-5)
+    winner = SelectionRelease(0.5, 6, 8)
+    rest = 0.999 * Cover(cap, pure=0.5).mu
+    early, late = Ledger.open(tmp_path / "early", cap), Ledger.open(tmp_path / "late", cap)
+    for ledger in (early, late):
+        ledger.enter(winner, label="a winner", id="winner")
+    early.withdraw("winner", reason="given up")
+    for ledger in (early, late):
+        ledger.enter(GaussianRelease(1 / rest), label="a tally")
+    late.withdraw("winner", reason="given up")
+    early.enter(GaussianRelease(50.0), label="more")
+    with pytest.raises(BudgetExceeded):
+        late.enter(GaussianRelease(50.0), label="more")
+    assert [entry.fixed for entry in late.entries()] == [True, False]
+    assert [entry.fixed for entry in early.entries()] == [False, False, False]
+    again = Ledger(tmp_path / "late")  # and a file that is read anew says the same
+    assert again.spent() == late.spent()
 
 
 def test_a_withdrawn_id_cannot_be_used_again(ledger: Ledger) -> None:

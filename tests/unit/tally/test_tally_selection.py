@@ -8,7 +8,7 @@ from urna.errors import ParameterError
 from urna.privacy import Budget, SelectionRelease
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.secagg import run as run_round
-from urna.tally import HelperSelection, SelectionPlan, Terms, public_order
+from urna.tally import HelperSelection, SelectionPlan, SharedPlan, Terms, public_order
 from urna.tally.selection import helper_shares, leader_shares, mask_of
 
 TERMS = Terms.of(6, Budget(9.0, 1e-5), dropout=0.2)
@@ -31,7 +31,7 @@ def test_shares_add_up_to_the_sum_and_its_head_start(fineness: int) -> None:
     opened = run_round({**ballots(), plan.helper: mask}, plan.round_plan, secrets)
     both = leader_shares(opened.total, plan) + helper_shares(mask, plan)
     exact = sum(ballots().values()) * (1 << fineness) + np.array(plan.head_start)
-    modulus = np.uint64((1 << plan.circuit.width) - 1)
+    modulus = np.uint64((1 << plan.circuit.share_width) - 1)
     assert (both & modulus).tolist() == exact[list(plan.order)].tolist()
 
 
@@ -73,3 +73,36 @@ def test_an_order_favours_no_corner_and_is_everybodys() -> None:
 def test_plans_that_do_not_fit_are_refused(start: tuple[int, ...], order: tuple[int, ...]) -> None:
     with pytest.raises(ParameterError):
         SelectionPlan(TERMS, SelectionRelease(9.0, 6, 4), 3, start, order)
+
+
+def test_a_voter_cannot_put_a_candidate_where_one_vote_decides() -> None:
+    """The voter knows all other ballots but one, and keeps to no levels.
+
+    It puts a candidate as far up as a total can be: one vote more must not make it nothing.
+    """
+    plan = planned(start=(0, 0, 0, 0))
+    others = {client: ballot for client, ballot in ballots().items() if client < 4}
+    top = (1 << plan.circuit.width) - 1
+    evil = np.array([top, 0, 0, 0]) - np.sum(list(others.values()), axis=0)
+    for level in (0, 1):
+        votes = {**others, 4: np.array([level, 0, 0, 0]), 5: evil}
+        found = {HelperSelection("h").select(votes, plan, OsSecrets()).winner for _ in range(4)}
+        assert found == {0}
+
+
+def test_shares_are_as_wide_as_what_is_added_up() -> None:
+    """A head start that outgrows the votes needs a wider ring, or carries would be lost."""
+    release = SelectionRelease(1e-4, 6, 4)
+    plan = SelectionPlan(TERMS, release, 3, (0, 1 << 16, 0, 0), public_order(b"four", 4))
+    assert plan.ring_bits == 32
+    assert plan.circuit.share_width <= plan.ring_bits
+
+
+def test_the_sum_holds_against_as_many_colluders_as_were_announced() -> None:
+    """Ten clients and a helper: a tenth of eleven is two, and of ten it is one."""
+    terms = Terms.of(11, Budget(9.0, 1e-5), colluding=0.1)
+    release = SelectionRelease(9.0, 6, 4)
+    order = public_order(b"four", 4)
+    selection = SelectionPlan(terms.among(10), release, 3, (0, 0, 0, 0), order)
+    assert (terms.colluders, selection.terms.colluders) == (2, 1)
+    assert SharedPlan.of(terms, selection).round_plan.colluders == 2

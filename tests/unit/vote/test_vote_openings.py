@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from urna.privacy import Adjacency, Budget, SelectionRelease, gaussian_mu
+from urna.privacy import Budget, SelectionRelease, gaussian_mu
 from urna.vote import compare_leads, plan
 from urna.vote.openings import epsilon_leading, leading_chance, priced_beside
 
@@ -21,7 +21,7 @@ def test_a_tenth_of_a_budget_buys_a_winner_less_than_a_tally() -> None:
     """A tenth of μ² of (1, 1e-5) is ε = 0.285 for a tally, and what is proven for a winner."""
     tenth = gaussian_mu(Budget(1.0, 1e-5)) * 0.1**0.5
     assert gaussian_mu(Budget(0.285, 1e-5)) == pytest.approx(tenth, rel=0.01)
-    several = priced_beside(tenth, 100, Adjacency.REPLACE_ONE_CLIENT)
+    several = priced_beside(tenth, 100)
     assert several is not None
     assert several.epsilon == pytest.approx(0.105, rel=0.02)
     assert SelectionRelease(0.0677, 6, 100).mu == pytest.approx(tenth, rel=0.01)
