@@ -18,6 +18,7 @@ def space(tmp_path: Path) -> str:
     return str(file)
 
 
+@pytest.mark.audit
 def test_a_search_over_records_names_the_unit(urna: Command, space: str) -> None:
     done = urna(*split(f"{SEARCH} --unit record --shards 6"), "--space", space)
     assert done.code == 0, done.stderr

@@ -189,7 +189,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "one-message" / "on
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("where", ["memory", "flower"])
+@pytest.mark.parametrize("where", ["memory", pytest.param("flower", marks=pytest.mark.audit)])
 def test_the_example_runs_as_it_stands(where: str) -> None:
     pytest.importorskip("ray", reason="the simulation engine needs Ray")
     done = subprocess.run(

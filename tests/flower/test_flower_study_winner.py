@@ -173,6 +173,7 @@ def test_a_vote_whose_helper_is_lost_is_held_again_for_the_same_price(tmp_path: 
     assert [one.cost.epsilon for one in ledger_of(tmp_path, 0).entries()] == [8.0, 8.0]
 
 
+@pytest.mark.audit
 @pytest.mark.timeout(300)
 def test_the_simulation_has_a_helper_among_its_nodes(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the simulation engine needs Ray")
