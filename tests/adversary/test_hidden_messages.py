@@ -21,6 +21,7 @@ from urna.hidden import (
     transfer,
 )
 from urna.hidden import helper as helper_stages
+from urna.hidden import leader as leader_stages
 from urna.privacy import SelectionRelease
 from urna.randomness import OsSecrets, ScriptedSecrets
 
@@ -194,10 +195,15 @@ def test_one_party_with_honest_coins_is_enough(constant: str) -> None:
     assert winners(*pair) == {0, 1}
 
 
-def test_a_helper_that_ignores_its_coins_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("party", ["leader", "helper"])
+def test_a_party_that_ignores_its_coins_is_caught(
+    party: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken variant: with the other's coins all tails, one candidate wins every time."""
     monkeypatch.setattr(
-        helper_stages,
+        leader_stages if party == "leader" else helper_stages,
         "coins_of",
         lambda circuit, source: np.zeros(circuit.coin_bits, dtype=np.uint8),
     )
-    assert len(winners(Constant(TIED), OsSecrets())) == 1
+    tails, honest = Constant(TIED), OsSecrets()
+    assert len(winners(*((honest, tails) if party == "leader" else (tails, honest)))) == 1

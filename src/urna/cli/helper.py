@@ -18,7 +18,7 @@ def helper(
     context: typer.Context,
     policy: Annotated[
         Path,
-        typer.Argument(help="The helper's own policy, with [grant.winner] or [grant.verified]."),
+        typer.Argument(help="The helper's own policy: it grants winner, verified, or both."),
     ],
     show: Annotated[
         bool, typer.Option(help="Print the SuperNode's command, start nothing.")

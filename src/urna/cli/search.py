@@ -49,7 +49,6 @@ from urna.tally import (
     EncryptedSummation,
     SecureSummation,
     Summation,
-    VerifiedSelection,
 )
 from urna.vote import (
     NOT_PRIVATE,
@@ -278,7 +277,7 @@ def _counted(summation: SummationKind, helper: str | None, *, verified: bool) ->
     """Return what adds up ballots in this process, or finds the winner."""
     if helper is None:
         return {"summation": summation.summation}
-    return {"selection": VerifiedSelection(helper) if verified else None}
+    return {"verified": verified}
 
 
 def _in_memory(

@@ -6,6 +6,7 @@ from urna.privacy import PrivacyStatement
 from urna.report.parties import Party, not_covered, simulated
 from urna.report.stages import Answer, StageView, warnings_of
 from urna.report.words import said
+from urna.secagg import ServerModel
 from urna.tally import Terms
 from urna.vote import WinnerResult
 
@@ -16,7 +17,13 @@ _CHEATING = (
     "A helper that garbles another function can put as many bits of the exact sum into the result "
     "as are opened.",
     "A leader that shifts its share can learn one comparison of exact totals.",
-    "The promise is for two that follow the protocol, however curious they are.",
+)
+_HONEST = "The promise is for two that follow the protocol, however curious they are."
+_REFUSING = "Either of the two can refuse clients without cause, and have them named for it."
+_LISTS = (
+    "A leader that tells clients different lists of who is left can unmask single ballots, which "
+    "carry no noise: this vote trusted it not to. A vote planned against a dishonest server "
+    "catches that, and verified ballots are never summed under masks."
 )
 
 
@@ -59,9 +66,18 @@ def winner_stage(result: WinnerResult, *, name: str = "Winner") -> StageView:
         faults=result.faults,
         when=result.when,
         warnings=warnings_of(statement),
-        view={"cheating": _CHEATING},
+        view={"cheating": _cheating(result, verified)},
         entry=result.entry,
     )
+
+
+def _cheating(result: WinnerResult, verified: bool) -> tuple[str, ...]:
+    """Return what leader and helper could do if they did not follow the protocol."""
+    if verified:
+        return (*_CHEATING, _REFUSING, _HONEST)
+    if result.terms.server is ServerModel.DISHONEST:
+        return (*_CHEATING, _HONEST)
+    return (*_CHEATING, _LISTS, _HONEST)
 
 
 def _verified(statement: PrivacyStatement) -> bool:
@@ -77,16 +93,18 @@ def _answer(result: WinnerResult, verified: bool) -> Answer:
     best = tuple((axis, said(value)) for axis, value in result.best.items())
     trust = (
         f"This rests on the leader and {result.helper} not colluding: together they could read "
-        f"{_readable(verified)}. Neither of them alone, nor anybody else, has seen a tally."
+        f"{_readable(verified)}. Each of them alone, curious and following the protocol, learnt "
+        "the winner and random numbers; nobody has seen a tally."
     )
     if result.gap is None:
         return Answer("The winner", best, "", "Only the winner was opened", (trust,))
+    votes = "1 vote" if result.gap == 1 else f"{result.gap:g} votes"
     gap = (
-        f"It would have to lose {result.gap:g} votes to be overtaken by the runner-up, noise "
-        f"included. Each candidate's noise has a standard deviation of {result.noise_std:.1f} "
-        f"votes; a ballot gives 0 to {result.ballot.levels}."
+        f"It would have to lose {votes} to be overtaken, noise included. Each candidate's "
+        f"noise has a standard deviation of {result.noise_std:.1f} votes; a ballot gives 0 to "
+        f"{result.ballot.levels}."
     )
-    verdict = f"Ahead by {result.gap:g} noisy votes; nothing else was opened"
+    verdict = "The winner and its gap were opened, and nothing else"
     return Answer("The winner", best, "", verdict, (trust, gap))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtri
 
 from urna.space import Space
 from urna.vote.shapes import VOTES
@@ -33,6 +33,7 @@ DRAWS = 2000
 """Draws from a posterior, from which the chances of leading are read."""
 
 _TRUSTS = 40  # values of B that are averaged over
+_CLOSE = 1.2  # times as far behind the most noisy votes as noise takes one, the leader may be
 _NEGLIGIBLE = 1e-9  # weight of a value of B
 _FAR = 16.0  # deviations of noise behind: no rival
 _MOST_ENTRIES = 4_000_000
@@ -113,7 +114,7 @@ class ArgmaxDecoder:
         if tally.std == 0:
             equal = np.flatnonzero(tally.votes == tally.votes.max()).tolist()
             return Decoded(winner, sure, tuple(place for place in equal if place != winner))
-        return told(winner, sure, leading_alone(tally), self.level, tally.noise)
+        return told(winner, sure, leading_alone(tally), self.level, tally)
 
 
 def leader(votes: npt.NDArray[np.float64], space: Space) -> int:
@@ -181,24 +182,31 @@ def leading_alone(tally: NoisyVotes) -> npt.NDArray[np.float64]:
 
 
 def told(
-    winner: int, sure: float, leading: npt.NDArray[np.float64], level: float, noise: float
+    winner: int, sure: float, leading: npt.NDArray[np.float64], level: float, tally: NoisyVotes
 ) -> Decoded:
     """Return a winner with what can be said of it, or that nothing can.
 
-    A set that names more than half of the candidates is no choice, and a probability beside it
-    would say no more: then the tally cannot tell. A set of whole candidates holds more than it
-    must, and caution makes it larger still; how much less mass will do was measured on landscapes
-    and recordings (docs/decisions/0029-what-a-tally-can-tell.md).
+    A set is what the model finds probable, and whoever is (at 90 %) within two deviations of
+    the most noisy votes, whatever the model says: where many are nearly tied, a model that is
+    a little wrong leaves the leader out. A set that names more than half of the candidates is
+    no choice, and a probability beside it would say no more: then the tally cannot tell. A set
+    of whole candidates holds more than it must, and caution makes it larger still; how much
+    less mass will do was measured on landscapes and recordings
+    (docs/decisions/0034-sets-near-ties.md).
 
     Args:
         winner: Who won.
         sure: How probably it leads.
         leading: How probably each candidate leads.
         level: Probability with which the true leader is to be in the credible set.
-        noise: Standard deviation of the noise over what all ballots can weigh.
+        tally: What the votes are, and how noisy.
     """
-    mass = level ** float(np.clip(0.8 + 7.0 * (noise - 0.05), 0.8, 1.8))
+    mass = level ** float(np.clip(1.5 + 4.0 * (tally.noise - 0.05), 1.5, 2.0))
     near = credible_set(leading, winner, mass)
+    behind = _CLOSE * float(ndtri((1 + level) / 2)) * tally.std
+    close = np.flatnonzero(tally.votes.max() - tally.votes <= behind)
+    others = [place for place in close.tolist() if place not in (winner, *near)]
+    near = (*near, *sorted(others, key=lambda place: -leading[place]))
     if len(leading) > 2 and 2 * (1 + len(near)) > len(leading):
         return Decoded(winner, None)
     return Decoded(winner, sure, near)

@@ -88,7 +88,10 @@ class LevelShape:
         return cls(candidates, mapping["part"], mapping["levels"])
 
     def __str__(self) -> str:
-        return f"levels 0 to {self.levels}, the top from {self.part:g} of the way to the best loss"
+        if self.part == 1:
+            return f"levels 0 to {self.levels}, the top one for the best"
+        way = f"{self.part:.0%} of the way to the best loss"
+        return f"levels 0 to {self.levels}, the top one from {way} on"
 
 
 def choose_levels(candidates: int, *, noise_std: float, ballots: int) -> LevelShape:

@@ -86,9 +86,8 @@ class PosteriorDecoder:
         posterior = Posterior.of(tally)
         winner = leader(posterior.mean, tally.space)
         leading = (posterior.leading(public_generator(tally)) + leading_alone(tally)) / 2
-        return told(
-            winner, calibrated(float(leading[winner]), tally), leading, self.level, tally.noise
-        )
+        sure = calibrated(float(leading[winner]), tally)
+        return told(winner, sure, leading, self.level, tally)
 
 
 class DecoderKind(StrEnum):

@@ -246,7 +246,7 @@ class RehearsedDecoder:
         winner = leader(mixture.mean, tally.space)
         leading = (mixture.leading(public_generator(tally)) + leading_alone(tally)) / 2
         sure = calibrated(float(leading[winner]), tally)
-        return told(winner, sure, leading, self.decoder.level, tally.noise)
+        return told(winner, sure, leading, self.decoder.level, tally)
 
     def trust(self, tally: NoisyVotes) -> float | None:
         """Return how probable the tally makes it that the rehearsal is right, if it was asked."""

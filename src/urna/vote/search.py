@@ -18,6 +18,7 @@ from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, PrivacyStatement, Unit
 from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
+from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import (
     HelperSelection,
@@ -29,6 +30,7 @@ from urna.tally import (
     Selection,
     Summation,
     Terms,
+    VerifiedSelection,
     open_selection,
 )
 from urna.vote.ballot import BallotKind
@@ -79,6 +81,7 @@ def search(
     budget: Budget,
     opens: Literal["winner"],
     helper: str,
+    verified: bool = False,
     selection: Selection | None = None,
     smallest_shard: int = MIN_SAMPLES,
     shard_seconds: float = SHARD_SECONDS,
@@ -122,6 +125,7 @@ def search(
     budget: Budget,
     opens: Literal["tally", "winner"] = "tally",
     helper: str | None = None,
+    verified: bool = False,
     selection: Selection | None = None,
     ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
@@ -160,7 +164,10 @@ def search(
             less noise, and a helper. Then ballots are levels, and nobody sees a tally.
         helper: Where only the winner is opened: who holds the other share of the sum, and is
             trusted not to collude with whoever leads.
-        selection: How the winner is found; by SecAgg+ with the helper as one more client.
+        verified: Whether leader and helper check every ballot; an invalid one is refused, and its
+            client named.
+        selection: How the winner is found; by SecAgg+ with the helper as one more client, or from
+            verified ballots.
         ballot: How a client spreads its vote; by scores unless `votes` are given.
         votes: How many candidates each client names in a top-k ballot.
         smallest_shard: A shard with fewer records abstains; a client with too few is refused.
@@ -194,6 +201,15 @@ def search(
     secrets = secrets or OsSecrets()
     terms = Terms.of(len(clients), as_budget(budget), **options)
     check_opening(opens, helper, selection, ballot, votes, summation, decoder, rehearsal)
+    if verified:
+        if helper is None or selection is not None:
+            raise ParameterError("ballots are verified where only the winner is opened: say so")
+        if terms.server is ServerModel.DISHONEST:
+            raise ParameterError(
+                "verified ballots are not summed under masks, so nothing is planned against a "
+                "dishonest server: leave `server` (--server) out"
+            )
+        selection = VerifiedSelection(helper)
     if rehearsal is not None:
         rehearsal.check(space)
         space = rehearsal.shortlist(relative_noise(terms.budget, terms.clients * terms.shards))
@@ -268,6 +284,8 @@ def check_opening(
                 "opening only the winner takes a helper, an organisation that does not collude "
                 "with the leader: name it (`helper=`, --helper)"
             )
+        if not isinstance(helper, str) or not helper.strip() or not helper.isprintable():
+            raise ParameterError(f"a helper's name is text that can be printed, got {helper!r}")
     elif opens != "tally":
         raise UnknownName("opening", str(opens), ("tally", "winner"))
     elif helper is not None or selection is not None:

@@ -262,7 +262,7 @@ def test_the_credible_set_holds_the_leader_as_often_as_it_says(smooth: bool) -> 
     held, told = coverage(PosteriorDecoder(level=0.9), smooth, 200)
     assert told > 100
     assert held >= stats.binom.ppf(FALSE_ALARM, told, 0.9)
-    held, told = coverage(PosteriorDecoder(level=0.3), smooth, 100)
+    held, told = coverage(PosteriorDecoder(level=0.3), smooth, 300)
     assert held < stats.binom.ppf(FALSE_ALARM, told, 0.9)
 
 
