@@ -42,6 +42,28 @@ def test_a_clear_favourite_wins_and_the_gap_says_so() -> None:
     assert "the leader and hospital-7 not colluding" in str(result)
 
 
+def test_ballots_are_verified_where_that_is_asked_for() -> None:
+    result = held(verified=True)
+    assert result.best == {"lr": 0.2}
+    assert "every ballot counted was verified" in str(result.privacy)
+    shown = page(result, title="a vote")
+    assert "refuse clients without cause" in shown
+    assert "different lists" not in shown
+    assert "different lists" in page(held(), title="a vote")
+    assert "different lists" not in page(held(server="dishonest"), title="a vote")
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", 7])
+def test_a_helper_has_a_name_that_can_be_printed(name: object) -> None:
+    with pytest.raises(ParameterError, match="a helper's name is text"):
+        held(helper=name)
+
+
+def test_nothing_is_planned_against_a_server_that_sums_nothing() -> None:
+    with pytest.raises(ParameterError, match="not summed under masks"):
+        held(verified=True, server="dishonest")
+
+
 def test_dropouts_are_left_out_and_named() -> None:
     result = held(
         dropout=0.2, selection=HelperSelection("hospital-7", {3: Stage.MASK, 5: Stage.SHARE})
