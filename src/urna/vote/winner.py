@@ -250,7 +250,7 @@ class WinnerResult:
         gap = ""
         if self.gap is not None:
             gap = (
-                f"gap: {self.gap:g} votes to the runner-up, noise included (each candidate's has a "
-                f"deviation of {self.noise_std:.1f}, a ballot gives 0 to {self.ballot.levels})\n"
+                f"gap: {self.gap:g}, the votes it would have to lose to be overtaken, noise "
+                f"included (± {self.noise_std:.1f} each; a ballot gives 0 to {self.ballot.levels})\n"
             )
         return f"best: {best}\n{gap}privacy: {self.privacy}"
