@@ -251,6 +251,6 @@ class WinnerResult:
         if self.gap is not None:
             gap = (
                 f"gap: {self.gap:g}, the votes it would have to lose to be overtaken, noise "
-                f"included (± {self.noise_std:.1f} each; a ballot gives 0 to {self.ballot.levels})\n"
+                f"included (± {self.noise_std:.1f}; a ballot gives 0 to {self.ballot.levels})\n"
             )
         return f"best: {best}\n{gap}privacy: {self.privacy}"
