@@ -19,8 +19,7 @@ from urna.flower.winner_subject import VerifiedSubject, WinnerSubject, is_verifi
 from urna.privacy import Budget, Ledger
 from urna.space import Space
 from urna.tally import Options, Released, Selected
-from urna.tally.secure import SERVERS
-from urna.tally.selection import statement_of
+from urna.tally.selection import rests_on, statement_of
 from urna.vote import (
     Ballot,
     BallotKind,
@@ -269,6 +268,7 @@ def _read_winner(
 ) -> WinnerResult:
     """Return what leader and helper opened, as a result."""
     announced, helper = sums.announcement, subject.helper
+    verified = is_verified(announced)
     opened, selection = leader.opened, vote.selection
     if opened is None:
         raise ProtocolError("the round ended without a winner")
@@ -282,27 +282,12 @@ def _read_winner(
         release=selection.release,
         faults=dict(sums.faults),
         traffic=leader.traffic,
+        verified=verified,
     )
-    described = (
-        f"It rests on the server, which leads, and {helper} not colluding: {_saw(announced)}"
-    )
+    described = rests_on("the server, which leads,", helper, announced.terms, verified=verified)
+    if not announced.signed:
+        described += (
+            ". No directory of identity keys was used: who the helper is was the server's word"
+        )
     privacy = statement_of(selection, described, released.privacy.private)
     return winner_result(subject.space, vote, helper, found, privacy, released.entry)
-
-
-def _saw(announced: Announcement) -> str:
-    """Return what server and helper could read together, and what each of them saw."""
-    if is_verified(announced):
-        return (
-            "together they could read every ballot. Each alone, curious and following the "
-            "protocol, saw the winner, random shares and who was refused; every ballot counted "
-            "was verified, and no tally was opened"
-        )
-    saw = (
-        "together they could read the exact sum of all ballots. Each alone, curious and following "
-        f"the protocol (the server's part of SecAgg+ {SERVERS[announced.terms.server]}), saw the "
-        "winner and random shares; no tally was opened"
-    )
-    if announced.signed:
-        return saw
-    return f"{saw}. No directory of identity keys was used: who the helper is was the server's word"

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from urna.privacy import PrivacyStatement
 from urna.report.parties import Party, not_covered, simulated
 from urna.report.stages import Answer, StageView, warnings_of
 from urna.report.words import said
@@ -29,7 +28,7 @@ _LISTS = (
 
 def winner_stage(result: WinnerResult, *, name: str = "Winner") -> StageView:
     """Return what a page shows of a winner: what was opened and public facts, nothing else."""
-    statement, verified = result.privacy, _verified(result.privacy)
+    statement, verified = result.privacy, result.verified
     axes = "; ".join(f"{axis}: {len(values.values)}" for axis, values in result.space.axes.items())
     facts = {
         "candidates": f"{len(result.space):,}",
@@ -54,47 +53,42 @@ def winner_stage(result: WinnerResult, *, name: str = "Winner") -> StageView:
     return StageView(
         kind="winner",
         name=name,
-        answer=_answer(result, verified),
+        answer=_answer(result),
         privacy=statement,
         took_part=result.took_part,
         invited=result.terms.clients,
         electorate=_electorate(result.terms, result.took_part),
-        parties=tuple(_parties(result, verified)),
+        parties=tuple(_parties(result)),
         uncovered=tuple(uncovered),
         facts=tuple(facts.items()),
         lost=result.lost,
         faults=result.faults,
         when=result.when,
         warnings=warnings_of(statement),
-        view={"cheating": _cheating(result, verified)},
+        view={"cheating": _cheating(result)},
         entry=result.entry,
     )
 
 
-def _cheating(result: WinnerResult, verified: bool) -> tuple[str, ...]:
+def _cheating(result: WinnerResult) -> tuple[str, ...]:
     """Return what leader and helper could do if they did not follow the protocol."""
-    if verified:
+    if result.verified:
         return (*_CHEATING, _REFUSING, _HONEST)
     if result.terms.server is ServerModel.DISHONEST:
         return (*_CHEATING, _HONEST)
     return (*_CHEATING, _LISTS, _HONEST)
 
 
-def _verified(statement: PrivacyStatement) -> bool:
-    """Return whether every ballot was checked, as the statement says in words."""
-    return "every ballot counted was verified" in " ".join(statement.caveats)
-
-
 def _readable(verified: bool) -> str:
     return "every single ballot" if verified else "the exact sum of all ballots, without noise"
 
 
-def _answer(result: WinnerResult, verified: bool) -> Answer:
+def _answer(result: WinnerResult) -> Answer:
     best = tuple((axis, said(value)) for axis, value in result.best.items())
     trust = (
         f"This rests on the leader and {result.helper} not colluding: together they could read "
-        f"{_readable(verified)}. Each of them alone, curious and following the protocol, learnt "
-        "the winner and random numbers; nobody has seen a tally."
+        f"{_readable(result.verified)}. Each of them alone, curious and following the protocol, "
+        "learnt the winner and random numbers; nobody has seen a tally."
     )
     if result.gap is None:
         return Answer("The winner", best, "", "Only the winner was opened", (trust,))
@@ -123,10 +117,10 @@ def _electorate(terms: Terms, took_part: int) -> tuple[tuple[str, str], ...]:
     return tuple(rows.items())
 
 
-def _parties(result: WinnerResult, verified: bool) -> list[Party]:
+def _parties(result: WinnerResult) -> list[Party]:
     """Return who learnt what: alone, and together."""
     opened = "the winner" if result.gap is None else "the winner and its gap"
-    shares = "random shares" + (", whose ballot was refused" if verified else "")
+    shares = "random shares" + (", whose ballot was refused" if result.verified else "")
     one = "not to collude with {}, and to follow the protocol; it may be curious"
     rows = [
         Party(
@@ -146,8 +140,8 @@ def _parties(result: WinnerResult, verified: bool) -> list[Party]:
         ),
         Party(
             f"The leader and {result.helper} together",
-            _readable(verified),
-            "any data" if verified else "any single ballot; any data",
+            _readable(result.verified),
+            "any data" if result.verified else "any single ballot; any data",
             "not to be together",
         ),
         Party("Everybody who reads this page", opened, "anything more", "with nothing"),

@@ -237,6 +237,8 @@ class Selected:
     """CPU time of leader and helper for finding the winner."""
     traffic: int = 0
     """Bytes between them."""
+    verified: bool = False
+    """Whether every ballot counted was checked."""
 
 
 class Selection(Protocol):
@@ -284,12 +286,7 @@ class HelperSelection:
 
     def describe(self, terms: Terms) -> str:
         """Say in one sentence who was trusted with what."""
-        return (
-            f"It rests on the leader and {self.helper} not colluding: together they could read "
-            "the exact sum of all ballots. Each alone, curious and following the protocol (the "
-            f"server's part of SecAgg+ {SERVERS[terms.server]}), saw the winner and random "
-            "shares; no tally was opened. All parties were played in one process"
-        )
+        return f"{rests_on('the leader', self.helper, terms)}. {PLAYED}"
 
     def select(
         self, contributions: Contributions, plan: SelectionPlan, secrets: SecretSource
@@ -318,6 +315,25 @@ class HelperSelection:
         survivors = outcome.survivors - {plan.helper}
         kept = {client: why for client, why in lost.items() if client not in outcome.survivors}
         return selected(found, plan, survivors, kept, outcome.faults)
+
+
+def rests_on(leader: str, helper: str, terms: Terms, *, verified: bool = False) -> str:
+    """Say whom a winner rests on, what the two could read together, and what each of them saw."""
+    both = f"It rests on {leader} and {helper} not colluding: together they could read"
+    if verified:
+        return (
+            f"{both} every ballot. Each alone, curious and following the protocol, saw the winner, "
+            "random shares and who was refused; every ballot counted was verified, and no tally "
+            "was opened"
+        )
+    return (
+        f"{both} the exact sum of all ballots. Each alone, curious and following the protocol (the "
+        f"server's part of SecAgg+ {SERVERS[terms.server]}), saw the winner and random shares; no "
+        "tally was opened"
+    )
+
+
+PLAYED = "All parties were played in one process"
 
 
 def mask_of(seed: bytes, plan: SelectionPlan) -> IntVector:
@@ -351,6 +367,8 @@ def selected(
     accepted: frozenset[ClientId],
     lost: Mapping[ClientId, str],
     faults: Mapping[ClientId, str],
+    *,
+    verified: bool = False,
 ) -> Selected:
     """Return what an opened circuit says about the entries of the sum."""
     gap = found.opened.gap
@@ -363,6 +381,7 @@ def selected(
         faults=faults,
         seconds=found.leader_seconds + found.helper_seconds,
         traffic=sum(found.traffic.values()),
+        verified=verified,
     )
 
 

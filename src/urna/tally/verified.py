@@ -26,7 +26,7 @@ from urna.privacy import (
 )
 from urna.privacy.accountant import accountant_of
 from urna.randomness import SecretSource
-from urna.tally.selection import Selected, SelectionPlan, selected
+from urna.tally.selection import PLAYED, Selected, SelectionPlan, rests_on, selected
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
 from urna.verified import FAST_CODEC, CountPlan, Layout, play
@@ -52,12 +52,7 @@ class VerifiedSelection:
 
     def describe(self, terms: Terms) -> str:
         """Say in one sentence who was trusted with what."""
-        del terms
-        return (
-            f"It rests on the leader and {self.helper} not colluding: together they could read "
-            "every ballot. Each alone saw the winner, random shares and who was refused; every "
-            "ballot counted was verified. All parties were played in one process"
-        )
+        return f"{rests_on('the leader', self.helper, terms, verified=True)}. {PLAYED}"
 
     def select(
         self, contributions: Contributions, plan: SelectionPlan, secrets: SecretSource
@@ -83,7 +78,7 @@ class VerifiedSelection:
         except ProtocolError as error:
             raise RoundAborted(f"no winner was opened: {error}", {}, played.refused) from error
         refused = dict(played.refused)
-        return selected(found, plan, played.accepted, refused, refused)
+        return selected(found, plan, played.accepted, refused, refused, verified=True)
 
 
 def count_of(plan: SelectionPlan, codec: str = FAST_CODEC) -> CountPlan:

@@ -392,6 +392,7 @@ def winner_result(
         terms=vote.terms,
         ballot=vote.shape,
         helper=helper,
+        verified=found.verified,
         took_part=len(found.accepted),
         lost=found.lost,
         faults=found.faults,

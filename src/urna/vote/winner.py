@@ -160,6 +160,8 @@ class WinnerResult:
     """How many clients' ballots were counted."""
     lost: Mapping[int, str]
     """Whose ballot was not, and why."""
+    verified: bool = False
+    """Whether every ballot counted was checked by leader and helper."""
     faults: Mapping[int, str] = field(default_factory=dict)
     """Who broke the protocol, and how."""
     plan: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -196,6 +198,7 @@ class WinnerResult:
             "winner": self.winner,
             "gap": self.gap,
             "helper": self.helper,
+            "verified": self.verified,
             "took_part": self.took_part,
             "lost": {str(client): reason for client, reason in self.lost.items()},
             "faults": {str(client): deed for client, deed in self.faults.items()},
@@ -231,6 +234,7 @@ class WinnerResult:
                 terms=Terms.read(mapping["terms"]),
                 ballot=LevelShape.read(mapping["ballot"], len(space)),
                 helper=str(mapping["helper"]),
+                verified=mapping["verified"] is True,
                 took_part=int(mapping["took_part"]),
                 lost={int(client): str(why) for client, why in mapping["lost"].items()},
                 faults={int(client): str(why) for client, why in mapping["faults"].items()},
