@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli_studies import STUDY
 from commands import Command, Done
 from forks import ForkServer, environment
 
@@ -22,25 +23,6 @@ from urna.privacy import Ledger
 pytest.importorskip("torch", reason="what follows these votes is torch's")
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "study.md"
-STUDY = """\
-title = "a small one"
-[data]
-source = "digits"
-clients = 12
-[space]
-lr = { kind = "log", values = [0.01, 0.1, 1.0] }
-[objective]
-epochs = 1
-cache = false
-[privacy]
-epsilon = 20.0
-delta = 1e-3
-vote_share = 0.3
-[then]
-what = "train"
-rounds = 2
-anyway = true
-"""
 SCRIPTED = STUDY.replace("[then]", 'scripted_secrets = "a script"\n[then]')
 AUTHORS = ("README.md", "model.safetensors", "report.html", "result.json", "vote.json")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_studies import STUDY
 from commands import Command
 from forks import ForkServer
 
@@ -13,32 +14,11 @@ from urna.privacy import Ledger
 
 pytest.importorskip("torch", reason="what follows these votes is torch's")
 
-STUDY = """\
-title = "a small one"
-[data]
-source = "digits"
-clients = 12
-[space]
-lr = { kind = "log", values = [0.01, 0.1, 1.0] }
-[objective]
-epochs = 1
-cache = false
-[privacy]
-epsilon = 20.0
-delta = 1e-3
-vote_share = 0.3
-[vote]
-opens = "winner"
-helper = "hospital-7"
-[then]
-what = "train"
-rounds = 2
-anyway = true
-"""
+WINNER = STUDY.replace("[then]", '[vote]\nopens = "winner"\nhelper = "hospital-7"\n[then]')
 TRUSTED = "the leader and hospital-7 not colluding"
 
 
-def written(folder: Path, text: str = STUDY) -> Path:
+def written(folder: Path, text: str = WINNER) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "study.toml").write_text(text)
     return folder / "study.toml"
@@ -106,7 +86,7 @@ def test_a_killed_study_goes_on_and_spends_once(
 
 
 def test_a_winner_alone_with_every_ballot_checked(urna: Command, tmp_path: Path) -> None:
-    text = STUDY.replace("lr = {", "eta0 = {").replace('what = "train"', 'what = "nothing"')
+    text = WINNER.replace("lr = {", "eta0 = {").replace('what = "train"', 'what = "nothing"')
     study = written(tmp_path, text.replace("[then]", "verified = true\n[then]"))
     done = urna("run", study, "--format", "json").json()
     assert done["result"] is None

@@ -551,7 +551,7 @@ def test_verified_ballots_need_a_directory_and_a_winner(quick_path: Path) -> Non
     grid = federation(node(0))
     with pytest.raises(ParameterError, match="name a directory of identity keys"):
         poll(grid, SPACE, budget=BUDGET, opens="winner", helper="h", verified=True)
-    with pytest.raises(ParameterError, match="only there are ballots verified"):
+    with pytest.raises(ParameterError, match="verified where only the winner is opened"):
         poll(grid, SPACE, budget=BUDGET, verified=True)  # type: ignore[call-overload]
 
 

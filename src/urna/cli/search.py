@@ -62,7 +62,7 @@ from urna.vote import (
 )
 from urna.vote import rehearse as rehearse_votes
 from urna.vote import search as search_votes
-from urna.vote.search import check_opening
+from urna.vote.selecting import check_opening
 
 __all__ = ["search"]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Unpack, overload
 
 from flwr.serverapp import Grid
 
-from urna.errors import ParameterError, ProtocolError, RoundAborted, UnknownName
+from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.flower.announcement import Announcement
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.post import Deadlines, Progress
@@ -35,7 +35,7 @@ from urna.vote import (
     unread_result,
 )
 from urna.vote.inputs import as_budget, as_space
-from urna.vote.search import winner_result
+from urna.vote.selecting import check_opening, winner_result
 
 __all__ = ["poll"]
 
@@ -178,13 +178,8 @@ def poll(
         "progress": progress,
         **options,
     }
-    if opens == "winner":
-        unused = (ballot, votes, decoder, rehearsal)
-        if helper is None or any(given is not None for given in unused):
-            raise ParameterError(
-                "opening only the winner takes a helper (`helper=`), and no ballot, votes, "
-                "decoder or rehearsal: ballots are levels, and there is no tally to read"
-            )
+    check_opening(opens, helper, None, ballot, votes, decoder, rehearsal)
+    if helper is not None:
         if verified and directory is None:
             raise ParameterError(
                 "verified ballots are signed: name a directory of identity keys (`directory=`), "
@@ -192,12 +187,9 @@ def poll(
             )
         voted = VerifiedSubject if verified else WinnerSubject
         return _winner(grid, voted(space, helper, seed), common, anyway, keep)
-    if opens != "tally":
-        raise UnknownName("opening", str(opens), ("tally", "winner"))
-    if helper is not None or verified:
+    if verified:
         raise ParameterError(
-            "a helper only helps to open the winner, and only there are ballots verified: ask for "
-            "opens='winner'"
+            "ballots are verified where only the winner is opened: ask for opens='winner'"
         )
     shards = options.get("shards", 1)
     if rehearsal is not None:

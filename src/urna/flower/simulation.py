@@ -33,7 +33,8 @@ from urna.space import Space
 from urna.tally import Options, Terms
 from urna.vote import Ballot, BallotKind, Decoder, Rehearsal, Result, WinnerResult
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
-from urna.vote.search import check_objective, check_opening
+from urna.vote.search import check_objective
+from urna.vote.selecting import check_opening
 
 __all__ = ["run_among", "run_apps", "simulate"]
 

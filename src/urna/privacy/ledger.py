@@ -340,6 +340,7 @@ class Ledger:
             "label": entry.label,
             "written": entry.written,
             "withdrawn": entry.withdrawn,
+            "fixed": entry.fixed,
             "rounds": entry.rounds,
             "epsilon": epsilon if math.isfinite(epsilon) else None,
             "result": None if entry.result is None else asdict(entry.result),

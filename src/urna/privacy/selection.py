@@ -56,7 +56,7 @@ class SelectionRelease:
     Args:
         epsilon: What it costs alone.
         reach: Most votes by which one protected unit moves the difference of two candidates'
-            totals: twice the top level where a ballot may be replaced.
+            totals: twice the top level.
         candidates: How many candidates there are.
         largest_of: K, how many geometric variables each candidate's noise is the largest of.
         fineness: Bits below the vote that noise is drawn to; the finer, the smaller `range`.

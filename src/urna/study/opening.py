@@ -18,7 +18,7 @@ from urna.vote import (
     plan_vote,
     plan_winner,
 )
-from urna.vote.search import check_opening
+from urna.vote.selecting import check_opening
 from urna.vote.winner import WINNER
 
 __all__ = [

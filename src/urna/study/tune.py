@@ -27,7 +27,8 @@ from urna.space import Space
 from urna.study.opening import Opening, Vote, check_same, event_of, said_of
 from urna.tally import Options, Releases, SecureSummation, Selection, Summation, Terms
 from urna.vote import Decoder, PosteriorDecoder, WinnerPlan, WinnerResult, read_result
-from urna.vote.search import fill_all, hold_winner, label_of
+from urna.vote.search import fill_all
+from urna.vote.selecting import hold_winner, label_of
 
 __all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
 

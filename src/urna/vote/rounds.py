@@ -33,10 +33,10 @@ from urna.vote.search import (
     SearchProgress,
     check_objective,
     fill_all,
-    label_of,
     read_result,
     usable,
 )
+from urna.vote.selecting import label_of
 
 __all__ = ["BOTH_ROUNDS", "FIRST_SHARE", "KEPT", "TwoRounds", "search_twice"]
 

@@ -11,11 +11,11 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 import numpy as np
 
 from urna.data import MIN_SAMPLES
-from urna.errors import ParameterError, UnknownName
+from urna.errors import ParameterError
 from urna.local import Losses, Objective, losses_apart, losses_of_each
 from urna.local import check_objective as check_space
 from urna.noise import IntVector
-from urna.privacy import Budget, Ledger, PrivacyStatement, Unit
+from urna.privacy import Budget, Ledger, Unit
 from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 from urna.secagg import ServerModel
@@ -26,12 +26,10 @@ from urna.tally import (
     Released,
     Releases,
     SecureSummation,
-    Selected,
     Selection,
     Summation,
     Terms,
     VerifiedSelection,
-    open_selection,
 )
 from urna.vote.ballot import BallotKind
 from urna.vote.decode import Decoder
@@ -40,6 +38,7 @@ from urna.vote.plan import VotePlan, plan_vote, relative_noise
 from urna.vote.posterior import PosteriorDecoder
 from urna.vote.rehearsal import Rehearsal, RehearsedDecoder
 from urna.vote.result import Result
+from urna.vote.selecting import check_opening, hold_winner, label_of
 from urna.vote.shapes import Ballot
 from urna.vote.shards import SHARD_SECONDS, check_clients, shard_ballots
 from urna.vote.winner import WinnerPlan, WinnerResult, plan_winner
@@ -48,16 +47,12 @@ __all__ = [
     "UNREAD",
     "SearchProgress",
     "check_objective",
-    "check_opening",
     "fill_all",
-    "hold_winner",
-    "label_of",
     "read_again",
     "read_result",
     "search",
     "unread_result",
     "usable",
-    "winner_result",
 ]
 
 SearchProgress = Steps
@@ -203,7 +198,9 @@ def search(
     check_opening(opens, helper, selection, ballot, votes, summation, decoder, rehearsal)
     if verified:
         if helper is None or selection is not None:
-            raise ParameterError("ballots are verified where only the winner is opened: say so")
+            raise ParameterError(
+                "ballots are verified where only the winner is opened: ask for opens='winner'"
+            )
         if terms.server is ServerModel.DISHONEST:
             raise ParameterError(
                 "verified ballots are not summed under masks, so nothing is planned against a "
@@ -265,37 +262,6 @@ def search(
     return read_result(space, vote, released, decoder or PosteriorDecoder(), keep, rehearsal)
 
 
-def check_opening(
-    opens: str, helper: str | None, selection: Selection | None, *of_tallies: object
-) -> None:
-    """Refuse what does not go with what is opened; `of_tallies` is what only a tally has.
-
-    Raises:
-        ParameterError: It says what to leave out, or what is missing.
-    """
-    if opens == "winner":
-        if any(given is not None for given in of_tallies):
-            raise ParameterError(
-                "where only the winner is opened, ballots are levels and there is no tally: leave "
-                "`ballot`, `votes`, `summation`, `decoder` and `rehearsal` out"
-            )
-        if helper is None:
-            raise ParameterError(
-                "opening only the winner takes a helper, an organisation that does not collude "
-                "with the leader: name it (`helper=`, --helper)"
-            )
-        if not isinstance(helper, str) or not helper.strip() or not helper.isprintable():
-            raise ParameterError(f"a helper's name is text that can be printed, got {helper!r}")
-    elif opens != "tally":
-        raise UnknownName("opening", str(opens), ("tally", "winner"))
-    elif helper is not None or selection is not None:
-        raise ParameterError("a helper only helps to open the winner: ask for opens='winner'")
-    if selection is not None and selection.helper != helper:
-        raise ParameterError(
-            f"the helper is {helper}, and the selection names {selection.helper}: name one"
-        )
-
-
 def _evaluated(
     space: Space,
     objective: Objective[DataT],
@@ -351,61 +317,6 @@ def _open_winner(
         keep(result)
     report("finding the winner", 1, 1)
     return result
-
-
-def hold_winner(
-    space: Space,
-    vote: WinnerPlan,
-    selection: Selection,
-    ballots: Mapping[int, IntVector],
-    ledger: Ledger | None,
-    secrets: SecretSource,
-    entry: str | None,
-) -> WinnerResult:
-    """Open the winner of ballots that are filled, counted before it happens."""
-    found, privacy, counted = open_selection(
-        vote.selection,
-        lambda: selection.select(ballots, vote.selection, secrets),
-        label=f"winner of a {label_of(space, vote.terms)}",
-        described=selection.describe(vote.terms),
-        ledger=ledger,
-        private=secrets.private,
-        id=entry,
-    )
-    return winner_result(space, vote, selection.helper, found, privacy, counted)
-
-
-def winner_result(
-    space: Space,
-    vote: WinnerPlan,
-    helper: str,
-    found: Selected,
-    privacy: PrivacyStatement,
-    entry: str | None,
-) -> WinnerResult:
-    """Return what a selection says about the candidates."""
-    return WinnerResult(
-        space=space,
-        winner=found.winner,
-        gap=found.gap,
-        privacy=privacy,
-        terms=vote.terms,
-        ballot=vote.shape,
-        helper=helper,
-        verified=found.verified,
-        took_part=len(found.accepted),
-        lost=found.lost,
-        faults=found.faults,
-        plan=vote.as_mapping(),
-        entry=entry,
-        when=time.time() if privacy.private else None,
-    )
-
-
-def label_of(space: Space, terms: Terms) -> str:
-    """Return what a ledger calls a vote."""
-    shards = f", {terms.shards} shards" if terms.adjacency.unit is Unit.RECORD else ""
-    return f"vote on {len(space)} candidates{shards}"
 
 
 def check_objective(
