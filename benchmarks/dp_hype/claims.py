@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.dp_hype.published import EPSILONS
 from benchmarks.dp_hype.settings import Setting
 
-__all__ = ["FINER", "NEAR", "Averages", "claimed", "compare"]
+__all__ = ["CLIENTS", "FINER", "NEAR", "Averages", "claimed", "compare"]
 
 FINER = (0.025, 0.05, 0.15)
 """More epsilons for ours: where it is as good as the paper's mechanism is at a larger one."""

@@ -45,11 +45,16 @@ def compact(source: Path, target: Path) -> list[Path]:
 def _described(meta: dict[str, Any]) -> dict[str, Any]:
     """Return the notes with the command that made the file."""
     setting = Setting(**meta["setting"])
-    options = (meta.get("federated") or meta["local"])["options"]
+    notes = [meta[part]["options"] for part in ("local", "federated") if part in meta]
+    options = {name: value for note in notes for name, value in note.items()}
     words = ["python benchmarks/dp_hype/losses.py --data FOLDER --output FOLDER"]
     words += [f"--settings {setting.name}", f"--seeds {setting.seed}"]
     if "precision" in options:  # files from before the engine knew one way only
         words += [f"--precision {options['precision']}", *(["--compiled"] * options["compiled"])]
+    elif shapes := [shape for note in notes for shape in note.get("compiled", ())]:
+        words.append("--compiled " + ",".join(f"{lanes}x{rows}" for lanes, rows in shapes))
+    if any(note.get("still_once") for note in notes):
+        words.append("--still-once")
     if options.get("limit_rows"):
         words.append(f"--limit-rows {options['limit_rows']}")
     return {**meta, "command": " ".join(words)}

@@ -14,6 +14,7 @@ it serves tests, with `--limit-rows`.
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import logging
@@ -21,7 +22,7 @@ import platform
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,20 +31,20 @@ import numpy as np
 import torch
 
 from urna.data import Samples
-from urna.local import BatchedObjective
+from urna.local import BatchedObjective, Speed
 from urna.local.models import authors_space
 from urna.space import Space
 
 if not __package__:  # run as a file: the folder above holds the package
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.dp_hype.federated import train_federated
+from benchmarks.dp_hype.federated import STILL, train_federated
 from benchmarks.dp_hype.sets import clients_of, prepare_adult, read
 from benchmarks.dp_hype.settings import BATCH, MODELS, Setting, chosen
 
 PARTS = ("local", "federated")
 SPACE = authors_space()
-EXPECTED = {"adult": (10.0, 40.0), "mnist": (50.0, 200.0), "cifar10": (210.0, 9000.0)}
+EXPECTED = {"adult": (10.0, 40.0), "mnist": (50.0, 200.0), "cifar10": (360.0, 1250.0)}
 """Seconds of a setting's two parts on an H200 before one was measured in this run."""
 PREPARING = {"adult": 5.0, "mnist": 40.0, "cifar10": 100.0}
 """Seconds to record steps for a data set, likewise."""
@@ -51,7 +52,7 @@ PREPARING = {"adult": 5.0, "mnist": 40.0, "cifar10": 100.0}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to compute; none of it changes what is computed beyond rounding."""
+    """How to compute; but for `federated_epochs` and `still_once` the same beyond rounding."""
 
     device: str
     limit_rows: int | None = None
@@ -59,6 +60,10 @@ class Options:
     """Local epochs in each federated round; None for as many as in the local search."""
     checkpoints: Path | None = None
     """Where finished federated rounds are kept, for a run that is cut short."""
+    compiled: tuple[tuple[int, int], ...] = ()
+    """Lanes and rows of batches for which steps are compiled, each client by itself."""
+    still_once: bool = False
+    """Search: learning rates at which nothing moves are trained as the largest of them."""
 
 
 @dataclass(slots=True)
@@ -75,7 +80,7 @@ class Clock:
             return True
         guess = EXPECTED[setting.dataset][PARTS.index(part)]
         needed = 1.1 * self.seen.get((setting.dataset, part), guess)
-        needed += 0.0 if prepared else PREPARING[setting.dataset]
+        needed += 0.0 if prepared or part == "federated" else PREPARING[setting.dataset]
         return time.perf_counter() - self.start + needed < self.limit
 
     def note(self, setting: Setting, part: str, seconds: float) -> None:
@@ -109,7 +114,17 @@ def objective_for(setting: Setting, options: Options) -> BatchedObjective:
         epochs=setting.local_epochs,
         batch_size=BATCH,
         device=options.device,
+        speed=Speed(stacked_clients=not options.compiled),
     )
+
+
+def steps_of(shapes: Collection[tuple[int, int]]) -> contextlib.AbstractContextManager[None]:
+    """Return the context in which steps of these shapes are compiled."""
+    if not shapes:
+        return contextlib.nullcontext()
+    from benchmarks.dp_hype.compiled import compiled_steps  # noqa: PLC0415 - imports triton
+
+    return compiled_steps(shapes)
 
 
 def synchronise(device: str) -> None:
@@ -119,15 +134,20 @@ def synchronise(device: str) -> None:
 
 
 def local_part(
-    setting: Setting, objective: BatchedObjective, clients: Sequence[Samples]
+    setting: Setting, objective: BatchedObjective, clients: Sequence[Samples], still_once: bool
 ) -> dict[str, Any]:
     """Return the clients' validation losses and accuracies."""
+    trained = at_once() if still_once else SPACE
     scores = objective.scores_of_clients(
         clients,
-        SPACE,
+        trained,
         seeds=setting.client_seeds(),
         progress=progress_line(f"{setting.name} local"),
     )
+    if still_once:
+        places = {tuple(candidate.values()): place for place, candidate in enumerate(trained)}
+        each = [{**c, "lr": max(float(c["lr"]), STILL)} for c in SPACE]
+        scores = scores[:, [places[tuple(candidate.values())] for candidate in each]]
     return {
         "losses": scores[..., 0].astype(np.float32),
         "accuracies": scores[..., 1].astype(np.float16),
@@ -160,25 +180,22 @@ def federated_part(
     }
 
 
+def at_once() -> Space:
+    """Return the authors' space with one learning rate for all at which nothing moves."""
+    axes = _describe(SPACE)
+    return Space(**{**axes, "lr": [rate for rate in axes["lr"] if rate >= STILL]})
+
+
 def warm_up(
-    part: str,
-    settings: Sequence[Setting],
-    objective: BatchedObjective,
-    train: Samples,
-    epochs: int,
+    settings: Sequence[Setting], objective: BatchedObjective, train: Samples, still_once: bool
 ) -> float:
-    """Record steps on the largest client of all settings; return the seconds.
+    """Record a search's steps on the largest client of all settings; return the seconds.
 
     What is recorded for it serves every smaller one.
     """
     start = time.perf_counter()
     largest = max((c for s in settings for c in clients_of(s, train)), key=len)
-    if part == "local":
-        objective.losses_of_clients([largest], SPACE, seeds=[0])
-    else:
-        test = largest.take(np.arange(min(len(largest), BATCH)))
-        rounds = settings[0].rounds
-        train_federated(objective, [largest], test, rounds=rounds, local_epochs=epochs, seed=0)
+    objective.losses_of_clients([largest], at_once() if still_once else SPACE, seeds=[0])
     synchronise(objective.device)
     return time.perf_counter() - start
 
@@ -227,7 +244,7 @@ def run_part(
     start = time.perf_counter()
     epochs = epochs_of(part, setting, options)
     if part == "local":
-        arrays = local_part(setting, objective, clients)
+        arrays = local_part(setting, objective, clients, options.still_once)
     else:
         arrays = federated_part(setting, objective, clients, test, epochs, options.checkpoints)
     synchronise(options.device)
@@ -269,8 +286,9 @@ def run(
                     continue
                 if train is None or test is None:
                     train, test = read(dataset, data, options.limit_rows)
-                if (part, epochs) not in prepared and options.device == "cuda":
-                    took = warm_up(part, missing, objective, train, epochs)
+                # Federated training records for itself.
+                if part == "local" and (part, epochs) not in prepared and options.device == "cuda":
+                    took = warm_up(missing, objective, train, options.still_once)
                     prepared[part, epochs] = took
                     say(f"{dataset} {part}: recorded in {took:.1f} s")
                 clients = clients_of(setting, train)
@@ -346,6 +364,12 @@ def arguments() -> argparse.Namespace:
         "--federated-epochs", type=int, help="in each round; as many as in the search by default"
     )
     parser.add_argument("--checkpoints", type=Path, help="keep federated rounds here, go on there")
+    parser.add_argument(
+        "--compiled", default="", help="compile steps of so many lanes and rows, as in 40x64,12x64"
+    )
+    parser.add_argument(
+        "--still-once", action="store_true", help="search: train rates that move nothing as one"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--limit-rows", type=int, help="use few rows, to try things out")
     return parser.parse_args()
@@ -357,7 +381,18 @@ def main() -> None:
     clock = Clock(given.seconds, time.perf_counter(), {})
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     torch.backends.cuda.matmul.allow_tf32 = not given.no_tf32
-    options = Options(given.device, given.limit_rows, given.federated_epochs, given.checkpoints)
+    shapes = tuple(
+        (int(lanes), int(rows))
+        for lanes, _, rows in (shape.partition("x") for shape in given.compiled.split(",") if shape)
+    )
+    options = Options(
+        given.device,
+        given.limit_rows,
+        given.federated_epochs,
+        given.checkpoints,
+        shapes,
+        given.still_once,
+    )
     settings = chosen(
         names=given.settings,
         datasets=given.datasets,
@@ -374,9 +409,10 @@ def main() -> None:
         prepare_adult(given.prepare_adult, given.data)
     else:
         parts = given.parts.split(",")
-        rows = run(
-            settings, options, given.data, given.output, given.have, given.archive, parts, clock
-        )
+        with steps_of(shapes):
+            rows = run(
+                settings, options, given.data, given.output, given.have, given.archive, parts, clock
+            )
         print(json.dumps(rows))
 
 

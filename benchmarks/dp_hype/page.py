@@ -26,6 +26,8 @@ __all__ = ["fill_page"]
 
 Content = dict[str, Any]
 CLAIMED = ["claim", "wanted", "found", "met", "found, first trainings alone"]
+PUBLIC_BESIDE = (0.1, 1.0)
+"""Votes that stand beside public data."""
 COLUMNS = [f"ε = {shown(e)}".replace("inf", "∞") for e in EPSILONS]
 
 
@@ -69,7 +71,7 @@ def provenance(content: Content) -> str:
         f"{seconds:.0f} s of training and "
         f"{sum(seconds for _, _, seconds in preparing):.0f} s to record and compile it. "
         f"Votes: {content['date']}, {content['seconds']} s on one core, {content['draws']} draws "
-        "where claims are made and a quarter of that elsewhere."
+        "with 100 clients and a quarter of that elsewhere."
     )
 
 
@@ -111,7 +113,7 @@ def equal(content: Content) -> str:
             f"{e['paper_epsilon']:g}",
             f"{e['paper_value']:.3f}",
             *(
-                ("below " if e["bound"] else "") + str(e[part]) if e[part] < math.inf else "none"
+                "none" if e[part] == "inf" else ("below " if e["bound"] else "") + str(e[part])
                 for part in ("ours_epsilon", "ratio")
             ),
         ]
@@ -203,16 +205,37 @@ def _mean(rows: Iterable[dict[str, Any]], setting: str, method: str, epsilon: fl
     return "–"
 
 
+def public(content: Content) -> str:
+    """Return what public data of another kind would have chosen, without any vote."""
+    datasets = list(dict.fromkeys(d for row in content["public"] for d in row["best_on"]))
+    rows = [
+        [
+            title_of(row["setting"]),
+            *(_three(row["best_on"].get(dataset)) for dataset in datasets),
+            *(
+                _mean(content["rows"], row["setting"], "ours", epsilon).split(" ")[0]
+                for epsilon in PUBLIC_BESIDE
+            ),
+            _three(row["opt"]),
+        ]
+        for row in content["public"]
+    ]
+    votes = [f"ours, ε = {epsilon:g}" for epsilon in PUBLIC_BESIDE]
+    header = ["", *(f"best on {NAMES[dataset]}" for dataset in datasets), *votes, "Opt"]
+    return grid(header, rows)
+
+
 def worse(content: Content) -> str:
     """Return where ours loses to the paper's mechanism, by more than chance explains."""
     found = {(r["setting"], r["method"], r["epsilon"]): r for r in content["rows"]}
-    rows = []
+    rows, better = [], 0
     for (setting, method, epsilon), paper in found.items():
         ours = found.get((setting, "ours", epsilon))
         if method != "paper" or ours is None:
             continue
         lost = paper["mean"] - ours["mean"]
         error = (paper["standard_error"] ** 2 + ours["standard_error"] ** 2) ** 0.5
+        better += -lost > max(0.001, 1.96 * error)
         if lost > max(0.001, 1.96 * error):
             rows.append(
                 [
@@ -224,10 +247,11 @@ def worse(content: Content) -> str:
                 ]
             )
     compared = sum(key[1] == "paper" for key in found)
+    won = f"Of {compared} comparisons ours is better in {better}"
     if not rows:
-        return f"Nowhere, in {compared} comparisons."
+        return f"{won}, and worse in none."
     table = grid(["setting", "ε", "the paper's", "ours", "points lost"], rows)
-    return f"In {len(rows)} of {compared} comparisons:\n\n{table}"
+    return f"{won}, and worse in {len(rows)}:\n\n{table}"
 
 
 def ablations(content: Content) -> str:
@@ -336,6 +360,7 @@ TABLES: dict[str, Callable[[Content], str]] = {
     "opt": optimum,
     "diverged": diverged,
     "results": results,
+    "public": public,
     "worse": worse,
     "noise": noise,
     "ablations": ablations,

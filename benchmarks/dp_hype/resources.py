@@ -1,10 +1,8 @@
 """What the evaluation and one vote cost, and what the rest of it would: seconds, memory, bytes."""
 
-import json
 import time
 from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,6 @@ __all__ = ["estimates", "training", "votes"]
 
 Notes = Mapping[Setting, Mapping[str, Any]]
 PARTS = ("local", "federated")
-CANDIDATES = 100
-SEARCHED = Path(__file__).parents[1] / "results" / "local_search_h200_cifar10.json"
-"""Where searches of some of CIFAR-10's clients were measured."""
 
 
 def training(notes: Notes) -> list[dict[str, Any]]:
@@ -48,7 +43,7 @@ def estimates(notes: Notes) -> list[dict[str, Any]]:
     """Return the authors' settings of which a part is missing, and seconds it would take.
 
     A part takes as long as the slowest measured one of its data set: whatever the number of
-    clients, the rows are the same. CIFAR-10's are taken from the search of some of its clients.
+    clients, the rows are the same.
     """
     missing = []
     for setting in all_settings():
@@ -71,28 +66,11 @@ def _estimate(setting: Setting, part: str, notes: Notes) -> float | None:
         for other, meta in notes.items()
         if other.dataset == setting.dataset and _there(other, meta, part)
     ]
-    if found:
-        return max(found) * _epochs(setting, part)
-    return _of_some_clients(setting, part) if setting.dataset == "cifar10" else None
+    return max(found) * _epochs(setting, part) if found else None
 
 
 def _epochs(setting: Setting, part: str) -> int:
     return setting.local_epochs * (setting.rounds if part == "federated" else 1)
-
-
-def _of_some_clients(setting: Setting, part: str) -> float:
-    """Return seconds of CIFAR-10 from the largest search of it that was measured.
-
-    A search trains on four fifths of the rows, and candidates share what they have in common;
-    with batch norm, federated training can share nothing.
-    """
-    rows = json.loads(SEARCHED.read_text(encoding="utf-8"))["measurements"]
-    cifar = [row for row in rows if row["name"].startswith("cifar10")]
-    largest = max(cifar, key=lambda row: int(row["clients"]))
-    local = 100 * float(largest["seconds"]) / int(largest["clients"])  # measured for 100 clients
-    if part == "local":
-        return local
-    return local * _epochs(setting, part) * CANDIDATES / int(largest["lane_epochs"]) / 0.8
 
 
 def votes() -> list[dict[str, Any]]:

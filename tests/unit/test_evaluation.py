@@ -80,6 +80,23 @@ def test_losses_are_kept_small_and_say_how_they_were_made(folder: Path) -> None:
     assert {"date", "machine", "torch"} <= set(meta["local"])
 
 
+def test_rates_that_move_nothing_may_be_searched_as_one(folder: Path) -> None:
+    options = ("--data", folder, "--device", "cpu", "--settings", "adult/2/iid")
+    found = []
+    for name, more in (("each", ()), ("once", ("--still-once",))):
+        output = folder / name
+        run("losses.py", *options, "--output", output, "--parts", "local", *more)
+        run("compact.py", output, output)
+        with np.load(output / "adult-n2-iid-s0.npz") as kept:
+            found.append(kept["losses"])
+            assert ("--still-once" in str(kept["meta"])) == bool(more)
+    each, once = found
+    # Half of the learning rates move something; of the others the largest, 1e-6, stands for all.
+    np.testing.assert_allclose(once[:, :60], each[:, :60], rtol=2e-3)
+    np.testing.assert_array_equal(once[:, 60:], np.tile(once[:, 50:60], 4))
+    np.testing.assert_allclose(once[:, 60:], each[:, 60:], rtol=2e-3)
+
+
 def test_the_evaluation_runs_from_losses_to_page(folder: Path) -> None:
     options = ("--losses", folder / "losses", "--output", folder, "--page", folder / "page.md")
     shown = json.loads(
@@ -106,6 +123,16 @@ def test_the_evaluation_runs_from_losses_to_page(folder: Path) -> None:
     for name in ("accuracy-adult", "regret", "simulation-good", "simulation-spread"):
         assert (folder / f"{name}.svg").read_text(encoding="utf-8").endswith("</svg>\n")
     assert (folder / "rows.csv").read_text(encoding="utf-8").count("\n") == len(cells) + 1
+
+
+def test_a_page_says_where_no_epsilon_is_enough(tmp_path: Path) -> None:
+    found = json.loads((SCRIPTS / "results" / "evaluation.json").read_text(encoding="utf-8"))
+    found["equal_epsilon"][0] |= {"ours_epsilon": "inf", "ratio": "inf"}
+    (tmp_path / "evaluation.json").write_text(json.dumps(found), encoding="utf-8")
+    copy_page(tmp_path)
+    run("evaluate.py", "--output", tmp_path, "--page", tmp_path / "page.md", "--render")
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "| none | none |" in page.partition("<!-- equal-epsilon -->")[2].split("\n")[3]
 
 
 def test_a_page_without_a_place_for_every_table_is_refused(folder: Path) -> None:

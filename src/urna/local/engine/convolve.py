@@ -288,6 +288,10 @@ class LaneKernels(TorchDispatchMode):
     the gradient of max pooling whose windows do not overlap. Everything else goes on to PyTorch.
     """
 
+    channels_last = staticmethod(_channels_last)
+    convolve = staticmethod(_convolve)
+    weight_gradient = staticmethod(_weight_gradient)
+
     def __init__(self) -> None:
         super().__init__()
 
@@ -303,15 +307,38 @@ class LaneKernels(TorchDispatchMode):
             x, weights, bias, stride, padding, dilation, transposed, _, groups = args
             fits = _fits(x, weights, (*stride, *dilation), padding, transposed, groups)
             if fits and (bias is None or bias.shape == weights.shape[:1]):
-                out = _convolve(_channels_last(x), weights, padding, groups)
+                out = self.convolve(self.channels_last(x), weights, padding, groups)
                 return out if bias is None else out + bias.view(-1, 1, 1)
         if func is _ATEN.convolution_backward.default:
             grad, x, weights, _, stride, padding, dilation, transposed, _, groups, wanted = args
             if _fits(x, weights, (*stride, *dilation), padding, transposed, groups):
-                return _backward(grad, x, weights, padding, groups, wanted)
+                return self._backward(grad, x, weights, padding, groups, wanted)
         if func is _ATEN.max_pool2d_with_indices_backward.default and _windows_apart(*args):
             return _ATEN.max_unpool2d.default(args[0], args[7], args[1].shape[2:])
         return func(*args, **(kwargs or {}))
+
+    def _backward(
+        self,
+        grad: Tensor,
+        x: Tensor,
+        weights: Tensor,
+        padding: list[int],
+        groups: int,
+        wanted: list[bool],
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return the gradients of input, weights and bias, those that are wanted."""
+        to_input = to_weights = None
+        if wanted[0]:  # a convolution of the gradient with the flipped kernel
+            lanes = weights.view(groups, -1, *weights.shape[1:])
+            flipped = lanes.flip(3, 4).transpose(1, 2).flatten(0, 1)
+            around = [size - 1 - pad for size, pad in zip(weights.shape[2:], padding, strict=True)]
+            to_input = self.convolve(self.channels_last(grad), flipped, around, groups)
+        if wanted[1]:
+            shape = list(weights.shape)
+            to_weights = self.weight_gradient(
+                x.contiguous(), grad.contiguous(), shape, padding, groups
+            )
+        return to_input, to_weights, grad.sum((0, 2, 3)) if wanted[2] else None
 
 
 def _fits(
@@ -365,24 +392,3 @@ def _windows_apart(
         and not ceil_mode
         and not torch.are_deterministic_algorithms_enabled()  # it does not know our windows
     )
-
-
-def _backward(
-    grad: Tensor,
-    x: Tensor,
-    weights: Tensor,
-    padding: list[int],
-    groups: int,
-    wanted: list[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the gradients of input, weights and bias, those that are wanted."""
-    to_input = to_weights = None
-    if wanted[0]:  # a convolution of the gradient with the flipped kernel
-        lanes = weights.view(groups, -1, *weights.shape[1:])
-        flipped = lanes.flip(3, 4).transpose(1, 2).flatten(0, 1)
-        around = [size - 1 - pad for size, pad in zip(weights.shape[2:], padding, strict=True)]
-        to_input = _convolve(_channels_last(grad), flipped, around, groups)
-    if wanted[1]:
-        shape = list(weights.shape)
-        to_weights = _weight_gradient(x.contiguous(), grad.contiguous(), shape, padding, groups)
-    return to_input, to_weights, grad.sum((0, 2, 3)) if wanted[2] else None

@@ -8,6 +8,7 @@ replays and nothing waits for the host. This module imports torch.
 """
 
 import contextlib
+import functools
 import gc
 import logging
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from urna.local.engine.block import Block, Epoch, take_rows
-from urna.local.engine.epochs import eager_step
+from urna.local.engine.epochs import Step, eager_step
 from urna.local.engine.gradients import Batched
 from urna.local.engine.stack import Features, Settings, Stack
 from urna.local.engine.threads import cut, deterministic_kernels
@@ -75,6 +76,7 @@ class GraphTrainer:
         batched: The module's batched gradient.
         features: What the group's recipes ask of the optimiser.
         recorder: What records; CUDA graphs outside of tests.
+        step: Takes a step.
         deterministic: Whether cuDNN may only take deterministic kernels.
     """
 
@@ -83,10 +85,11 @@ class GraphTrainer:
         batched: Batched,
         features: Features,
         recorder: Recorder,
+        step: Step = eager_step,
         *,
         deterministic: bool = False,
     ) -> None:
-        self._batched, self._features = batched, features
+        self._batched, self._features, self._take = batched, features, step
         self._recorder, self._deterministic = recorder, deterministic
         self._recordings: dict[tuple[int, ...], _Recording] = {}
 
@@ -114,7 +117,8 @@ class GraphTrainer:
     ) -> "_Recording":
         shape = (len(stack), block.clients, *block.inputs.shape[2:], max(epoch.sizes))
         if shape not in self._recordings or self._recordings[shape].capacity < block.rows:
-            step = _StepInPlace(self._batched, self._features, stack, settings, block, epoch)
+            take = functools.partial(self._take, self._batched)
+            step = _StepInPlace(take, self._features, stack, settings, block, epoch)
             self._recordings[shape] = _Recording(step, self._recorder)
         return self._recordings[shape]
 
@@ -124,14 +128,14 @@ class _StepInPlace:
 
     def __init__(
         self,
-        batched: Batched,
+        take: Callable[[Stack, Settings, Features, Tensor, Tensor, Tensor], None],
         features: Features,
         stack: Stack,
         settings: Settings,
         block: Block,
         epoch: Epoch,
     ) -> None:
-        self._batched, self._features = batched, features
+        self._take, self._features = take, features
         self.stack, self._settings = stack.copy(), settings.copy()
         self._inputs, self._targets = block.inputs.clone(), block.targets.clone()
         self.longest = max(epoch.sizes)
@@ -161,7 +165,7 @@ class _StepInPlace:
     def take(self, size: int) -> None:
         """Take the next step, with a batch of this size."""
         batch = self._batch(size)
-        eager_step(self._batched, self.stack, self._settings, self._features, *batch)
+        self._take(self.stack, self._settings, self._features, *batch)
         self._next.add_(1)
 
     def _batch(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
