@@ -147,10 +147,10 @@ def _scores(losses: npt.NDArray[np.float64], shape: ScoreShape, key: bytes) -> I
 
     The reference is the median, so neither the scale of the losses matters nor how bad the
     bad ones are; or, where that is less, a loss twice as far behind the best as the fifth part of
-    the candidates, so that a ballot does not go flat where more than half of them diverge to
-    large finite losses. Where it is as good as the best, it is the next worse loss; where it
-    did not converge, it lies as far beyond the worst that did as that is from the best. A
-    client for which all candidates are alike abstains.
+    the candidates (of those behind the best, where as many share its place), so that a ballot does
+    not go flat where more than half of them diverge to large finite losses. Where it is as good as
+    the best, it is the next worse loss; where it did not converge, it lies as far beyond the worst
+    that did as that is from the best. A client for which all candidates are alike abstains.
 
     Whole numbers are found as seats are by largest remainders: all scores are rounded towards
     zero, and those that lost most get one more while the norm allows. Rounding towards zero
@@ -186,11 +186,12 @@ def reference_loss(
     scaled = np.ldexp(losses, -int(np.frexp(np.abs(losses[finite]).max())[1]) - 2)
     ordered = np.sort(scaled)
     best, worst, reference = ordered[0], scaled[finite].max(), ordered[len(ordered) // 2]
-    good = ordered[(len(ordered) - 1) // _GOOD]
+    good, worse = ordered[(len(ordered) - 1) // _GOOD], ordered[ordered > best]
+    if good == best and len(worse):
+        good = worse[(len(worse) - 1) // _GOOD]
     if best < good < np.inf:
         reference = min(reference, best + _BEYOND * (good - best))
     if reference == best:
-        worse = ordered[ordered > best]
         reference = worse[0] if len(worse) else best
     if np.isinf(reference):
         reference = worst + (worst - best) if worst > best else best + 1.0

@@ -115,7 +115,7 @@ def fill_levels(losses: npt.NDArray[np.float64], shape: LevelShape) -> IntVector
 
     Example:
         >>> fill_levels(np.array([0.1, np.nan, 0.9, 0.2, 0.8]), LevelShape(5))
-        array([3, 0, 0, 2, 0])
+        array([3, 0, 0, 1, 0])
     """
     if losses.shape != (shape.candidates,):
         raise ParameterError(
@@ -132,7 +132,7 @@ def fill_levels(losses: npt.NDArray[np.float64], shape: LevelShape) -> IntVector
 def head_start(space: Space, release: SelectionRelease) -> tuple[int, ...]:
     """Return what each candidate is given in advance, in steps of the noise's grid.
 
-    Where an axis works may be said or, of a learning rate, expected (`urna.vote.windows`); nobody
+    Where an axis works may be said or, by its name, expected (`urna.vote.windows`); nobody
     knows it. What is expected of a candidate is averaged over those windows, and one of prior
     weight b starts 2·ln b behind, in units in which the noise falls by a factor e: noise then
     makes it win b² times as often as others, since what fails once here mostly fails for all

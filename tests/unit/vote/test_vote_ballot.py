@@ -190,6 +190,14 @@ def test_scores_name_what_is_better_wherever_losses_differ(
     assert np.flatnonzero(scores).tolist() == named
 
 
+@pytest.mark.parametrize("best", [1, 4, 5, 9])
+def test_scores_do_not_go_flat_where_most_diverge_however_many_are_best(best: int) -> None:
+    losses = np.array([0.5] * best + [2.3] * 5 + [50.0] * (15 - best))
+    for power in (2.0, 3.0, 4.0):
+        scores = fill_ballot(losses, ScoreShape.of(20, power), key(0))
+        assert scores[:best].min() > 3 * scores[best:].max()
+
+
 @pytest.mark.parametrize("losses", [[0.4] * 7, [np.nan] * 3, [np.inf, -np.inf], [2.0]])
 def test_scores_abstain_where_all_candidates_are_alike(losses: list[float]) -> None:
     assert not fill_ballot(np.array(losses), ScoreShape(len(losses)), key(0)).any()
