@@ -10,6 +10,8 @@ import pytest
 from commands import Command
 from forks import environment
 
+from urna.cli.output import print_table, table
+
 CONTRACT = "--clients 100 --candidates 100 --votes 5 --delta 1e-5 --dropout 0 --colluding 0"
 
 
@@ -75,6 +77,7 @@ def test_a_plan_forecasts_the_vote_it_plans(urna: Command, tmp_path: Path) -> No
     shown = urna(*asked, "--space", file, "--format", "json").json()
     assert shown["candidates"] == 4
     assert shown["forecast"]["space"] == "Space(lr=log[4]: 4 candidates)"
+    assert shown["forecast"]["known"] == "neighbours along lr, and where lr may work"
     assert shown["forecast"]["decoder"] == "posterior"
     votes = shown["forecast"]["votes"]
     assert votes["as planned"]["held"] == 8
@@ -82,8 +85,40 @@ def test_a_plan_forecasts_the_vote_it_plans(urna: Command, tmp_path: Path) -> No
     assert {"twice the clients", "twice the epsilon", "… clients far apart"} <= votes.keys()
     assert all(w["low"] <= w["rate"] <= w["high"] for w in votes["as planned"]["within"])
     text = urna(*asked, "--space", file).stdout
-    for part in ("Theorem V.1, argmax only", "not a guarantee", "a candidate by lot", "within 3 %"):
+    assert "the decoder knows neighbours along lr, and where lr may work" in text
+    for part in ("Theorem V.1, argmax only", "not a guarantee", "a candidate by lot", "≤ 3 %"):
         assert part in text
+    figures = text[text.index("Made-up votes") :].splitlines()
+    (planned,) = [line for line in figures if line.startswith("as planned")]
+    half = 196 * votes["as planned"]["standard_error"]
+    assert planned.endswith(f"{100 * votes['as planned']['regret']:.1f} ± {half:.1f}")
+    assert max(map(len, figures[:9])) <= 80
+
+
+def test_tables_of_made_up_votes_fit_80_columns_and_show_every_figure(
+    urna: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text('[axes.eta]\nkind = "log"\nvalues = [0.001, 0.01, 0.1, 1.0, 10.0]\n')
+    asked = split("simulate --clients 50 --epsilon 1 --ballot scored --repetitions 4 --quiet")
+    shown = urna(*asked, "--space", file, "--format", "json").json()["outcomes"]
+    _, *lines = urna(*asked, "--space", file).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    regrets = [line.split("  ")[-1].strip() for line in lines if " ± " in line]
+    assert regrets == [
+        f"{100 * one['regret']:.1f} ± {196 * one['standard_error']:.1f}" for one in shown
+    ]
+    asked[asked.index("4")] = "1"  # of one vote there is no interval
+    assert " ± " not in urna(*asked, "--space", file).stdout
+
+
+def test_figures_are_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table("", "what", *[f">figure {number}" for number in range(9)])
+    rows.add_row("a text that gives way", *["123456.7 ± 8.9"] * 9)
+    print_table(rows)
+    shown = capsys.readouterr().out
+    assert shown.count("123456.7 ± 8.9") == 9
+    assert "that gives" in shown
 
 
 def test_a_hopeless_plan_is_called_hopeless(urna: Command) -> None:

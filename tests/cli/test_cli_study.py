@@ -4,10 +4,7 @@
 import csv
 import json
 import random
-import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,13 +13,12 @@ import numpy as np
 import pytest
 from cli_studies import STUDY
 from commands import Command, Done
-from forks import ForkServer, environment
+from forks import ForkServer
 
 from urna.privacy import Ledger
 
 pytest.importorskip("torch", reason="what follows these votes is torch's")
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "study.md"
 SCRIPTED = STUDY.replace("[then]", 'scripted_secrets = "a script"\n[then]')
 AUTHORS = ("README.md", "model.safetensors", "report.html", "result.json", "vote.json")
 
@@ -196,34 +192,6 @@ def test_init_and_run_on_a_folder_nobody_prepared(urna: Command, tmp_path: Path)
     ran = urna("run", tmp_path)
     assert ran.code == 0, ran.stderr
     assert said(tmp_path / "study.toml")["privacy"]["adjacency"] == "replace-one-record"
-
-
-@pytest.mark.audit
-def test_every_command_of_the_guide_works(tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    (tmp_path / "hospitals").mkdir()
-    for name in ("my", *(f"hospitals/{n}" for n in "abc")):
-        rows = "".join(
-            f"{age},{sex},{int(age + 10 * rng.normal() > 50)}\n"
-            for age, sex in zip(rng.integers(20, 90, 600), rng.choice(["F", "M"], 600), strict=True)
-        )
-        (tmp_path / f"{name}.csv").write_text(f"age,sex,outcome\n{rows}")
-    lines = re.findall(r"^    urna (.*)$", GUIDE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert len(lines) == 6
-    for line in lines:
-        done = subprocess.run(
-            [sys.executable, "-m", "urna", *line.split()],
-            cwd=tmp_path,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"urna {line}: {done.stderr}"
-        assert done.stdout, line
-    assert (tmp_path / "results" / "report.html").exists()
-    assert (tmp_path / "hospitals" / "study.toml").exists()
 
 
 def test_a_search_on_a_file_of_ones_own(urna: Command, tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ def test_a_rehearsal_at_the_server_asks_nodes_about_its_shortlist() -> None:
     rehearsal = rehearse(space, Near(), [DATA[0], DATA[1]], data="public")
     members = [node(number, script="same") for number in range(8)]
     tight = Budget(1.0, 1e-5)
-    over_flower = poll(federation(*members), space, budget=tight, rehearsal=rehearsal, anyway=True)
+    over_flower = poll(federation(*members), space, budget=tight, rehearsal=rehearsal)
     in_memory = search(
         space,
         Near(),
@@ -297,5 +297,7 @@ def test_a_rehearsal_at_the_server_asks_nodes_about_its_shortlist() -> None:
     assert over_flower.best == in_memory.best
     assert over_flower.rehearsal == in_memory.rehearsal
     assert over_flower.rehearsal is not None
+    with pytest.raises(ParameterError, match="this vote cannot succeed"):
+        poll(federation(*members), space, budget=tight)
     with pytest.raises(ParameterError, match="rehearsal was of other candidates"):
         poll(federation(*members), SPACE, budget=tight, rehearsal=rehearsal)

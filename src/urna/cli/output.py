@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
@@ -39,13 +40,28 @@ WIDTH = 80
 
 
 def print_table(made: Table) -> None:
-    """Print a table; cells that do not fit the terminal, or 80 columns, are wrapped."""
+    """Print a table; texts that do not fit the terminal, or 80 columns, are wrapped.
+
+    Figures are never cut: where even narrow texts leave no room for them, lines are longer.
+    """
     width = None if sys.stdout.isatty() else WIDTH
     console = Console(highlight=False, markup=False, width=width)
+    console.width = max(console.width, _narrowest(made))
     if made.title:  # a table's own title is wrapped to the table's width, which may be small
         console.print(made.title, style="bold", soft_wrap=True)
         made.title = None
     console.print(made)
+
+
+def _narrowest(made: Table) -> int:
+    """Return how many columns of text a table takes at least, all of its figures being whole."""
+    narrowest = 2 * (len(made.columns) - 1)  # between columns
+    for column in made.columns:
+        cells = [str(column.header), *map(str, column.cells)]
+        longest = max(cell_len(line) for cell in cells for line in cell.split("\n"))
+        text = max(column.min_width or 0, min(_LEAST, longest))
+        narrowest += longest if column.no_wrap else text
+    return narrowest
 
 
 def results() -> Console:

@@ -33,6 +33,7 @@ from urna.errors import ParameterError
 from urna.evaluation.forecast import (
     AGREEMENTS,
     HELD,
+    WIDE,
     WITHIN,
     Forecast,
     alternatives,
@@ -56,6 +57,7 @@ from urna.vote import (
     plan_vote,
     plan_winner,
 )
+from urna.vote.kernels import describe_structure
 
 __all__ = ["plan"]
 
@@ -164,6 +166,7 @@ def plan_ballots(
         answers["forecast"] = {
             "space": repr(grid),
             "decoder": str(decoder),
+            "known": None if known is None else describe_structure(known),
             "clients_needed": clients_needed(vote, grid, again, decoder=decoder.build())
             if forecasts[_AS_PLANNED].hopeless
             else None,
@@ -239,24 +242,26 @@ def _print_openings(openings: dict[str, Openings]) -> None:
 def _print_forecasts(about: dict[str, Any], forecasts: dict[str, Forecast]) -> None:
     console, planned = results(), forecasts[_AS_PLANNED]
     title = f"\nMade-up votes on {about['space']}, decoder {about['decoder']}"
-    rows = table(title, "", ">agreement", *(f">within {100 * w:g} %" for w in WITHIN), ">regret")
+    rows = table(title, "", ">agreement", *(f">≤ {100 * w:g} %" for w in WITHIN), ">regret")
     for name, each in forecasts.items():
         chances = []
         for part in WITHIN:
             low, high = each.interval(part)
             chances.append(f"{100 * each.within(part):.0f} ({100 * low:.0f}–{100 * high:.0f})")
-        regret = f"{100 * each.regret:.1f} ± {100 * each.standard_error:.1f}"
-        rows.add_row(name, f"{each.agreement:.2f}", *chances, regret)
+        rows.add_row(name, f"{each.agreement:.2f}", *chances, each.described_regret())
     lot = (f"{100 * chance:.0f}" for chance in planned.blind_within)
     rows.add_row("a candidate by lot", "", *lot, f"{100 * planned.blind_regret:.1f}")
-    console.print(rows)
+    print_table(rows)
     console.print(
-        "How often, in per cent of the votes, the winner is within so much of the best candidate, "
-        "and its\nmean regret: both in per cent of the distance from the worst candidate to the "
-        "best; 95 % intervals.\nAgreement: mean correlation of what a client sees with what is "
-        "true. These are votes on made-up\nlandscapes, not a guarantee.",
+        "How often, in per cent of the votes, the winner falls short of the best by at\n"
+        "most so much, and its mean regret: both in per cent of the distance from the\n"
+        "worst candidate to the best; with 95 % intervals. Agreement: mean correlation\n"
+        "of what a client sees with what is true. These are votes on made-up landscapes,\n"
+        "not a guarantee.",
         style="dim",
     )
+    if about["known"] and about["decoder"] == DecoderKind.POSTERIOR:
+        console.print(f"Before it sees a tally the decoder knows {about['known']}.")
     console.print(_verdict(forecasts, about["clients_needed"]))
 
 
@@ -267,8 +272,8 @@ def _verdict(forecasts: dict[str, Forecast], needed: int | None) -> str:
     gains = {n: planned.gain_of(each) for n, each in changed.items() if not n.startswith("…")}
     best, (gain, error) = max(gains.items(), key=lambda each: each[1][0], default=("", (0.0, 0.0)))
     said = (
-        f"Of these changes `{best}` helps most: {100 * gain:.1f} ± {100 * error:.1f} points of "
-        "regret on the same landscapes."
+        f"Of these changes `{best}` helps most: {100 * gain:.1f} ± {100 * WIDE * error:.1f} points "
+        "of regret on the same landscapes (95 % interval)."
         if gain > 2 * error
         else "None of these changes alone helps beyond what chance may explain."
     )

@@ -115,7 +115,7 @@ def _print_winners(replayed: list[Replayed], space: Space) -> None:
             rest = sum(wins for _, wins in each.wins[_FREQUENT:])
             others = f"{len(each.wins) - _FREQUENT} others"
             rows.add_row(f"{each.epsilon:g}", f"{100 * rest / each.draws:.0f} %", others)
-    results().print(rows)
+    print_table(rows)
 
 
 def _print(replayed: list[Replayed], clients: int) -> None:

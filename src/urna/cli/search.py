@@ -1,8 +1,6 @@
 """`urna search`: a private search from the command line, all clients on this machine."""
 
 import os
-from contextlib import suppress
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
+from urna.cli.candidates import AXIS_HELP, asked_candidates
+from urna.cli.electorate import gather_voters, load_public
 from urna.cli.keep import Keeper, keeping
 from urna.cli.origin import Clock
 from urna.cli.output import Format, FormatOption, errors, print_table, results, table
@@ -32,18 +32,16 @@ from urna.cli.terms import (
     ledger_at,
     terms_of,
 )
-from urna.data import Dataset, Samples, Split, load, split
+from urna.data import Dataset, Samples, Split
 from urna.errors import ParameterError
 from urna.local import CachedObjective, Objective
-from urna.local.presets import PRESETS, preset
+from urna.local.presets import PRESETS
 from urna.privacy import Budget, Unit
 from urna.randomness import secrets_of
 from urna.secagg import ServerModel
-from urna.space import Axis, AxisKind, Space, Value
-from urna.study.draft import draft_study
+from urna.space import Space
 from urna.study.file import DataPart, ObjectivePart
-from urna.study.objectives import Chosen, choose_objective
-from urna.study.sources import Electorate, gather, is_known
+from urna.study.objectives import choose_objective
 from urna.tally import (
     ClearSummation,
     EncryptedSummation,
@@ -65,8 +63,6 @@ from urna.vote import search as search_votes
 from urna.vote.selecting import check_opening
 
 __all__ = ["search"]
-
-_PRETEND = 5  # clients of a rehearsal
 
 
 class SummationKind(StrEnum):
@@ -122,10 +118,7 @@ def search(
     space: Annotated[
         Path | None, typer.Option(help="Candidates, as .toml or .json; the model's by default.")
     ] = None,
-    axis: Annotated[
-        list[str] | None,
-        typer.Option(help="One axis of candidates, C=0.01,0.1,1:log; repeat for several."),
-    ] = None,
+    axis: Annotated[list[str] | None, typer.Option(help=AXIS_HELP)] = None,
     clients: Annotated[
         int | None, typer.Option(help="How many clients rows are dealt out to; 60 if unset.")
     ] = None,
@@ -174,8 +167,8 @@ def search(
     rehearse: Annotated[
         str | None,
         typer.Option(
-            help="PUBLIC data set of the same kind, on which the search is rehearsed first, for "
-            "nothing; never the clients' own."
+            help="PUBLIC data of the same kind, named as --data names them, on which the search is "
+            "rehearsed first, for nothing; never the clients' own."
         ),
     ] = None,
     engine: Annotated[
@@ -208,8 +201,7 @@ def search(
     if clients is not None and clients < 2:
         raise ParameterError(f"a vote is among at least two clients, got --clients {clients}")
     own = bool(ballot or votes or decoder is not DecoderKind.POSTERIOR)
-    _check_rounds(rounds, engine, own=own)
-    _check_rehearsal(rehearse, data, rounds)
+    _check_rounds(rounds, engine, own=own, rehearsed=rehearse is not None)
     plain = summation is SummationKind.SECURE and not own and rounds == 1 and rehearse is None
     _check_opening(opens, helper, verified=verified, plain=plain, engine=engine)
     terms: dict[str, Any] = {
@@ -233,10 +225,17 @@ def search(
         client=client_column or "",
     )
     with keeping(out, opened, "result.json", "report.html", "first-round.json") as keeper:
-        found = _electorate(part, hub, seed, terms["adjacency"].unit is Unit.RECORD)
+        by_record = terms["adjacency"].unit is Unit.RECORD
+        how_read: dict[str, Any] = {"hub": hub, "seed": seed, "by_record": by_record}
+        found, predicted = gather_voters(part, **how_read)
+        public = (
+            load_public(rehearse, part, found.dataset, label=predicted, **how_read)
+            if rehearse is not None
+            else None
+        )
         parts = found.clients
         chosen = choose_objective(ObjectivePart(model=model), found.dataset)
-        candidates = _candidates(space, axis, chosen)
+        candidates = asked_candidates(space, axis, chosen)
         objective = CachedObjective(chosen.objective, cache_folder(), enabled=cache)
         keeper.hold_room(len(candidates))
         terms["keep"] = keeper.keep
@@ -246,8 +245,7 @@ def search(
             if record is not None:
                 record_losses(candidates, objective, parts, record, seed=seed, progress=report)
                 errors.print(f"{record}: {NOT_PRIVATE}.")
-            if rehearse is not None:
-                public = load(rehearse, folder=folder, hub=hub)
+            if public is not None:
                 terms["rehearsal"] = _rehearsed(public, candidates, model, seed, cache, report)
             if engine is Engine.FLOWER:
                 result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
@@ -302,21 +300,27 @@ def _in_memory(
 
 
 def _rehearsed(
-    public: Dataset, space: Space, model: str, seed: int, cache: bool, report: SearchProgress
+    public: tuple[Dataset, list[Samples]],
+    space: Space,
+    model: str,
+    seed: int,
+    cache: bool,
+    report: SearchProgress,
 ) -> Rehearsal:
-    """Search the same candidates on public data, split among a few pretend clients."""
-    objective = CachedObjective(preset(model, public).objective, cache_folder(), enabled=cache)
+    """Search the same candidates on public data, dealt out to a few pretend clients."""
+    dataset, pretend = public
+    chosen = choose_objective(ObjectivePart(model=model), dataset)
     return rehearse_votes(
         space,
-        objective,
-        split(public, clients=_PRETEND, how=Split.IID, seed=seed),
-        data=public.name,
+        CachedObjective(chosen.objective, cache_folder(), enabled=cache),
+        pretend,
+        data=dataset.name,
         seed=seed,
         progress=lambda done, total: report("rehearsing on public data", done, total),
     )
 
 
-def _check_rounds(rounds: int, engine: Engine, *, own: bool) -> None:
+def _check_rounds(rounds: int, engine: Engine, *, own: bool, rehearsed: bool) -> None:
     """Refuse what does not go with two rounds."""
     if rounds not in (1, 2):
         raise ParameterError(f"a search has one round or two, got {rounds}")
@@ -325,17 +329,8 @@ def _check_rounds(rounds: int, engine: Engine, *, own: bool) -> None:
             "two rounds run in memory with the default ballot and decoder; leave --engine, "
             "--ballot, --votes and --decoder out"
         )
-
-
-def _check_rehearsal(rehearse: str | None, data: str, rounds: int) -> None:
-    """Refuse a rehearsal on the clients' own data, or for two rounds."""
-    if rounds == 2 and rehearse is not None:
+    if rounds == 2 and rehearsed:
         raise ParameterError("a rehearsal informs one round; leave --rehearse or --rounds out")
-    if rehearse == data:
-        raise ParameterError(
-            f"--rehearse names public data, and {data} is what the clients hold: rehearse on "
-            "another data set of the same kind"
-        )
 
 
 def _check_opening(
@@ -381,79 +376,6 @@ def _check_record(record: Path | None, ledger: Path | None, unit: Unit) -> None:
         )
     if record is not None and unit is Unit.RECORD:
         raise ParameterError("whole clients' losses are recorded: leave --unit record out")
-
-
-def _electorate(part: DataPart, hub: bool, seed: int, by_record: bool) -> Electorate:
-    """Return everybody's data, from a known set or from files of one's own."""
-    if hub:
-        dataset = load(part.source, folder=part.folder or None, hub=True)
-        dealt = split(
-            dataset,
-            clients=part.clients or 60,
-            how=part.split,
-            beta=part.beta,
-            level=part.level,
-            seed=seed,
-        )
-        return Electorate(dealt, [], dataset, None, how=f"({part.split})")
-    if is_known(part.source):
-        if part.client:
-            raise ParameterError(f"{part.source} is a known set: leave --client-column out")
-        return gather(part, seed=seed)
-    if not Path(part.source).exists():
-        load(part.source)  # says which sets there are, and the nearest
-    seen = draft_study(
-        part.source,
-        base=Path(),
-        label=part.label if part.label != "target" else None,
-        client=part.client or None,
-        clients=part.clients or None,
-    ).values["data"]
-    errors.print("read off these data, and so as public as your command line:", end=" ")
-    errors.print(", ".join(f"{key} = {str(seen[key])[:60]}" for key in _SEEN if key in seen))
-    read: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in seen.items()}
-    return gather(replace(part, **read), seed=seed, by_record=by_record)
-
-
-_SEEN = ("label", "clients", "classes", "span", "features")
-
-
-def _candidates(space: Path | None, axes: list[str] | None, chosen: Chosen) -> Space:
-    """Return what is voted on: as named, or the model's own."""
-    if space is not None and axes:
-        raise ParameterError("--space and --axis both name candidates: leave one out")
-    if space is not None:
-        return Space.read(space)
-    if axes:
-        return Space(**dict(_axis(text) for text in axes))
-    if chosen.space is None:
-        raise ParameterError(
-            f"{chosen.description} has no candidates of its own: name some, --axis C=0.01,0.1,1:log"
-        )
-    return chosen.space
-
-
-def _axis(text: str) -> tuple[str, Axis]:
-    """Read NAME=VALUES[:KIND]."""
-    name, equals, rest = text.partition("=")
-    values, colon, kind = rest.rpartition(":")
-    if not colon or kind not in list(AxisKind):
-        values, kind = rest, ""
-    if not (name and equals and values):
-        raise ParameterError(
-            f"an axis is NAME=VALUE,VALUE,...:KIND, as C=0.01,0.1,1:log; got {text}"
-        )
-    listed = [_value(value.strip()) for value in values.split(",")]
-    return name, Axis(AxisKind(kind), tuple(listed)) if kind else Axis.of(listed)
-
-
-def _value(text: str) -> Value:
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text
 
 
 def _over_flower(

@@ -114,18 +114,18 @@ def simulate(
     for budget in budgets:
         title = f"Made-up votes: epsilon {budget.epsilon:g}, delta {delta:g}, replace-one-client, "
         title += f"{clients} clients, {repetitions} votes each, {grid!r}"
-        columns = (f">within {100 * part:g} %" for part in WITHIN)
+        columns = (f">≤ {100 * part:g} %" for part in WITHIN)
         rows = table(title, "ballot", "decoder", "clients are", *columns, ">regret")
         for vote, reader, name, each in found:
             if vote.terms.budget == budget:
                 chances = (f"{100 * each.within(part):.0f}" for part in WITHIN)
-                regret = f"{100 * each.regret:.1f} ± {100 * each.standard_error:.1f}"
-                rows.add_row(describe_ballot(vote.shape), str(reader), name, *chances, regret)
+                said = (describe_ballot(vote.shape), str(reader), name)
+                rows.add_row(*said, *chances, each.described_regret())
         print_table(rows)
     results().print(
-        "Per cent of the votes whose winner is within so much of the best candidate, and mean "
-        "regret, both of\nthe distance from the worst candidate to the best. Made-up landscapes, "
-        "not a guarantee.",
+        "Per cent of the votes whose winner falls short of the best by at most so much,\n"
+        "and mean regret with its 95 % interval, both of the distance from the worst\n"
+        "candidate to the best. Made-up landscapes, not a guarantee.",
         style="dim",
     )
 

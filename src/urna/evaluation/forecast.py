@@ -27,6 +27,7 @@ from urna.vote import Decoder, NoisyVotes, PosteriorDecoder, VotePlan, WinnerPla
 __all__ = [
     "AGREEMENTS",
     "HELD",
+    "WIDE",
     "WITHIN",
     "Forecast",
     "alternatives",
@@ -42,6 +43,8 @@ HELD = 200
 """Made-up votes of one forecast."""
 WITHIN = (0.01, 0.03, 0.1)
 """Parts of the distance from the worst to the best candidate that a winner may fall short by."""
+WIDE = 1.96
+"""Standard errors to either side of a mean that make a 95 % interval."""
 AGREEMENTS = {"much alike": 0.05, "apart": 0.3, "far apart": 1.0}
 """How far clients deviate from what is true, over how far qualities spread."""
 
@@ -89,6 +92,11 @@ class Forecast:
     def standard_error(self) -> float:
         """Standard error of the mean regret."""
         return float(np.std(self.regrets) / math.sqrt(self.held))
+
+    def described_regret(self) -> str:
+        """Return the mean regret and its 95 % interval, in per cent; one vote has no interval."""
+        said = f"{100 * self.regret:.1f}"
+        return said if self.held == 1 else f"{said} ± {100 * WIDE * self.standard_error:.1f}"
 
     @property
     def hopeless(self) -> bool:

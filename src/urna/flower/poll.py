@@ -156,7 +156,7 @@ def poll(
             `adjacency`, `shards`, `family`, `server`; see `urna.tally.Terms`.
 
     Raises:
-        ParameterError: The parameters cannot be, or the vote cannot succeed.
+        ParameterError: The parameters cannot be, or the vote cannot succeed (see `urna.search`).
         BudgetExceeded: The server's own ledger would pass its cap. Nothing was released.
         RoundAborted: Too few nodes took part or stayed; it says who was missing and why.
             Nothing was revealed.
@@ -201,10 +201,13 @@ def poll(
         shape = choose_ballot(ballot, candidates=len(asked), noise=noise, votes=votes)
         return VoteSubject(asked, shape, seed)
 
+    reader = decoder or PosteriorDecoder()
     sums = Sums(grid, subject, **common)
     announced = sums.gather()
     if not anyway:
-        _subject(announced).vote(announced.terms).check_hopeful()
+        _subject(announced).vote(announced.terms).check_hopeful(
+            rehearsed=rehearsal is not None and rehearsal.informs(reader)
+        )
 
     def read(released: Released, decoder: Decoder | None) -> Result:
         voted = _subject(sums.announcement)
@@ -214,7 +217,7 @@ def poll(
         return named if decoder is None else read_again(named, decoder, rehearsal)
 
     released = sums.round(keep=None if keep is None else lambda r: keep(read(r, None)))
-    return read(released, decoder or PosteriorDecoder())
+    return read(released, reader)
 
 
 def _subject(announcement: Announcement) -> VoteSubject:

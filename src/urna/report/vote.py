@@ -58,10 +58,15 @@ def vote_stage(result: Result, *, name: str = "Vote") -> StageView:
 def _answer(result: Result) -> Answer:
     best = tuple((axis, said(value)) for axis, value in result.best.items())
     many, near = len(result.space), len(result.near_ties)
+    left = result.considered - many
     votes = (
         f"It has {result.votes[result.winner]:.1f} noisy votes; the noise in each count has a "
         f"standard deviation of {result.standard_error:.1f}."
     )
+    if left:
+        by = "A rehearsal on public data" if result.first_round is None else "The first round"
+        votes += f" {by} left {many} of {result.considered} to vote on: the other {left} could "
+        votes += "not win."
     if np.argmax(result.votes) != result.winner and result.decoder != "none yet":
         votes += (
             " It has not the most: the tally is read as a surface, in which neighbours speak for "
@@ -77,7 +82,7 @@ def _answer(result: Result) -> Answer:
     if sure is None:
         why = "Under this noise the tally cannot tell who leads: this is a guess."
         return Answer("Cannot tell", best, "no", "Cannot tell: a guess", (why, more, votes))
-    chance = f"Given this tally, it truly leads with probability {at_least(sure)}."
+    chance = f"Given this tally, it truly leads{result.among} with probability {at_least(sure)}."
     choices = tuple(tuple(settings(result.space[p])) for p in result.near_ties[:_CHOICES])
     if near + 1 > many / 2 and sure < 0.5:
         told = (

@@ -245,7 +245,7 @@ _CHECK = (
 
 def labels_of(path: Path) -> list[str]:
     """Return the columns of a table, or of the first of a folder."""
-    first = path if path.is_file() else next(iter(_files(path)), path)
+    first = next(iter(_files(path)), path) if path.is_dir() else path
     return list(read_columns(first))
 
 
@@ -269,6 +269,8 @@ def _table(
     chosen = _label(names, label, files[0])
     said: dict[str, Any] = {"source": source, "label": chosen}
     sizes = [len(table[names[0]]) for table in tables]
+    if not all(sizes):
+        raise ParameterError(f"{files[sizes.index(0)]} has columns and no rows")
     number, fewest = len(files), min(sizes)
     if len(files) == 1:
         if client is not None:

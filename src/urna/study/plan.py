@@ -12,6 +12,7 @@ from urna.average.blind import Blind
 from urna.average.objective import default_space
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
+from urna.evaluation.forecast import WIDE
 from urna.evaluation.openings import Openings, forecast_openings
 from urna.privacy import Budget, Unit
 from urna.privacy.accountant import DECLARED, GAUSSIAN
@@ -193,7 +194,8 @@ def _openings(
 
 def _other_opening(openings: Openings) -> str:
     gain, error = openings.gain
-    said = f"{100 * abs(gain):.1f} ± {100 * error:.1f} points of regret less on made-up landscapes"
+    said = f"{100 * abs(gain):.1f} ± {100 * WIDE * error:.1f} points of regret less on made-up "
+    said += "landscapes (95 % interval)"
     if openings.better == "tally":
         return f'opens = "tally" finds more for the same part of the budget: {said}'
     return (

@@ -17,7 +17,7 @@ from urna.vote.replay import (
     unnamed_space,
 )
 from urna.vote.result import Result
-from urna.vote.rounds import BOTH_ROUNDS, TwoRounds, search_twice
+from urna.vote.rounds import BOTH_ROUNDS, TwoRounds, after_first, search_twice
 from urna.vote.search import SearchProgress, read_again, read_result, search, unread_result
 from urna.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.vote.shards import check_records, shard_ballots
@@ -50,6 +50,7 @@ __all__ = [
     "VotePlan",
     "WinnerPlan",
     "WinnerResult",
+    "after_first",
     "check_records",
     "choose_ballot",
     "choose_levels",

@@ -98,15 +98,19 @@ class VotePlan:
         ahead = (self.candidates - 1) * log_ndtr(self.largest_gap / self.most_noise_std + z)
         return float(density @ np.exp(ahead) / density.sum())
 
-    def check_hopeful(self) -> None:
+    def check_hopeful(self, *, rehearsed: bool = False) -> None:
         """Refuse a vote that could not name even the unanimous choice of all.
+
+        Args:
+            rehearsed: Whether its decoder expects what a rehearsal found, which decides what
+                the tally cannot: no noise is then too much.
 
         Raises:
             ParameterError: It says what would make it work.
         """
         if self.candidates < 2:
             raise ParameterError("there is one candidate only: nothing is left to vote on")
-        if self.best_case >= _EVEN:
+        if rehearsed or self.best_case >= _EVEN:
             return
         raise ParameterError(
             f"this vote cannot succeed: {self.fewest_ballots} ballots that all agree make a lead "

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -121,6 +121,11 @@ class Rehearsal:
         best = np.argsort(ranks.mean(axis=0), kind="stable")[:count]
         return self.space.only(sorted(best.tolist()))
 
+    @staticmethod
+    def informs(decoder: Decoder) -> TypeGuard[PosteriorDecoder]:
+        """Say whether a rehearsal tells a decoder what to expect; argmax expects nothing."""
+        return isinstance(decoder, PosteriorDecoder)
+
     def decoder(self, shape: Ballot, asked: Space, decoder: Decoder) -> Decoder:
         """Return a decoder that expects what was rehearsed; argmax expects nothing.
 
@@ -129,9 +134,9 @@ class Rehearsal:
             asked: The candidates that are voted on.
             decoder: How the tally would be read without a rehearsal.
         """
-        if not isinstance(decoder, PosteriorDecoder):
-            return decoder
-        return RehearsedDecoder(self.expected(shape, asked), decoder)
+        if self.informs(decoder):
+            return RehearsedDecoder(self.expected(shape, asked), decoder)
+        return decoder
 
     def as_mapping(self, asked: Space, trust: float | None) -> dict[str, Any]:
         """Return what a result says about it.

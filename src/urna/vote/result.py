@@ -63,6 +63,8 @@ class Result:
     """Seconds since the epoch; None of a scripted run, which is the same whenever it is run."""
     rehearsal: Mapping[str, Any] | None = None
     """The public data on which the search was rehearsed, and how right that was; or None."""
+    first_round: int | None = None
+    """How many candidates a first round kept these of; None where there was none."""
 
     @property
     def best(self) -> Candidate:
@@ -172,6 +174,7 @@ class Result:
             "entry": self.entry,
             "when": self.when,
             "rehearsal": None if self.rehearsal is None else dict(self.rehearsal),
+            "first_round": self.first_round,
         }
 
     @classmethod
@@ -205,7 +208,8 @@ class Result:
                 plan=dict(mapping["plan"]),
                 entry=mapping["entry"],
                 when=mapping["when"],
-                rehearsal=mapping.get("rehearsal"),  # results of before have none
+                rehearsal=_rehearsal(mapping.get("rehearsal")),  # results of before have none
+                first_round=None if (of := mapping.get("first_round")) is None else int(of),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ParameterError(f"the result of a vote cannot be read: {error!r}") from error
@@ -234,9 +238,11 @@ class Result:
         said = self.rehearsal
         trust = said["trust"]
         weighed = "" if trust is None else f"; right, given the tally, with {100 * trust:.0f} %"
+        left = said["candidates"] - said["voted_on"]
+        others = f", the other {left} could not win" if left else ""
         return (
             f"rehearsed on {said['data']}, which costs nothing if it is public: "
-            f"{said['voted_on']} of {said['candidates']} candidates voted on{weighed}\n"
+            f"{said['voted_on']} of {said['candidates']} candidates voted on{others}{weighed}\n"
         )
 
     @property
@@ -245,7 +251,23 @@ class Result:
         if self.confidence is None:
             return "a guess: under this noise the tally cannot tell who leads"
         ahead = math.floor(1000 * self.confidence) / 10  # never rounded up to certainty
-        return f"truly ahead with probability {ahead:.1f} %"
+        return f"truly ahead with probability {ahead:.1f} %{self.among}"
+
+    @property
+    def considered(self) -> int:
+        """How many candidates there were before a first round or a rehearsal left some out."""
+        if self.first_round is not None:
+            return self.first_round
+        return len(self.space) if self.rehearsal is None else int(self.rehearsal["candidates"])
+
+    @property
+    def among(self) -> str:
+        """Which candidates could win, as a clause; empty where all could."""
+        count = len(self.space)
+        if self.considered == count:
+            return ""
+        how = "voted on" if self.first_round is None else "kept"
+        return f" among the {count} of {self.considered} that were {how}"
 
     def _repr_html_(self) -> str:
         head = ("", *self.space.axes, "noisy votes")
@@ -269,6 +291,15 @@ class Result:
             "near ties, to choose from at no cost if the choice uses no private data: "
             f"{named}{more}\n"
         )
+
+
+def _rehearsal(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what was written of a rehearsal, whose numbers are numbers."""
+    if said is None:
+        return None
+    trust = None if said["trust"] is None else float(said["trust"])
+    counts = {name: int(said[name]) for name in ("candidates", "voted_on")}
+    return {**said, **counts, "data": str(said["data"]), "trust": trust}
 
 
 def _written(candidate: Candidate) -> str:

@@ -38,7 +38,7 @@ from urna.vote.search import (
 )
 from urna.vote.selecting import label_of
 
-__all__ = ["BOTH_ROUNDS", "FIRST_SHARE", "KEPT", "TwoRounds", "search_twice"]
+__all__ = ["BOTH_ROUNDS", "FIRST_SHARE", "KEPT", "TwoRounds", "after_first", "search_twice"]
 
 FIRST_SHARE = 0.35
 """Part of the budget, as a share of μ², that finds the region."""
@@ -188,11 +188,18 @@ def search_twice(
             private=secrets.private,
         )
         ballots = fill_all(known[:, places], vote, secrets)
+        first_round = len(space) if len(some) < len(space) else None
+
+        def keep_named(found: Result) -> None:
+            if kept is not None:
+                kept(replace(found, first_round=first_round))
+
         with live_line(progress) as report:
             report("summing ballots", 0, 1)
             released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
             report("summing ballots", 1, 1)
-        return read_result(some, vote, released, decoder, kept)
+        read = read_result(some, vote, released, decoder, keep_named)
+        return replace(read, first_round=first_round)
 
     alone = PosteriorDecoder()
     first = hold(votes[0], space, range(len(space)), alone, between)

@@ -185,8 +185,9 @@ def search(
             `server`; see `urna.tally.Terms`.
 
     Raises:
-        ParameterError: The parameters cannot be, the vote cannot succeed, or the objective
-            fails on all of the first clients. Nothing was released.
+        ParameterError: The parameters cannot be, the vote cannot succeed and no rehearsal
+            informs its decoder, or the objective fails on all of the first clients. Nothing
+            was released.
         BudgetExceeded: The ledger's cap would be passed. Nothing was released.
         RoundAborted: Too many clients dropped out. Nothing was released.
         RoundUnfinished: They did so while the sum was opened. It stays counted.
@@ -235,7 +236,7 @@ def search(
                 report,
                 keep,
             )
-    summation = summation or SecureSummation()
+    summation, decoder = summation or SecureSummation(), decoder or PosteriorDecoder()
     vote = plan_vote(
         terms,
         len(space),
@@ -244,7 +245,7 @@ def search(
         removes_excess=summation.removes_excess,
     )
     if not anyway:
-        vote.check_hopeful()
+        vote.check_hopeful(rehearsed=rehearsal is not None and rehearsal.informs(decoder))
     releases = Releases(
         vote.tally,
         label_of(space, terms),
@@ -259,7 +260,7 @@ def search(
         report("summing ballots", 0, 1)
         released = releases.release(lambda: adding.tally(ballots, vote.tally, secrets))
         report("summing ballots", 1, 1)
-    return read_result(space, vote, released, decoder or PosteriorDecoder(), keep, rehearsal)
+    return read_result(space, vote, released, decoder, keep, rehearsal)
 
 
 def _evaluated(

@@ -1,5 +1,6 @@
 """A rehearsal informs a vote, and the tally decides how far it is believed."""
 
+import functools
 import json
 from dataclasses import replace
 
@@ -116,7 +117,7 @@ def test_the_set_holds_the_leader_as_often_as_it_says_where_the_rehearsal_is_rig
     """False alarm below 1e-4: of all sets of 90 % at least 80 % hold the leader."""
     rng = np.random.default_rng(5)
     held = told = 0
-    for _ in range(150):
+    for _ in range(200):
         best = float(rng.uniform(0, 1))
         shape = choose_ballot(None, candidates=len(GRID), noise=0.3)
         truth = int(rehearsed(best).expected(shape, GRID).argmax())
@@ -182,15 +183,32 @@ def test_a_search_votes_on_the_shortlist_and_says_so() -> None:
     assert (said["candidates"], said["voted_on"], said["pretend_clients"]) == (36, 9, 3)
     assert 0 < said["trust"] < 1
     assert "rehearsed on public numbers" in str(result)
-    assert "9 of 36 candidates voted on" in str(result)
+    assert "9 of 36 candidates voted on, the other 27 could not win; right" in str(result)
+    sure = replace(result, confidence=0.5)
+    assert sure.certainty.endswith("50.0 % among the 9 of 36 that were voted on")
     assert "assumes that public numbers (SHA-256 abababababab…)" in str(result.privacy)
     assert Result.read(json.loads(result.as_json())).rehearsal == said
+    with pytest.raises(ParameterError, match="cannot be read"):
+        Result.read(result.as_mapping() | {"rehearsal": {"data": "no counts"}})
+
+
+def test_a_rehearsal_decides_what_the_tally_cannot() -> None:
+    """A vote that is refused by itself is held with a rehearsal, if its decoder heeds one."""
+    asked = {"budget": Budget(0.1, 1e-5), "secrets": ScriptedSecrets(b"hopeless")}
+    hold = functools.partial(search, GRID, loss, [0.9] * 10, **asked)
+    with pytest.raises(ParameterError, match="this vote cannot succeed"):
+        hold()
+    assert hold(rehearsal=rehearsed(0.9)).space != GRID
+    with pytest.raises(ParameterError, match="this vote cannot succeed"):
+        hold(rehearsal=rehearsed(0.9), decoder=ArgmaxDecoder())
 
 
 def test_a_search_with_little_noise_votes_on_all() -> None:
     result = found(rehearsed(0.1), 100.0)
     assert result.space == GRID
     assert result.best == found(None, 100.0).best
+    assert "could not win" not in str(result)
+    assert result.among == ""
     assert result.rehearsal is not None
     assert result.rehearsal["trust"] is None
 
@@ -199,6 +217,7 @@ def test_results_of_before_are_read() -> None:
     result = found(None, 1.0)
     mapping = result.as_mapping()
     assert mapping.pop("rehearsal") is None
+    assert mapping.pop("first_round") is None
     assert Result.read(mapping).rehearsal is None
     assert "rehears" not in str(result)
 

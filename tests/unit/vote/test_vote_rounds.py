@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -163,3 +164,15 @@ def test_rounds_without_hope_are_refused_unless_they_are_held_anyway() -> None:
     assert objective.asked == 0
     found = search_twice(SPACE, objective, few, budget=tiny, anyway=True)
     assert found.second.took_part == 4
+
+
+def test_a_second_round_says_among_how_many_its_winner_leads() -> None:
+    kept: list[Result] = []
+    found = search_twice(
+        SPACE, Bowl(), CLIENTS, budget=BUDGET, summation=ClearSummation(), keep=kept.append
+    )
+    assert found.first.among == ""
+    assert [found.second.first_round, kept[0].first_round] == [30, 30]
+    sure = replace(found.second, confidence=0.5)
+    assert sure.certainty.endswith("50.0 % among the 4 of 30 that were kept")
+    assert Result.read(found.second.as_mapping()).among == " among the 4 of 30 that were kept"

@@ -1,0 +1,90 @@
+"""`--space` and `--axis`: the candidates of a search, as the command line names them."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from urna.errors import ParameterError, UnknownName
+from urna.space import AxisKind, Space, Value
+from urna.study.objectives import Chosen
+
+__all__ = ["AXIS_HELP", "asked_candidates"]
+
+AXIS_HELP = (
+    "One axis of candidates, C=0.01,0.1,1:log; repeat for several. Kinds: "
+    f"{', '.join(AxisKind)}. A window after the kind says where good numbers are expected, "
+    "lr=0.01,0.1,1:log:1e-4..1; either end may be left out, and :log:.. says that nothing is "
+    "known. Values that hold a colon need their kind, f=a:b,c:d:categorical."
+)
+
+
+def asked_candidates(space: Path | None, axes: list[str] | None, chosen: Chosen) -> Space:
+    """Return what is voted on: as named, or the model's own.
+
+    Args:
+        space: A file that holds candidates.
+        axes: One text for each axis, NAME=VALUE,VALUE,...[:KIND[:LOW..HIGH]].
+        chosen: The model.
+
+    Raises:
+        ParameterError: They are named twice, not at all, or cannot be.
+    """
+    if space is not None and axes:
+        raise ParameterError("--space and --axis both name candidates: leave one out")
+    if space is not None:
+        return Space.read(space)
+    if axes:
+        return Space.from_mapping({"axes": [_axis(text) for text in axes]})
+    if chosen.space is None:
+        raise ParameterError(
+            f"{chosen.description} has no candidates of its own: name some, --axis C=0.01,0.1,1:log"
+        )
+    return chosen.space
+
+
+def _axis(text: str) -> dict[str, Any]:
+    """Read NAME=VALUES[:KIND[:LOW..HIGH]] as an axis of a space file."""
+    name, equals, values = text.partition("=")
+    said: dict[str, Any] = {"name": name}
+    if ":" in values:
+        values, _, kind = values.rpartition(":")
+        if ".." in kind:
+            said["works"] = _window(name, kind)
+            values, colon, kind = values.rpartition(":")
+            if not colon:
+                raise ParameterError(
+                    f"axis {name!r}: a window follows the kind of its axis, as in "
+                    f"lr=0.01,0.1,1:log:1e-4..1; got {text}"
+                )
+        if kind not in list(AxisKind):
+            raise ParameterError(
+                f"axis {name!r}: {UnknownName('kind of axis', kind, AxisKind)}; values that hold "
+                "a colon need their kind, f=a:b,c:d:categorical"
+            )
+        said["kind"] = kind
+    if not (name and equals and values):
+        raise ParameterError(
+            f"an axis is NAME=VALUE,VALUE,...:KIND, as C=0.01,0.1,1:log; got {text}"
+        )
+    return said | {"values": [_value(value.strip()) for value in values.split(",")]}
+
+
+def _window(name: str, text: str) -> dict[str, float]:
+    """Read LOW..HIGH, of which either may be left out."""
+    low, _, high = text.partition("..")
+    try:
+        return {end: float(said) for end, said in (("low", low), ("high", high)) if said}
+    except ValueError as error:
+        raise ParameterError(
+            f"axis {name!r}: a window is LOW..HIGH, two numbers of which either may be left out, "
+            f"as 1e-4..1; got {text}"
+        ) from error
+
+
+def _value(text: str) -> Value:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
