@@ -3,9 +3,9 @@
 Votes are held again on the recordings of the evaluation (n = 100, and random subsets of n = 20)
 and on the tables of the battery (benchmarks/battery), each with the default tally and with the
 winner alone, at the same epsilon (the tally at δ = 10⁻⁵; a winner needs none) and judged by the
-same scores. Rules for ballots and head starts were fixed on simulated landscapes
-(benchmarks/landscapes.py); no recording chose anything. Then one winner of 200 candidates, with
-noise and gap, is really found by leader and helper.
+same scores. Rules for ballots were fixed on simulated landscapes (benchmarks/landscapes.py), what
+is expected of axes on drawn tables (benchmarks/battery/drawn.py). Then one winner of 200
+candidates, with noise and gap, is really found by leader and helper.
 
     python benchmarks/two_organisations.py --format json
     python benchmarks/two_organisations.py --parity

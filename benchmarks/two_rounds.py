@@ -31,7 +31,7 @@ from urna.vote import (
     fill_ballot,
     read_recording,
 )
-from urna.vote.rounds import FIRST_SHARE, KEPT
+from urna.vote.rounds import FIRST_SHARE, KEPT, after_first
 
 SETTINGS = ((FIRST_SHARE, KEPT), (FIRST_SHARE, 0.25), (0.2, KEPT))
 STRUCTURED = [kind for kind in KINDS if kind != "none"]
@@ -77,7 +77,7 @@ def compare(
                 places = decoder.promising(first, max(4, math.ceil(kept * len(space))))
                 inside = space.only(places)
                 second = vote(rng, seen[:, places], inside, noise / math.sqrt(1 - share))
-                winner = places[decoder.winner(second)]
+                winner = places[after_first(first, places, second.norm).winner(second)]
                 found[name, f"two, {share:g} of μ², {kept:g} kept"].append(regret[winner])
         print(f"\r{number}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)

@@ -96,7 +96,18 @@ class Axis:
                 if self.kind is AxisKind.LOG and value <= 0:
                     raise ParameterError(f"a log axis holds positive numbers, got {value!r}")
         if self.works is not None:
-            object.__setattr__(self, "works", _window(self.works, self.kind))
+            if not self.takes_bounds:
+                raise ParameterError(
+                    f"`works` bounds a log or a linear axis, or numbers in order; this {self.kind} "
+                    "axis holds something else"
+                )
+            low, high = works = _window(self.works, self.kind)
+            if all(_outside(value, low, high) for value in self.values):
+                raise ParameterError(
+                    f"`works` should hold some value of its axis, got {_bounds(works)} for values "
+                    f"from {min(self.values)} to {max(self.values)}"
+                )
+            object.__setattr__(self, "works", works)
 
     @classmethod
     def log(cls, values: Sequence[float], works: Window | None = None) -> Self:
@@ -109,9 +120,9 @@ class Axis:
         return cls(AxisKind.LINEAR, _plain(values), works)
 
     @classmethod
-    def ordinal(cls, values: Sequence[Value]) -> Self:
+    def ordinal(cls, values: Sequence[Value], works: Window | None = None) -> Self:
         """Return an axis whose values compare by position in the list (network sizes)."""
-        return cls(AxisKind.ORDINAL, _plain(values))
+        return cls(AxisKind.ORDINAL, _plain(values), works)
 
     @classmethod
     def categorical(cls, values: Sequence[Value]) -> Self:
@@ -166,6 +177,16 @@ class Axis:
         )
         ordered = all(map(_is_number, inner))
         return cls(AxisKind.ORDINAL if ordered else AxisKind.CATEGORICAL, plain)
+
+    @property
+    def takes_bounds(self) -> bool:
+        """Whether a number has a place on it: its values are numbers, on a scale or in order."""
+        if self.kind in (AxisKind.LOG, AxisKind.LINEAR):
+            return True
+        numbers = [v for v in self.values if _is_number(v) and abs(v) <= _LARGEST]
+        if self.kind is AxisKind.CATEGORICAL or len(numbers) < len(self.values):
+            return False
+        return numbers in (sorted(numbers), sorted(numbers, reverse=True))
 
     def places(self) -> npt.NDArray[np.float64]:
         """Return where each value lies, one mean step of the axis being 1.
@@ -422,8 +443,6 @@ def _axis(name: str, entry: Any) -> Axis:  # noqa: ANN401 - read from a file
 
 def _window(works: Any, kind: AxisKind) -> Window:  # noqa: ANN401 - checked here
     """Return where an axis works as plain numbers, or raise ParameterError."""
-    if kind not in (AxisKind.LOG, AxisKind.LINEAR):
-        raise ParameterError(f"`works` bounds a log or a linear axis, this one is {kind}")
     if not isinstance(works, Sequence) or isinstance(works, str) or len(works) != 2:
         raise ParameterError(f"`works` is a pair of numbers or None, got {works!r}")
     low, high = (bound.item() if isinstance(bound, np.generic) else bound for bound in works)
@@ -437,6 +456,10 @@ def _window(works: Any, kind: AxisKind) -> Window:  # noqa: ANN401 - checked her
     if low is not None and high is not None and low >= high:
         raise ParameterError(f"`works` goes from low to high, got {low} to {high}")
     return (None if low is None else float(low), None if high is None else float(high))
+
+
+def _outside(value: Any, low: float | None, high: float | None) -> bool:  # noqa: ANN401 - a number
+    return (low is not None and value < low) or (high is not None and value > high)
 
 
 def _bounds(works: Window) -> dict[str, float]:

@@ -46,6 +46,21 @@ def test_a_table_is_made_again_as_it_was(tmp_path: Path) -> None:
     assert "bayes" not in run("record.py", "--only", "bayes-digits", "--output", tmp_path)
 
 
+def test_tables_to_choose_rules_on_are_drawn_again_as_they_were(tmp_path: Path) -> None:
+    for folder in ("first", "second"):
+        run("drawn.py", "--only", "bayes", "--each", 2, "--output", tmp_path / folder, "--jobs", 1)
+    for name in ("bayes-0-iid.npz", "bayes-1-skewed.npz"):
+        first, second = (np.load(tmp_path / folder / name) for folder in ("first", "second"))
+        assert str(first["meta"]) == str(second["meta"])
+        np.testing.assert_array_equal(first["losses"], second["losses"])
+        assert np.isfinite(first["losses"]).mean() > 0.5
+        assert np.ptp(first["final"]) > 0
+    told = run(
+        "run.py", "--tables", tmp_path / "first", "--clients", 100, "--epsilon", 1, "--part", 0.02
+    )
+    assert "bayes-1/skewed" in told
+
+
 def table(folder: Path, name: str, best: int) -> None:
     """Write a table whose clients all find the same candidate best, and its neighbours next."""
     space = Space(depth=Axis.ordinal([1, 2, 3, 4, 5, 6]), leaf=Axis.ordinal([1, 2, 4]))

@@ -500,3 +500,24 @@ def test_a_missing_or_foreign_file_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ParameterError, match=r"bytes\.json: "):
         Space.read(tmp_path / "bytes.json")
+
+
+@pytest.mark.parametrize("works", [(100.0, 1000.0), (None, 1e-4), (5.0, None)])
+def test_an_axis_of_which_no_value_works_is_refused(
+    works: tuple[float | None, float | None],
+) -> None:
+    with pytest.raises(ParameterError, match=r"should hold some value .* from 0.001 to 3"):
+        Axis.log([0.001, 0.1, 3], works=works)
+
+
+def test_numbers_in_order_may_say_where_they_work_and_nothing_else_may() -> None:
+    axis = Axis.ordinal([16, 8, 4, 2], works=(None, 8))
+    assert axis.works == (None, 8.0)
+    space = Space(depth=axis)
+    assert Space.from_mapping(space.as_mapping()) == space
+    assert space.fingerprint != Space(depth=[16, 8, 4, 2]).fingerprint
+    for values in ([1, 3, 2], [1, None], ["a", "b"], [True, False], [1, 10**400]):
+        with pytest.raises(ParameterError, match="or numbers in order; this ordinal axis holds"):
+            Axis.ordinal(values, works=(None, 2))
+    with pytest.raises(ParameterError, match="this categorical axis holds"):
+        Axis("categorical", [1, 2], (1, 2))

@@ -33,7 +33,7 @@ DRAWS = 2000
 """Draws from a posterior, from which the chances of leading are read."""
 
 _TRUSTS = 40  # values of B that are averaged over
-_CLOSE = 1.2  # times as far behind the most noisy votes as noise takes one, the leader may be
+_CLOSE = 1.4  # times as far behind the most noisy votes as noise takes one, the leader may be
 _NEGLIGIBLE = 1e-9  # weight of a value of B
 _FAR = 16.0  # deviations of noise behind: no rival
 _MOST_ENTRIES = 4_000_000
@@ -186,7 +186,7 @@ def told(
 ) -> Decoded:
     """Return a winner with what can be said of it, or that nothing can.
 
-    A set is what the model finds probable, and whoever is (at 90 %) within two deviations of
+    A set is what the model finds probable, and whoever is (at 90 %) within 2.3 deviations of
     the most noisy votes, whatever the model says: where many are nearly tied, a model that is
     a little wrong leaves the leader out. A set that names more than half of the candidates is
     no choice, and a probability beside it would say no more: then the tally cannot tell. A set

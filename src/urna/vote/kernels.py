@@ -15,15 +15,15 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from urna.space import Axis, AxisKind, Space
-from urna.vote.windows import windows_of
+from urna.vote.windows import Window, merged, windows_of
 
-__all__ = ["Family", "families", "unrelated"]
+__all__ = ["Family", "describe_structure", "families", "unrelated"]
 
 Array = npt.NDArray[np.float64]
 
@@ -34,7 +34,9 @@ _KNOTS = 48  # values of an axis beyond which neighbours are merged for its eige
 _RANK = 160  # eigenvectors kept where there is no full grid
 _MOST_ENTRIES = 1 << 19  # of all priors' eigenvalues together, on a grid
 _MOST_LISTED = 1 << 25  # of all priors' eigenvectors together, elsewhere
-_MOST_COMBINATIONS = 256
+_MOST_PRIORS = 1 << 11  # of one shape: a winner is read in a tenth of a second
+_MOST_RANGES = 256  # combinations of all axes' ranges
+_FEWEST_RANGES = 16  # combinations for which windows make room
 
 
 def _squared_exponential(steps: Array, reach: float) -> Array:
@@ -163,31 +165,87 @@ def families(space: Space) -> tuple[Family, ...]:
     """Return the structured priors of a space: for each shape, all ranges of all axes.
 
     An axis of which it is known where it works has priors for each window. Spaces of many axes
-    or candidates get fewer ranges per axis, and no windows where there is no room for them.
-    Spaces of which nothing is known but names get none, and so do those of more candidates
-    than there is memory for.
+    or candidates get fewer ranges per axis, one window per axis in place of several, and none
+    where there is no room for them. Spaces of which nothing is known but names get none, and so
+    do those of more candidates than there is memory for.
     """
-    named = {name: axis for name, axis in space.axes.items() if len(axis.values) > 1}
-    if not named or (len(named) == 1 and _only(named).kind is AxisKind.CATEGORICAL):
-        return ()  # nobody is anybody's neighbour
-    lines = [_Line.of(name, axis) for name, axis in named.items()]
-    is_grid = space.chosen is None and all(line.is_whole for line in lines)
-    if is_grid:
-        room = _MOST_ENTRIES // len(space)
-    else:
-        room = _MOST_LISTED // (len(space) * min(_RANK, len(space)))
-    variants = math.prod(len(line.windows) for line in lines)
-    if room < variants:
-        lines = [line.without_windows() for line in lines]
-        variants = 1
-    most = min(_MOST_COMBINATIONS, room // variants)
-    if most < 1:
+    lines = _lines(space)
+    is_grid, room = _room(space, lines)
+    if not lines or room < 1:
         return ()
-    ranges = _ranges(len(lines), most)
+    lines = _fitting(lines, room)
+    ranges = _ranges(len(lines), min(_MOST_RANGES, min(room, _MOST_PRIORS) // _variants(lines)))
+    each = list(lines.values())
     if is_grid:
-        return tuple(_grid(lines, shape, ranges) for shape in _SHAPES)
-    columns = [list(space.axes).index(name) for name in named]
-    return tuple(_listed(lines, shape, ranges, space.places[:, columns]) for shape in _SHAPES)
+        return tuple(_grid(each, shape, ranges) for shape in _SHAPES)
+    columns = [list(space.axes).index(name) for name in lines]
+    return tuple(_listed(each, shape, ranges, space.places[:, columns]) for shape in _SHAPES)
+
+
+def describe_structure(space: Space) -> str:
+    """Say in a few words what a decoder knows of a space before it sees a tally.
+
+    Example:
+        >>> describe_structure(Space(lr=Axis.log([0.001, 0.01, 0.1]), momentum=[0.0, 0.9]))
+        'neighbours along lr and momentum, and where lr may work'
+    """
+    lines = _lines(space)
+    _, room = _room(space, lines)
+    if not lines:
+        return "nothing: no candidate is nearer to another than the rest"
+    if room < 1:
+        return "nothing: there are too many candidates to compare all neighbours"
+    fitting = _fitting(lines, room)
+    windowed = [name for name, line in lines.items() if len(line.windows) > 1]
+    kept = [name for name in windowed if len(fitting[name].windows) > 1]
+    left_out = [name for name in windowed if name not in kept]
+    return (
+        f"neighbours along {_listing(list(lines))}"
+        + (f", and where {_listing(kept)} may work" if kept else "")
+        + (f"; not where {_listing(left_out)} may work: there is no room" if left_out else "")
+    )
+
+
+def _lines(space: Space) -> "dict[str, _Line]":
+    """Return the axes along which candidates have neighbours."""
+    named = {name: axis for name, axis in space.axes.items() if len(axis.values) > 1}
+    if len(named) == 1 and _only(named).kind is AxisKind.CATEGORICAL:
+        return {}  # nobody is anybody's neighbour
+    return {name: _Line.of(name, axis) for name, axis in named.items()}
+
+
+def _room(space: Space, lines: "dict[str, _Line]") -> tuple[bool, int]:
+    """Return whether a space is a full grid of short axes, and how many priors it may have."""
+    is_grid = space.chosen is None and all(line.is_whole for line in lines.values())
+    if is_grid:
+        return True, _MOST_ENTRIES // len(space)
+    return False, _MOST_LISTED // (len(space) * min(_RANK, len(space)))
+
+
+def _variants(lines: "dict[str, _Line]") -> int:
+    """Return how many combinations of windows there are."""
+    return math.prod(len(line.windows) for line in lines.values())
+
+
+def _fitting(lines: "dict[str, _Line]", room: int) -> "dict[str, _Line]":
+    """Return axes whose windows leave room for ranges.
+
+    Where they do not, one axis after the other has a mean window in place of several, then
+    none: those with few windows first, and those that were declared last.
+    """
+    room = min(room, _MOST_PRIORS)
+    most = room // min(_FEWEST_RANGES, len(RANGES[-1]) ** len(lines), max(room // 2, 1))
+    order = sorted(lines, key=lambda name: (lines[name].declared, len(lines[name].windows)))
+    for thinned in (_Line.with_mean_window, _Line.without_windows):
+        for name in order:
+            if _variants(lines) <= most:
+                return lines
+            lines = {**lines, name: thinned(lines[name])}
+    return lines
+
+
+def _listing(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,32 +260,39 @@ class _Line:
     """Over the values, the flat one first."""
     weights: tuple[float, ...]
     """Of the windows; together one."""
+    declared: bool = False
+    """Whether the axis itself says where it works."""
 
     @classmethod
     def of(cls, name: str, axis: Axis) -> "_Line":
         found = windows_of(name, axis, axis.values)
-        windows = tuple(
-            window.expected / math.sqrt(np.mean(window.expected**2)) for window in found
-        )
+        windows = tuple(window.expected for window in found)
         weights = tuple(window.weight for window in found)
-        count = len(axis.values)
+        count, declared = len(axis.values), axis.works is not None
         if count <= _KNOTS or axis.kind is AxisKind.CATEGORICAL:
-            return cls(axis.steps(), None, windows, weights)
+            return cls(axis.steps(), None, windows, weights, declared)
         places = axis.places()
-        at = (places - places.min()) / np.ptp(places) * (_KNOTS - 1)
+        at = (places - places.min()) / (np.ptp(places) or 1.0) * (_KNOTS - 1)
         left = np.minimum(at.astype(int), _KNOTS - 2)
         mixing = np.zeros((count, _KNOTS))
         mixing[np.arange(count), left] = 1 - (at - left)
         mixing[np.arange(count), left + 1] = at - left
         knots = np.arange(_KNOTS, dtype=np.float64)
-        return cls(np.abs(knots[:, None] - knots), mixing, windows, weights)
+        return cls(np.abs(knots[:, None] - knots), mixing, windows, weights, declared)
 
     @property
     def is_whole(self) -> bool:
         return self.mixing is None
 
+    def with_mean_window(self) -> "_Line":
+        if len(self.windows) == 1:
+            return self
+        mean = np.average(self.windows[1:], axis=0, weights=self.weights[1:])
+        windows = (self.windows[0], mean / mean.max())
+        return replace(self, windows=windows, weights=(self.weights[0], 1 - self.weights[0]))
+
     def without_windows(self) -> "_Line":
-        return _Line(self.steps, self.mixing, self.windows[:1], (1.0,))
+        return replace(self, windows=self.windows[:1], weights=(1.0,))
 
 
 def _ranges(axes: int, most: int) -> list[tuple[float, ...]]:
@@ -250,7 +315,7 @@ def _grid(
         each = np.stack(
             [
                 shape(line.steps, reach) * np.outer(window, window)
-                for window in line.windows
+                for window in map(_scaled, line.windows)
                 for reach in reaches
             ]
         )
@@ -274,18 +339,22 @@ def _listed(
         [np.linalg.eigh(shape(line.steps, reach)) for reach in reaches]
         for line, reaches in zip(lines, ranges, strict=True)
     ]
-    windows = [
-        functools.reduce(np.multiply, (w[at] for w, at in zip(some, places.T, strict=True)))
-        for some in itertools.product(*(line.windows for line in lines))
-    ]
-    windows = [window / math.sqrt(np.mean(window**2)) for window in windows]
-    weights = [math.prod(some) for some in itertools.product(*(line.weights for line in lines))]
+    windows = merged(
+        Window(
+            functools.reduce(
+                np.multiply,
+                (line.windows[i][at] for line, i, at in zip(lines, some, places.T, strict=True)),
+            ),
+            math.prod(line.weights[i] for line, i in zip(lines, some, strict=True)),
+        )
+        for some in itertools.product(*(range(len(line.windows)) for line in lines))
+    )
     rank = min(_RANK, len(places))
     found = []
     for some in itertools.product(*parts):
         features = _features(lines, some, places)
         for window in windows:
-            weighed = features * window[:, None]
+            weighed = features * _scaled(window.expected)[:, None]
             if features.shape[1] > len(places):
                 value, vector = np.linalg.eigh(weighed @ weighed.T)
                 value, vector = np.maximum(value[-rank:], 0.0), vector[:, -rank:]
@@ -298,7 +367,8 @@ def _listed(
     rest = len(places) - values.shape[1]
     if rest:
         values = np.concatenate([values, np.zeros((len(values), 1))], axis=1)
-    shares = np.tile(weights, len(found) // len(weights)) / (len(found) // len(weights))
+    times = len(found) // len(windows)
+    shares = np.tile([window.weight for window in windows], times) / times
     return Family((np.stack([vector for _, vector in found]),), values, shares, rest)
 
 
@@ -319,6 +389,11 @@ def _features(
         basis = vector if line.mixing is None else line.mixing @ vector
         features = features * basis[:, column][at]
     return np.asarray(features)
+
+
+def _scaled(window: Array) -> Array:
+    """Return a window under which candidates vary as much on average as under the flat one."""
+    return np.asarray(window / math.sqrt(np.mean(window**2)))
 
 
 def _only(named: dict[str, Axis]) -> Axis:

@@ -2,14 +2,17 @@
 
 A learning rate has two ends. Below some value nothing is learnt, above another training
 diverges, and both lie at absolute values: 10⁻⁵ is small and 10 is large for nearly any model.
-Whoever makes a space may say where an axis works (`Axis.works`); for a learning rate that
-says nothing the usual values are tried. A window never excludes: it is one prior among several,
-the flat one included, and the tally decides between them.
+Other hyperparameters are as well known: a support vector machine with C = 10⁻⁴ is a constant, a
+penalty of 10⁴ leaves nothing to learn. Whoever makes a space may say where an axis works
+(`Axis.works`); where nothing is said, the axis's name is looked up in a short table. A window never
+excludes: it is one prior among several, the flat one included, and the tally decides between
+them. What the table holds was chosen on models trained on made-up data
+(docs/decisions/0039-what-everybody-knows.md).
 """
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,20 +21,59 @@ from scipy.special import expit
 
 from urna.space import Axis, AxisKind, Value
 
-__all__ = ["Window", "is_rate", "windows_of"]
+__all__ = ["Window", "merged", "usual_edges", "windows_of"]
 
 Array = npt.NDArray[np.float64]
+Edges = tuple[float, ...]
 
-_LOWS = (None, 1e-4, 1e-3, 1e-2)
-_HIGHS = (None, 0.1, 2.0)
-"""Where learning rates begin and cease to work."""
 _INSIDE, _SHARPNESS = 0.5, 0.35  # steps of the axis: an edge lies beyond the last good value
 _ALIKE = 0.1  # windows that differ less are one
-_RATE = re.compile(
-    r"(?!(min|max|final|end|warmup|log)[_\-. ])"
-    r"(.*[_\-./ ])?(lr0?|learning[_\-. ]?rate([_\-. ]init)?|eta0?)",
-    re.IGNORECASE,
+_HOLDS = 0.5  # what a window expects at least of some candidate
+_LOG = (AxisKind.LOG,)
+_NUMBERS = (AxisKind.LOG, AxisKind.LINEAR, AxisKind.ORDINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What everybody knows of hyperparameters of some names, on axes of some kinds."""
+
+    names: re.Pattern[str]
+    kinds: tuple[AxisKind, ...]
+    lows: Edges = ()
+    """Where values may begin to work."""
+    highs: Edges = ()
+    """Where they may cease to."""
+
+    @classmethod
+    def of(
+        cls, names: str, kinds: tuple[AxisKind, ...], *, lows: Edges = (), highs: Edges = ()
+    ) -> "_Known":
+        return cls(re.compile(rf"(.*__)?({names})"), kinds, lows, highs)
+
+
+_KNOWN = (
+    # Linear models trained by SGD: what is large depends on the features, which may have any scale.
+    _Known.of("eta0", _LOG, lows=(1e-6, 1e-4, 1e-2), highs=(1e-6, 1e-4, 0.1, 2.0)),
+    _Known.of(
+        r"(?!(.*[_\-./ ])?(min|max|final|end|warmup|log)[_\-. ])"
+        r"(.*[_\-./ ])?(?i:lr0?|learning[_\-. ]?rate([_\-. ]init)?|eta0?)",
+        _LOG,
+        lows=(1e-4, 1e-3, 1e-2),
+        highs=(0.1, 2.0),
+    ),
+    _Known.of("C", _LOG, lows=(0.1, 10.0)),  # one over a penalty
+    _Known.of("gamma", _LOG, lows=(1e-4, 1e-2), highs=(0.1, 1.0)),  # of a kernel
+    _Known.of(
+        "(reg_)?(alpha|lambda)|lambda_(l[12])?|l[12](_reg(ularization)?)?|(.*_)?weight_decay",
+        _LOG,
+        highs=(0.1, 10.0),
+    ),
+    _Known.of("min_samples_leaf", _NUMBERS, highs=(3.0, 8.0)),
+    _Known.of("max_features|colsample_bytree|feature_fraction", _NUMBERS, lows=(0.15, 0.4)),
+    _Known.of("n_estimators|num_boost_round", _NUMBERS, lows=(10.0, 30.0)),
+    _Known.of("n_neighbors", _NUMBERS, highs=(8.0, 16.0)),
 )
+"""The first that matches counts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,14 +86,17 @@ class Window:
     """How probable it is before a tally is seen."""
 
 
-def is_rate(name: str, kind: AxisKind) -> bool:
-    """Tell whether an axis is a learning rate: by its name and a logarithmic scale.
+def usual_edges(name: str, kind: AxisKind) -> tuple[Edges, Edges]:
+    """Return where axes of a name may begin and cease to work; nothing of names nobody knows.
 
     Example:
-        >>> is_rate("client_lr", AxisKind.LOG), is_rate("client_lr", AxisKind.LINEAR)
-        (True, False)
+        >>> usual_edges("client_lr", AxisKind.LOG), usual_edges("client_lr", AxisKind.LINEAR)
+        (((0.0001, 0.001, 0.01), (0.1, 2.0)), ((), ()))
     """
-    return kind is AxisKind.LOG and _RATE.fullmatch(name) is not None
+    for known in _KNOWN:
+        if kind in known.kinds and known.names.fullmatch(name):
+            return known.lows, known.highs
+    return (), ()
 
 
 def windows_of(name: str, axis: Axis, values: Sequence[Value]) -> list[Window]:
@@ -73,46 +118,69 @@ def windows_of(name: str, axis: Axis, values: Sequence[Value]) -> list[Window]:
         [0 1 1 1 1] 0.25
         [0 1 1 1 0] 0.25
     """
-    lows: Sequence[float | None]
-    highs: Sequence[float | None]
-    if axis.works is not None:
-        lows, highs = ((None, bound) for bound in axis.works)
-    elif is_rate(name, axis.kind):
-        lows, highs = _LOWS, _HIGHS
+    if axis.works is None:
+        lows, highs = usual_edges(name, axis.kind)
     else:
-        lows, highs = (None,), (None,)
+        lows, highs = (() if bound is None else (bound,) for bound in axis.works)
     flat = np.ones(len(values))
-    if axis.kind not in (AxisKind.LOG, AxisKind.LINEAR):
+    place = _places(axis) if lows or highs else None
+    if place is None:
         return [Window(flat, 1.0)]
-    scale = np.log if axis.kind is AxisKind.LOG else np.asarray
-    whole = scale([float(value) for value in axis.values])
-    step = np.ptp(whole) / max(len(whole) - 1, 1)
-    if not (np.isfinite(step) and step > 0):
-        return [Window(flat, 1.0)]
-    places = scale([float(value) for value in values])
-    found: list[Window] = []
+    places = place(values)
+    found = []
     for (low, often), (high, common) in itertools.product(_weighed(lows), _weighed(highs)):
         window = flat
         if low is not None:
-            window = window * _above((places - scale(low)) / step)
+            window = window * _above(places - place([low]))
         if high is not None:
-            window = window * _above((scale(high) - places) / step)
-        same = [i for i, one in enumerate(found) if np.abs(window - one.expected).max() <= _ALIKE]
-        if same:
-            one = found[same[0]]
-            found[same[0]] = Window(one.expected, one.weight + often * common)
-        elif window.max() > 0.5:
-            found.append(Window(window, often * common))
+            window = window * _above(place([high]) - places)
+        found.append(Window(window, often * common))
+    return merged(found)
+
+
+def merged(windows: Iterable[Window]) -> list[Window]:
+    """Return windows that differ, without those in which no candidate lies; weights are one again.
+
+    Args:
+        windows: At the same candidates; the first is kept whatever it holds.
+    """
+    found: list[Window] = []
+    for window in windows:
+        apart = [np.abs(window.expected - one.expected).max() for one in found]
+        if apart and min(apart) <= _ALIKE:
+            place = int(np.argmin(apart))
+            one = found[place]
+            found[place] = Window(one.expected, one.weight + window.weight)
+        elif window.expected.max() > _HOLDS or not found:
+            found.append(window)
     total = sum(window.weight for window in found)
     return [Window(window.expected, window.weight / total) for window in found]
 
 
-def _weighed(edges: Sequence[float | None]) -> list[tuple[float | None, float]]:
-    """Return no edge first, with half of the weight, then each of the others."""
-    others = [edge for edge in dict.fromkeys(edges) if edge is not None]
-    if not others:
+def _places(axis: Axis) -> Callable[[Sequence[Value]], Array] | None:
+    """Return what places numbers on an axis, in steps of it; None where numbers have no place."""
+    if not axis.takes_bounds:
+        return None
+    if axis.kind is AxisKind.ORDINAL:
+        numbers = np.sort(np.array(axis.values, dtype=np.float64))
+        ranks = np.arange(len(numbers), dtype=np.float64)
+        return lambda some: np.interp(
+            np.array(some, dtype=np.float64), numbers, ranks, left=-1.0, right=len(numbers)
+        )
+    scale = np.log if axis.kind is AxisKind.LOG else np.asarray
+    whole = scale(np.array(axis.values, dtype=np.float64))
+    step = np.ptp(whole) / max(len(whole) - 1, 1)
+    if not (np.isfinite(step) and step > 0):
+        return None
+    first = whole.min()
+    return lambda some: np.asarray((scale(np.array(some, dtype=np.float64)) - first) / step)
+
+
+def _weighed(edges: Edges) -> list[tuple[float | None, float]]:
+    """Return no edge first, with half of the weight, then each of those that are tried."""
+    if not edges:
         return [(None, 1.0)]
-    return [(None, 0.5), *((edge, 0.5 / len(others)) for edge in others)]
+    return [(None, 0.5), *((edge, 0.5 / len(edges)) for edge in edges)]
 
 
 def _above(steps: Array) -> Array:

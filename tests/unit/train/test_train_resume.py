@@ -41,7 +41,7 @@ def kill_again_and_again(
     while True:
         child = processes.start("train_setting:killed", str(folder), str(ledger), str(ROUNDS))
         if done < kills:
-            time.sleep(chance.uniform(0.0, 0.25))
+            time.sleep(chance.uniform(0.0, 0.1))  # together less than the training takes
             child.send(signal.SIGKILL)
         code = child.wait()
         if code == 0:

@@ -1,5 +1,8 @@
 import functools
 import math
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -7,11 +10,11 @@ import pytest
 from scipy import stats
 
 from urna.errors import ParameterError
-from urna.space import Axis, Space
+from urna.space import Axis, AxisKind, Space
 from urna.vote import ArgmaxDecoder, DecoderKind, NoisyVotes, PosteriorDecoder
 from urna.vote.decode import credible_set
-from urna.vote.kernels import families, unrelated
-from urna.vote.windows import is_rate, windows_of
+from urna.vote.kernels import describe_structure, families, unrelated
+from urna.vote.windows import usual_edges, windows_of
 
 FALSE_ALARM = 1e-6  # how often a right decoder would fail a statistical test on a fresh seed
 
@@ -31,6 +34,77 @@ def surface(rng: np.random.Generator, space: Space, reach: float, height: float)
 
 def winner(space: Space, votes: Array, std: float) -> int:
     return PosteriorDecoder().decode(NoisyVotes(space, votes, std, clients=100)).winner
+
+
+def test_what_is_known_of_a_space_is_said_and_so_is_what_is_left_out() -> None:
+    rates = Axis.log_range(1e-6, 10.0, 9)
+    others = {name: list(range(9)) for name in ("a", "b")}
+    many = Space(client_lr=rates, server_lr=rates, **others).subset(1600, RNG(0))
+    for space, said in (
+        (Space(kind=["a", "b", "c"]), "nothing: no candidate is nearer"),
+        (Space(eta=rates), "neighbours along eta, and where eta may work"),
+        (
+            Space(lr=Axis.log(rates.values, works=(None, None)), b=[1, 2]),
+            "neighbours along lr and b",
+        ),
+        (many, "neighbours along client_lr, server_lr, a and b, and where client_lr and server_lr"),
+        (Space(lr=rates, **others, c=list(range(999))), "nothing: there are too many candidates"),
+    ):
+        assert describe_structure(space).startswith(said)
+        assert bool(families(space)) != said.startswith("nothing")
+
+
+def test_where_there_is_no_room_axes_of_few_windows_make_it() -> None:
+    """Windows are merged, then dropped, where less than 16 combinations of ranges would be left."""
+    axis = Axis.log_range(1e-6, 10.0, 8)
+    windows = len(windows_of("lr", axis, axis.values))
+    two = {"client_lr": axis, "x": Axis.log(axis.values, works=(1e-4, 1.0))}
+    assert len(families(Space(**two))[0].shares) == windows * 4 * 16
+    space = Space(client_lr=axis, server_lr=axis)  # windows² · 16 are too many
+    merged = families(space)[0]
+    assert len(merged.shares) == windows * 2 * 16
+    assert merged.shares.sum() == pytest.approx(1.0)
+    # A hill at the smallest rates, where nothing is expected to work, loses to a lower one.
+    place = np.array([[axis.values.index(c[name]) for name in space.axes] for c in space])
+    far = [((place - centre) ** 2).sum(axis=1) for centre in (0, 4)]
+    votes = 45 * np.exp(-far[0] / 2) + 28 * np.exp(-far[1] / 2)
+    assert set(space[winner(space, votes, 30.0)].values()) == {axis.values[4]}
+    assert winner(Space(x=axis, y=axis), votes, 30.0) == 0
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Space(lr=Axis.log_range(1e-9, 1e3, 600)).only(list(range(10))),
+        Space(x=Axis.linear(list(range(1000)), works=(900, None))).only([3]),
+        Space(n_neighbors=Axis.linear(list(range(1, 1001)))).only([500, 510, 520, 530]),
+    ],
+    ids=["rates", "declared", "neighbours"],
+)
+def test_windows_far_from_all_candidates_say_nothing(space: Space) -> None:
+    axes = {f"x{i}": replace(a, works=(None, None)) for i, a in enumerate(space.axes.values())}
+    unnamed = Space(**axes).only(list(space.chosen or ()))
+    for named, flat in zip(families(space), families(unnamed), strict=True):
+        assert np.array_equal(named.values, flat.values)
+        assert named.shares.sum() == pytest.approx(1.0)
+    votes = RNG(5).standard_normal(len(space))
+    assert winner(space, votes, 3.0) == winner(unnamed, votes, 3.0)
+
+
+def test_numbers_that_are_one_float_have_no_neighbours_apart() -> None:
+    axis = Axis.log([10**20 + i for i in range(60)])
+    assert winner(Space(C=axis), np.arange(60.0), 1.0) == 59
+
+
+def test_what_was_declared_is_left_out_last() -> None:
+    short = Axis.log([1e-6, 1e-2, 10.0])
+    axes = {f"{name}_lr": short for name in "abcdefg"}
+    said = Space(**axes | {"g_lr": Axis.log(short.values, works=(1e-4, 1.0))})
+    told = describe_structure(said)
+    assert told.endswith(" may work: there is no room")
+    kept, left_out = told.split(", and where ")[1].split("; not where ")
+    assert "g_lr" in kept
+    assert "a_lr" in left_out
 
 
 @pytest.mark.parametrize("chosen", [False, True], ids=["grid", "subset"])
@@ -88,7 +162,7 @@ def test_a_learning_rate_is_expected_to_learn_nothing_at_its_small_end(
     order: int, chosen: bool
 ) -> None:
     rates = [10.0**e for e in range(-8, 1)][::order]
-    for name, best in (("alpha", 1e-8), ("client_lr", 1e-2)):
+    for name, best in (("x", 1e-8), ("client_lr", 1e-2)):
         space, votes = two_hills(rates, name)
         if chosen:
             places = list(range(len(space) - 1))  # without the last: no longer a full grid
@@ -128,21 +202,87 @@ WIDE = Axis.log([1e-4, 1e-1])
 
 
 @pytest.mark.parametrize(
-    ("name", "axis", "rate"),
+    ("name", "axis", "known"),
     [
         ("lr", WIDE, True),
         ("server.learning_rate", WIDE, True),
         ("learning_rate_init", WIDE, True),
         ("learningRate", WIDE, True),
         ("eta0", WIDE, True),
+        ("svc__C", WIDE, True),
+        ("weight_decay", WIDE, True),
+        ("reg_lambda", WIDE, True),
+        ("n_neighbors", Axis.ordinal([1, 9]), True),
+        ("c", WIDE, False),
         ("beta", WIDE, False),
         ("lr_decay", WIDE, False),
         ("min_lr", WIDE, False),
+        ("opt__min_lr", WIDE, False),
+        ("model.max_lr", WIDE, False),
+        ("mixup_alpha", WIDE, False),
+        ("alpha", Axis.linear([0.0, 1.0]), False),
         ("lr", Axis.ordinal([1e-4, 1e-1]), False),
     ],
 )
-def test_a_learning_rate_is_known_by_its_name_and_scale(name: str, axis: Axis, rate: bool) -> None:
-    assert is_rate(name, axis.kind) is rate
+def test_what_everybody_knows_goes_by_name_and_scale(name: str, axis: Axis, known: bool) -> None:
+    assert any(usual_edges(name, axis.kind)) is known
+
+
+def test_the_page_prints_the_table_of_names_as_it_is() -> None:
+    page = Path(__file__).parents[3] / "docs" / "explanation" / "ballots-and-decoding.md"
+    table = (
+        page.read_text(encoding="utf-8").split("### What names say")[1].split("## Two rounds")[0]
+    )
+    plain = table.translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")).replace("10-", "1e-")
+    seen = 0
+    for row in re.findall(r"^\| (.*`.*) \|(.*)\|(.*)\|$", plain, flags=re.MULTILINE):
+        lows, highs = (tuple(float(x) for x in cell.split(",") if x.strip()) for cell in row[1:])
+        kind = AxisKind.LOG if "(log)" in row[0] else AxisKind.ORDINAL
+        for name in re.findall(r"`(.*?)`", row[0]):
+            assert usual_edges(name, kind) == (lows, highs), name
+            seen += 1
+    assert seen == 23
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "doubtful"),
+    [
+        ("C", Axis.log_range(1e-4, 1e4, 9), 1e-4),
+        ("alpha", Axis.log_range(1e-4, 1e4, 9), 1e4),
+        ("n_neighbors", Axis.ordinal([1, 3, 5, 9, 15, 25, 40]), 40),
+        ("n_neighbors", Axis.ordinal([40, 25, 15, 9, 5, 3, 1]), 40),
+        ("max_features", Axis.linear([0.05, 0.2, 0.5, 1.0]), 0.05),
+    ],
+)
+def test_less_is_expected_where_an_axis_seldom_works(
+    name: str, axis: Axis, doubtful: float
+) -> None:
+    found = windows_of(name, axis, axis.values)
+    expected = np.asarray(sum(window.weight * window.expected for window in found))
+    assert np.array_equal(found[0].expected, np.ones(len(axis.values)))
+    assert found[0].weight >= 0.25
+    assert axis.values[int(np.argmin(expected))] == doubtful
+    assert expected.min() < 0.8
+    assert expected.max() > 0.95
+    listed = [axis.values[2], axis.values[0]]  # as candidates that were listed are
+    seen = [tuple(window.expected.round(9)) for window in windows_of(name, axis, listed)]
+    assert set(seen) <= {tuple(window.expected[[2, 0]].round(9)) for window in found}
+
+
+@pytest.mark.parametrize(
+    "axis",
+    [
+        Axis.ordinal([1, 25, 3]),  # in no order
+        Axis.of([5, 25, None]),
+        Axis.categorical(["few", "many"]),
+        Axis.ordinal([1, 10**400]),
+        Axis.linear([3]),
+    ],
+    ids=str,
+)
+def test_a_name_says_nothing_where_numbers_have_no_place(axis: Axis) -> None:
+    (window,) = windows_of("n_neighbors", axis, axis.values)
+    assert np.array_equal(window.expected, np.ones(len(axis.values)))
 
 
 @pytest.mark.parametrize(
