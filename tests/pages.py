@@ -140,8 +140,10 @@ _MAKERS = {
     "five axes": _five,
     "one axis": lambda: vote(urna.Space(lr=urna.Axis.log_range(1e-4, 1.0, 30))),
     "one candidate": lambda: vote(urna.Space(lr=[0.1])),
-    "hopeless": lambda: vote(
-        urna.Space(lr=[1, 2, 3, 4, 5]), clients=10, budget=urna.Budget(0.1, 1e-5)
+    "hopeless": lambda: replace(  # whatever its noise was, which is real
+        vote(urna.Space(lr=[1, 2, 3, 4, 5]), clients=10, budget=urna.Budget(0.1, 1e-5)),
+        confidence=None,
+        near_ties=(),
     ),
     "thousand": lambda: vote(
         urna.Space(lr=urna.Axis.log_range(1e-5, 1.0, 50), width=list(range(20)))

@@ -25,7 +25,7 @@ from urna.flower.mail import Kind
 from urna.privacy import Budget, Ledger
 from urna.randomness import ScriptedSecrets
 from urna.space import Space
-from urna.vote import rehearse, search
+from urna.vote import ArgmaxDecoder, NoisyVotes, rehearse, search
 
 # Letters a node gets: 0 the announcement, 1 advertise, 2 share, 3 mask, 4 unmask.
 ADVERTISE, SHARE, MASK, UNMASK = 1, 2, 3, 4
@@ -245,6 +245,17 @@ def test_the_servers_own_ledger_counts_a_vote_and_not_an_aborted_one(tmp_path: P
     assert 7 < ledger.spent().epsilon <= 8
     with pytest.raises(BudgetExceeded):
         poll(federation(*(node(n) for n in range(4))), SPACE, budget=BUDGET, ledger=ledger)
+
+
+def test_a_space_that_the_decoder_cannot_read_costs_nothing(tmp_path: Path) -> None:
+    class Unfit(ArgmaxDecoder):
+        def winner(self, tally: NoisyVotes) -> int:
+            raise MemoryError
+
+    ledger, nodes = Ledger.open(tmp_path / "server", BUDGET), [node(n) for n in range(4)]
+    with pytest.raises(MemoryError):
+        poll(federation(*nodes), SPACE, budget=BUDGET, ledger=ledger, decoder=Unfit())
+    assert ledger.entries() == []
 
 
 def test_wrong_settings_are_refused_before_anything_is_sent() -> None:

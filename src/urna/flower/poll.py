@@ -35,6 +35,7 @@ from urna.vote import (
     unread_result,
 )
 from urna.vote.inputs import as_budget, as_space
+from urna.vote.search import check_readable
 from urna.vote.selecting import check_opening, winner_result
 
 __all__ = ["poll"]
@@ -204,10 +205,10 @@ def poll(
     reader = decoder or PosteriorDecoder()
     sums = Sums(grid, subject, **common)
     announced = sums.gather()
+    asked, planned = _subject(announced), _subject(announced).vote(announced.terms)
     if not anyway:
-        _subject(announced).vote(announced.terms).check_hopeful(
-            rehearsed=rehearsal is not None and rehearsal.informs(reader)
-        )
+        planned.check_hopeful(rehearsed=rehearsal is not None and rehearsal.informs(reader))
+    check_readable(asked.space, planned, reader, rehearsal)
 
     def read(released: Released, decoder: Decoder | None) -> Result:
         voted = _subject(sums.announcement)

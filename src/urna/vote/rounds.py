@@ -32,6 +32,7 @@ from urna.vote.result import Result
 from urna.vote.search import (
     SearchProgress,
     check_objective,
+    check_readable,
     fill_all,
     read_result,
     usable,
@@ -180,6 +181,7 @@ def search_twice(
     def hold(
         vote: VotePlan, some: Space, places: Sequence[int], decoder: Decoder, kept: Keep
     ) -> Result:
+        check_readable(some, vote, decoder)
         releases = Releases(
             vote.tally,
             label_of(some, vote.terms),

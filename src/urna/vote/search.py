@@ -32,7 +32,7 @@ from urna.tally import (
     VerifiedSelection,
 )
 from urna.vote.ballot import BallotKind
-from urna.vote.decode import Decoder
+from urna.vote.decode import Decoder, NoisyVotes
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.vote.plan import VotePlan, plan_vote, relative_noise
 from urna.vote.posterior import PosteriorDecoder
@@ -47,6 +47,7 @@ __all__ = [
     "UNREAD",
     "SearchProgress",
     "check_objective",
+    "check_readable",
     "fill_all",
     "read_again",
     "read_result",
@@ -246,6 +247,7 @@ def search(
     )
     if not anyway:
         vote.check_hopeful(rehearsed=rehearsal is not None and rehearsal.informs(decoder))
+    check_readable(space, vote, decoder, rehearsal)
     releases = Releases(
         vote.tally,
         label_of(space, terms),
@@ -460,6 +462,17 @@ def _record_ballots(
         # Shards that are too small are done as well.
         report("evaluating candidates", (client + 1) * each, steps)
     return ballots
+
+
+def check_readable(
+    space: Space, vote: VotePlan, decoder: Decoder, rehearsal: Rehearsal | None = None
+) -> None:
+    """Read a made-up tally: a space that a decoder cannot read is found before it is paid for."""
+    if rehearsal is not None:
+        decoder = rehearsal.decoder(vote.shape, space, decoder)
+    votes = np.arange(len(space), dtype=np.float64)
+    norm = vote.ballot_norm
+    decoder.winner(NoisyVotes(space, votes, vote.most_noise_std, vote.fewest_ballots, norm))
 
 
 def read_again(result: Result, decoder: Decoder, rehearsal: Rehearsal | None = None) -> Result:

@@ -78,6 +78,19 @@ def test_the_first_round_is_handed_over_before_the_second_may_fail(tmp_path: Pat
     )
 
 
+def test_rounds_that_cannot_be_read_cost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unfit(*_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr("urna.vote.posterior.PosteriorDecoder.winner", unfit)
+    ledger = Ledger.open(tmp_path / "ledger", cap=BUDGET, adjacency=Adjacency.REPLACE_ONE_CLIENT)
+    with pytest.raises(MemoryError):
+        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, ledger=ledger)
+    assert ledger.entries() == []
+
+
 def test_a_ledger_that_holds_only_one_round_refuses_both(tmp_path: Path) -> None:
     cap = Budget(6.0, 1e-3)
     ledger = Ledger.open(tmp_path / "ledger", cap=cap, adjacency=Adjacency.REPLACE_ONE_CLIENT)

@@ -502,6 +502,18 @@ def test_an_objective_that_fails_everywhere_is_told_before_anything_is_spent(
     assert ledger.entries() == []
 
 
+def test_a_space_that_the_decoder_cannot_read_costs_nothing(ledger: Ledger) -> None:
+    class Unfit(ArgmaxDecoder):
+        def winner(self, tally: NoisyVotes) -> int:
+            assert len(tally.votes) == len(SPACE)
+            raise MemoryError
+
+    objective = Liking()
+    with pytest.raises(MemoryError):
+        vote(decoder=Unfit(), objective=objective, ledger=ledger)
+    assert (objective.evaluated, ledger.entries()) == (0, [])
+
+
 class TestKeep:
     def test_the_result_is_handed_over_before_the_winner_is_weighed(self) -> None:
         order: list[str] = []
