@@ -310,6 +310,18 @@ class Space(Sequence[Candidate]):
         before = self._chosen or range(len(self))
         return self._with_chosen(sorted({before[place] for place in places}))
 
+    def places_of(self, asked: "Space") -> list[int]:
+        """Return where another space's candidates are in this one; all of them must be.
+
+        Example:
+            >>> Space(x=[1, 2, 3, 4]).places_of(Space(x=[4, 2]))
+            [3, 1]
+        """
+        if asked == self:
+            return list(range(len(self)))
+        known = {tuple(candidate.values()): place for place, candidate in enumerate(self)}
+        return [known[tuple(candidate.values())] for candidate in asked]
+
     def distances(self) -> npt.NDArray[np.float64]:
         """Return distances between candidates in axis steps, shape (axes, m, m).
 

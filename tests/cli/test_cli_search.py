@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 from commands import Command
 
-from urna.cli.candidates import asked_candidates
+from urna.cli.candidates import named_candidates
+from urna.cli.search import say_left_out
 from urna.data import load
 from urna.space import Axis, Space
-from urna.study.file import ObjectivePart
-from urna.study.objectives import choose_objective
 
 HELD = "--label y --clients 8 --epsilon 0.25 --quiet --scripted-secrets x"
-
-
-def asked(*axes: str) -> Space:
-    chosen = choose_objective(ObjectivePart(model="linear"), load("wine"))
-    return asked_candidates(None, list(axes), chosen)
 
 
 @pytest.mark.parametrize(
@@ -31,12 +25,41 @@ def asked(*axes: str) -> Space:
         ("0,1:linear:..0.5", Axis.linear([0, 1], works=(None, 0.5))),
         ("1,4,16:ordinal:..8", Axis.ordinal([1, 4, 16], works=(None, 8))),
         ("0.01,0.1:log:..", Axis.log([0.01, 0.1], works=(None, None))),
+        ("0.01,0.1 : log", Axis.log([0.01, 0.1])),
         ("a:b,c:d:categorical", Axis.categorical(["a:b", "c:d"])),
         ("a:1..2,c:categorical", Axis.categorical(["a:1..2", "c"])),
     ],
 )
 def test_an_axis_is_read_with_its_kind_and_where_it_works(text: str, axis: Axis) -> None:
-    assert asked(f"x={text}", "z=1,2") == Space(x=axis, z=[1, 2])
+    assert named_candidates(None, [f"x={text}", "z=1,2"]) == Space(x=axis, z=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lr=0.01,0.1:log:1e-4-1", "a window is LOW..HIGH"),
+        ("lr=0.01,0.1:log:1e-4:1", "a window is LOW..HIGH"),
+        ("lr=0.01,0.1:log:1e-4...1", "a window is LOW..HIGH"),
+    ],
+)
+def test_a_wrong_axis_is_told_before_any_data_are_read(
+    urna: Command, tmp_path: Path, text: str, says: str
+) -> None:
+    nowhere = tmp_path / "nowhere.csv"
+    told = urna("search", "--data", nowhere, "--axis", text, "--epsilon", 1)
+    assert told.code == 2
+    assert says in " ".join(told.stderr.split())
+
+
+def test_structure_for_which_there_is_no_room_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    short = Axis.log([1e-6, 1e-2, 10.0])
+    say_left_out(Space(a_lr=short, b_lr=short))
+    assert capsys.readouterr().err == ""
+    say_left_out(Space(**{f"{name}_lr": short for name in "abcdefg"}))
+    told = " ".join(capsys.readouterr().err.split())
+    assert (
+        told == "the decoder leaves out where a_lr, b_lr, c_lr and d_lr may work: there is no room"
+    )
 
 
 @pytest.fixture
@@ -60,7 +83,11 @@ def test_a_search_is_rehearsed_on_a_file(urna: Command, files: Path) -> None:
     rehearsed = ("--rehearse", files / "other.csv", "--format", "json")
     shown = urna("search", "--data", files / "own.csv", *HELD.split(), *rehearsed).json()
     said = shown["rehearsal"]
-    assert (said["data"], said["voted_on"], said["candidates"]) == ("other", 10, 40)
+    assert (said["data"], said["voted_on"], said["candidates"]) == (
+        str(files / "other.csv"),
+        10,
+        40,
+    )
 
 
 def test_the_clients_own_rows_are_told_by_what_they_hold(urna: Command, files: Path) -> None:

@@ -8,7 +8,7 @@ from urna.errors import ParameterError, UnknownName
 from urna.space import AxisKind, Space, Value
 from urna.study.objectives import Chosen
 
-__all__ = ["AXIS_HELP", "asked_candidates"]
+__all__ = ["AXIS_HELP", "named_candidates", "own_candidates"]
 
 AXIS_HELP = (
     "One axis of candidates, C=0.01,0.1,1:log; repeat for several. Kinds: "
@@ -18,23 +18,29 @@ AXIS_HELP = (
 )
 
 
-def asked_candidates(space: Path | None, axes: list[str] | None, chosen: Chosen) -> Space:
-    """Return what is voted on: as named, or the model's own.
+def named_candidates(space: Path | None, axes: list[str] | None) -> Space | None:
+    """Return what is voted on, as named; None where nothing is, and the model says it.
 
     Args:
         space: A file that holds candidates.
         axes: One text for each axis, NAME=VALUE,VALUE,...[:KIND[:LOW..HIGH]].
-        chosen: The model.
 
     Raises:
-        ParameterError: They are named twice, not at all, or cannot be.
+        ParameterError: They are named twice, or cannot be.
     """
     if space is not None and axes:
         raise ParameterError("--space and --axis both name candidates: leave one out")
     if space is not None:
         return Space.read(space)
-    if axes:
-        return Space.from_mapping({"axes": [_axis(text) for text in axes]})
+    return Space.from_mapping({"axes": [_axis(text) for text in axes]}) if axes else None
+
+
+def own_candidates(chosen: Chosen) -> Space:
+    """Return a model's own candidates.
+
+    Raises:
+        ParameterError: It has none.
+    """
     if chosen.space is None:
         raise ParameterError(
             f"{chosen.description} has no candidates of its own: name some, --axis C=0.01,0.1,1:log"
@@ -56,10 +62,12 @@ def _axis(text: str) -> dict[str, Any]:
                     f"axis {name!r}: a window follows the kind of its axis, as in "
                     f"lr=0.01,0.1,1:log:1e-4..1; got {text}"
                 )
+        kind = kind.strip()
         if kind not in list(AxisKind):
             raise ParameterError(
-                f"axis {name!r}: {UnknownName('kind of axis', kind, AxisKind)}; values that hold "
-                "a colon need their kind, f=a:b,c:d:categorical"
+                f"axis {name!r}: {UnknownName('kind of axis', kind, AxisKind)}; a window is "
+                "LOW..HIGH, lr=0.01,0.1,1:log:1e-4..1, and values that hold a colon need their "
+                "kind, f=a:b,c:d:categorical"
             )
         said["kind"] = kind
     if not (name and equals and values):
@@ -73,6 +81,8 @@ def _window(name: str, text: str) -> dict[str, float]:
     """Read LOW..HIGH, of which either may be left out."""
     low, _, high = text.partition("..")
     try:
+        if high.startswith("."):  # three dots: whose is the third?
+            raise ValueError(text)
         return {end: float(said) for end, said in (("low", low), ("high", high)) if said}
     except ValueError as error:
         raise ParameterError(

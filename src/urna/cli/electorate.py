@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from urna.cli.output import errors
-from urna.data import Dataset, Samples, Split, holds_pictures, load, split
+from urna.data import MIN_SAMPLES, Dataset, Samples, Split, holds_pictures, load, split
 from urna.errors import ParameterError
 from urna.study.draft import draft_study, labels_of
 from urna.study.file import DataPart
@@ -16,7 +16,7 @@ from urna.study.sources import Electorate, gather, is_known
 
 __all__ = ["gather_voters", "load_public"]
 
-_PRETEND = 5  # clients of a rehearsal
+_PRETEND = 5  # clients of a rehearsal; were it to follow the voters' sizes, it would tell them
 _SEEN = ("label", "clients", "classes", "span", "features")
 
 
@@ -72,7 +72,7 @@ def load_public(
     try:
         if not source:
             raise ParameterError("name public data, a known set, a file or a folder; got nothing")
-        asked = replace(part, source=source, client="", clients=_PRETEND, split=Split.IID)
+        asked = replace(part, source=source, client="", clients=2, split=Split.IID)
         if is_known(source):
             public = _known(asked, hub, seed).dataset
         else:
@@ -91,7 +91,9 @@ def load_public(
                 f"a rehearsal is on data of the same kind: the clients predict {wanted}, {source} "
                 f"has {got} to predict; name other data"
             )
-        return public, split(public, clients=_PRETEND, how=Split.IID, seed=seed)
+        pretend = min(_PRETEND, len(public.train) // MIN_SAMPLES)
+        public = replace(public, name=source)  # as it was typed: a file's stem may be a set's name
+        return public, split(public, clients=pretend, how=Split.IID, seed=seed)
     except ParameterError as error:
         raise ParameterError(f"--rehearse {source}: {error}") from error
 

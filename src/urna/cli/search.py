@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
-from urna.cli.candidates import AXIS_HELP, asked_candidates
+from urna.cli.candidates import AXIS_HELP, named_candidates, own_candidates
 from urna.cli.electorate import gather_voters, load_public
 from urna.cli.keep import Keeper, keeping
 from urna.cli.origin import Clock
@@ -60,9 +60,10 @@ from urna.vote import (
 )
 from urna.vote import rehearse as rehearse_votes
 from urna.vote import search as search_votes
+from urna.vote.kernels import structure_left_out
 from urna.vote.selecting import check_opening
 
-__all__ = ["search"]
+__all__ = ["say_left_out", "search"]
 
 
 class SummationKind(StrEnum):
@@ -212,6 +213,7 @@ def search(
         "anyway": anyway,
     }
     _check_record(record, ledger, terms["adjacency"].unit)
+    named = named_candidates(space, axis)
     opened = terms["ledger"] = ledger_at(ledger)
     secrets = secrets_of(scripted_secrets)
     part = DataPart(
@@ -235,8 +237,10 @@ def search(
         )
         parts = found.clients
         chosen = choose_objective(ObjectivePart(model=model), found.dataset)
-        candidates = asked_candidates(space, axis, chosen)
+        candidates = named or own_candidates(chosen)
         objective = CachedObjective(chosen.objective, cache_folder(), enabled=cache)
+        if opens is Opening.TALLY and decoder is DecoderKind.POSTERIOR:
+            say_left_out(candidates)
         keeper.hold_room(len(candidates))
         terms["keep"] = keeper.keep
         result: Result | WinnerResult
@@ -297,6 +301,12 @@ def _in_memory(
         keeper.hold_room(len(candidates))
 
     return search_twice(candidates, objective, parts, between=between, **terms).second
+
+
+def say_left_out(space: Space) -> None:
+    """Say what the decoder knows of a space and has no room for."""
+    if missing := structure_left_out(space):
+        errors.print(f"the decoder leaves out {missing}")
 
 
 def _rehearsed(

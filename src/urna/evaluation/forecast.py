@@ -7,7 +7,7 @@ here is public, and nothing is spent.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.evaluation.landscapes import KINDS, Landscape, kinds_of
+from urna.evaluation.landscapes import KINDS, Landscape, kinds_of, within_windows
 from urna.evaluation.simulate import exact_interval
 from urna.privacy import Budget
 from urna.randomness import SEED_BYTES
@@ -168,7 +168,7 @@ def forecast(
     if len(space) < 2:
         raise ParameterError("there is one candidate only: nothing is left to forecast")
     decoder = decoder or PosteriorDecoder()
-    places = _places(space, asked)
+    places = space.places_of(asked)
     filled = min(vote.fewest_ballots, _MOST_FILLED)
     agreements, regrets, blind, chances = [], [], [], []
     for number in range(held):
@@ -302,28 +302,26 @@ def thinned(space: Space) -> Space:
     longest = max(ordered, key=lambda name: len(ordered[name].values), default=None)
     if longest is None or len(ordered[longest].values) < 3:
         return space
-    kept = ordered[longest].values[1::2]
+    axis = ordered[longest]
+    kept = axis.values[1::2]
     if space.chosen is not None:
         places = [i for i, candidate in enumerate(space) if candidate[longest] in kept]
         return space.only(places) if places else space
-    return Space(**{**space.axes, longest: dataclasses.replace(ordered[longest], values=kept)})
-
-
-def _places(space: Space, asked: Space) -> Sequence[int]:
-    """Return where candidates of one space are in another."""
-    if asked is space:
-        return range(len(space))
-    known = {tuple(candidate.values()): place for place, candidate in enumerate(space)}
-    return [known[tuple(candidate.values())] for candidate in asked]
+    with suppress(ParameterError):  # none of them is where the axis is said to work
+        return Space(**{**space.axes, longest: dataclasses.replace(axis, values=kept)})
+    return Space(**{**space.axes, longest: dataclasses.replace(axis, values=axis.values[::2])})
 
 
 def _landscape(
     rng: np.random.Generator, space: Space, number: int, clients: int, apart: float | None
 ) -> Landscape:
-    """Draw the landscape of one vote; kinds take turns."""
+    """Draw the landscape of one vote; kinds take turns.
+
+    What names and `works` say of axes holds as often as a decoder expects it to.
+    """
     kinds = kinds_of(space)
-    if not kinds or number % _STRUCTURELESS == _STRUCTURELESS - 1:
-        return KINDS["none"](rng, space, clients, apart)
-    kind = kinds[number % len(kinds)]
+    kind = kinds[number % len(kinds)] if kinds else "none"
+    if number % _STRUCTURELESS == _STRUCTURELESS - 1:
+        kind = "none"
     more = {"earliest": _EARLIEST} if kind == "rates" else {}
-    return KINDS[kind](rng, space, clients, apart, **more)
+    return within_windows(rng, space, KINDS[kind](rng, space, clients, apart, **more))

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.space import Axis, AxisKind, Space
+from urna.vote.windows import windows_of
 
-__all__ = ["KINDS", "Landscape", "draw_space", "kinds_of", "stand_in"]
+__all__ = ["KINDS", "Landscape", "draw_space", "kinds_of", "stand_in", "within_windows"]
 
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator
@@ -95,13 +96,6 @@ def _divisor(number: int, power: float) -> int:
     return next(divisor for divisor in range(max(most, 1), 0, -1) if number % divisor == 0)
 
 
-def _places(space: Space) -> npt.NDArray[np.intp]:
-    """Return each candidate's place on each axis."""
-    sizes = [len(axis.values) for axis in space.axes.values()]
-    flat = np.arange(len(space)) if space.chosen is None else np.array(space.chosen)
-    return np.stack(np.unravel_index(flat, sizes), axis=1)
-
-
 def _smooth(rng: Rng, space: Space) -> Callable[..., Array]:
     """Return a sampler of surfaces with random ranges: one small root of covariance per axis."""
     roots = []
@@ -143,7 +137,7 @@ def rates(
         apart: How far they deviate; drawn by default.
         earliest: Quantile of the axis before which no plateau begins.
     """
-    places, names = _places(space), list(space.axes)
+    places, names = space.places, list(space.axes)
     along = next(i for i, axis in enumerate(space.axes.values()) if axis.kind is AxisKind.LOG)
     position = np.log10([float(candidate[names[along]]) for candidate in space])
     gain = np.ones(len(space))
@@ -194,7 +188,7 @@ def _seen_by_clients(
 
 def bowl(rng: Rng, space: Space, clients: int, apart: float | None = None) -> Landscape:
     """Return a smooth optimum along the longest ordered axis, moved by the others, with a cliff."""
-    places = _places(space).astype(float)
+    places = space.places.astype(float)
     axes = list(space.axes.values())
     along = max(
         range(len(axes)),
@@ -239,6 +233,26 @@ KINDS: dict[str, Callable[..., Landscape]] = {
     "none": none,
 }
 """Kinds of landscapes by name: functions of a generator, a space and a number of clients."""
+
+
+def within_windows(rng: Rng, space: Space, land: Landscape) -> Landscape:
+    """Return a landscape of which little is left where its axes may not work.
+
+    Of every axis's windows (`urna.vote.windows`) one is drawn with the weight that a decoder gives
+    it: each end that is known or declared has no edge with one half.
+
+    Args:
+        rng: Public generator; an axis of which nothing is known draws nothing.
+        space: The candidates.
+        land: Of these candidates.
+    """
+    left = np.ones(len(space))
+    for place, (name, axis) in enumerate(space.axes.items()):
+        windows = windows_of(name, axis, axis.values)
+        if len(windows) > 1:
+            drawn = windows[int(rng.choice(len(windows), p=[window.weight for window in windows]))]
+            left *= drawn.expected[space.places[:, place]]
+    return Landscape(land.seen * left, land.quality * left)
 
 
 def kinds_of(space: Space) -> tuple[str, ...]:

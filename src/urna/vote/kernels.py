@@ -23,7 +23,7 @@ import numpy.typing as npt
 from urna.space import Axis, AxisKind, Space
 from urna.vote.windows import Window, merged, windows_of
 
-__all__ = ["Family", "describe_structure", "families", "unrelated"]
+__all__ = ["Family", "describe_structure", "families", "structure_left_out", "unrelated"]
 
 Array = npt.NDArray[np.float64]
 
@@ -190,20 +190,37 @@ def describe_structure(space: Space) -> str:
         'neighbours along lr and momentum, and where lr may work'
     """
     lines = _lines(space)
-    _, room = _room(space, lines)
     if not lines:
         return "nothing: no candidate is nearer to another than the rest"
+    _, room = _room(space, lines)
+    missing = structure_left_out(space)
     if room < 1:
-        return "nothing: there are too many candidates to compare all neighbours"
-    fitting = _fitting(lines, room)
-    windowed = [name for name, line in lines.items() if len(line.windows) > 1]
-    kept = [name for name in windowed if len(fitting[name].windows) > 1]
-    left_out = [name for name in windowed if name not in kept]
+        return f"nothing; not {missing}"
+    kept = [name for name, line in _fitting(lines, room).items() if len(line.windows) > 1]
     return (
         f"neighbours along {_listing(list(lines))}"
         + (f", and where {_listing(kept)} may work" if kept else "")
-        + (f"; not where {_listing(left_out)} may work: there is no room" if left_out else "")
+        + (f"; not {missing}" if missing else "")
     )
+
+
+def structure_left_out(space: Space) -> str:
+    """Say what is known of a space that a decoder has no room for; empty where it has.
+
+    Example:
+        >>> structure_left_out(Space(lr=Axis.log([0.001, 0.01, 0.1]), momentum=[0.0, 0.9]))
+        ''
+        >>> structure_left_out(Space(a=list(range(600)), b=list(range(1000))))
+        'neighbours along a and b: there are too many candidates to compare'
+    """
+    lines = _lines(space)
+    _, room = _room(space, lines)
+    if lines and room < 1:
+        return f"neighbours along {_listing(list(lines))}: there are too many candidates to compare"
+    windowed = [name for name, line in lines.items() if len(line.windows) > 1]
+    fitting = _fitting(lines, room) if windowed else lines
+    names = [name for name in windowed if len(fitting[name].windows) == 1]
+    return f"where {_listing(names)} may work: there is no room" if names else ""
 
 
 def _lines(space: Space) -> "dict[str, _Line]":

@@ -95,7 +95,7 @@ class Rehearsal:
             shape: How clients fill in their ballots.
             asked: The candidates that are voted on, some of the rehearsed.
         """
-        places = self._places(asked)
+        places = self.space.places_of(asked)
         keys = (hashlib.sha256(b"urna rehearsal %d" % i).digest() for i in range(len(self.losses)))
         filled = [
             fill_ballot(row[places], shape, key) for row, key in zip(self.losses, keys, strict=True)
@@ -163,12 +163,6 @@ class Rehearsal:
             f"It assumes that {self.data} (SHA-256 {self.digest[:12]}…), on which candidates were "
             "rehearsed, is public: whoever's private data it holds is promised nothing"
         )
-
-    def _places(self, asked: Space) -> list[int]:
-        if asked == self.space:
-            return list(range(len(self.space)))
-        known = {tuple(each.values()): place for place, each in enumerate(self.space)}
-        return [known[tuple(each.values())] for each in asked]
 
 
 def rehearse(

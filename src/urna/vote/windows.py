@@ -48,15 +48,15 @@ class _Known:
     def of(
         cls, names: str, kinds: tuple[AxisKind, ...], *, lows: Edges = (), highs: Edges = ()
     ) -> "_Known":
-        return cls(re.compile(rf"(.*__)?({names})"), kinds, lows, highs)
+        return cls(re.compile(rf"(.*(__|[./]))?({names})"), kinds, lows, highs)
 
 
 _KNOWN = (
     # Linear models trained by SGD: what is large depends on the features, which may have any scale.
-    _Known.of("eta0", _LOG, lows=(1e-6, 1e-4, 1e-2), highs=(1e-6, 1e-4, 0.1, 2.0)),
+    _Known.of(r"(.*[_\- ])?(?i:eta0)", _LOG, lows=(1e-6, 1e-4, 1e-2), highs=(1e-6, 1e-4, 0.1, 2.0)),
     _Known.of(
         r"(?!(.*[_\-./ ])?(min|max|final|end|warmup|log)[_\-. ])"
-        r"(.*[_\-./ ])?(?i:lr0?|learning[_\-. ]?rate([_\-. ]init)?|eta0?)",
+        r"(.*[_\- ])?(?i:lr0?|learning[_\-. ]?rate([_\-. ]init)?|eta)",
         _LOG,
         lows=(1e-4, 1e-3, 1e-2),
         highs=(0.1, 2.0),

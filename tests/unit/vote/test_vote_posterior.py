@@ -48,7 +48,10 @@ def test_what_is_known_of_a_space_is_said_and_so_is_what_is_left_out() -> None:
             "neighbours along lr and b",
         ),
         (many, "neighbours along client_lr, server_lr, a and b, and where client_lr and server_lr"),
-        (Space(lr=rates, **others, c=list(range(999))), "nothing: there are too many candidates"),
+        (
+            Space(lr=rates, **others, c=list(range(999))),
+            "nothing; not neighbours along lr, a, b and c:",
+        ),
     ):
         assert describe_structure(space).startswith(said)
         assert bool(families(space)) != said.startswith("nothing")
@@ -76,7 +79,7 @@ def test_where_there_is_no_room_axes_of_few_windows_make_it() -> None:
     "space",
     [
         Space(lr=Axis.log_range(1e-9, 1e3, 600)).only(list(range(10))),
-        Space(x=Axis.linear(list(range(1000)), works=(900, None))).only([3]),
+        Space(x=Axis.linear(list(range(1000)), works=(900, None))).only([3, 5, 9]),
         Space(n_neighbors=Axis.linear(list(range(1, 1001)))).only([500, 510, 520, 530]),
     ],
     ids=["rates", "declared", "neighbours"],
@@ -210,6 +213,9 @@ WIDE = Axis.log([1e-4, 1e-1])
         ("learningRate", WIDE, True),
         ("eta0", WIDE, True),
         ("svc__C", WIDE, True),
+        ("model.C", WIDE, True),
+        ("optimizer.weight_decay", WIDE, True),
+        ("client lr", WIDE, True),
         ("weight_decay", WIDE, True),
         ("reg_lambda", WIDE, True),
         ("n_neighbors", Axis.ordinal([1, 9]), True),
@@ -226,6 +232,12 @@ WIDE = Axis.log([1e-4, 1e-1])
 )
 def test_what_everybody_knows_goes_by_name_and_scale(name: str, axis: Axis, known: bool) -> None:
     assert any(usual_edges(name, axis.kind)) is known
+
+
+def test_a_prefix_leaves_a_name_its_edges() -> None:
+    for name in ("client_eta0", "opt.eta0", "ETA0"):
+        assert usual_edges(name, AxisKind.LOG) == usual_edges("eta0", AxisKind.LOG)
+    assert usual_edges("client_eta", AxisKind.LOG) == usual_edges("lr", AxisKind.LOG)
 
 
 def test_the_page_prints_the_table_of_names_as_it_is() -> None:
