@@ -202,7 +202,7 @@ def _believed(
 
 
 def _renamed(space: Space) -> Space:
-    """Return the same candidates under names of one letter."""
+    """Return the same candidates under names that say nothing."""
     mapping = space.as_mapping()
     for number, axis in enumerate(mapping["axes"]):
         axis["name"] = f"axis_{number}"

@@ -37,13 +37,17 @@ class Averages:
     """Rows of the settings that claims are about, averaged over these settings."""
 
     rows: Sequence[dict[str, Any]]
+    also: tuple[str, ...] = ()
+    """Settings that are averaged over as well."""
 
     def over_settings(self, method: str, epsilon: float, what: str) -> tuple[float, float]:
         """Return the mean of a figure over settings, and its standard error; NaN without rows."""
         found = [
             r
             for r in self.rows
-            if r["method"] == method and r["epsilon"] == shown(epsilon) and _counts(r["setting"])
+            if r["method"] == method
+            and r["epsilon"] == shown(epsilon)
+            and (_counts(r["setting"]) or r["setting"] in self.also)
         ]
         if not found:
             return math.nan, math.nan

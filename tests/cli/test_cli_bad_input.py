@@ -55,6 +55,7 @@ WRONG_USE = [
     ("search --clients 1", "at least two clients"),
     ("search --clients 0", "at least two clients"),
     ("search --clients 1000", "at least 10 samples each need 10,000 samples"),
+    (f"search --data {'d' * 300}.csv", "a name is too long for a file"),
     ("search --data digit", "unknown data set 'digit'; did you mean 'digits'?"),
     ("search --data mnist", "mnist.npz, and no folder was named"),
     ("search --data mnist --folder /nowhere", "/nowhere"),

@@ -40,6 +40,7 @@ def test_an_axis_is_read_with_its_kind_and_where_it_works(text: str, axis: Axis)
         ("lr=0.01,0.1:log:1e-4-1", "a window is LOW..HIGH"),
         ("lr=0.01,0.1:log:1e-4:1", "a window is LOW..HIGH"),
         ("lr=0.01,0.1:log:1e-4...1", "a window is LOW..HIGH"),
+        ("lr=0.01,,0.1", "an axis is NAME=VALUE,VALUE,...:KIND"),
     ],
 )
 def test_a_wrong_axis_is_told_before_any_data_are_read(

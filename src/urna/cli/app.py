@@ -1,6 +1,7 @@
 """The commands together, and what becomes of errors: exit 0 done, 1 could not, 2 wrong use."""
 
 import contextlib
+import errno
 import os
 import re
 import sys
@@ -94,6 +95,9 @@ def run() -> int:
         raise KeyboardInterrupt from error
     except OSError as error:
         # The reader went away, or the disk behind the output is full. What was paid for is kept.
+        if error.errno == errno.ENAMETOOLONG:
+            _tell(f"a name is too long for a file: {str(error.filename)[:60]}…")
+            return 2
         _silence(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             _tell(f"cannot print the result: {error.strerror or error}. What was kept is kept")

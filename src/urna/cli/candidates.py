@@ -70,7 +70,7 @@ def _axis(text: str) -> dict[str, Any]:
                 "kind, f=a:b,c:d:categorical"
             )
         said["kind"] = kind
-    if not (name and equals and values):
+    if not (name and equals and all(value.strip() for value in values.split(","))):
         raise ParameterError(
             f"an axis is NAME=VALUE,VALUE,...:KIND, as C=0.01,0.1,1:log; got {text}"
         )

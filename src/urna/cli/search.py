@@ -227,15 +227,14 @@ def search(
         client=client_column or "",
     )
     with keeping(out, opened, "result.json", "report.html", "first-round.json") as keeper:
-        by_record = terms["adjacency"].unit is Unit.RECORD
-        how_read: dict[str, Any] = {"hub": hub, "seed": seed, "by_record": by_record}
+        how_read: dict[str, Any] = {"hub": hub, "seed": seed}
+        how_read["by_record"] = terms["adjacency"].unit is Unit.RECORD
         found, predicted = gather_voters(part, **how_read)
         public = (
             load_public(rehearse, part, found.dataset, label=predicted, **how_read)
             if rehearse is not None
             else None
         )
-        parts = found.clients
         chosen = choose_objective(ObjectivePart(model=model), found.dataset)
         candidates = named or own_candidates(chosen)
         objective = CachedObjective(chosen.objective, cache_folder(), enabled=cache)
@@ -247,17 +246,21 @@ def search(
         with live_progress(quiet) as shown:
             report = Clock(shown)
             if record is not None:
-                record_losses(candidates, objective, parts, record, seed=seed, progress=report)
+                record_losses(
+                    candidates, objective, found.clients, record, seed=seed, progress=report
+                )
                 errors.print(f"{record}: {NOT_PRIVATE}.")
             if public is not None:
                 terms["rehearsal"] = _rehearsed(public, candidates, model, seed, cache, report)
             if engine is Engine.FLOWER:
-                result = _over_flower(candidates, objective, parts, scripted_secrets, report, terms)
+                result = _over_flower(
+                    candidates, objective, found.clients, scripted_secrets, report, terms
+                )
             else:
                 terms |= {"secrets": secrets, "progress": report}
                 terms |= _counted(summation, helper, verified=verified)
-                result = _in_memory(candidates, objective, parts, terms, rounds, keeper)
-        title = f"{found.dataset.name}, {chosen.description}, {len(parts)} clients"
+                result = _in_memory(candidates, objective, found.clients, terms, rounds, keeper)
+        title = f"{found.dataset.name}, {chosen.description}, {len(found.clients)} clients"
         title += f" ({how})" if found.how.endswith(")") else ""
         keeper.tell(report.run(title, simulated=True, repeatable=not secrets.private))
         kept = keeper.keep(result)

@@ -151,7 +151,8 @@ def _belongs(
     delta = vote.terms.budget.delta  # a winner's own promise has hardly any
     same = vote.terms.clients == last.terms.clients and delta == last.privacy.delta
     if isinstance(last, Result):
-        return same and all(candidate in list(vote.space) for candidate in last.space)
+        known = {tuple(candidate.items()) for candidate in vote.space}
+        return same and all(tuple(candidate.items()) in known for candidate in last.space)
     if isinstance(last, ModelResult) and last.tuned is not None:
         return same and dict(last.tuned["best"]) == vote.best
     return same

@@ -253,6 +253,15 @@ def _files(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.suffix in TABLES)
 
 
+def _check_columns(files: Sequence[Path], tables: Sequence[Mapping[str, Any]]) -> None:
+    for file, table in zip(files, tables, strict=True):
+        if set(table) != set(tables[0]):
+            raise ParameterError(
+                f"tables of one folder have the same columns: {files[0].name} has "
+                f"{', '.join(tables[0])}, {file.name} has {', '.join(table)}"
+            )
+
+
 def _table(
     source: str,
     path: Path,
@@ -266,6 +275,7 @@ def _table(
         raise DataMissing(f"{path} holds no .csv, .parquet or .npz file, and no class folders")
     tables = [read_columns(file) for file in files]
     names = list(tables[0])
+    _check_columns(files, tables)
     chosen = _label(names, label, files[0])
     said: dict[str, Any] = {"source": source, "label": chosen}
     sizes = [len(table[names[0]]) for table in tables]

@@ -34,6 +34,7 @@ DRAWS = 2000
 
 _TRUSTS = 40  # values of B that are averaged over
 _CLOSE = 1.4  # times as far behind the most noisy votes as noise takes one, the leader may be
+_SELDOM = 0.5  # of all draws were of candidates met once: there are too many to tell apart
 _NEGLIGIBLE = 1e-9  # weight of a value of B
 _FAR = 16.0  # deviations of noise behind: no rival
 _MOST_ENTRIES = 4_000_000
@@ -192,7 +193,8 @@ def told(
     no choice, and a probability beside it would say no more: then the tally cannot tell. A set
     of whole candidates holds more than it must, and caution makes it larger still; how much
     less mass will do was measured on landscapes and recordings
-    (docs/decisions/0034-sets-near-ties.md).
+    (docs/decisions/0034-sets-near-ties.md). Nor can it where so many may lead that draws
+    met most of them once or not at all.
 
     Args:
         winner: Who won.
@@ -207,7 +209,8 @@ def told(
     close = np.flatnonzero(tally.votes.max() - tally.votes <= behind)
     others = [place for place in close.tolist() if place not in (winner, *near)]
     near = (*near, *sorted(others, key=lambda place: -leading[place]))
-    if len(leading) > 2 and 2 * (1 + len(near)) > len(leading):
+    seldom = float(leading[leading <= 1 / DRAWS].sum())
+    if len(leading) > 1 and (2 * (1 + len(near)) > len(leading) or seldom > _SELDOM):
         return Decoded(winner, None)
     return Decoded(winner, sure, near)
 

@@ -31,6 +31,7 @@ RANGES = ((), (3.0,), (1.0, 4.0), (0.8, 2.0, 8.0), (0.7, 1.5, 4.0, 12.0))
 """By how many an axis gets: over how many of its steps votes stay alike."""
 
 _KNOTS = 48  # values of an axis beyond which neighbours are merged for its eigenvectors
+_WIDEST = 1024  # categories of an axis beyond which its matrix takes seconds
 _RANK = 160  # eigenvectors kept where there is no full grid
 _MOST_ENTRIES = 1 << 19  # of all priors' eigenvalues together, on a grid
 _MOST_LISTED = 1 << 25  # of all priors' eigenvectors together, elsewhere
@@ -160,7 +161,7 @@ def unrelated(candidates: int) -> Family:
     return Family((), np.ones((1, candidates)), np.ones(1))
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=1)
 def families(space: Space) -> tuple[Family, ...]:
     """Return the structured priors of a space: for each shape, all ranges of all axes.
 
@@ -233,6 +234,8 @@ def _lines(space: Space) -> "dict[str, _Line]":
 
 def _room(space: Space, lines: "dict[str, _Line]") -> tuple[bool, int]:
     """Return whether a space is a full grid of short axes, and how many priors it may have."""
+    if any(len(line.steps) > _WIDEST for line in lines.values()):
+        return False, 0
     is_grid = space.chosen is None and all(line.is_whole for line in lines.values())
     if is_grid:
         return True, _MOST_ENTRIES // len(space)
@@ -395,13 +398,13 @@ def _features(
     places: npt.NDArray[np.intp],
 ) -> Array:
     """Return the largest eigenvectors of a product, times roots of eigenvalues, at candidates."""
-    product = np.ones(1)
-    for value, _ in decomposed:
-        product = np.multiply.outer(product, np.maximum(value, 0.0))
-    product = product[0]
-    kept = np.argsort(product, axis=None)[-_RANK:]
-    features = np.sqrt(product.ravel()[kept])[None, :]
-    which = np.unravel_index(kept, product.shape)
+    product, which = np.ones(1), list[npt.NDArray[np.intp]]()
+    for value, _ in decomposed:  # what is not among the largest so far will not be in the end
+        grown = np.multiply.outer(product, np.maximum(value, 0.0))
+        kept = np.argsort(grown, axis=None, kind="stable")[-_RANK:]
+        before, last = np.unravel_index(kept, grown.shape)
+        product, which = grown.ravel()[kept], [*(columns[before] for columns in which), last]
+    features = np.sqrt(product)[None, :]
     for line, (_, vector), column, at in zip(lines, decomposed, which, places.T, strict=True):
         basis = vector if line.mixing is None else line.mixing @ vector
         features = features * basis[:, column][at]

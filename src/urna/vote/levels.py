@@ -125,7 +125,8 @@ def fill_levels(losses: npt.NDArray[np.float64], shape: LevelShape) -> IntVector
     best, reference, scaled = reference_loss(np.where(np.isfinite(losses), losses, np.inf))
     if reference <= best:
         return np.zeros(shape.candidates, dtype=np.int64)
-    score = np.clip((reference - scaled) / (shape.part * (reference - best)), 0.0, 1.0) ** _POWER
+    ahead = np.maximum(reference - scaled, 0.0) / (reference - best)  # within [0, 1]
+    score = np.minimum(ahead / shape.part, 1.0) ** _POWER
     return np.asarray(np.rint(shape.levels * score), dtype=np.int64)
 
 

@@ -19,10 +19,11 @@ from urna.tally import Options, TallyPlan, Terms, plan_tally, to_grid
 from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.vote.shapes import Ballot, Ballots
 
-__all__ = ["VotePlan", "plan", "plan_vote", "relative_noise"]
+__all__ = ["EVEN", "VotePlan", "plan", "plan_vote", "relative_noise"]
 
 _MOST_CLIENTS = 10_000_000
-_EVEN = 0.5  # a vote in which the unanimous choice of all wins less often than this is hopeless
+EVEN = 0.5
+"""A vote in which the unanimous choice of all wins less often than this is hopeless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class VotePlan:
         """
         if self.candidates < 2:
             raise ParameterError("there is one candidate only: nothing is left to vote on")
-        if rehearsed or self.best_case >= _EVEN:
+        if rehearsed or self.best_case >= EVEN:
             return
         raise ParameterError(
             f"this vote cannot succeed: {self.fewest_ballots} ballots that all agree make a lead "
@@ -123,7 +124,7 @@ class VotePlan:
         """Say what would make the unanimous choice win."""
 
         def enough(vote: VotePlan) -> bool:
-            return vote.best_case >= _EVEN
+            return vote.best_case >= EVEN
 
         said = []
         clients = next(

@@ -15,6 +15,7 @@ from urna.privacy import PrivacyStatement
 from urna.space import Candidate, Space
 from urna.tally import Terms
 from urna.vote.decode import NoisyVotes
+from urna.vote.plan import EVEN
 from urna.vote.shapes import Ballot, read_ballot
 
 __all__ = ["KIND", "VERSION", "Result"]
@@ -22,6 +23,7 @@ __all__ = ["KIND", "VERSION", "Result"]
 KIND, VERSION = "vote", 1
 """What a file that holds a result says it is."""
 
+_MOST_VOTES, _MOST_CANDIDATES = 1e15, 10**9  # beyond them a file lies
 _NAMED = 3  # near ties that are written out
 _COLOURS = ("#c8ccd4", "#7f9fd1", "#1f4e9c")  # others, near ties, the winner
 
@@ -191,7 +193,7 @@ class Result:
             )
         try:
             space = Space.from_mapping(mapping["space"])
-            return cls(
+            read = cls(
                 space=space,
                 winner=int(mapping["winner"]),
                 votes=np.array(mapping["votes"], dtype=np.float64),
@@ -209,10 +211,29 @@ class Result:
                 entry=mapping["entry"],
                 when=mapping["when"],
                 rehearsal=_rehearsal(mapping.get("rehearsal")),  # results of before have none
-                first_round=None if (of := mapping.get("first_round")) is None else int(of),
+                first_round=mapping.get("first_round"),
             )
+            read._check()
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ParameterError(f"the result of a vote cannot be read: {error!r}") from error
+        return read
+
+    def _check(self) -> None:
+        """Raise ValueError where numbers that were read cannot belong together."""
+        count, said = len(self.space), self.rehearsal
+        if self.votes.shape != (count,) or not np.all(np.abs(self.votes) < _MOST_VOTES):
+            raise ValueError(f"votes are {count} numbers, one for each candidate")
+        if not 0 < self.standard_error < _MOST_VOTES and self.standard_error != 0:
+            raise ValueError(f"a standard error is positive, got {self.standard_error}")
+        if not all(0 <= place < count for place in (self.winner, *self.near_ties)):
+            raise ValueError(f"winner and near ties are places in 0..{count - 1}")
+        if self.confidence is not None and not 0 <= self.confidence <= 1:
+            raise ValueError(f"a probability lies in [0, 1], got {self.confidence}")
+        for of in (self.first_round, None if said is None else said["candidates"]):
+            if of is not None and (type(of) is not int or not count <= of <= _MOST_CANDIDATES):
+                raise ValueError(f"{count} candidates were left of at least as many, got {of!r}")
+        if said is not None and said["voted_on"] != count:
+            raise ValueError(f"{count} candidates were voted on, got {said['voted_on']}")
 
     @property
     def tally(self) -> NoisyVotes:
@@ -240,9 +261,12 @@ class Result:
         weighed = "" if trust is None else f"; right, given the tally, with {100 * trust:.0f} %"
         left = said["candidates"] - said["voted_on"]
         others = f", the other {left} could not win" if left else ""
+        silent = ""
+        if self.undecidable:
+            silent = "; the tally alone could not have named even a unanimous choice"
         return (
-            f"rehearsed on {said['data']}, which costs nothing if it is public: "
-            f"{said['voted_on']} of {said['candidates']} candidates voted on{others}{weighed}\n"
+            f"rehearsed on {said['data']}, which costs nothing if it is public: {said['voted_on']} "
+            f"of {said['candidates']} candidates voted on{others}{weighed}{silent}\n"
         )
 
     @property
@@ -252,6 +276,12 @@ class Result:
             return "a guess: under this noise the tally cannot tell who leads"
         ahead = math.floor(1000 * self.confidence) / 10  # never rounded up to certainty
         return f"truly ahead with probability {ahead:.1f} %{self.among}"
+
+    @property
+    def undecidable(self) -> bool:
+        """Whether not even a unanimous choice could have been told from noise, as planned."""
+        best = self.plan.get("best_case")
+        return isinstance(best, float) and best < EVEN
 
     @property
     def considered(self) -> int:
@@ -298,6 +328,8 @@ def _rehearsal(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if said is None:
         return None
     trust = None if said["trust"] is None else float(said["trust"])
+    if trust is not None and not 0 <= trust <= 1:
+        raise ValueError(f"a probability lies in [0, 1], got {trust}")
     counts = {name: int(said[name]) for name in ("candidates", "voted_on")}
     return {**said, **counts, "data": str(said["data"]), "trust": trust}
 

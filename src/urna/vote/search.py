@@ -32,7 +32,7 @@ from urna.tally import (
     VerifiedSelection,
 )
 from urna.vote.ballot import BallotKind
-from urna.vote.decode import Decoder, NoisyVotes
+from urna.vote.decode import Decoded, Decoder, NoisyVotes
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.vote.plan import VotePlan, plan_vote, relative_noise
 from urna.vote.posterior import PosteriorDecoder
@@ -405,11 +405,23 @@ def fill_all(
     evaluated: Iterable[Losses], vote: VotePlan | WinnerPlan, secrets: SecretSource
 ) -> dict[int, IntVector]:
     """Return every client's ballot, in grid steps, from its losses."""
-    ballots = {}
-    for client, losses in enumerate(evaluated):
-        known = usable(losses, vote.candidates)
-        ballots[client] = vote.contribution(vote.fill(known, secrets.take(SEED_BYTES)))
-    return ballots
+    return {
+        client: vote.contribution(_filled(losses, vote, secrets.take(SEED_BYTES)))
+        for client, losses in enumerate(evaluated)
+    }
+
+
+def _filled(losses: Losses, vote: VotePlan | WinnerPlan, key: bytes) -> IntVector:
+    """Return one client's ballot, an empty one if its losses allow for none."""
+    known = usable(losses, vote.candidates)
+    try:
+        ballot = vote.fill(known, key)
+        vote.shape.check(ballot)
+    except Exception as error:
+        # Whatever its data caused: nobody else's business.
+        _log.warning("a client abstains: no ballot was filled (%s)", type(error).__name__)
+        return np.zeros(vote.candidates, dtype=np.int64)
+    return ballot
 
 
 def usable(losses: object, candidates: int) -> Losses:
@@ -419,7 +431,7 @@ def usable(losses: object, candidates: int) -> Losses:
     """
     try:
         found = np.asarray(losses, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = np.empty(0)
     if found.shape == (candidates,):
         return found
@@ -489,6 +501,8 @@ def read_again(result: Result, decoder: Decoder, rehearsal: Rehearsal | None = N
         trust = decoder.trust(result.tally) if isinstance(decoder, RehearsedDecoder) else None
         said = rehearsal.as_mapping(result.space, trust)
     decoded = decoder.decode(result.tally)
+    if rehearsal is not None and result.undecidable:  # what the rehearsal says is no odds
+        decoded = Decoded(decoded.winner, None)
     return replace(
         result,
         winner=decoded.winner,

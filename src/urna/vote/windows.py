@@ -28,6 +28,7 @@ Edges = tuple[float, ...]
 
 _INSIDE, _SHARPNESS = 0.5, 0.35  # steps of the axis: an edge lies beyond the last good value
 _ALIKE = 0.1  # windows that differ less are one
+_LONGEST = 100  # characters of a name that somebody knows
 _HOLDS = 0.5  # what a window expects at least of some candidate
 _LOG = (AxisKind.LOG,)
 _NUMBERS = (AxisKind.LOG, AxisKind.LINEAR, AxisKind.ORDINAL)
@@ -43,12 +44,20 @@ class _Known:
     """Where values may begin to work."""
     highs: Edges = ()
     """Where they may cease to."""
+    reach: float = 0.0
+    """Times a low edge that an axis must reach: whoever lets it end before knows better."""
 
     @classmethod
     def of(
-        cls, names: str, kinds: tuple[AxisKind, ...], *, lows: Edges = (), highs: Edges = ()
+        cls,
+        names: str,
+        kinds: tuple[AxisKind, ...],
+        *,
+        lows: Edges = (),
+        highs: Edges = (),
+        reach: float = 0.0,
     ) -> "_Known":
-        return cls(re.compile(rf"(.*(__|[./]))?({names})"), kinds, lows, highs)
+        return cls(re.compile(rf"(.*(__|[./]))?({names})"), kinds, lows, highs, reach)
 
 
 _KNOWN = (
@@ -60,6 +69,7 @@ _KNOWN = (
         _LOG,
         lows=(1e-4, 1e-3, 1e-2),
         highs=(0.1, 2.0),
+        reach=30.0,  # rates up to 10⁻³ are for fine-tuning
     ),
     _Known.of("C", _LOG, lows=(0.1, 10.0)),  # one over a penalty
     _Known.of("gamma", _LOG, lows=(1e-4, 1e-2), highs=(0.1, 1.0)),  # of a kernel
@@ -86,16 +96,21 @@ class Window:
     """How probable it is before a tally is seen."""
 
 
-def usual_edges(name: str, kind: AxisKind) -> tuple[Edges, Edges]:
+def usual_edges(name: str, axis: Axis) -> tuple[Edges, Edges]:
     """Return where axes of a name may begin and cease to work; nothing of names nobody knows.
 
     Example:
-        >>> usual_edges("client_lr", AxisKind.LOG), usual_edges("client_lr", AxisKind.LINEAR)
-        (((0.0001, 0.001, 0.01), (0.1, 2.0)), ((), ()))
+        >>> usual_edges("client_lr", Axis.log([1e-5, 1.0]))
+        ((0.0001, 0.001, 0.01), (0.1, 2.0))
+        >>> usual_edges("client_lr", Axis.log([1e-6, 1e-3])), usual_edges("x", Axis.log([1, 2]))
+        (((), (0.1, 2.0)), ((), ()))
     """
+    if len(name) > _LONGEST:  # a server may announce any: nobody waits for a pattern
+        return (), ()
     for known in _KNOWN:
-        if kind in known.kinds and known.names.fullmatch(name):
-            return known.lows, known.highs
+        if axis.kind in known.kinds and axis.takes_bounds and known.names.fullmatch(name):
+            most = max(float(value) for value in axis.values)
+            return tuple(low for low in known.lows if known.reach * low <= most), known.highs
     return (), ()
 
 
@@ -119,7 +134,7 @@ def windows_of(name: str, axis: Axis, values: Sequence[Value]) -> list[Window]:
         [0 1 1 1 0] 0.25
     """
     if axis.works is None:
-        lows, highs = usual_edges(name, axis.kind)
+        lows, highs = usual_edges(name, axis)
     else:
         lows, highs = (() if bound is None else (bound,) for bound in axis.works)
     flat = np.ones(len(values))
@@ -168,12 +183,16 @@ def _places(axis: Axis) -> Callable[[Sequence[Value]], Array] | None:
             np.array(some, dtype=np.float64), numbers, ranks, left=-1.0, right=len(numbers)
         )
     scale = np.log if axis.kind is AxisKind.LOG else np.asarray
-    whole = scale(np.array(axis.values, dtype=np.float64))
+
+    def scaled(some: Sequence[Value]) -> Array:
+        return np.asarray(scale(np.array(some, dtype=np.float64)) / 2)  # no difference overflows
+
+    whole = scaled(axis.values)
     step = np.ptp(whole) / max(len(whole) - 1, 1)
     if not (np.isfinite(step) and step > 0):
         return None
     first = whole.min()
-    return lambda some: np.asarray((scale(np.array(some, dtype=np.float64)) - first) / step)
+    return lambda some: np.asarray((scaled(some) - first) / step)
 
 
 def _weighed(edges: Edges) -> list[tuple[float | None, float]]:

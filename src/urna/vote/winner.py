@@ -16,13 +16,12 @@ from urna.privacy import PrivacyStatement, SelectionRelease
 from urna.space import Candidate, Space
 from urna.tally import SelectionPlan, Terms, public_order
 from urna.vote.levels import LEVELS, LevelShape, choose_levels, fill_levels, head_start
+from urna.vote.plan import EVEN
 
 __all__ = ["WINNER", "WinnerPlan", "WinnerResult", "plan_winner"]
 
 WINNER, _VERSION = "winner", 1
 """What a file that holds such a result says it is."""
-
-_EVEN = 0.5  # a vote in which the unanimous choice of all wins less often than this is hopeless
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class WinnerPlan:
         """
         if self.candidates < 2:
             raise ParameterError("there is one candidate only: nothing is left to vote on")
-        if self.best_case < _EVEN:
+        if self.best_case < EVEN:
             raise ParameterError(
                 f"this vote cannot succeed: even the unanimous choice of all wins with probability "
                 f"{self.best_case:.2f} only. Raise epsilon, or ask more clients. To hold it all "

@@ -102,6 +102,9 @@ def test_a_draft_looks_at_the_data(folder: Path) -> None:
     assert said["privacy"]["unit"] == "record"
     with pytest.raises(ParameterError, match="has no column 'end'"):
         draft_study("wards", base=folder, label="end")
+    (folder / "wards" / "zz.csv").write_text("age,outcome\n1,well\n")
+    with pytest.raises(ParameterError, match=r"same columns.*zz\.csv has age, outcome"):
+        draft_study("wards", base=folder)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,14 @@ def test_ballots_do_not_go_flat_where_most_candidates_diverge() -> None:
     assert fill_levels(losses, LevelShape(20)).tolist() == [3, 3, 2, *[1] * 5, *[0] * 12]
 
 
+def test_losses_at_the_ends_of_what_a_float_holds_fill_a_ballot() -> None:
+    losses = np.array([1.7976931348623157e308, 3.552713678800501e-15, 5e-324, 0.0])
+    shape = LevelShape(4, 0.5)
+    ballot = fill_levels(losses, shape)
+    shape.check(ballot)
+    assert ballot[3] == shape.levels
+
+
 def test_neither_scale_nor_place_of_losses_matters() -> None:
     losses = np.random.default_rng(1).random(40)
     shape = LevelShape(40, 0.8)

@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from urna.errors import ParameterError
-from urna.space import Axis, AxisKind, Space
-from urna.vote import ArgmaxDecoder, DecoderKind, NoisyVotes, PosteriorDecoder
+from urna.space import Axis, Space
+from urna.vote import ArgmaxDecoder, Decoder, DecoderKind, NoisyVotes, PosteriorDecoder
 from urna.vote.decode import credible_set
-from urna.vote.kernels import describe_structure, families, unrelated
+from urna.vote.kernels import RANGES, describe_structure, families, unrelated
 from urna.vote.windows import usual_edges, windows_of
 
 FALSE_ALARM = 1e-6  # how often a right decoder would fail a statistical test on a fresh seed
@@ -92,6 +92,33 @@ def test_windows_far_from_all_candidates_say_nothing(space: Space) -> None:
         assert named.shares.sum() == pytest.approx(1.0)
     votes = RNG(5).standard_normal(len(space))
     assert winner(space, votes, 3.0) == winner(unnamed, votes, 3.0)
+
+
+def test_categories_by_the_thousand_are_not_compared() -> None:
+    space = Space(o=[f"kind {i}" for i in range(1100)], p=[1, 2])
+    assert families(space) == ()
+    assert "neighbours along o and p: there are too many" in describe_structure(space)
+
+
+def test_a_name_of_any_length_is_looked_up_at_once() -> None:
+    for name in ("_" * 1_000_000, "./" * 500_000, "__" * 500_000 + "C"):
+        assert usual_edges(name, WIDE) == ((), ())
+
+
+def test_a_subset_of_a_large_product_has_its_largest_eigenvectors() -> None:
+    """They are found axis by axis: the same as if all products had been sorted."""
+    axes = {f"x{i}": Axis.linear([0.0, 1.0, 3.0 + i / 10, 4.0 + i]) for i in range(4)}
+    space = Space(**axes).subset(40, RNG(0))
+    values, vectors = np.ones(1), np.ones((len(space), 1))
+    for i, axis in enumerate(axes.values()):
+        value, vector = np.linalg.eigh(np.exp(-0.5 * (axis.steps() / RANGES[-1][0]) ** 2))
+        values = np.multiply.outer(values, value).ravel()
+        vectors = np.einsum("ca,cb->cab", vectors, vector[space.places[:, i]]).reshape(40, -1)
+    largest = np.argsort(values)[-160:]
+    one = families(space)[0].member(0)
+    found = one.restore(one.values * np.stack([one.project(e)[0] for e in np.eye(40)]))
+    expected = vectors[:, largest] * values[largest] @ vectors[:, largest].T
+    assert np.allclose(found, expected, atol=1e-9)
 
 
 def test_numbers_that_are_one_float_have_no_neighbours_apart() -> None:
@@ -201,7 +228,7 @@ def test_under_weaker_noise_the_tally_decides_where_a_rate_learns() -> None:
     assert space[winner(space, votes, 3.0)]["lr"] == pytest.approx(1e-8)
 
 
-WIDE = Axis.log([1e-4, 1e-1])
+WIDE = Axis.log([1e-4, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -231,13 +258,23 @@ WIDE = Axis.log([1e-4, 1e-1])
     ],
 )
 def test_what_everybody_knows_goes_by_name_and_scale(name: str, axis: Axis, known: bool) -> None:
-    assert any(usual_edges(name, axis.kind)) is known
+    assert any(usual_edges(name, axis)) is known
 
 
 def test_a_prefix_leaves_a_name_its_edges() -> None:
     for name in ("client_eta0", "opt.eta0", "ETA0"):
-        assert usual_edges(name, AxisKind.LOG) == usual_edges("eta0", AxisKind.LOG)
-    assert usual_edges("client_eta", AxisKind.LOG) == usual_edges("lr", AxisKind.LOG)
+        assert usual_edges(name, WIDE) == usual_edges("eta0", WIDE)
+    assert usual_edges("client_eta", WIDE) == usual_edges("lr", WIDE)
+
+
+def test_rates_for_fine_tuning_may_be_small() -> None:
+    """On an axis that ends at 10⁻³ its name hides nobody: what leads a little there, wins."""
+    axis = Axis.log([1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3])
+    assert usual_edges("lr", axis)[0] == ()
+    assert usual_edges("lr", Axis.log([1e-6, 1e-1]))[0] == (1e-4, 1e-3)
+    votes = np.repeat(20 * np.exp(-0.5 * (np.arange(7) - 2.0) ** 2), 4)
+    space = Space(lr=axis, epochs=[1, 2, 3, 4])
+    assert space[winner(space, votes, 40.0)]["lr"] == 1e-5
 
 
 def test_the_page_prints_the_table_of_names_as_it_is() -> None:
@@ -249,9 +286,9 @@ def test_the_page_prints_the_table_of_names_as_it_is() -> None:
     seen = 0
     for row in re.findall(r"^\| (.*`.*) \|(.*)\|(.*)\|$", plain, flags=re.MULTILINE):
         lows, highs = (tuple(float(x) for x in cell.split(",") if x.strip()) for cell in row[1:])
-        kind = AxisKind.LOG if "(log)" in row[0] else AxisKind.ORDINAL
+        axis = WIDE if "(log)" in row[0] else Axis.ordinal([1, 100])
         for name in re.findall(r"`(.*?)`", row[0]):
-            assert usual_edges(name, kind) == (lows, highs), name
+            assert usual_edges(name, axis) == (lows, highs), name
             seen += 1
     assert seen == 23
 
@@ -440,6 +477,22 @@ def test_confidence_is_calibrated_on_surfaces_of_the_prior() -> None:
 
     assert is_calibrated(sure)
     assert not is_calibrated(sure**4)
+
+
+@pytest.mark.parametrize("decoder", [PosteriorDecoder(), ArgmaxDecoder()], ids=lambda d: d.name)
+def test_one_of_two_is_called_ahead_only_where_noise_cannot_explain_it(decoder: Decoder) -> None:
+    pair = Space(o=["a", "b"])
+    for lead, told in ((0.5, False), (20.0, False), (150.0, False), (300.0, True)):
+        found = decoder.decode(NoisyVotes(pair, np.array([lead, 0.0]), 98.0, clients=100))
+        assert found.winner == 0
+        assert (found.confidence is not None) is told
+
+
+def test_more_candidates_than_draws_can_meet_cannot_be_told_apart() -> None:
+    space = Space(x=list(range(90)), y=list(range(100)))
+    votes = RNG(3).standard_normal(9000) * math.hypot(1.0, 10.0)
+    found = PosteriorDecoder().decode(NoisyVotes(space, votes, 10.0, clients=100))
+    assert (found.confidence, found.near_ties) == (None, ())
 
 
 def test_a_tally_that_is_all_noise_cannot_tell() -> None:

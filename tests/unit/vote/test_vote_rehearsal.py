@@ -198,7 +198,11 @@ def test_a_rehearsal_decides_what_the_tally_cannot() -> None:
     hold = functools.partial(search, GRID, loss, [0.9] * 10, **asked)
     with pytest.raises(ParameterError, match="this vote cannot succeed"):
         hold()
-    assert hold(rehearsal=rehearsed(0.9)).space != GRID
+    held = hold(rehearsal=rehearsed(0.9))
+    assert held.space != GRID
+    assert "could not have named even a unanimous choice" in str(held)
+    assert (held.confidence, held.near_ties) == (None, ())  # a rehearsal's word is no odds
+    assert "unanimous" not in str(found(rehearsed(0.1), 100.0))
     with pytest.raises(ParameterError, match="this vote cannot succeed"):
         hold(rehearsal=rehearsed(0.9), decoder=ArgmaxDecoder())
 

@@ -43,6 +43,35 @@ def result(**changes: Any) -> Result:
     return replace(made, **changes)
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"winner": 6},
+        {"winner": -1},
+        {"near_ties": [99]},
+        {"votes": [1.0]},
+        {"votes": [1e308, -1e308, 0, 0, 0, 0]},
+        {"votes": [math.nan] * 6},
+        {"confidence": 7},
+        {"confidence": "nan"},
+        {"standard_error": -1.0},
+        {"first_round": 3},
+        {"first_round": -5},
+        {"first_round": True},
+        {"first_round": 6.5},
+        {"first_round": 10**400},
+        {"rehearsal": {"data": "d", "candidates": 3, "voted_on": 6, "trust": None}},
+        {"rehearsal": {"data": "d", "candidates": 9, "voted_on": 9, "trust": None}},
+        {"rehearsal": {"data": "d", "candidates": 9, "voted_on": 6, "trust": -5}},
+        {"rehearsal": {"data": "d", "candidates": 9, "voted_on": 6, "trust": "nan"}},
+    ],
+    ids=repr,
+)
+def test_numbers_that_cannot_belong_together_are_refused(lie: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match="the result of a vote cannot be read"):
+        Result.read(result().as_mapping() | lie)
+
+
 def same(one: Result, other: Result) -> bool:
     """Compare field by field: arrays have no truth of their own."""
     return all(

@@ -3,7 +3,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -388,16 +388,14 @@ class Odd(Liking):
                 raise ParameterError(f"the secret is {data}")
             case "exits":
                 raise ZeroDivisionError
-            case "too few":
-                return losses[:-1]
-            case "too many":
-                return np.append(losses, 0.0)
-            case "a matrix":
-                return losses.reshape(2, -1)
-            case "a number":
-                return np.array(3.0)
-            case _:
-                return np.full(len(space), math.nan)
+        found: dict[str, Any] = {
+            "too few": losses[:-1],
+            "too many": np.append(losses, 0.0),
+            "a matrix": losses[None],
+            "a number": np.array(3.0),
+            "beyond floats": [10**400] * len(space),
+        }
+        return cast(Losses, found.get(self.how, np.full(len(space), math.nan)))
 
 
 def leaves(objective: Any, clients: Sequence[Any], **settings: Any) -> tuple[str, list[Any]]:
@@ -414,7 +412,17 @@ def leaves(objective: Any, clients: Sequence[Any], **settings: Any) -> tuple[str
 
 
 @pytest.mark.parametrize(
-    "how", ["raises", "raises ours", "exits", "too few", "too many", "a matrix", "a number"]
+    "how",
+    [
+        "raises",
+        "raises ours",
+        "exits",
+        "too few",
+        "too many",
+        "a matrix",
+        "a number",
+        "beyond floats",
+    ],
 )
 @pytest.mark.parametrize("place", [0, 1, 39])
 def test_a_client_whose_evaluation_fails_abstains_and_nobody_can_tell(

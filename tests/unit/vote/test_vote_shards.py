@@ -351,6 +351,9 @@ class Watching:
     name: str = "watching"
     seen: NoisyVotes | None = None
 
+    def winner(self, tally: NoisyVotes) -> int:
+        return ArgmaxDecoder().winner(tally)
+
     def decode(self, tally: NoisyVotes) -> Decoded:
         self.seen = tally
         return ArgmaxDecoder().decode(tally)
