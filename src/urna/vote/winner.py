@@ -225,10 +225,15 @@ class WinnerResult:
             )
         try:
             space = Space.from_mapping(mapping["space"])
+            winner, gap = int(mapping["winner"]), mapping["gap"]
+            if not 0 <= winner < len(space):
+                raise ValueError(f"a winner's place lies in 0..{len(space) - 1}, got {winner}")
+            if gap is not None and not math.isfinite(gap):
+                raise ValueError(f"a gap is a number of votes, got {gap}")
             return cls(
                 space=space,
-                winner=int(mapping["winner"]),
-                gap=None if mapping["gap"] is None else float(mapping["gap"]),
+                winner=winner,
+                gap=None if gap is None else float(gap),
                 privacy=PrivacyStatement.read(mapping["privacy"]),
                 terms=Terms.read(mapping["terms"]),
                 ballot=LevelShape.read(mapping["ballot"], len(space)),

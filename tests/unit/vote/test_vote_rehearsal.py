@@ -199,6 +199,7 @@ def test_a_rehearsal_decides_what_the_tally_cannot() -> None:
     with pytest.raises(ParameterError, match="this vote cannot succeed"):
         hold()
     held = hold(rehearsal=rehearsed(0.9))
+    assert isinstance(held, Result)
     assert held.space != GRID
     assert "could not have named even a unanimous choice" in str(held)
     assert (held.confidence, held.near_ties) == (None, ())  # a rehearsal's word is no odds

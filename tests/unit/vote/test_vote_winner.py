@@ -1,7 +1,9 @@
 """Votes of which only the winner is opened, end to end in memory."""
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +133,15 @@ def test_a_result_is_read_back_and_shown(tmp_path: Path) -> None:
     assert "the exact sum of all ballots" in first_screen
     with pytest.raises(ParameterError, match="cannot be read"):
         WinnerResult.read(json.loads(result.as_json()) | {"lost": 3})
+    lies: tuple[dict[str, Any], ...] = (
+        {"winner": -1},
+        {"winner": len(again.space)},
+        {"gap": "many"},
+        {"gap": math.inf},
+    )
+    for lie in lies:
+        with pytest.raises(ParameterError, match="cannot be read"):
+            WinnerResult.read(again.as_mapping() | lie)
 
 
 def test_the_best_case_is_that_of_the_fewest_ballots() -> None:
