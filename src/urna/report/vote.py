@@ -84,16 +84,6 @@ def _answer(result: Result) -> Answer:
         return Answer("Cannot tell", best, "no", "Cannot tell: a guess", (why, more, votes))
     chance = f"Given this tally, it truly leads{result.among} with probability {at_least(sure)}."
     choices = tuple(tuple(settings(result.space[p])) for p in result.near_ties[:_CHOICES])
-    if near + 1 > many / 2 and sure < 0.5:
-        told = (
-            f"Any of {count(near + 1, 'candidate')} out of {many} may lead: the tally does not "
-            f"tell them apart. {more}",
-            f"{chance} {votes} Besides the one above, these may lead:",
-        )
-        return Answer(
-            "Cannot tell", best, "no", "Cannot tell: most candidates may lead", told, choices,
-            near - len(choices),
-        )  # fmt: skip
     if near == 0:
         verdict = f"It leads: {at_least(sure)} sure"
         return Answer("The winner", best, "yes", verdict, (chance, votes))

@@ -161,7 +161,7 @@ def unrelated(candidates: int) -> Family:
     return Family((), np.ones((1, candidates)), np.ones(1))
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def families(space: Space) -> tuple[Family, ...]:
     """Return the structured priors of a space: for each shape, all ranges of all axes.
 
