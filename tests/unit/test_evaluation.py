@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -139,3 +140,12 @@ def test_a_page_without_a_place_for_every_table_is_refused(folder: Path) -> None
     (folder / "short.md").write_text("<!-- claims -->\n<!-- /claims -->\n", encoding="utf-8")
     with pytest.raises(AssertionError, match="should have the markers"):
         run("evaluate.py", "--output", folder, "--page", folder / "short.md", "--render")
+
+
+def test_the_page_holds_what_the_recorded_votes_say(tmp_path: Path) -> None:
+    page, results = HERE / "docs" / "evaluation.md", tmp_path / "results"
+    results.mkdir()
+    shutil.copy(SCRIPTS / "results" / "evaluation.json", results)
+    shutil.copy(page, tmp_path)
+    run("evaluate.py", "--render", "--output", results, "--page", tmp_path / page.name)
+    assert (tmp_path / page.name).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")

@@ -94,10 +94,10 @@ def run() -> int:
     except click.Abort as error:
         raise KeyboardInterrupt from error
     except OSError as error:
-        # The reader went away, or the disk behind the output is full. What was paid for is kept.
-        if error.errno == errno.ENAMETOOLONG:
+        if error.errno == errno.ENAMETOOLONG:  # looked for before anything was begun
             _tell(f"a name is too long for a file: {str(error.filename)[:60]}…")
             return 2
+        # The reader went away, or the disk behind the output is full. What was paid for is kept.
         _silence(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             _tell(f"cannot print the result: {error.strerror or error}. What was kept is kept")

@@ -7,6 +7,7 @@ from urna.report.stages import Answer, StageView, electorate_of, warnings_of
 from urna.report.tally import STEPS, TallyView
 from urna.report.words import at_least, count, said, settings, slug
 from urna.vote import Result, describe_ballot
+from urna.vote.result import BY_REHEARSAL
 
 __all__ = ["vote_stage"]
 
@@ -79,6 +80,9 @@ def _answer(result: Result) -> Answer:
         return Answer("Most noisy votes", best, "", verdict, (votes,))
     sure: float | None = result.confidence
     more = "More clients, a larger epsilon or fewer candidates would help; urna plan says how many."
+    if result.by_rehearsal:
+        why = f"The rehearsal decided this: {BY_REHEARSAL}."
+        return Answer("The rehearsal's choice", best, "no", "The tally says nothing", (why, votes))
     if sure is None:
         why = "Under this noise the tally cannot tell who leads: this is a guess."
         return Answer("Cannot tell", best, "no", "Cannot tell: a guess", (why, more, votes))

@@ -39,6 +39,8 @@ _AGREEMENTS = (0.1, 0.2, 0.35, 0.55, 0.8)
 """Deviation of the true votes over what it would be if all clients voted alike."""
 _DRAWN, _RAISED = 0.8, 2.7
 """How odds become what is said: see `calibrated`."""
+_FINEST = 1 / (4 * DRAWS)
+"""Draws of two models tell chances no finer."""
 _STRUCTURELESS = 0.1
 """Weight, before the tally is seen, of neighbours having nothing to do with each other."""
 
@@ -195,8 +197,7 @@ def calibrated(chance: float, tally: NoisyVotes) -> float:
     were fitted on landscapes, drawn tables and recordings
     (docs/decisions/0040-odds-drawn-towards-even.md).
     """
-    if not 0 < chance < 1:
-        return chance
+    chance = min(max(chance, _FINEST), 1 - _FINEST)
     raised = math.exp(_RAISED * min(max(tally.noise - 0.05, 0.0), 0.25))
     odds = raised * (chance / (1 - chance)) ** _DRAWN
     return float(odds / (1 + odds))

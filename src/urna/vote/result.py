@@ -18,11 +18,13 @@ from urna.vote.decode import NoisyVotes
 from urna.vote.plan import EVEN
 from urna.vote.shapes import Ballot, read_ballot
 
-__all__ = ["KIND", "VERSION", "Result"]
+__all__ = ["BY_REHEARSAL", "KIND", "VERSION", "Result"]
 
 KIND, VERSION = "vote", 1
 """What a file that holds a result says it is."""
 
+BY_REHEARSAL = "the tally alone could not have named even a unanimous one"
+"""What is said of a winner that no odds are given for, because only a rehearsal decided."""
 _MOST_VOTES, _MOST_CANDIDATES = 1e15, 10**9  # beyond them a file lies
 _NAMED = 3  # near ties that are written out
 _COLOURS = ("#c8ccd4", "#7f9fd1", "#1f4e9c")  # others, near ties, the winner
@@ -222,9 +224,9 @@ class Result:
         """Raise ValueError where numbers that were read cannot belong together."""
         count, said = len(self.space), self.rehearsal
         if self.votes.shape != (count,) or not np.all(np.abs(self.votes) < _MOST_VOTES):
-            raise ValueError(f"votes are {count} numbers, one for each candidate")
-        if not 0 < self.standard_error < _MOST_VOTES and self.standard_error != 0:
-            raise ValueError(f"a standard error is positive, got {self.standard_error}")
+            raise ValueError(f"votes are {count} finite numbers, one for each candidate")
+        if not 0 <= self.standard_error < _MOST_VOTES:
+            raise ValueError(f"a standard error is not negative, got {self.standard_error}")
         if not all(0 <= place < count for place in (self.winner, *self.near_ties)):
             raise ValueError(f"winner and near ties are places in 0..{count - 1}")
         if self.confidence is not None and not 0 <= self.confidence <= 1:
@@ -261,27 +263,27 @@ class Result:
         weighed = "" if trust is None else f"; right, given the tally, with {100 * trust:.0f} %"
         left = said["candidates"] - said["voted_on"]
         others = f", the other {left} could not win" if left else ""
-        silent = ""
-        if self.undecidable:
-            silent = "; the tally alone could not have named even a unanimous choice"
         return (
             f"rehearsed on {said['data']}, which costs nothing if it is public: {said['voted_on']} "
-            f"of {said['candidates']} candidates voted on{others}{weighed}{silent}\n"
+            f"of {said['candidates']} candidates voted on{others}{weighed}\n"
         )
 
     @property
     def certainty(self) -> str:
         """How sure the tally makes us of the winner, in words."""
+        if self.by_rehearsal:
+            return f"the rehearsal's choice: {BY_REHEARSAL}"
         if self.confidence is None:
             return "a guess: under this noise the tally cannot tell who leads"
         ahead = math.floor(1000 * self.confidence) / 10  # never rounded up to certainty
         return f"truly ahead with probability {ahead:.1f} %{self.among}"
 
     @property
-    def undecidable(self) -> bool:
-        """Whether not even a unanimous choice could have been told from noise, as planned."""
-        best = self.plan.get("best_case")
-        return isinstance(best, float) and best < EVEN
+    def by_rehearsal(self) -> bool:
+        """Whether the tally could not decide, as planned, and a rehearsal that was heeded did."""
+        best, said = self.plan.get("best_case"), self.rehearsal
+        heeded = said is not None and said["trust"] is not None
+        return heeded and isinstance(best, float) and best < EVEN
 
     @property
     def considered(self) -> int:

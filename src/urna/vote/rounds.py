@@ -163,6 +163,8 @@ def search_twice(
     votes = _plans(terms, first_share, (len(space), count), summation.removes_excess)
     if not anyway:
         votes[0].check_hopeful()
+    for vote, some in zip(votes, (space, space.only(range(count))), strict=True):
+        check_readable(some, vote, PosteriorDecoder())
     events = [vote.tally.release or NonPrivateRelease("no noise") for vote in votes]
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
@@ -181,7 +183,6 @@ def search_twice(
     def hold(
         vote: VotePlan, some: Space, places: Sequence[int], decoder: Decoder, kept: Keep
     ) -> Result:
-        check_readable(some, vote, decoder)
         releases = Releases(
             vote.tally,
             label_of(some, vote.terms),

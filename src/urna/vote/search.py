@@ -32,7 +32,7 @@ from urna.tally import (
     VerifiedSelection,
 )
 from urna.vote.ballot import BallotKind
-from urna.vote.decode import Decoded, Decoder, NoisyVotes
+from urna.vote.decode import Decoder, NoisyVotes
 from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.vote.plan import VotePlan, plan_vote, relative_noise
 from urna.vote.posterior import PosteriorDecoder
@@ -501,9 +501,7 @@ def read_again(result: Result, decoder: Decoder, rehearsal: Rehearsal | None = N
         trust = decoder.trust(result.tally) if isinstance(decoder, RehearsedDecoder) else None
         said = rehearsal.as_mapping(result.space, trust)
     decoded = decoder.decode(result.tally)
-    if rehearsal is not None and result.undecidable:  # what the rehearsal says is no odds
-        decoded = Decoded(decoded.winner, None)
-    return replace(
+    read = replace(
         result,
         winner=decoded.winner,
         confidence=decoded.confidence,
@@ -511,6 +509,9 @@ def read_again(result: Result, decoder: Decoder, rehearsal: Rehearsal | None = N
         decoder=decoder.name,
         rehearsal=said,
     )
+    if read.by_rehearsal:  # whose word is no odds
+        return replace(read, confidence=None, near_ties=())
+    return read
 
 
 def unread_result(

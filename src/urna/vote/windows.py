@@ -56,20 +56,28 @@ class _Known:
         lows: Edges = (),
         highs: Edges = (),
         reach: float = 0.0,
+        unless: str = "",
     ) -> "_Known":
-        return cls(re.compile(rf"(.*(__|[./]))?({names})"), kinds, lows, highs, reach)
+        return cls(re.compile(rf"{unless}(.*(__|[./]))?({names})"), kinds, lows, highs, reach)
 
 
+_ENDS = r"(?!(.*[_\-./ ])?(min|max|final|end|warmup|log)[_\-./ ])"  # of schedules, or logarithms
 _KNOWN = (
     # Linear models trained by SGD: what is large depends on the features, which may have any scale.
-    _Known.of(r"(.*[_\- ])?(?i:eta0)", _LOG, lows=(1e-6, 1e-4, 1e-2), highs=(1e-6, 1e-4, 0.1, 2.0)),
     _Known.of(
-        r"(?!(.*[_\-./ ])?(min|max|final|end|warmup|log)[_\-. ])"
+        r"(.*[_\- ])?(?i:eta0)",
+        _LOG,
+        lows=(1e-6, 1e-4, 1e-2),
+        highs=(1e-6, 1e-4, 0.1, 2.0),
+        unless=_ENDS,
+    ),
+    _Known.of(
         r"(.*[_\- ])?(?i:lr0?|learning[_\-. ]?rate([_\-. ]init)?|eta)",
         _LOG,
         lows=(1e-4, 1e-3, 1e-2),
         highs=(0.1, 2.0),
         reach=30.0,  # rates up to 10⁻³ are for fine-tuning
+        unless=_ENDS,
     ),
     _Known.of("C", _LOG, lows=(0.1, 10.0)),  # one over a penalty
     _Known.of("gamma", _LOG, lows=(1e-4, 1e-2), highs=(0.1, 1.0)),  # of a kernel

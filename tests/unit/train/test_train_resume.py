@@ -44,7 +44,7 @@ def kill_again_and_again(
 ) -> list[int]:
     """Train, killed as often as asked, then undisturbed; return the rounds done at each kill.
 
-    Before each further kill a further part of the rounds has to be done, however fast the machine
+    Before each further kill a further part of the rounds has to be done, however slow the machine
     is, and then a random time passes.
     """
     chance, at = random.Random(7), list[int]()

@@ -107,7 +107,7 @@ def test_a_name_of_any_length_is_looked_up_at_once() -> None:
 
 def test_a_subset_of_a_large_product_has_its_largest_eigenvectors() -> None:
     """They are found axis by axis: the same as if all products had been sorted."""
-    axes = {f"x{i}": Axis.linear([0.0, 1.0, 3.0 + i / 10, 4.0 + i]) for i in range(4)}
+    axes = {f"x{i}": Axis.linear([0, 1, 3 + i / 10, 4 + i, 9, 11 + i]) for i in range(4)}
     space = Space(**axes).subset(40, RNG(0))
     values, vectors = np.ones(1), np.ones((len(space), 1))
     for i, axis in enumerate(axes.values()):
@@ -252,6 +252,10 @@ WIDE = Axis.log([1e-4, 1.0])
         ("min_lr", WIDE, False),
         ("opt__min_lr", WIDE, False),
         ("model.max_lr", WIDE, False),
+        ("min.lr", WIDE, False),
+        ("warmup.lr", WIDE, False),
+        ("min_eta0", WIDE, False),
+        ("sched/final/eta0", WIDE, False),
         ("mixup_alpha", WIDE, False),
         ("alpha", Axis.linear([0.0, 1.0]), False),
         ("lr", Axis.ordinal([1e-4, 1e-1]), False),

@@ -12,6 +12,7 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.privacy import Budget
 from urna.randomness import ScriptedSecrets
+from urna.report import page
 from urna.space import Axis, Space
 from urna.vote import (
     ArgmaxDecoder,
@@ -201,11 +202,15 @@ def test_a_rehearsal_decides_what_the_tally_cannot() -> None:
     held = hold(rehearsal=rehearsed(0.9))
     assert isinstance(held, Result)
     assert held.space != GRID
-    assert "could not have named even a unanimous choice" in str(held)
+    assert "the rehearsal's choice: the tally alone could not have named even a" in str(held)
+    assert "The rehearsal decided this" in page(held, title="t")
     assert (held.confidence, held.near_ties) == (None, ())  # a rehearsal's word is no odds
     assert "unanimous" not in str(found(rehearsed(0.1), 100.0))
     with pytest.raises(ParameterError, match="this vote cannot succeed"):
         hold(rehearsal=rehearsed(0.9), decoder=ArgmaxDecoder())
+    unheeded = hold(rehearsal=rehearsed(0.9), decoder=ArgmaxDecoder(), anyway=True)
+    assert isinstance(unheeded, Result)
+    assert not unheeded.by_rehearsal
 
 
 def test_a_search_with_little_noise_votes_on_all() -> None:
