@@ -34,7 +34,7 @@ DRAWS = 2000
 
 _TRUSTS = 40  # values of B that are averaged over
 _CLOSE = 1.4  # times as far behind the most noisy votes as noise takes one, the leader may be
-_SELDOM = 0.5  # of all draws were of candidates met once: there are too many to tell apart
+_SELDOM = 0.5  # of draws are of candidates met once or twice: too many to tell apart
 _NEGLIGIBLE = 1e-9  # weight of a value of B
 _FAR = 16.0  # deviations of noise behind: no rival
 _MOST_ENTRIES = 4_000_000
@@ -194,7 +194,7 @@ def told(
     of whole candidates holds more than it must, and caution makes it larger still; how much
     less mass will do was measured on landscapes and recordings
     (docs/decisions/0034-sets-near-ties.md). Nor can it where so many may lead that draws
-    met most of them once or not at all.
+    met most of them once or twice, or not at all.
 
     Args:
         winner: Who won.
