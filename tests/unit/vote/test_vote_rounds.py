@@ -86,9 +86,10 @@ def test_rounds_that_cannot_be_read_cost_nothing(
 
     monkeypatch.setattr("urna.vote.posterior.PosteriorDecoder.winner", unfit)
     ledger = Ledger.open(tmp_path / "ledger", cap=BUDGET, adjacency=Adjacency.REPLACE_ONE_CLIENT)
+    bowl = Bowl()
     with pytest.raises(MemoryError):
-        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, ledger=ledger)
-    assert ledger.entries() == []
+        search_twice(SPACE, bowl, CLIENTS, budget=BUDGET, ledger=ledger)
+    assert (bowl.asked, ledger.entries()) == (0, [])
 
 
 def test_a_ledger_that_holds_only_one_round_refuses_both(tmp_path: Path) -> None:
