@@ -20,6 +20,7 @@ delta = 1e-5
 fewest_clients = 4
 [grant.settings]
 [grant.exact-settings]
+names = ["mean"]
 """
 
 

@@ -110,7 +110,7 @@ def combine(
         bool, typer.Option(help="With encryption: every party in a process of its own.")
     ] = False,
     recompute: Annotated[
-        bool, typer.Option(help="With encryption: parties compute results again before they help.")
+        bool, typer.Option(help="With encryption: parties compute keys and results again before they use them.")
     ] = False,
     others: Annotated[
         bool | None,

@@ -27,6 +27,9 @@ _GRANTS = {
     "most_rounds = 20          # of one training",
     "average": "most_entries = 100_000    # entries of the one message",
     "settings": "most_entries = 10_000     # sums over clients' own searches",
+    "exact-settings": "most_entries = 10_000     # exact: no privacy budget covers what is opened\n"
+    "most_runs = 1             # two among different nodes can be subtracted\n"
+    'names = []                # fill in: "mean", "dbscan"',
     "statistic": "most_entries = 100\nnames = []                # fill in: the statistics by name",
 }
 
@@ -94,7 +97,8 @@ def show(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Check FILE, and show what it allows and what its ledger has left."""
-    read = _policies().Policy.read(file)
+    policies = _policies()
+    read = policies.Policy.read(file)
     ledger = Ledger(read.ledger) if read.ledger.exists() else None
     spent = ledger.spent().epsilon if ledger else 0.0
     left = ledger.left() if ledger else read.epsilon
@@ -108,6 +112,7 @@ def show(
                 "left": left,
                 "fewest_clients": read.fewest_clients,
                 "grants": sorted(read.grants),
+                "exact_runs": len(read.account.runs),
                 "signed": read.directory_required,
             }
         )
@@ -123,6 +128,11 @@ def show(
             f"takes part in: {kind}, up to {allowed.most_entries:,} entries and "
             f"{allowed.most_rounds:,} rounds{named}"
         )
+        if kind == policies.EXACT:
+            out.print(
+                f"exact, and covered by no epsilon: {len(read.account.runs)} of "
+                f"{allowed.most_runs:,} runs are used up"
+            )
     signed = "signed sums only" if read.directory_required else "sums without signed keys, too"
     out.print(f"with {read.fewest_clients} clients or more in any opened sum; {signed}")
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -20,14 +20,15 @@ from urna.errors import ProtocolError
 from urna.he.session import PartyId, Session
 from urna.he.wire import largest_message
 
-__all__ = ["VERSION", "Kind", "Letter", "Run", "Statement"]
+__all__ = ["VERSION", "Kind", "Letter", "Run", "Signer", "Statement", "signed", "witnessed"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _MAGIC = b"URCO"
 _HEAD = len(_MAGIC) + 2 + 8
 _SERVER = 0xFFFFFFFF
 _LONGEST_TEXT = 4_000_000
+_STATEMENT = b"urna combine letter\0"
 
 
 class Kind(enum.IntEnum):
@@ -37,13 +38,15 @@ class Kind(enum.IntEnum):
     """Server: a run begins; draw your part of the keys."""
     KEY_SHARES = 2
     KEY_SUMS = 3
-    """Server: the summed keys; finish them, and share your secret where t of n may open."""
+    """Server: the summed keys; finish them, and share your secret where t of n may open. Parties
+    that compute again are shown everybody's `KEY_SHARES`."""
     KEY_REST = 4
     GIVE = 5
     """Server: encrypt your vectors of the next step; what the last one showed comes with it."""
     GIVEN = 6
     OPEN = 7
-    """Server: help to open the step's result."""
+    """Server: help to open the step's result. Parties that compute again are shown everybody's
+    `GIVEN`, and where something is multiplied the key for it and everybody's `KEY_REST`."""
     HELP = 8
     END = 9
     """Server: it is over, and this came out."""
@@ -79,8 +82,8 @@ class Run:
     def longest(self) -> int:
         """Bytes that no letter of this run exceeds."""
         largest = max(largest_message(session) for session in self.sessions)
-        inputs = max(step.inputs for step in self.task.steps)
-        return _LONGEST_TEXT + largest * (2 * len(self.task.steps) + inputs * self.task.parties)
+        steps, inputs = len(self.task.steps), max(step.inputs for step in self.task.steps)
+        return _LONGEST_TEXT + largest * (2 * steps + (steps + inputs) * (self.task.parties + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,59 @@ class Letter:
         if place >= len(self.groups) or (count is not None and len(self.groups[place]) != count):
             raise ProtocolError(f"a letter of the kind {self.kind.name} lacks some of its parts")
         return self.groups[place]
+
+
+class Signer(Protocol):
+    """Signs a party's letters, and knows whether the others signed theirs."""
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the party's signature."""
+        ...
+
+    def verify(self, party: PartyId, signature: bytes, message: bytes) -> None:
+        """Refuse a message that this party did not sign.
+
+        Raises:
+            ProtocolError: It did not.
+        """
+        ...
+
+
+def signed(letter: Letter, binding: bytes, signer: Signer | None) -> bytes:
+    """Return a party's letter as it travels, with a signature behind it where there is a signer."""
+    data = letter.encode(binding)
+    if signer is None:
+        return data
+    signature = signer.sign(_STATEMENT + data)
+    return Letter(letter.kind, (*letter.groups, (signature,)), letter.sender).encode(binding)
+
+
+def witnessed(
+    shown: Mapping[PartyId, bytes], kind: Kind, run: Run, signer: Signer | None
+) -> dict[PartyId, Letter]:
+    """Read the letters that other parties are said to have sent to the server.
+
+    Args:
+        shown: By sender.
+        kind: What they must be.
+        run: The run they must belong to.
+        signer: Where letters are signed, who signed them.
+
+    Raises:
+        ProtocolError: A letter is of another kind, run or sender, or not signed by its sender.
+    """
+    found = {}
+    for party, data in shown.items():
+        letter = Letter.decode(data, run.binding, longest=run.longest, sender=party)
+        if letter.kind is not kind:
+            raise ProtocolError(f"party {party} is shown with a letter of the wrong kind")
+        if signer is not None:
+            *groups, last = letter.groups or ((),)
+            letter = Letter(kind, tuple(groups), party)
+            signature = last[0] if len(last) == 1 else b""
+            signer.verify(party, signature, _STATEMENT + letter.encode(run.binding))
+        found[party] = letter
+    return found
 
 
 def kind_of(data: bytes, longest: int) -> Kind:

@@ -36,6 +36,7 @@ def freeze(state: Joined | Keyed | Given) -> bytes:
         "parties": joined.run.task.parties,
         "nonce": joined.run.nonce.hex(),
         "party": joined.party,
+        "own": joined.sent,
         "channels": [channel.private.hex() for channel in joined.channels],
         "keyed": keyed is not None,
         "given": given is not None,
@@ -52,6 +53,7 @@ def freeze(state: Joined | Keyed | Given) -> bytes:
             arrays[f"secret{number}"] = holder.secret
             arrays[f"public{number}"] = holder.public_key.values
         texts["digests"] = [holder.public_key.digest.hex() for holder in keyed.holders]
+        texts["switching"] = list(keyed.switching)
         texts["shared"] = [holder.shared for holder in keyed.holders]
         texts["shown"] = [pack_opened(opened).hex() for opened in keyed.shown]
         texts["books"] = [
@@ -90,6 +92,9 @@ def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> St
         raise ProtocolError("what this party kept belongs to another task")
     run = Run(invited.task.among(texts["parties"]), bytes.fromhex(texts["nonce"]))
     party, sessions = texts["party"], run.sessions
+    place = invited.place
+    if place is not None and (place.nonce, place.party) != (run.nonce, party):
+        raise ProtocolError("what this party kept belongs to another run")
     channels = tuple(
         Channel(session, party, bytes.fromhex(private))
         for session, private in zip(sessions, texts["channels"], strict=bool(texts["channels"]))
@@ -100,7 +105,7 @@ def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> St
             Drawn(member, arrays[f"secret{number}"], arrays.get(f"mask{number}"))
             for number, member in enumerate(members)
         )
-        return Joined(invited, run, party, drawn, channels)
+        return Joined(invited, run, party, drawn, channels, texts["own"])
     holders = tuple(
         KeyHolder(
             member,
@@ -117,7 +122,8 @@ def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> St
         for book, session in zip(texts["books"], sessions, strict=bool(texts["books"]))
     )
     shown = tuple(unpack_opened(bytes.fromhex(opened)) for opened in texts["shown"])
-    keyed = Keyed(Joined(invited, run, party, (), channels), holders, books, shown)
+    joined = Joined(invited, run, party, (), channels, texts["own"])
+    keyed = Keyed(joined, holders, books, shown, tuple(texts["switching"]))
     if not texts["given"]:
         return keyed
     return Given(keyed, tuple(texts["sent"]), bytes.fromhex(texts["opened"]))

@@ -7,9 +7,13 @@ leaves. Where the task says so, it computes the result again from all ciphertext
 
 Assumes:
     The server follows the protocol: what it says it opens is what it opens. The checks
-    find mistakes and crude attempts. Against a server that lies they do not suffice: unless the
-    result is computed again, it could name the right inputs and show another ciphertext; and
-    without signed letters it could play the other parties.
+    find mistakes and crude attempts. Against a server that lies they do not suffice: it could
+    hand out a joint key of its own, or name the right inputs and show another ciphertext. A party
+    that computes again is shown all parties' letters, and takes no joint key but the sum of all
+    parties' shares and helps to open no result but that of all parties' ciphertexts. Without
+    signatures the server could still play the other parties; with them, it cannot. What an
+    earlier step showed stays the server's word, and who colludes with such a server can choose
+    its share of a key after seeing the others'.
 """
 
 from collections.abc import Sequence
@@ -17,7 +21,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from urna.combine.letters import Kind, Letter, Run, Statement, digest, kind_of, unpack_opened
+from urna.combine.letters import (
+    Kind,
+    Letter,
+    Run,
+    Signer,
+    Statement,
+    digest,
+    kind_of,
+    signed,
+    unpack_opened,
+    witnessed,
+)
 from urna.combine.searches import LocalSearch
 from urna.combine.tasks import Opened, Task, digest_of
 from urna.errors import ParameterError, ProtocolError
@@ -27,24 +42,40 @@ from urna.he import (
     Drawn,
     Evaluator,
     KeyHolder,
+    KeyShare,
     KeySum,
     Member,
     RelinearisationKey,
+    RelinearisationShare,
+    add_key_shares,
     draw_key,
     encrypt,
     finish_key,
     help_to_decrypt,
 )
 from urna.he.decryption import request_digest
-from urna.he.messages import ChannelBook, ShareBox
+from urna.he.messages import ChannelBook, ChannelKey, ShareBox
+from urna.he.ntt import Residues
+from urna.he.session import PartyId
 from urna.he.threshold import Channel, open_channel, share_secret, take_shares
 from urna.he.wire import decode, encode
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["Given", "Invited", "Joined", "Keyed", "Over", "PartySession", "State"]
+__all__ = ["Given", "Invited", "Joined", "Keyed", "Over", "PartySession", "Place", "State"]
 
 _INVITATION = 1000  # bytes, more than it needs
 _LONGEST_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A party's place in a run that was agreed on together with the task."""
+
+    nonce: bytes
+    """What names the run."""
+    party: PartyId
+    signer: Signer | None = field(default=None, repr=False)
+    """Where letters are signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +87,14 @@ class Invited:
     fewest: int = 2
     """With fewer parties it does not take part."""
     recomputes: bool = False
-    """Whether it opens only what it has computed again."""
+    """Whether it takes only keys, and opens only results, that it has computed again."""
+    place: Place | None = None
+    """The run it agreed to and its place in it; any, where it is left out."""
+
+    @property
+    def signer(self) -> Signer | None:
+        """Who signs its letters; nobody where the others cannot check it."""
+        return None if self.place is None else self.place.signer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +106,8 @@ class Joined:
     party: int
     drawn: tuple[Drawn, ...] = field(repr=False)
     channels: tuple[Channel, ...] = field(repr=False)
+    sent: str = ""
+    """Digest of its own shares of the keys."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +119,8 @@ class Keyed:
     books: tuple[ChannelBook, ...] = ()
     shown: tuple[Opened, ...] = ()
     """What the steps so far have opened."""
+    switching: tuple[str, ...] = ()
+    """Of each step, a digest of the half of the key for products that is known by now."""
 
     @property
     def number(self) -> int:
@@ -122,14 +164,17 @@ def join(state: Invited, letter: bytes, secrets: SecretSource) -> tuple[Joined, 
             channel, key = open_channel(session, party, secrets)
             channels.append(channel)
             keys.append(encode(key, session, sender=party))
-    joined = Joined(state, run, party, tuple(drawn), tuple(channels))
-    return joined, Letter(Kind.KEY_SHARES, (tuple(shares), tuple(keys)), party)
+    answer = Letter(Kind.KEY_SHARES, (tuple(shares), tuple(keys)), party)
+    sent = digest(answer.encode(run.binding))
+    return Joined(state, run, party, tuple(drawn), tuple(channels), sent), answer
 
 
 def finish_keys(state: Joined, letter: Letter, secrets: SecretSource) -> tuple[Keyed, Letter]:
     """Take the joint keys, and send the rest of what the server needs for them."""
     sessions = state.run.sessions
-    holders, rest, sealed, books = [], [], [], []
+    if state.invited.recomputes:
+        _add_up_again(state, letter)
+    holders, rest, sealed, books, switching = [], [], [], [], []
     for session, drawn, data in zip(
         sessions, state.drawn, letter.group(0, len(sessions)), strict=True
     ):
@@ -137,6 +182,8 @@ def finish_keys(state: Joined, letter: Letter, secrets: SecretSource) -> tuple[K
         holder, share = finish_key(drawn, sums, secrets)
         holders.append(holder)
         rest.append(b"" if share is None else encode(share, session, sender=state.party))
+        half = sums.relinearisation
+        switching.append("" if half is None else _array_digest(half[1]))
     listed = letter.group(1, len(state.channels))
     for session, drawn, channel, data in zip(
         sessions, state.drawn, state.channels, listed, strict=bool(state.channels)
@@ -146,7 +193,7 @@ def finish_keys(state: Joined, letter: Letter, secrets: SecretSource) -> tuple[K
         sealed.append(
             encode(share_secret(drawn, channel, book, secrets), session, sender=state.party)
         )
-    keyed = Keyed(state, tuple(holders), tuple(books))
+    keyed = Keyed(state, tuple(holders), tuple(books), switching=tuple(switching))
     return keyed, Letter(Kind.KEY_REST, (tuple(rest), tuple(sealed)), state.party)
 
 
@@ -210,6 +257,13 @@ def read_invitation(state: Invited, data: bytes) -> tuple[Run, int]:
             f"{parties} parties are to take part; this one agreed to {state.fewest} to "
             f"{state.task.parties}"
         )
+    place = state.place
+    if place is not None and (place.nonce, place.party, state.task.parties) != (
+        nonce,
+        party,
+        parties,
+    ):
+        raise ProtocolError("the invitation is not to the run and the place that were announced")
     if len(nonce) != SEED_BYTES or party >= parties:
         raise ProtocolError("the invitation has no proper nonce, or no place for this party")
     return Run(state.task.among(parties), nonce), party
@@ -256,6 +310,36 @@ def check_statement(state: Given, said: Statement, request: DecryptionRequest) -
         )
 
 
+def _add_up_again(state: Joined, letter: Letter) -> None:
+    """Add up all parties' shares of the keys, and compare."""
+    run, signer = state.run, state.invited.signer
+    everyone = range(run.task.parties)
+    shown = dict(zip(everyone, letter.group(2, run.task.parties), strict=True))
+    letters = witnessed(shown, Kind.KEY_SHARES, run, signer)
+    if digest(letters[state.party].encode(run.binding)) != state.sent:
+        raise ProtocolError("this party's own shares of the keys are not what is shown")
+    sessions = run.sessions
+    for number, (session, data) in enumerate(
+        zip(sessions, letter.group(0, len(sessions)), strict=True)
+    ):
+        shares = {
+            party: decode(each.group(0, len(sessions))[number], session, KeyShare, sender=party)
+            for party, each in letters.items()
+        }
+        if encode(add_key_shares(session, shares), session) != data:
+            raise ProtocolError("the joint key is not the sum of all parties' shares")
+    for number, data in enumerate(letter.group(1, len(state.channels))):
+        session = sessions[number]
+        keys = [
+            decode(
+                letters[party].group(1, len(sessions))[number], session, ChannelKey, sender=party
+            ).key
+            for party in everyone
+        ]
+        if decode(data, session, ChannelBook).keys != tuple(keys):
+            raise ProtocolError("the channel keys are not those that the parties sent")
+
+
 def _compute_again(
     state: Given, said: Statement, request: DecryptionRequest, letter: Letter
 ) -> None:
@@ -265,19 +349,44 @@ def _compute_again(
     session, step = run.sessions[number], run.task.steps[number]
     public_key = keyed.holders[number].public_key
     inputs: list[list[Ciphertext]] = [[] for _ in range(step.inputs)]
-    witnesses = letter.group(1, step.inputs * len(said.inputs))
-    places = [(party, place) for party in sorted(said.inputs) for place in range(step.inputs)]
-    for (party, place), data in zip(places, witnesses, strict=True):
-        if digest(data) != said.inputs[party][place]:
-            raise ProtocolError(f"a ciphertext of party {party} is not the one that was named")
-        inputs[place].append(decode(data, session, Ciphertext, sender=party))
+    shown = dict(zip(sorted(said.inputs), letter.group(1, len(said.inputs)), strict=True))
+    signer = keyed.joined.invited.signer
+    for party, given in witnessed(shown, Kind.GIVEN, run, signer).items():
+        for place, data in enumerate(given.group(0, step.inputs)):
+            if digest(data) != said.inputs[party][place]:
+                raise ProtocolError(f"a ciphertext of party {party} is not the one that was named")
+            inputs[place].append(decode(data, session, Ciphertext, sender=party))
     key = None
     if session.parameters.levels:
-        (data,) = letter.group(2, 1)
-        key = decode(data, session, RelinearisationKey)
+        key = _key_again(keyed, number, letter)
     result = step.evaluate(Evaluator(public_key, key), inputs)
     if not np.array_equal(result.parts[1], request.second):
         raise ProtocolError("what is to be opened is not what these ciphertexts give")
+
+
+def _key_again(keyed: Keyed, number: int, letter: Letter) -> RelinearisationKey:
+    """Return the key for products that is shown, if it is made of all parties' parts."""
+    run, steps = keyed.joined.run, len(keyed.holders)
+    session, public_key = run.sessions[number], keyed.holders[number].public_key
+    data, *rest = letter.group(2, 1 + run.task.parties)
+    key = decode(data, session, RelinearisationKey)
+    letters = witnessed(dict(enumerate(rest)), Kind.KEY_REST, run, keyed.joined.invited.signer)
+    parts = [
+        decode(each.group(0, steps)[number], session, RelinearisationShare, sender=party).parts
+        for party, each in letters.items()
+    ]
+    total = session.parameters.extended(session.parameters.depth).total(parts)
+    if (
+        key.key != public_key.digest
+        or _array_digest(key.parts[1]) != keyed.switching[number]
+        or not np.array_equal(key.parts[0], total)
+    ):
+        raise ProtocolError("the key for products is not made of all parties' parts")
+    return key
+
+
+def _array_digest(values: Residues) -> str:
+    return digest(np.ascontiguousarray(values, dtype="<i8").tobytes())
 
 
 def _with_boxes(state: Keyed, boxes: Sequence[bytes]) -> Keyed:
@@ -328,7 +437,7 @@ class PartySession:
             # A new invitation begins anew: keys of a run that came to nothing are dropped.
             joined, answer = join(self._invited, data, self._secrets)
             self.state = joined
-            return answer.encode(joined.run.binding)
+            return signed(answer, joined.run.binding, self._invited.signer)
         if isinstance(state, Over):
             raise ProtocolError("the run is over")
         run, party = _run_of(state)
@@ -347,7 +456,7 @@ class PartySession:
                 self.state, answer = Over(done.shown), Letter(Kind.ENDED, (), party)
             case _:
                 raise ProtocolError(f"a letter of the kind {letter.kind.name} is not due")
-        return answer.encode(run.binding)
+        return signed(answer, run.binding, self._invited.signer)
 
 
 def refusal(reason: str) -> bytes:

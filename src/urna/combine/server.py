@@ -14,7 +14,7 @@ from urna.combine.letters import Kind, Letter, Run, Statement, digest, kind_of, 
 from urna.combine.party import invitation
 from urna.combine.strategies import Combined
 from urna.combine.tasks import Opened, Task
-from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
+from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
 from urna.he import (
     Ciphertext,
     DecryptionShare,
@@ -92,6 +92,7 @@ def conduct(
     fewest: int | None = None,
     witnesses: bool = False,
     attempts: int = 2,
+    nonce: bytes | None = None,
 ) -> Outcome:
     """Play the server of a task.
 
@@ -104,8 +105,10 @@ def conduct(
         transport: Reaches parties 0 … parties − 1.
         secrets: Where the run's public nonce comes from.
         fewest: With fewer parties nothing is begun; the task's threshold by default.
-        witnesses: Whether parties are shown all ciphertexts, to compute results again.
+        witnesses: Whether parties are shown each other's letters, to compute keys and results
+            again.
         attempts: How often a run may begin.
+        nonce: What names the only run, where that was announced; drawn by default.
 
     Raises:
         RoundAborted: Too few parties stayed; nothing was opened.
@@ -113,10 +116,13 @@ def conduct(
             given.
         ParameterError: The opened totals leave nothing to combine.
     """
+    if nonce is not None and attempts > 1:
+        raise ParameterError("a run that was announced is begun once: attempts=1")
     there, fewest = tuple(range(task.parties)), max(2, fewest or task.threshold)
     lost: dict[Place, str] = {}
     for attempt in range(1, attempts + 1):
-        run = _Run(task, there, transport, secrets, witnesses, lost)
+        named = secrets.take(SEED_BYTES) if nonce is None else nonce
+        run = _Run(task, there, transport, named, witnesses, lost)
         try:
             return run.play()
         except RoundAborted:
@@ -134,19 +140,21 @@ class _Run:
         agreed: Task,
         there: Sequence[Place],
         transport: Transport,
-        secrets: SecretSource,
+        nonce: bytes,
         witnesses: bool,
         lost: dict[Place, str],
     ) -> None:
         self._agreed, self._transport, self._witnesses = agreed, transport, witnesses
         self._places = tuple(there)
         self._lost = lost
-        self.run = Run(agreed.among(len(there)), secrets.take(SEED_BYTES))
+        self.run = Run(agreed.among(len(there)), nonce)
         self._task, self._sessions = self.run.task, self.run.sessions
         self._binding, self._longest = self.run.binding, self.run.longest
         self._live = dict(enumerate(self._places))
         self._public: list[PublicKey] = []
         self._boxes: dict[int, tuple[bytes, ...]] = {}
+        self._rest: tuple[bytes, ...] = ()
+        """Of those who compute again, everybody's second letter about the keys."""
         self._begun = False
         """Whether somebody has been asked to open something."""
         self._traffic: dict[Place, int] = dict.fromkeys(self._places, 0)
@@ -195,9 +203,15 @@ class _Run:
             for number, session in enumerate(self._sessions if shared else ())
         )
         pairs = list(zip(self._sessions, sums, strict=True))
-        letter = (tuple(encode(total, session) for session, total in pairs), books)
+        letter = (
+            tuple(encode(total, session) for session, total in pairs),
+            books,
+            *((self._shown(first),) if self._witnesses else ()),
+        )
         second = self._ask("finishing keys", Kind.KEY_SUMS, dict.fromkeys(self._live, letter))
         self._insist(second, "before the keys were finished")
+        if self._witnesses:
+            self._rest = self._shown(second)
         evaluators, keys = [], []
         for number, (session, total) in enumerate(pairs):
             public_key, key = join_public_key(session, total), None
@@ -213,27 +227,33 @@ class _Run:
                 self._boxes[p] = (*self._boxes.get(p, ()), encode(box, session))
         return evaluators, keys
 
-    def _collect(self, shown: Sequence[Opened]) -> dict[int, tuple[bytes, ...]]:
+    def _shown(self, letters: Mapping[int, Letter]) -> tuple[bytes, ...]:
+        """Return parties' letters as they came, in order: there is one encoding of each."""
+        return tuple(letters[p].encode(self._binding) for p in sorted(letters))
+
+    def _collect(self, shown: Sequence[Opened]) -> dict[int, Letter]:
         """Get the ciphertexts of the next step."""
         number = len(shown)
         before = (pack_opened(shown[-1]),) if shown else ()
         letters = {p: (before, self._boxes.get(p, ()) if not shown else ()) for p in self._live}
         replies = self._ask(f"step {number + 1}: encrypting", Kind.GIVE, letters)
         inputs = self._task.steps[number].inputs
-        given = {p: self._group(p, letter, 0, inputs) for p, letter in replies.items()}
-        if len(given) < self._task.threshold:
-            raise self._ended(f"{len(given)} parties gave their vectors")
-        return given
+        for party, letter in replies.items():
+            self._group(party, letter, 0, inputs)
+        if len(replies) < self._task.threshold:
+            raise self._ended(f"{len(replies)} parties gave their vectors")
+        return replies
 
     def _open(
         self,
         number: int,
         evaluator: Evaluator,
         key: bytes,
-        given: Mapping[int, tuple[bytes, ...]],
+        letters: Mapping[int, Letter],
     ) -> Opened:
         """Compute a step's result and open it with as many helpers as needed."""
         session, step = self._sessions[number], self._task.steps[number]
+        given = {p: letter.group(0, step.inputs) for p, letter in letters.items()}
         inputs = [
             [self._decoded(p, given[p][place], session, Ciphertext) for p in sorted(given)]
             for place in range(step.inputs)
@@ -242,8 +262,7 @@ class _Run:
         said = Statement(number, {p: tuple(map(digest, given[p])) for p in sorted(given)}).encode()
         shown: tuple[tuple[bytes, ...], ...] = ()
         if self._witnesses:
-            every = tuple(part for p in sorted(given) for part in given[p])
-            shown = (every, (key,) if key else ())
+            shown = (self._shown(letters), (key, *self._rest) if key else ())
         public_key = self._public[number]
         while len(able := sorted(self._live.keys() & given.keys())) >= self._task.threshold:
             helpers = able[: self._task.threshold]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from urna.errors import BudgetExceeded, LedgerError, Refused
 from urna.flower.announcement import Announcement
-from urna.flower.claims import claim, claimed
+from urna.flower.claims import check_run, claim, claimed, count_run, runs
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release, Repeated
 
 __all__ = ["Account"]
@@ -67,6 +67,32 @@ class Account:
         """
         if self._claims is not None:
             claim(self._claims, coin, stage)
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """The exact results that were counted; none where nothing is remembered.
+
+        Raises:
+            Refused: The claims cannot be read.
+        """
+        return frozenset() if self._claims is None else runs(self._claims)
+
+    def check_run(self, run: bytes, most: int) -> None:
+        """Refuse an exact result for which nothing is left of what the owner granted.
+
+        Raises:
+            Refused: `most` others were counted.
+        """
+        check_run(self.runs, run, most)
+
+    def count_run(self, run: bytes, most: int) -> None:
+        """Count an exact result for good, before anything that it is made of leaves the node.
+
+        Raises:
+            Refused: `most` others were counted, or it cannot be written down.
+        """
+        if self._claims is not None:
+            count_run(self._claims, run, most)
 
     def count(self, announcement: Announcement, number: int, coin: bytes, *, private: bool) -> None:
         """Count a round in the ledger, before the masked vector leaves the node.

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, Self
 
 from urna.errors import ParameterError, ProtocolError
 from urna.flower.subjects import Subject, read_subject, size_of
@@ -20,7 +20,7 @@ from urna.secagg import Plan, ServerModel
 from urna.secagg.messages import Invitation
 from urna.tally import TallyPlan, Terms
 
-__all__ = ["LONGEST", "Announcement", "check_name"]
+__all__ = ["LONGEST", "Announced", "Announcement", "check_name"]
 
 LONGEST = 4_000_000
 """Bytes of announcement a node is ever willing to parse; its policy may say less."""
@@ -43,6 +43,24 @@ def check_name(name: object) -> str:
             f"and ends with a letter or digit; got {str(name)[:70]!r}"
         )
     return name
+
+
+class Announced(Protocol):
+    """What nodes are asked to take part in, whatever it is."""
+
+    @property
+    def signed(self) -> bool:
+        """Whether nodes check each other against their own directories."""
+        ...
+
+    @property
+    def offer(self) -> bytes:
+        """A digest of what is offered, whoever takes part in the end."""
+        ...
+
+    def with_names(self, names: tuple[str, ...], /) -> Self:
+        """Return the announcement for those who take part."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,20 @@
 """Encrypted combinations inside a Flower app: every node is a party with its own part of the keys.
 
-What is opened is exact, and no privacy budget covers that. A node takes part only if whoever runs
-it said so: its policy has to grant `exact-settings` by name. Simulated nodes without a policy do.
+What is opened is exact, and no privacy budget covers that. A node holds every letter against its
+whole policy, as it does for private sums, and takes part only if whoever runs it granted what is
+to be opened by name, and as often as was granted: once by default. Simulated nodes without a
+policy take part in everything.
 
 Assumes:
     A server that follows the protocol, as `urna.combine` does for all encrypted combinations.
+    With a directory, parties sign their letters and compute keys and results again; what this
+    stops is said in `urna.combine.party`.
 """
 
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,11 +24,8 @@ from flwr.serverapp import Grid
 
 from urna.combine import (
     Combination,
-    DbscanTask,
     Frame,
-    HiddenMeanTask,
     LocalSearch,
-    MeanTask,
     Strategy,
     agreed_on,
     conduct,
@@ -33,26 +33,29 @@ from urna.combine import (
 )
 from urna.combine.combining import opened, task_for
 from urna.combine.memory import kept, thaw
-from urna.combine.party import Invited, PartySession, State
-from urna.combine.tasks import read_task
+from urna.combine.party import Given, Invited, Joined, Keyed, PartySession, Place, State
+from urna.combine.tasks import Task
 from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted, RoundUnfinished
+from urna.flower.exact import ExactAnnouncement
+from urna.flower.gathering import Gathering
+from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.participant import Participant
-from urna.flower.policy import Policy
+from urna.flower.policy import Grant, Policy
 from urna.flower.post import Deadlines, Post, Progress
-from urna.randomness import OsSecrets
+from urna.flower.transcript import presence, server_statement
+from urna.randomness import SEED_BYTES, OsSecrets
+from urna.secagg import Directory, Identity
 
-__all__ = ["ENCRYPTED_ACTION", "GRANT", "EncryptedParty", "combine_encrypted"]
+__all__ = ["ENCRYPTED_ACTION", "EncryptedParty", "combine_encrypted"]
 
 ENCRYPTED_ACTION = "urna_encrypted"
 """Messages of encrypted combinations have the type `query.urna_encrypted`."""
-GRANT = "exact-settings"
-"""What a node's policy calls them: `[grant.exact-settings]`."""
 
 _PLACE = "urna-encrypted"
 _OLDEST = 86_400.0  # seconds
 _PAUSE = 0.2  # seconds between two looks at who is connected
-_LONGEST_TASK = 100_000  # bytes
+_ATTEMPTS = 2
 
 _log = logging.getLogger(__name__)
 
@@ -63,11 +66,17 @@ class EncryptedParty(Participant):
     Between two letters its part of the keys waits in the context that Flower keeps on the node.
     It is wiped when the run ends.
 
+    Guarantee:
+        Every letter is held against the node's policy before anything is computed. A run is
+        counted for good before the first ciphertext leaves, and the node takes part in no more
+        runs than its policy grants, through restarts and whatever runs at the same time. Each
+        stage of a run is answered once.
+
     Args:
         search: Returns the node's search; called with Flower's context.
         policy: The node's limits, or the file that holds them; see `Participant`.
-        fewest: With fewer parties, or fewer who must help to open, it does not take part.
-        recomputes: Whether it opens only what it has computed again from all ciphertexts.
+        recomputes: Whether it takes only keys, and opens only results, that it has computed
+            again. It always does so where letters are signed.
     """
 
     def __init__(
@@ -75,52 +84,108 @@ class EncryptedParty(Participant):
         search: Callable[[Context], LocalSearch],
         *,
         policy: Policy | Path | str | None = None,
-        fewest: int = 2,
         recomputes: bool = False,
     ) -> None:
         super().__init__([], policy=policy)
-        self._search, self._fewest, self._recomputes = search, fewest, recomputes
+        self._search, self._recomputes = search, recomputes
 
     def mount(self, app: ClientApp) -> None:
         """Let a ClientApp take part. What it does already is left alone."""
         app.query(ENCRYPTED_ACTION)(self.handle)
 
     def _answer(self, letter: Letter, context: Context) -> Reply:
-        task = self._agreed_task(letter, context)
-        invited = Invited(task, self._search(context), self._fewest, self._recomputes)
+        if letter.kind not in (Kind.ANNOUNCE, Kind.STAGE):
+            raise ProtocolError("this node does not know this kind of letter")
+        policy = self._policy_of(context)
+        policy.check_source(letter.announcement, letter.signature)
+        announcement = ExactAnnouncement.read(letter.announcement)
+        try:
+            grant = policy.check_exact(announcement, announcement.digest)
+        except ParameterError as error:
+            raise Refused("what is announced cannot be planned") from error
+        name = self._name_in(announcement, policy, context)
+        if letter.kind is Kind.ANNOUNCE:
+            key = policy.node_key() if announcement.signed else None
+            proof = b"" if key is None else key.sign(presence(announcement, name))
+            return Reply.ready(name, proof, private=True, keeps=False)
+        place = _place(announcement, name, policy)
+        invited = Invited(
+            announcement.task,
+            self._search(context),
+            policy.fewest_clients,
+            self._recomputes or announcement.signed,
+            place,
+        )
         session = PartySession(invited, OsSecrets(), _recall(context, invited))
+        before = session.state
         answer = session.handle(letter.body)
+        _claim(policy, grant, announcement.digest, before, session.state)
         _keep(context, kept(session.state))
         return Reply.letter(answer)
 
-    def _agreed_task(
-        self, letter: Letter, context: Context
-    ) -> MeanTask | HiddenMeanTask | DbscanTask:
-        """Return the task, if this node's owner allows such a thing."""
-        if letter.kind is not Kind.STAGE or len(letter.announcement) > _LONGEST_TASK:
-            raise ProtocolError("this node does not know this kind of letter")
-        policy = self._policy_of(context)
-        grant = policy.grants.get(GRANT)
-        if grant is None:
-            raise Refused(
-                "what is opened would be exact, and this node's policy does not grant that: it "
-                f"has no [grant.{GRANT}]"
-            )
-        try:
-            task = read_task(json.loads(letter.announcement))
-            widest = max(step.parameters.width for step in task.steps)
-        except (ParameterError, ValueError, RecursionError) as error:
-            raise ProtocolError("the task announced cannot be read") from error
-        if task.threshold < self._fewest:
-            raise Refused(
-                f"{task.threshold} parties could open single vectors; this node asks for "
-                f"{self._fewest} or more"
-            )
-        if widest > grant.most_entries:
-            raise Refused(
-                f"{widest:,} entries are announced; this node allows {grant.most_entries:,}"
-            )
-        return task
+
+@dataclass(frozen=True, slots=True)
+class _Signer:
+    """Signs with a node's key, and checks against its directory."""
+
+    identity: Identity
+    directory: Directory
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the node's signature."""
+        return self.identity.sign(message)
+
+    def verify(self, party: int, signature: bytes, message: bytes) -> None:
+        """Refuse a message that this party did not sign."""
+        self.directory.verify(party, signature, message, "the letter")
+
+
+def _place(announcement: ExactAnnouncement, name: str, policy: Policy) -> Place:
+    """Return the node's place in a run.
+
+    Raises:
+        Refused: It has none, or somebody has one whom its directory does not know.
+    """
+    if name not in announcement.names:
+        raise Refused("this node is not among those who take part")
+    party = announcement.names.index(name)
+    key, directory = policy.node_key(), policy.directory_file()
+    if not announcement.signed or key is None or directory is None:
+        return Place(announcement.digest, party)
+    if directory.keys.get(name) != key.public:
+        raise Refused("the node's name belongs to another key")
+    try:
+        keys = directory.for_round(announcement.names)
+    except ParameterError as error:
+        raise Refused(str(error)) from error
+    return Place(announcement.digest, party, _Signer(key.identity(party), keys))
+
+
+def _claim(policy: Policy, grant: Grant, run: bytes, before: State, after: State) -> None:
+    """Take the one right to answer a stage; count the run before its first ciphertexts leave.
+
+    The same result may be opened again with other helpers; another one of the same step may not.
+
+    Raises:
+        Refused: The stage was answered before, or nothing is left of what was granted.
+    """
+    account = policy.account
+    if after is before:  # it refuses: nothing of what the node holds leaves it
+        return
+    match after:
+        case Joined():
+            account.claim(run, "keys")
+        case Keyed():
+            account.claim(run, "rest of the keys")
+        case Given() if isinstance(before, Given) and after.keyed is before.keyed:
+            stage = f"open {after.keyed.number}"
+            if not before.opened:
+                account.claim(run, stage)
+        case Given():
+            account.count_run(run, grant.most_runs)
+            account.claim(run, f"give {after.keyed.number}")
+        case _:
+            return
 
 
 def combine_encrypted(
@@ -131,6 +196,8 @@ def combine_encrypted(
     threshold: int | None = None,
     hidden_count: bool = False,
     recomputes: bool = False,
+    directory: DirectoryFile | Path | None = None,
+    server_key: NodeKey | Path | None = None,
     wait_for: int = 2,
     tried: int = 100,
     deadlines: Deadlines | None = None,
@@ -138,9 +205,10 @@ def combine_encrypted(
 ) -> Combination:
     """Combine the connected nodes' own searches under threshold encryption.
 
-    A node that vanishes before anything is opened is left out, and the run begins anew with
-    fresh keys among the others; where fewer than all must help, one that vanishes later is
-    not missed.
+    A node that vanishes before anything is opened is left out, and a new run is announced to
+    the others; where fewer than all must help, one that vanishes later is not missed. Nodes
+    count a run once they have given their ciphertexts: those whose owners granted one run take
+    part in no second one.
 
     Guarantee:
         Nobody learns more than what `Combination.opened` holds and who took part, as
@@ -152,7 +220,11 @@ def combine_encrypted(
         strategy: `mean`, `top-mean`, `dbscan`, or one of these as a value.
         threshold: How many must help to open; all by default.
         hidden_count: Whether a mean's count stays hidden.
-        recomputes: Whether nodes are shown all ciphertexts, to compute results again.
+        recomputes: Whether nodes are shown each other's letters, to compute keys and results
+            again; they always are with a directory.
+        directory: Identity keys of those invited. With it nodes sign their letters, and check
+            each other's against their *own* copies.
+        server_key: Signs announcements, for nodes whose policy names the server's key.
         wait_for: Wait until this many nodes are connected; all that are then take part.
         tried: How many settings a node tried at most.
         deadlines: How long to wait for what.
@@ -166,6 +238,8 @@ def combine_encrypted(
     chosen = strategy_named(strategy) if isinstance(strategy, str) else strategy
     agreed = agreed_on(axes, chosen, tried)
     waits = deadlines or Deadlines()
+    keys = DirectoryFile.read(directory) if isinstance(directory, Path) else directory
+    signer = NodeKey.read(server_key) if isinstance(server_key, Path) else server_key
     nodes = _connected(grid, wait_for, waits.gather)
     if len(nodes) < max(2, wait_for):
         raise RoundAborted(
@@ -173,17 +247,69 @@ def combine_encrypted(
         )
     helpers = len(nodes) if threshold is None else threshold
     task = task_for(agreed, len(nodes), helpers, hidden_count)
-    transport = _GridParties(Post(grid, progress, action=ENCRYPTED_ACTION), nodes, task, waits)
     # Where all must help, whoever is there when it begins anew must.
     fewest = 2 if threshold is None else threshold
-    try:
-        outcome = conduct(task, transport, OsSecrets(), fewest=fewest, witnesses=recomputes)
-    except RoundAborted as failed:
-        raise RoundAborted(failed.reason, transport.by_node(failed.lost)) from failed
-    except RoundUnfinished as failed:
-        raise RoundUnfinished(failed.reason, transport.by_node(failed.lost)) from failed
-    result = opened(len(nodes), agreed, outcome, private=True)
-    return replace(result, lost=transport.by_node(outcome.lost))
+    post, lost = Post(grid, progress, action=ENCRYPTED_ACTION), dict[int, str]()
+    for attempt in range(1, _ATTEMPTS + 1):
+        gathering = _gather(post, nodes, task, keys, signer, waits, lost)
+        lost |= gathering.missing
+        if len(gathering.ready) < fewest:
+            raise RoundAborted(
+                f"{len(gathering.ready)} of {len(nodes)} nodes take part; {fewest} are needed. "
+                "Nothing was opened.",
+                lost,
+            )
+        parties = _GridParties(post, gathering, signer, waits)
+        try:
+            outcome = conduct(
+                gathering.final.task,
+                parties,
+                OsSecrets(),
+                fewest=fewest,
+                witnesses=recomputes or keys is not None,
+                attempts=1,
+                nonce=gathering.final.digest,
+            )
+        except RoundAborted as failed:
+            lost |= parties.by_node(failed.lost)
+            if attempt == _ATTEMPTS or not failed.lost:
+                raise RoundAborted(failed.reason, lost) from failed
+            continue
+        except RoundUnfinished as failed:
+            raise RoundUnfinished(failed.reason, lost | parties.by_node(failed.lost)) from failed
+        result = opened(len(nodes), agreed, outcome, private=True)
+        return replace(result, lost=lost | parties.by_node(outcome.lost))
+    raise RoundAborted("no attempt was made", lost)
+
+
+def _gather(
+    post: Post,
+    nodes: list[int],
+    task: Task,
+    keys: DirectoryFile | None,
+    signer: NodeKey | None,
+    waits: Deadlines,
+    lost: Mapping[int, str],
+) -> Gathering[ExactAnnouncement]:
+    """Announce a run to those who are not lost, and find out who takes part."""
+    there = [node for node in nodes if node not in lost]
+    nonce = OsSecrets().take(SEED_BYTES)
+    announced = ExactAnnouncement(nonce, int(time.time()), task, keys is not None)
+    gathering = Gathering(announced, keys, dict(lost))
+    asked = dict.fromkeys(there, _announcing(Kind.ANNOUNCE, announced, signer))
+    for node, reply in post.ask(asked, stage="gathering", seconds=waits.gather):
+        gathering.take(node, reply)
+    gathering.close(there)
+    return gathering
+
+
+def _announcing(
+    kind: Kind, announcement: ExactAnnouncement, signer: NodeKey | None, body: bytes = b""
+) -> Letter:
+    """Return a letter that carries the announcement, signed where the server has a key."""
+    data = announcement.as_bytes()
+    signature = b"" if signer is None else signer.sign(server_statement(data))
+    return Letter(kind, body, announcement=data, signature=signature)
 
 
 class _GridParties:
@@ -192,23 +318,23 @@ class _GridParties:
     def __init__(
         self,
         post: Post,
-        nodes: list[int],
-        task: MeanTask | HiddenMeanTask | DbscanTask,
+        gathering: Gathering[ExactAnnouncement],
+        signer: NodeKey | None,
         deadlines: Deadlines,
     ) -> None:
-        self._post, self._nodes, self._deadlines = post, nodes, deadlines
-        self._places = {node: place for place, node in enumerate(nodes)}
-        self._task = json.dumps(task.as_mapping(), allow_nan=False).encode()
+        self._post, self._seconds = post, deadlines.stage
+        self._nodes = list(gathering.ready.values())
+        self._places = {node: place for place, node in enumerate(self._nodes)}
+        self._letter = _announcing(Kind.STAGE, gathering.final, signer)
         self._refused: dict[int, str] = {}
 
     def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
         """Deliver letters to their nodes and return the replies that come in time."""
         asked = {
-            self._nodes[place]: Letter(Kind.STAGE, body, announcement=self._task)
-            for place, body in letters.items()
+            self._nodes[place]: replace(self._letter, body=body) for place, body in letters.items()
         }
         replies = {}
-        for node, reply in self._post.ask(asked, stage=stage, seconds=self._deadlines.stage):
+        for node, reply in self._post.ask(asked, stage=stage, seconds=self._seconds):
             place = self._places[node]
             if reply.body:
                 replies[place] = reply.body

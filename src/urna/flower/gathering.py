@@ -2,21 +2,24 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from urna.errors import ParameterError
-from urna.flower.announcement import Announcement, check_name
+from urna.flower.announcement import Announced, check_name
 from urna.flower.identities import DirectoryFile, verify
 from urna.flower.mail import Reply
 from urna.flower.transcript import presence
 
 __all__ = ["Gathering"]
 
+AnnouncedT = TypeVar("AnnouncedT", bound=Announced)
+
 
 @dataclass(slots=True)
-class Gathering:
+class Gathering(Generic[AnnouncedT]):
     """Who takes part, by name, and who does not and why, by node."""
 
-    announced: Announcement
+    announced: AnnouncedT
     keys: DirectoryFile | None
     missing: dict[int, str]
     ready: dict[str, int] = field(default_factory=dict)
@@ -69,7 +72,7 @@ class Gathering:
         return not self.scripted
 
     @property
-    def final(self) -> Announcement:
+    def final(self) -> AnnouncedT:
         """The announcement for those who take part."""
         return self.announced.with_names(tuple(self.ready))
 

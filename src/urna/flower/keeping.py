@@ -36,7 +36,7 @@ _WRONG = (KeyError, TypeError, ValueError, AttributeError)
 class Kept:
     """Where a series stands: who takes part, and the round that was begun last."""
 
-    gathering: Gathering
+    gathering: Gathering[Announcement]
     entry: str
     """The series' id in the server's ledger."""
     number: int = 0
@@ -95,7 +95,7 @@ class Kept:
             raise ParameterError(f"{path} is no series of sums: {error!r}") from error
 
 
-def _gathering(said: dict[str, Any], keys: DirectoryFile | None) -> Gathering:
+def _gathering(said: dict[str, Any], keys: DirectoryFile | None) -> Gathering[Announcement]:
     return Gathering(
         Announcement.read(said["announced"].encode()),
         keys,

@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
-from urna.flower.announcement import Announcement, check_name
+from urna.flower.announcement import Announced, Announcement, check_name
 from urna.flower.casting import read_vouched, report_of
 from urna.flower.contributor import Call, Contributor, in_time, simulated
 from urna.flower.mail import ACTION, Kind, Letter, Reply
@@ -258,7 +258,7 @@ class Participant:
             raise Refused(f"nothing on this node contributes to a {announcement.kind[:40]}")
         return found
 
-    def _name_in(self, announcement: Announcement, policy: Policy, context: Context) -> str:
+    def _name_in(self, announcement: Announced, policy: Policy, context: Context) -> str:
         key = policy.node_key() if announcement.signed else None
         return key.name if key is not None else check_name(self._name(context))
 
@@ -340,7 +340,7 @@ class _Everything(dict[str, Grant]):
 
     def get(self, kind: str, default: Grant | None = None) -> Grant:  # type: ignore[override]
         del kind, default
-        return Grant(most_entries=10**9, most_rounds=10**6)
+        return Grant(most_entries=10**9, most_rounds=10**6, most_runs=10**6)
 
 
 def _coin(announcement: Announcement, memory: Memory) -> bytes:

@@ -5,8 +5,9 @@ import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from urna.data import PUBLIC_SHARD_KEY
 from urna.errors import ParameterError, Refused
@@ -22,7 +23,10 @@ from urna.secagg import ServerModel
 from urna.tally import Part, exact_part
 from urna.vote.shards import LEAST_RECORDS
 
-__all__ = ["Grant", "Policy"]
+__all__ = ["EXACT", "Electorate", "ExactRequest", "Grant", "Policy"]
+
+EXACT = "exact-settings"
+"""What a policy calls exact combinations of nodes' own searches: `[grant.exact-settings]`."""
 
 _SECTIONS: Mapping[str, frozenset[str]] = {
     "privacy": frozenset({"epsilon", "delta", "relation", "data", "ledger"}),
@@ -42,7 +46,7 @@ _SECTIONS: Mapping[str, frozenset[str]] = {
     "identity": frozenset({"key", "directory", "required"}),
     "transcripts": frozenset({"folder"}),
 }
-_GRANTS = frozenset({"most_entries", "most_rounds", "names"})
+_GRANTS = frozenset({"most_entries", "most_rounds", "most_runs", "names"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +59,77 @@ class Grant:
     """Longer series are refused."""
     names: tuple[str, ...] | None = None
     """Of named subjects, which; None for any."""
+    most_runs: int = 1
+    """How many exact results it takes part in, whatever their names, for the data set's lifetime:
+    two among different nodes can be subtracted."""
 
     def __post_init__(self) -> None:
-        if any(type(n) is not int or n < 1 for n in (self.most_entries, self.most_rounds)):
-            raise ParameterError("a grant allows at least one entry and one round")
+        limits = (self.most_entries, self.most_rounds, self.most_runs)
+        if any(type(n) is not int or n < 1 for n in limits):
+            raise ParameterError("a grant allows at least one entry, one round and one run")
+
+
+class Electorate(Protocol):
+    """Who takes part in what is opened, and what may go wrong on the way."""
+
+    @property
+    def clients(self) -> int:
+        """How many take part."""
+        ...
+
+    @property
+    def fewest(self) -> int:
+        """With how many at least it may be opened."""
+        ...
+
+    @property
+    def dropout(self) -> Fraction:
+        """Which part of them may be missing."""
+        ...
+
+    @property
+    def colluding(self) -> Fraction:
+        """Which part of them may collude with the server."""
+        ...
+
+    @property
+    def colluders(self) -> int:
+        """How many of them may collude with the server."""
+        ...
+
+    @property
+    def server(self) -> ServerModel:
+        """Which server it is protected against."""
+        ...
+
+
+class ExactRequest(Electorate, Protocol):
+    """A request to open something exactly."""
+
+    @property
+    def name(self) -> str:
+        """What is opened, as a grant names it."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many entries the widest vector has."""
+        ...
+
+    @property
+    def issued(self) -> int:
+        """When, in seconds since the epoch."""
+        ...
+
+    @property
+    def signed(self) -> bool:
+        """Whether nodes check each other against their own directories."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Who takes part; empty while gathering."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +140,8 @@ class Policy:
         With a ledger, everything the node ever released about its data set under this policy
         is together (epsilon, delta)-DP under `relation`, whatever the server asks and however
         it chooses, towards whomever the protocol protects against. A sum is entered before
-        the node's masked vector leaves it.
+        the node's masked vector leaves it. Outside this are exact results, of which it takes
+        part in none that is not granted by name, and in no more than are granted by number.
 
     Assumes:
         At most `most_colluders` nodes (or `least_colluding` of those who take part) collude
@@ -146,6 +218,16 @@ class Policy:
         if self.most_missing < 0 or (self.most_colluders is not None and self.most_colluders < 0):
             raise ParameterError("numbers of nodes are not negative")
         self._check_unit()
+        if EXACT in self.grants and self.grants[EXACT].names is None:
+            raise ParameterError(
+                f"[grant.{EXACT}] must name what may be opened exactly, as in names = "
+                '["mean", "dbscan"]: no privacy budget covers it'
+            )
+        if any(grant.most_runs > 1 for kind, grant in self.grants.items() if kind != EXACT):
+            raise ParameterError(
+                f"`most_runs` counts exact results and belongs to [grant.{EXACT}]; a ledger "
+                "limits everything else"
+            )
         if (self.key is None) != (self.directory is None):
             raise ParameterError("an identity key and a directory are used together or not at all")
         if self.directory_required and self.directory is None:
@@ -245,26 +327,61 @@ class Policy:
             Refused: With a reason for the server.
             ProtocolError: It is no announcement.
         """
-        if len(data) > self.most_bytes:
-            raise Refused(f"the announcement is longer than the {self.most_bytes:,} bytes allowed")
-        if self.server_key is not None and not verify(
-            self.server_key, signature, server_statement(data)
-        ):
-            raise Refused("the announcement is not signed by the server this node trusts")
+        self.check_source(data, signature)
         announcement = Announcement.read(data)
-        if abs(announcement.issued - time.time()) > LARGEST_SKEW:
-            raise Refused("the announcement is not of about this node's time")
-        self._check_terms(announcement)
+        _check_time(announcement.issued)
+        self._check_electorate(announcement.terms)
+        self._check_cost(announcement)
         self._check_grant(announcement)
-        self._check_trust(announcement)
+        self._check_trust(announcement.terms, announcement.signed, announcement.names)
         try:
             announcement.round_plan  # noqa: B018 - kept; what cannot be planned is refused
         except (ParameterError, ArithmeticError) as error:
             raise Refused(f"the sum announced cannot be planned: {error}") from error
         return announcement
 
-    def _check_terms(self, announcement: Announcement) -> None:
-        terms = announcement.terms
+    def check_source(self, data: bytes, signature: bytes) -> None:
+        """Refuse an announcement unread that is too long or not of the server this node trusts.
+
+        Raises:
+            Refused: With a reason for the server.
+        """
+        if len(data) > self.most_bytes:
+            raise Refused(f"the announcement is longer than the {self.most_bytes:,} bytes allowed")
+        if self.server_key is not None and not verify(
+            self.server_key, signature, server_statement(data)
+        ):
+            raise Refused("the announcement is not signed by the server this node trusts")
+
+    def check_exact(self, request: ExactRequest, run: bytes) -> Grant:
+        """Refuse an exact result that is outside the node's limits; return what is granted.
+
+        Args:
+            request: What is announced.
+            run: What names the run.
+
+        Raises:
+            Refused: With a reason for the server.
+        """
+        grant = self.grants.get(EXACT)
+        if grant is None:
+            raise Refused(
+                "what is opened would be exact, and this node's policy does not grant that: it "
+                f"has no [grant.{EXACT}]"
+            )
+        if grant.names is not None and request.name not in grant.names:
+            raise Refused("what is opened would be exact, and this node does not grant it by name")
+        _check_time(request.issued)
+        self._check_electorate(request)
+        self._check_trust(request, request.signed, request.names)
+        self.account.check_run(run, grant.most_runs)
+        if request.size > grant.most_entries:  # last: it takes planning to know
+            raise Refused(
+                f"{request.size:,} entries are announced; this node allows {grant.most_entries:,}"
+            )
+        return grant
+
+    def _check_electorate(self, terms: Electorate) -> None:
         if terms.clients > self.most_clients:
             raise Refused(
                 f"{terms.clients:,} clients are invited; this node allows {self.most_clients:,}"
@@ -291,6 +408,9 @@ class Policy:
                 f"{terms.colluders} clients are counted out as colluding; this node asks for "
                 f"{self.most_colluders}, however few take part"
             )
+
+    def _check_cost(self, announcement: Announcement) -> None:
+        terms = announcement.terms
         if terms.adjacency is not self.relation:
             raise Refused(
                 f"the sum is private under {terms.adjacency}; this node asks for {self.relation}"
@@ -317,31 +437,28 @@ class Policy:
             if name not in grant.names:
                 raise Refused("the subject announced is none of those this node grants by name")
 
-    def _check_trust(self, announcement: Announcement) -> None:
+    def _check_trust(self, terms: Electorate, signed: bool, names: tuple[str, ...]) -> None:
         if self.ledger is None and not self.forgets:
             raise Refused("this node keeps no ledger, and its policy does not say that it forgets")
-        if announcement.signed and self.directory is None:
+        if signed and self.directory is None:
             raise Refused("the sum is signed; this node has no identity key and no directory")
-        if announcement.signed and self.ledger is None:
+        if signed and self.ledger is None:
             raise Refused("the sum is signed; this node keeps no ledger to note its answers in")
-        if self.directory_required and not announcement.signed:
+        if self.directory_required and not signed:
             raise Refused("the sum is not signed; this node asks for keys from its directory")
-        if (
-            self.server_model is ServerModel.DISHONEST
-            and announcement.terms.server is not ServerModel.DISHONEST
-        ):
+        if self.server_model is ServerModel.DISHONEST and terms.server is not ServerModel.DISHONEST:
             raise Refused("the sum trusts its server; this node asks for a plan that does not")
-        if announcement.signed:
-            self._check_electorate(announcement)
+        if signed:
+            self._check_directory(terms.colluders, names)
 
-    def _check_electorate(self, announcement: Announcement) -> None:
+    def _check_directory(self, colluders: int, names: tuple[str, ...]) -> None:
         """Refuse an electorate that the server picked out of the directory.
 
         Whoever colludes is in the directory, so colluders are a part of the directory and not
         of those whom the server chose. Helpers stand in the directory and have no data: where
         they do not help, nobody misses them.
         """
-        directory, colluders = self.directory_file(), announcement.terms.colluders
+        directory = self.directory_file()
         known = frozenset() if directory is None else frozenset(directory.keys)
         needed = math.ceil(len(known) * exact_part("least_colluding", self.least_colluding))
         if self.most_colluders is None and colluders < needed:
@@ -349,7 +466,7 @@ class Policy:
                 f"{colluders} clients are counted out as colluding; this node asks for {needed}, "
                 "a part of its directory, however few take part"
             )
-        missing = len(known - self._helpers - set(announcement.names)) if announcement.names else 0
+        missing = len(known - self._helpers - set(names)) if names else 0
         if missing > self.most_missing:
             raise Refused(
                 f"{missing} of this node's directory are left out; it allows {self.most_missing}"
@@ -383,3 +500,8 @@ class Policy:
     def directory_file(self) -> DirectoryFile | None:
         """Return the directory of keys this node accepts, where it has one."""
         return None if self.directory is None else DirectoryFile.read(self.directory)
+
+
+def _check_time(issued: int) -> None:
+    if abs(issued - time.time()) > LARGEST_SKEW:
+        raise Refused("the announcement is not of about this node's time")

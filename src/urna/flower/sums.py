@@ -120,7 +120,7 @@ class Sums:
         self._transcripts, self._attempts = transcripts, attempts
         self._post, self.conduct = Post(grid, progress), conduct
         self._excluded: dict[int, str] = {}
-        self._gathered: Gathering | None = None
+        self._gathered: Gathering[Announcement] | None = None
         self._releases: Releases | None = None
         self._entry = entry
         self._folder, self._kept = folder, None if folder is None else Kept.read(folder, self._keys)
@@ -254,7 +254,9 @@ class Sums:
         done = kept.before if kept.after is None else kept.after
         return self._open(gathering, kept.entry, done)
 
-    def _open(self, gathering: Gathering, entry: str | None, done: int = 0) -> Announcement:
+    def _open(
+        self, gathering: Gathering[Announcement], entry: str | None, done: int = 0
+    ) -> Announcement:
         final = gathering.final
         releases = Releases(
             final.plan,
@@ -397,7 +399,9 @@ class Sums:
 class _Round:
     """One round: the protocol over the grid, and what everybody is told at its end."""
 
-    def __init__(self, sums: Sums, gathering: Gathering, number: int, inputs: bytes) -> None:
+    def __init__(
+        self, sums: Sums, gathering: Gathering[Announcement], number: int, inputs: bytes
+    ) -> None:
         self._sums, self._gathering = sums, gathering
         self._number, self._inputs = number, inputs
         self._final = gathering.final

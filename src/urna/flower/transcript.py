@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from urna.errors import ParameterError, ProtocolError
 from urna.files import write_whole
-from urna.flower.announcement import LONGEST, Announcement, check_name
+from urna.flower.announcement import LONGEST, Announced, Announcement, check_name
 from urna.flower.identities import DirectoryFile, NodeKey, verify
 from urna.flower.winner_subject import is_verified, subject_of
 from urna.noise import IntVector
@@ -247,7 +247,7 @@ class Transcript:
         return b"urna flower transcript\0" + hashlib.sha256(text.encode()).digest()
 
 
-def presence(announcement: Announcement, name: str) -> bytes:
+def presence(announcement: Announced, name: str) -> bytes:
     """Return the bytes by which a node proves at the gathering that it holds its key."""
     return b"urna flower presence\0" + announcement.offer + name.encode()
 

@@ -21,12 +21,14 @@ from urna.he.rns import Basis, basis
 __all__ = ["LARGEST_MODULUS_BITS", "Packing", "Parameters"]
 
 LARGEST_MODULUS_BITS: Final = MappingProxyType(
-    {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881}
+    {1024: 26, 2048: 53, 4096: 106, 8192: 214, 16384: 430, 32768: 868}
 )
 """Largest log2(Q·P) for 128-bit classical security with a ternary secret, by degree.
 
-The table of the Homomorphic Encryption Standard (Albrecht et al. 2018), errors of standard
-deviation at least 3.19. Whoever knows all shares of the secret but one still lacks a ternary one.
+The table of the Security Guidelines for Implementing Homomorphic Encryption (Bossuat et al.,
+ePrint 2024/463): uniform ternary secret, errors of standard deviation at least 3.19, any number
+of samples. It is stricter than the standard's of 2018. Whoever knows all shares of the secret but
+one still lacks a ternary one, and a sum of secrets is no easier to find than one of them.
 """
 
 _MOST_PARTIES: Final = 10_000
@@ -51,7 +53,8 @@ class Parameters:
     could not be decrypted.
 
     Guarantee:
-        log2 of all primes' product is within the standard's table for 128 bits. A sum of all
+        The product of all primes, special ones included, is within the guidelines' table for 128
+        bits. A sum of all
         parties' fresh ciphertexts decrypts rightly, and its noise, like any within `noise_limit`,
         is hidden by smudging up to a statistical distance of 2^-smudging_bits per decryption.
 
@@ -202,7 +205,7 @@ class Parameters:
             if prime % (2 * self.degree) != 1:
                 raise ParameterError(f"the prime {prime} is not 1 modulo {2 * self.degree}")
         largest = LARGEST_MODULUS_BITS[self.degree]
-        if bits_of(primes) > largest:
+        if math.prod(primes) > 1 << largest:
             raise ParameterError(
                 f"at degree {self.degree} the primes' product may have {largest} bits for "
                 f"128-bit security, got {bits_of(primes):.1f}; take a larger degree"

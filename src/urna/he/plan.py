@@ -271,7 +271,7 @@ def _chains(degree: int, depth: int, modulus: int) -> Iterator[_Chain]:
     largest = LARGEST_MODULUS_BITS[degree]
     step = math.lcm(2 * degree, modulus)
     for base_count in range(1, _MOST_BASE_PRIMES + 1):
-        for bits in range(LARGEST_PRIME_BITS, 35, -2):
+        for bits in range(LARGEST_PRIME_BITS, 35, -1):
             count = _special_count(base_count + depth, bits, largest)
             if count is None:
                 continue

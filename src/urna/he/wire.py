@@ -42,7 +42,7 @@ _MAGIC = b"URHE"
 _HEAD = len(_MAGIC) + 2 + 8
 _DIGEST = 32
 _SERVER = 0xFFFFFFFF
-_ERROR_BYTES = 128  # a noise bound is below the modulus, which has at most 881 bits
+_ERROR_BYTES = 128  # a noise bound is below the modulus, which has at most 868 bits
 
 Kind = TypeVar("Kind", bound=Message)
 

@@ -26,14 +26,17 @@ from urna.combine.party import (
     Joined,
     Over,
     PartySession,
+    Place,
     check_statement,
     invitation,
 )
 from urna.combine.run import MemoryTransport
 from urna.combine.tasks import Task, digest_of
-from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
+from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
+from urna.he.messages import ChannelBook
 from urna.he.wire import decode, encode
-from urna.randomness import ScriptedSecrets
+from urna.randomness import OsSecrets, ScriptedSecrets
+from urna.secagg import Directory, Identity
 
 BINDING = bytes(range(32))
 LETTER = Letter(Kind.GIVEN, ((b"one", b""), (b"three",)), 2)
@@ -191,7 +194,8 @@ def _swap(place: int, data: bytes, task: Task, run: Run) -> bytes:
     session = run.sessions[0]
     request = decode(asked, session, he.DecryptionRequest)
     witnesses = rest[0]
-    own = decode(witnesses[1], session, he.Ciphertext, sender=1)
+    given = Letter.decode(witnesses[1], run.binding, longest=run.longest, sender=1)
+    own = decode(given.group(0, 1)[0], session, he.Ciphertext, sender=1)
     forged = replace(request, second=own.parts[1])
     groups = ((said, encode(forged, session)), *rest)
     return Letter(Kind.OPEN, groups).encode(run.binding)
@@ -227,7 +231,8 @@ def test_a_witness_that_was_not_named_is_refused() -> None:
         run = Run(task, ScriptedSecrets(b"witness nonce").take(32))
         letter = Letter.decode(data, run.binding, longest=run.longest)
         first, witnesses, *rest = letter.groups
-        swapped = (witnesses[1], witnesses[0], *witnesses[2:])
+        of_another = Letter.decode(witnesses[1], run.binding, longest=run.longest, sender=1)
+        swapped = (replace(of_another, sender=0).encode(run.binding), *witnesses[1:])
         return Letter(Kind.OPEN, (first, swapped, *rest)).encode(run.binding)
 
     with pytest.raises(RoundUnfinished) as failed:
@@ -238,6 +243,198 @@ def test_a_witness_that_was_not_named_is_refused() -> None:
             witnesses=True,
         )
     assert "not the one that was named" in failed.value.lost[0]
+
+
+class Keys:
+    """A party's identity key, and everybody's public ones."""
+
+    def __init__(self, party: int, parties: int) -> None:
+        own = [Identity.of(n, bytes([n + 1]) * 32) for n in range(parties)]
+        self.identity = own[party]
+        self._directory = Directory({each.client: each.public for each in own})
+
+    def sign(self, message: bytes) -> bytes:
+        return self.identity.sign(message)
+
+    def verify(self, party: int, signature: bytes, message: bytes) -> None:
+        self._directory.verify(party, signature, message, "the letter")
+
+
+NONCE = bytes(range(32))
+Change = Callable[[int, bytes], bytes]
+
+
+def placed(task: Task, label: bytes, *, recomputes: bool, signed: bool) -> dict[int, PartySession]:
+    """Return parties that agreed to one run, and sign their letters or not."""
+    searches = random_searches(task.parties, seed=4)
+    secrets = ScriptedSecrets(label)
+    parties = {}
+    for place, search in enumerate(searches.clients):
+        signer = Keys(place, task.parties) if signed else None
+        invited = Invited(task, search, 2, recomputes, Place(NONCE, place, signer))
+        parties[place] = PartySession(invited, secrets)
+    return parties
+
+
+class Impostor:
+    """A server that lets some parties' place be taken by itself, and keeps what it sees."""
+
+    def __init__(self, task: Task, honest: dict[int, PartySession], played: set[int]) -> None:
+        own = placed(task, b"impostor", recomputes=False, signed=False)
+        self._sessions = honest | {place: own[place] for place in played}
+        self.seen: list[bytes] = []
+
+    def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
+        del stage
+        replies = {place: self._sessions[place].handle(data) for place, data in letters.items()}
+        self.seen += replies.values()
+        return replies
+
+
+def substituted(task: Task, run: Run) -> tuple[Change, list[he.KeyHolder]]:
+    """Draw a joint key whose secret one server holds alone."""
+    (session,) = run.sessions
+    secrets = ScriptedSecrets(b"the server's own")
+    drawn = [he.draw_key(he.Member(session, party), secrets) for party in range(task.parties)]
+    total = he.add_key_shares(session, {p: share for p, (_, share) in enumerate(drawn)})
+
+    def swap(place: int, data: bytes) -> bytes:
+        del place
+        letter = Letter.decode(data, run.binding, longest=run.longest)
+        groups = ((encode(total, session),), *letter.groups[1:])
+        return Letter(Kind.KEY_SUMS, groups).encode(run.binding)
+
+    return swap, [he.finish_key(each, total, secrets)[0] for each, _ in drawn]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_joint_key_of_the_servers_own_gets_no_ciphertext(signed: bool) -> None:
+    task = MeanTask(3, 3, averaging())
+    swap, _ = substituted(task, Run(task, NONCE))
+    parties = placed(task, b"swapped key", recomputes=True, signed=signed)
+    lying = Lying(MemoryTransport(parties), Kind.KEY_SUMS, swap)
+    with pytest.raises(RoundAborted) as failed:
+        conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+    assert all("not the sum of all parties' shares" in why for why in failed.value.lost.values())
+    assert not any(isinstance(party.state, Given) for party in parties.values())
+
+
+def test_without_computing_again_such_a_server_reads_every_vector() -> None:
+    """What the check above stops: honest-but-curious is what is assumed without it."""
+    task = MeanTask(3, 3, averaging())
+    run = Run(task, NONCE)
+    swap, holders = substituted(task, run)
+    parties = placed(task, b"swapped key", recomputes=False, signed=False)
+    seen: list[bytes] = []
+
+    class Watching(Lying):
+        def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
+            replies = super().exchange(stage, letters)
+            seen.extend(r for r in replies.values() if kind_of(r, run.longest) is Kind.GIVEN)
+            return replies
+
+    lying = Watching(MemoryTransport(parties), Kind.KEY_SUMS, swap)
+    with pytest.raises(ProtocolError, match="another joint key"):  # our server adds nothing up
+        conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+    (session,) = run.sessions
+    given = Letter.decode(seen[0], run.binding, longest=run.longest, sender=0).group(0, 1)[0]
+    ciphertext = decode(given, session, he.Ciphertext, sender=0)
+    public_key = holders[0].public_key
+    request = he.ask_to_decrypt(public_key, ciphertext)
+    shares = {p: he.help_to_decrypt(h, request, OsSecrets()) for p, h in enumerate(holders)}
+    read = he.combine(public_key, ciphertext, shares)
+    vector = task.agreed.vector(random_searches(3, seed=4).clients[0])
+    assert np.asarray(read)[: len(vector)].tolist() == vector.tolist()
+
+
+def test_a_server_that_plays_the_other_parties_is_stopped_by_signatures_alone() -> None:
+    task = MeanTask(3, 3, averaging())
+    honest = placed(task, b"played", recomputes=True, signed=False)
+    alone = Impostor(task, {0: honest[0]}, {1, 2})
+    conduct(task, alone, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)  # it cannot know
+    signing = placed(task, b"played", recomputes=True, signed=True)
+    alone = Impostor(task, {0: signing[0]}, {1, 2})
+    with pytest.raises(RoundAborted) as failed:
+        conduct(task, alone, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+    assert "is not signed by it" in failed.value.lost[0]
+    assert isinstance(signing[0].state, Joined)
+
+
+@pytest.mark.parametrize("task", [MeanTask(3, 2, averaging()), DbscanTask(3, 3, clustering(2))])
+def test_parties_that_sign_come_to_the_same(task: Task) -> None:
+    parties = placed(task, b"signed", recomputes=True, signed=True)
+    transport = MemoryTransport(parties)
+    outcome = conduct(task, transport, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+    straight = play(task, random_searches(3, seed=4).clients, ScriptedSecrets(b"straight"))
+    assert outcome.combined == straight.outcome.combined
+
+
+def test_channel_keys_of_the_servers_own_get_no_share() -> None:
+    task = MeanTask(3, 2, averaging())
+    run = Run(task, NONCE)
+    (session,) = run.sessions
+
+    def swap(place: int, data: bytes) -> bytes:
+        del place
+        letter = Letter.decode(data, run.binding, longest=run.longest)
+        sums, (book,), shown = letter.groups
+        keys = decode(book, session, ChannelBook).keys
+        forged = ChannelBook(session.binding, (keys[1], keys[1], keys[2]))
+        groups = (sums, (encode(forged, session),), shown)
+        return Letter(Kind.KEY_SUMS, groups).encode(run.binding)
+
+    parties = placed(task, b"channels", recomputes=True, signed=True)
+    lying = Lying(MemoryTransport(parties), Kind.KEY_SUMS, swap)
+    with pytest.raises(RoundAborted) as failed:
+        conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+    assert all("channel keys are not those" in why for why in failed.value.lost.values())
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_key_for_products_of_the_servers_own_opens_nothing(half: int) -> None:
+    task = DbscanTask(3, 3, clustering(2))
+    run = Run(task, NONCE)
+    session = run.sessions[0]
+
+    def swap(place: int, data: bytes) -> bytes:
+        del place
+        letter = Letter.decode(data, run.binding, longest=run.longest)
+        first, witnesses, (key, *rest) = letter.groups
+        forged = decode(key, session, he.RelinearisationKey)
+        forged.parts[half, 0, 0, 0] ^= 1
+        return Letter(Kind.OPEN, (first, witnesses, (encode(forged, session), *rest))).encode(
+            run.binding
+        )
+
+    parties = placed(task, b"products", recomputes=True, signed=False)
+    lying = Lying(MemoryTransport(parties), Kind.OPEN, swap)
+    with pytest.raises(RoundUnfinished) as failed:
+        conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+    assert all("not made of all parties' parts" in why for why in failed.value.lost.values())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (bytes(32), 0, 3),  # another run
+        (NONCE, 1, 3),  # another's place
+        (NONCE, 0, 2),  # fewer than were announced
+    ],
+)
+def test_a_party_that_was_told_its_place_takes_no_other(changed: tuple[bytes, int, int]) -> None:
+    task = MeanTask(3, 2, averaging())
+    party = placed(task, b"place", recomputes=False, signed=False)[0]
+    nonce, place, parties = changed
+    reply = party.handle(invitation(task, Run(task.among(parties), nonce), place))
+    assert b"not to the run and the place that were announced" in reply
+    assert isinstance(party.state, Invited)
+
+
+def test_a_run_that_was_announced_is_begun_once() -> None:
+    task = MeanTask(3, 3, averaging())
+    transport = MemoryTransport(placed(task, b"once", recomputes=False, signed=False))
+    with pytest.raises(ParameterError, match="begun once"):
+        conduct(task, transport, OsSecrets(), nonce=NONCE)
 
 
 def test_a_second_result_of_a_step_is_not_opened() -> None:

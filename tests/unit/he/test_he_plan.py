@@ -23,7 +23,7 @@ def dense_cells(arithmetic: Arithmetic[Value], inputs: Sequence[Value]) -> Value
 @pytest.mark.parametrize("width", [1, 3, 4096])
 def test_sums_of_32_bits_fit_a_small_ring(parties: int, width: int) -> None:
     plan = he.additive(parties=parties, width=width)
-    assert plan.degree == (4096 if parties <= 20 or width < 4096 else 8192)
+    assert plan.degree == (4096 if parties <= 10 or width < 4096 else 8192)
     assert plan.modulus_bits <= he.LARGEST_MODULUS_BITS[plan.degree]
     model = ExactNoise(plan)
     assert model.hidden(model.repeat(model.fresh(0), parties))

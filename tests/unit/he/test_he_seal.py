@@ -26,8 +26,8 @@ DEGREE = 8192
 @functools.cache
 def exact() -> Play:
     """BGV with two base primes, two levels and one special prime."""
-    levels = primes_below(1 << 43, step=2 * DEGREE * MODULUS, count=2)
-    others = primes_below(1 << 43, step=2 * DEGREE, count=3, without=levels)
+    levels = primes_below(1 << 42, step=2 * DEGREE * MODULUS, count=2)
+    others = primes_below(1 << 42, step=2 * DEGREE, count=3, without=levels)
     return Play(
         he.Parameters(
             degree=DEGREE,
@@ -39,7 +39,7 @@ def exact() -> Play:
             plaintext_modulus=MODULUS,
             parties=3,
             threshold=3,
-            smudging_exponent=66,
+            smudging_exponent=65,
         ),
         b"seal",
     )
@@ -215,8 +215,10 @@ def test_we_decrypt_together_what_seal_encrypts_under_our_joint_public_key(bgv: 
 def test_seal_finds_our_parameters_secure(bgv: Beside) -> None:
     # `Seal` asks for 128 bits; with one prime more it refuses, as we do.
     assert bgv.seal.context.parameters_set()
+    # It holds them against the standard's table of 2018; ours is stricter at every degree.
     for degree, bits in he.LARGEST_MODULUS_BITS.items():
-        assert sealapi.CoeffModulus.MaxBitCount(degree, sealapi.SEC_LEVEL_TYPE.TC128) == bits
+        theirs = sealapi.CoeffModulus.MaxBitCount(degree, sealapi.SEC_LEVEL_TYPE.TC128)
+        assert 0.97 * theirs - 1 < bits < theirs
 
 
 REALS = np.array([-1.0, 0.3, 0.55, 1.0])

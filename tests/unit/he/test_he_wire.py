@@ -313,13 +313,13 @@ def test_residues_come_back_in_as_few_bytes_as_their_primes_need(data: st.DataOb
 # SHA-256 of what scripted parties say; a change here is a change of the wire format, of a
 # sampler or of the planner, and belongs into the changelog.
 SCRIPTED = {
-    "KeyShare": "a60bec3cd85680ec",
-    "KeySum": "fb2c7ff7983df7c2",
-    "RelinearisationShare": "ee919b1ab737321d",
-    "RelinearisationKey": "d85732878a00aab4",
-    "Ciphertext": "548bfa73b4edcfd0",
-    "DecryptionRequest": "32295f3789f4a02a",
-    "DecryptionShare": "5e926662f2dcb54a",
+    "KeyShare": "e7d28b9c2ae53360",
+    "KeySum": "df43112630e34276",
+    "RelinearisationShare": "19493df44409fb67",
+    "RelinearisationKey": "673497efebe86562",
+    "Ciphertext": "7d043a7488655074",
+    "DecryptionRequest": "776830b037727f9a",
+    "DecryptionShare": "930977549935ee5b",
 }
 
 
