@@ -62,7 +62,6 @@ class _Encrypted:
     """What is asked of encryption."""
 
     threshold: int | None = None
-    hidden_count: bool = False
     processes: bool = False
     recompute: bool = False
 
@@ -99,9 +98,6 @@ def combine(
     ] = None,
     plain: Annotated[
         bool, typer.Option(help="Average rates as they are, not on their log scale.")
-    ] = False,
-    hidden_count: Annotated[
-        bool, typer.Option(help="With encryption: open a mean and not its count.")
     ] = False,
     threshold: Annotated[
         int | None, typer.Option(help="With encryption: how many must help to open; all if unset.")
@@ -174,7 +170,7 @@ def combine(
             secrets,
             keeper,
             options,
-            _Encrypted(threshold, hidden_count, processes, recompute),
+            _Encrypted(threshold, processes, recompute),
         )
         clock("combining searches", 1, 1)
         title = f"{searches.name}: {_said(where) or 'all rows'}"
@@ -207,8 +203,8 @@ def _combined(
 ) -> Combination:
     if guarantee is not Guarantee.ENCRYPTION and encrypted != _Encrypted():
         raise ParameterError(
-            "--threshold, --hidden-count, --processes and --recompute belong to --guarantee "
-            f"encryption; this is {guarantee}"
+            "--threshold, --processes and --recompute belong to --guarantee encryption; this is "
+            f"{guarantee}"
         )
 
     def keep(found: Combination) -> None:
@@ -236,7 +232,6 @@ def _combined(
         secrets=secrets,
         keep=keep,
         threshold=encrypted.threshold,
-        hidden_count=encrypted.hidden_count,
         processes=encrypted.processes,
         recomputes=encrypted.recompute,
         **(options if guarantee.private else {}),

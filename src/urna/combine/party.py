@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from urna.combine.federated import Integers
 from urna.combine.letters import Kind, Letter, Run, Statement, digest, kind_of, unpack_opened
 from urna.combine.searches import LocalSearch
-from urna.combine.tasks import Opened, Task, digest_of
+from urna.combine.tasks import Task, digest_of
 from urna.errors import ParameterError, ProtocolError
 from urna.he import (
     Ciphertext,
@@ -77,7 +78,7 @@ class Keyed:
     joined: Joined
     holders: tuple[KeyHolder, ...] = field(repr=False)
     books: tuple[ChannelBook, ...] = ()
-    shown: tuple[Opened, ...] = ()
+    shown: tuple[Integers, ...] = ()
     """What the steps so far have opened."""
 
     @property
@@ -101,7 +102,7 @@ class Given:
 class Over:
     """The run is over; all secrets are gone."""
 
-    shown: tuple[Opened, ...]
+    shown: tuple[Integers, ...]
 
 
 State = Invited | Joined | Keyed | Given | Over

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from urna.combine.federated import Integers
 from urna.combine.letters import Kind, Letter, Run, Statement, digest, kind_of, pack_opened
 from urna.combine.party import invitation
 from urna.combine.strategies import Combined
-from urna.combine.tasks import Opened, Task
+from urna.combine.tasks import Task
 from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
 from urna.he import (
     Ciphertext,
@@ -70,7 +71,7 @@ class Outcome:
     combined: Combined
     task: Task
     """As it was played, perhaps among fewer than were invited."""
-    shown: tuple[Opened, ...]
+    shown: tuple[Integers, ...]
     """What each step opened: everything that became public."""
     took_part: tuple[Place, ...]
     """Whose vectors are in the last total."""
@@ -158,7 +159,7 @@ class _Run:
         """Make the keys, and go through all steps."""
         evaluators, relinearisation = self._make_keys()
         self._key_traffic = dict(self._traffic)
-        shown: list[Opened] = []
+        shown: list[Integers] = []
         contributors: Sequence[int] = ()
         for number in range(len(self._task.steps)):
             given = self._collect(shown)
@@ -213,7 +214,7 @@ class _Run:
                 self._boxes[p] = (*self._boxes.get(p, ()), encode(box, session))
         return evaluators, keys
 
-    def _collect(self, shown: Sequence[Opened]) -> dict[int, tuple[bytes, ...]]:
+    def _collect(self, shown: Sequence[Integers]) -> dict[int, tuple[bytes, ...]]:
         """Get the ciphertexts of the next step."""
         number = len(shown)
         before = (pack_opened(shown[-1]),) if shown else ()
@@ -231,7 +232,7 @@ class _Run:
         evaluator: Evaluator,
         key: bytes,
         given: Mapping[int, tuple[bytes, ...]],
-    ) -> Opened:
+    ) -> Integers:
         """Compute a step's result and open it with as many helpers as needed."""
         session, step = self._sessions[number], self._task.steps[number]
         inputs = [

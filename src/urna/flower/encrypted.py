@@ -23,7 +23,6 @@ from urna.combine import (
     Combination,
     DbscanTask,
     Frame,
-    HiddenMeanTask,
     LocalSearch,
     MeanTask,
     Strategy,
@@ -93,9 +92,7 @@ class EncryptedParty(Participant):
         _keep(context, kept(session.state))
         return Reply.letter(answer)
 
-    def _agreed_task(
-        self, letter: Letter, context: Context
-    ) -> MeanTask | HiddenMeanTask | DbscanTask:
+    def _agreed_task(self, letter: Letter, context: Context) -> MeanTask | DbscanTask:
         """Return the task, if this node's owner allows such a thing."""
         if letter.kind is not Kind.STAGE or len(letter.announcement) > _LONGEST_TASK:
             raise ProtocolError("this node does not know this kind of letter")
@@ -129,7 +126,6 @@ def combine_encrypted(
     strategy: Strategy | str = "dbscan",
     *,
     threshold: int | None = None,
-    hidden_count: bool = False,
     recomputes: bool = False,
     wait_for: int = 2,
     tried: int = 100,
@@ -151,7 +147,6 @@ def combine_encrypted(
         axes: The hyperparameters and their ranges.
         strategy: `mean`, `top-mean`, `dbscan`, or one of these as a value.
         threshold: How many must help to open; all by default.
-        hidden_count: Whether a mean's count stays hidden.
         recomputes: Whether nodes are shown all ciphertexts, to compute results again.
         wait_for: Wait until this many nodes are connected; all that are then take part.
         tried: How many settings a node tried at most.
@@ -172,7 +167,7 @@ def combine_encrypted(
             f"{len(nodes)} nodes are connected; {max(2, wait_for)} are needed. Nothing was begun."
         )
     helpers = len(nodes) if threshold is None else threshold
-    task = task_for(agreed, len(nodes), helpers, hidden_count)
+    task = task_for(agreed, len(nodes), helpers)
     transport = _GridParties(Post(grid, progress, action=ENCRYPTED_ACTION), nodes, task, waits)
     # Where all must help, whoever is there when it begins anew must.
     fewest = 2 if threshold is None else threshold
@@ -193,7 +188,7 @@ class _GridParties:
         self,
         post: Post,
         nodes: list[int],
-        task: MeanTask | HiddenMeanTask | DbscanTask,
+        task: MeanTask | DbscanTask,
         deadlines: Deadlines,
     ) -> None:
         self._post, self._nodes, self._deadlines = post, nodes, deadlines

@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Callable
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from combine_play import averaging, clustering, peaked, random_searches
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from urna import he
 from urna.combine import (
     DbscanTask,
     FederatedDbscan,
-    HiddenMeanTask,
     Mean,
     MeanTask,
     Task,
@@ -111,17 +109,6 @@ def test_encrypted_clusters_are_those_in_the_clear(min_points: int) -> None:
     assert set(outcome.shown[0].tolist()) <= {0, 1}, "one bit per cell"
 
 
-def test_a_hidden_count_gives_the_mean_to_the_stated_precision() -> None:
-    searches = random_searches(2, seed=5)
-    task = HiddenMeanTask(2, 2, averaging(0.1, most=3), precision=0.02)
-    outcome = play(task, searches.clients, ScriptedSecrets(b"hidden")).outcome
-    clear = Mean(0.1).combine(searches).setting
-    frame = searches.frame
-    both = frame.units(np.array([frame.row(outcome.combined.setting), frame.row(clear)]))
-    assert np.abs(both[0] - both[1]).max() <= 0.02
-    assert len(outcome.shown[0]) == 2, "a mean per axis, no count"
-
-
 @pytest.mark.parametrize(
     ("vanish", "threshold", "fewest", "left"),
     [
@@ -181,8 +168,6 @@ def test_parties_that_compute_again_come_to_the_same() -> None:
     [
         (lambda: MeanTask(3, 4, averaging()), "2 to 3 of 3"),
         (lambda: MeanTask(1, 1, averaging()), "2 to 1 of 1"),
-        (lambda: HiddenMeanTask(3, 3, averaging(most=1)), "their number is public"),
-        (lambda: HiddenMeanTask(3, 3, averaging(), precision=0.0), "precision"),
         (lambda: DbscanTask(10, 10, clustering(2, most=10_000)), "beyond 65537"),
     ],
 )
@@ -211,8 +196,6 @@ def test_noise_is_expected_as_the_evaluator_states_it() -> None:
 def test_only_sums_have_a_guarantee() -> None:
     with pytest.raises(ParameterError, match="needs everybody's settings in one place"):
         combine(random_searches(3), "median", guarantee="encryption")
-    with pytest.raises(ParameterError, match="clusters open their counts"):
-        combine(random_searches(3), "dbscan", guarantee="encryption", hidden_count=True)
 
 
 def test_one_call_gives_the_same_with_and_without_encryption() -> None:

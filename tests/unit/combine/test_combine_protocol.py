@@ -79,14 +79,12 @@ def test_letters_of_others_are_refused() -> None:
         Letter.decode(data, BINDING, longest=50, sender=2)
 
 
-@pytest.mark.parametrize(
-    "opened", [np.array([3, -1]), np.array([0.5, 0.25])], ids=["ints", "reals"]
-)
-def test_what_a_step_showed_comes_back(opened: np.ndarray) -> None:
+def test_what_a_step_showed_comes_back() -> None:
+    opened = np.array([3, -1])
     found = unpack_opened(pack_opened(opened))
     assert found.dtype == opened.dtype
     assert found.tolist() == opened.tolist()
-    for wrong in (b"", b"x" + bytes(8), b"i" + bytes(7)):
+    for wrong in (b"", bytes(7), b"i" + bytes(8)):
         with pytest.raises(ProtocolError):
             unpack_opened(wrong)
 
@@ -178,7 +176,7 @@ def test_a_ciphertext_of_one_party_does_not_carry_the_noise_of_a_sum() -> None:
     state, said, asked = given_state(MeanTask(3, 3, averaging()))
     session = state.keyed.joined.run.sessions[0]
     request = decode(asked, session, he.DecryptionRequest)
-    alone = replace(request, noise=he.noise_model(session.parameters).fresh(0))
+    alone = replace(request, noise=he.NoiseModel(session.parameters).fresh(0))
     with pytest.raises(ProtocolError, match="not carry the noise of this step"):
         check_statement(state, said, alone)
 
