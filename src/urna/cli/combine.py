@@ -91,7 +91,13 @@ def combine(
     score: Annotated[
         str, typer.Option(help="Column that says how good a setting is.")
     ] = "accuracy",
-    min_points: Annotated[int, typer.Option(help="Settings that make a cell or core dense.")] = 4,
+    min_points: Annotated[
+        int,
+        typer.Option(
+            help="Clients that make a cell dense; for dbscan in the clear, settings that make a "
+            "core."
+        ),
+    ] = 4,
     cell: Annotated[
         float | None,
         typer.Option(help="Length of a cell, as a part of an axis; 0.15 if unset."),

@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class DenseCells:
-    """factor·C(C−1)…(C−m+1): zero where fewer than m points lie, else a uniform number.
+    """factor·C(C−1)…(C−m+1): zero where fewer than m clients count, else a uniform number.
 
     With u = C² − (m−1)C, pairs of factors are (C−k)(C−(m−1−k)) = u + k(m−1−k), so that half
     of the multiplications are spared.

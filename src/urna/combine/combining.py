@@ -196,9 +196,15 @@ def task_for(agreed: Averaging | Clustering, parties: int, threshold: int) -> Me
     """Return what is computed under encryption.
 
     Raises:
-        ParameterError: Fewer than two parties would have to help to open.
+        ParameterError: Fewer than two parties would have to help to open, or no cell can have
+            clients enough to be dense.
     """
     if isinstance(agreed, Clustering):
+        if agreed.min_points > parties:
+            raise ParameterError(
+                f"{agreed.min_points} clients make a cell dense, and there are {parties}: lower "
+                "min_points"
+            )
         return DbscanTask(parties, threshold, agreed)
     return MeanTask(parties, threshold, agreed)
 

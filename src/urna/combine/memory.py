@@ -53,6 +53,7 @@ def freeze(state: Joined | Keyed | Given) -> bytes:
             arrays[f"public{number}"] = holder.public_key.values
         texts["digests"] = [holder.public_key.digest.hex() for holder in keyed.holders]
         texts["shared"] = [holder.shared for holder in keyed.holders]
+        texts["contributed"] = sorted(keyed.contributed)
         texts["shown"] = [pack_opened(opened).hex() for opened in keyed.shown]
         texts["books"] = [
             encode(book, session).hex()
@@ -60,6 +61,7 @@ def freeze(state: Joined | Keyed | Given) -> bytes:
         ]
     if given is not None:
         texts |= {"sent": list(given.sent), "opened": given.opened.hex()}
+        texts["in_it"] = sorted(given.contributed)
     written = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, texts=written, **arrays)
@@ -117,10 +119,12 @@ def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> St
         for book, session in zip(texts["books"], sessions, strict=bool(texts["books"]))
     )
     shown = tuple(unpack_opened(bytes.fromhex(opened)) for opened in texts["shown"])
-    keyed = Keyed(Joined(invited, run, party, (), channels), holders, books, shown)
+    joined = Joined(invited, run, party, (), channels)
+    keyed = Keyed(joined, holders, books, shown, frozenset(map(int, texts["contributed"])))
     if not texts["given"]:
         return keyed
-    return Given(keyed, tuple(texts["sent"]), bytes.fromhex(texts["opened"]))
+    in_it = frozenset(map(int, texts["in_it"]))
+    return Given(keyed, tuple(texts["sent"]), bytes.fromhex(texts["opened"]), in_it)
 
 
 def kept(state: State) -> bytes:

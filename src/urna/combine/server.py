@@ -98,7 +98,8 @@ def conduct(
 
     Whoever vanishes before anything is opened is left out, and the run begins anew with fresh
     keys among the others, if they are enough. Where all had to help to open, all who are left
-    must then.
+    must then. Where fewer must, one that vanishes later need not help, but whoever is in the
+    total of one step must be in that of the next.
 
     Args:
         task: What all parties agreed to.
@@ -163,6 +164,13 @@ class _Run:
         contributors: Sequence[int] = ()
         for number in range(len(self._task.steps)):
             given = self._collect(shown)
+            if missing := set(contributors) - given.keys():
+                raise RoundUnfinished(
+                    f"{len(missing)} of the {len(contributors)} parties of step {number} gave "
+                    f"nothing in step {number + 1}: its sums could hold fewer clients than were "
+                    f"agreed on. Only step {number} was opened",
+                    self._lost,
+                )
             contributors = sorted(given)
             shown.append(self._open(number, evaluators[number], relinearisation[number], given))
         seconds = time.process_time() - self._start - self._away

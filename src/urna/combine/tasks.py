@@ -191,16 +191,25 @@ class MeanTask(_Together):
 
 @dataclass(frozen=True, slots=True)
 class DbscanTask(_Together):
-    """PF-DBSCAN: which cells are dense, and then the sums of every cluster. Exact."""
+    """PF-DBSCAN: which cells are dense, and then the sums of every cluster. Exact.
+
+    Guarantee:
+        Every opened row holds settings of at least `agreed.min_points` parties: those who are in
+        the first total are in the second (`urna.combine.server`, and each party checks it).
+
+    Assumes:
+        Parties that follow the protocol, and whose search stays the same for both steps. Of
+        `min_points` parties all but one can subtract what they put in.
+    """
 
     agreed: Clustering
 
     def __post_init__(self) -> None:
         _Together.__post_init__(self)
-        if self.parties * self.agreed.most >= _PRIME:
+        if self.agreed.min_points < 2:
             raise ParameterError(
-                f"{self.parties} parties with {self.agreed.most} settings each could count beyond "
-                f"{_PRIME}; let them keep fewer"
+                "what is opened of a cluster is exact: at least 2 clients must make a cell dense, "
+                f"got min_points {self.agreed.min_points}"
             )
 
     @property
@@ -217,11 +226,11 @@ class DbscanTask(_Together):
     def vectors(
         self, number: int, search: LocalSearch, shown: Sequence[Integers], source: SecretSource
     ) -> list[Integers]:
-        """Return a party's counts and its part of the random factors, or its clusters' sums."""
+        """Return a party's cells and its part of the random factors, or its clusters' sums."""
         points = self.agreed.points(search)
         if number == 0:
-            counts = np.tile(self.agreed.counts(points), COPIES)
-            return [counts, uniform_entries(self.steps[0].parameters, source)]
+            cells = np.tile(self.agreed.occupied(points), COPIES)
+            return [cells, uniform_entries(self.steps[0].parameters, source)]
         return [self.agreed.sums(points, shown[0].astype(bool)).reshape(-1)]
 
     def shown(self, number: int, opened: Integers) -> Integers:

@@ -21,6 +21,7 @@ from urna.combine import (
     play,
 )
 from urna.combine.circuits import DenseCells
+from urna.combine.combining import task_for
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.randomness import ScriptedSecrets
 
@@ -98,7 +99,7 @@ def test_the_encrypted_mean_is_the_mean(seed: int) -> None:
     assert len(outcome.shown[0]) == 3, "two sums and a count, and nothing else"
 
 
-@pytest.mark.parametrize("min_points", [1, 2, 3, 4])
+@pytest.mark.parametrize("min_points", [2, 3, 4])
 def test_encrypted_clusters_are_those_in_the_clear(min_points: int) -> None:
     parties = min_points + 1
     searches = random_searches(parties, seed=min_points)
@@ -157,6 +158,28 @@ def test_a_run_is_not_begun_anew_after_something_was_opened() -> None:
         play(task, searches.clients, ScriptedSecrets(b"twice"), vanish={2: 4}, fewest=2)
 
 
+@pytest.mark.parametrize("letter", [3, 4], ids=["while opening the mask", "before its sums"])
+def test_clusters_are_not_opened_without_a_party_that_made_cells_dense(letter: int) -> None:
+    """Three of four may open, but a cell of two clients would then be opened of one."""
+    searches, task = peaked((0.01, 0.0), (0.01, 0.0), (1.0, 0.9), (1.0, 0.9)), clustering(2)
+    with pytest.raises(RoundUnfinished, match="Only step 1 was opened") as unfinished:
+        play(
+            DbscanTask(4, 3, task),
+            searches.clients,
+            ScriptedSecrets(b"left"),
+            vanish={1: letter},
+            fewest=3,
+        )
+    assert set(unfinished.value.lost) == {1}
+
+
+def test_one_that_gave_its_sums_may_vanish_where_fewer_must_help() -> None:
+    searches, task = random_searches(4, seed=3), DbscanTask(4, 3, clustering(2, tolerance=0.5))
+    outcome = play(task, searches.clients, ScriptedSecrets(b"gave"), vanish={1: 5}).outcome
+    clear = FederatedDbscan(min_points=2, tolerance=0.5).combine(searches)
+    assert outcome.combined.clusters == clear.clusters
+
+
 def test_parties_that_compute_again_come_to_the_same() -> None:
     searches, task = random_searches(3, seed=9), DbscanTask(3, 3, clustering(2))
     outcome = play(task, searches.clients, ScriptedSecrets(b"again"), recomputes=True).outcome
@@ -168,7 +191,8 @@ def test_parties_that_compute_again_come_to_the_same() -> None:
     [
         (lambda: MeanTask(3, 4, averaging()), "2 to 3 of 3"),
         (lambda: MeanTask(1, 1, averaging()), "2 to 1 of 1"),
-        (lambda: DbscanTask(10, 10, clustering(2, most=10_000)), "beyond 65537"),
+        (lambda: DbscanTask(3, 3, clustering(1)), "at least 2 clients"),
+        (lambda: task_for(clustering(4), 3, 3), "there are 3: lower min_points"),
     ],
 )
 def test_tasks_that_cannot_be_are_refused(task: Callable[[], Task], match: str) -> None:

@@ -171,6 +171,30 @@ def test_a_party_opens_only_what_is_said_to_be_its_steps_result(
         check_statement(state, change(said), request)
 
 
+def test_a_party_opens_no_clusters_without_those_whose_settings_made_cells_dense() -> None:
+    """Three of four may open; without a party of the first total, a cluster could be of one."""
+    task, checked = DbscanTask(4, 3, clustering(2, tolerance=0.5)), list[int]()
+
+    def check(place: int, data: bytes) -> bytes:
+        state = parties[place].state
+        assert isinstance(state, Given)
+        run = state.keyed.joined.run
+        letter = Letter.decode(data, run.binding, longest=run.longest)
+        said = Statement.decode(letter.group(0, 2)[0])
+        request = decode(letter.group(0, 2)[1], run.sessions[said.step], he.DecryptionRequest)
+        if said.step:
+            check_statement(state, said, request)
+            fewer = replace(said, inputs={p: d for p, d in said.inputs.items() if p != 3})
+            with pytest.raises(ProtocolError, match="leaves out 1 parties of the step before"):
+                check_statement(state, fewer, request)
+            checked.append(place)
+        return data
+
+    parties = sessions(task, b"left out")
+    conduct(task, Lying(MemoryTransport(parties), Kind.OPEN, check), ScriptedSecrets(b"left out"))
+    assert checked == [0, 1, 2]
+
+
 def test_a_ciphertext_of_one_party_does_not_carry_the_noise_of_a_sum() -> None:
     """The crude attempt: the right statement, and one party's own ciphertext to open."""
     state, said, asked = given_state(MeanTask(3, 3, averaging()))
