@@ -2,14 +2,13 @@
 
 Claims:
     A pooled sum and count (addition only) costs 10 and 20 parties together at most 0.5 and
-    1.0 s, key generation included. The test for dense cells under BGV costs the server at
+    1.0 s, key generation included. The test for dense cells costs the server at
     most 0.4 s; key generation, both vectors and the test cost 10 and 20 parties at most 4 and 8 s,
     and at most 7.86 MB per party beyond the keys. The published system needs 1.6 / 1.8 s for the
     mean and 5.8 / 18.3 s for density clusters on a faster machine.
 
     python benchmarks/he.py --format json            # sums and dense cells, 10 and 20 parties
     python benchmarks/he.py --case operations        # one operation at a time, beside SEAL
-    python benchmarks/he.py --case quotient          # CKKS: a mean whose count stays hidden
 
 All parties run one after the other in this process; seconds are CPU time. Every message passes
 through the wire format. SEAL, where it is installed, multiplies two CKKS ciphertexts of the same
@@ -102,51 +101,6 @@ def dense_cells(parties: int) -> dict[str, Any]:
     }
 
 
-def quotient(parties: int, lowest: int, highest: int, degree: int) -> dict[str, Any]:
-    """Compute a mean of two numbers without opening the count."""
-    inverse = he.reciprocal(lowest, highest, degree)
-
-    def mean(arithmetic: he.Arithmetic[Value], inputs: Sequence[Value]) -> Value:
-        total, count = inputs
-        scaled = arithmetic.within(arithmetic.add_plain(count, [inverse.argument(0)]), 1.0)
-        weights = [highest * value for value in inverse.coefficients]
-        numerator = arithmetic.within(total, 1.0)
-        return he.quotient(arithmetic, numerator, scaled, weights, largest=1.1)
-
-    parameters = he.approximate(
-        mean, parties=parties, width=2, depth=he.depth_of(degree), inputs=2, precision=1e-3
-    )
-    desk = he.Desk(he.Session(parameters, _SECRETS.take(32)))
-    keys = he.make_keys(desk, _SECRETS)
-    key_seconds, key_bytes = _spent(desk), desk.cost.bytes_per_party
-    rng = np.random.default_rng(parties)
-    counts = rng.integers(1, 6, parties)
-    points = [rng.uniform(0, 1, (count, 2)) for count in counts]
-    vectors = {
-        party: [points[party].sum(axis=0) / highest, [2 * counts[party] / (highest - lowest)] * 2]
-        for party in range(parties)
-    }
-    opened = he.run(desk, keys, vectors, _SECRETS, circuit=mean)
-    error = float(np.abs(opened - np.concatenate(points).mean(axis=0)).max())
-    stated = he.precision(parameters) + inverse.relative_error
-    if error > stated:
-        raise SystemExit("the mean is wrong")
-    return {
-        "parties": parties,
-        "counts": f"{lowest} to {highest}",
-        "polynomial_degree": degree,
-        "degree": parameters.degree,
-        "primes": len(parameters.chain + parameters.special),
-        "modulus_bits": round(parameters.modulus_bits, 1),
-        "total_cpu_seconds": _spent(desk),
-        "of_it_keys": key_seconds,
-        "bytes_per_party_online": desk.cost.bytes_per_party - key_bytes,
-        "bytes_per_party_keys": key_bytes,
-        "stated_error": stated,
-        "measured_error": error,
-    }
-
-
 def operations() -> dict[str, Any]:
     """Time single operations of the dense-cell parameters, in milliseconds of CPU."""
     parameters = he.levelled(sparse_or_uniform, parties=10, width=_CELLS, depth=3, inputs=2)
@@ -224,7 +178,7 @@ def _spent(desk: he.Desk) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--case", choices=["claims", "operations", "quotient"], default="claims")
+    parser.add_argument("--case", choices=["claims", "operations"], default="claims")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     chosen = parser.parse_args()
     by = "total_cpu_seconds"
@@ -234,10 +188,6 @@ def main() -> None:
             "dense_cells": [best(lambda: dense_cells(n), by) for n in (10, 20)],  # noqa: B023
         },
         "operations": operations,
-        "quotient": lambda: {
-            "few_counts": quotient(10, 10, 100, 15),
-            "any_count": quotient(10, 1, 100, 47),
-        },
     }
     found = cases[chosen.case]()
     if chosen.format == "json":

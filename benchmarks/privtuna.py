@@ -11,7 +11,7 @@ Claims:
 
     python benchmarks/privtuna.py                        # the comparison, as tables
     python benchmarks/privtuna.py --cost --parties 10 --format json
-    python benchmarks/privtuna.py --cost --parties 20 --hidden
+    python benchmarks/privtuna.py --cost --parties 20
     python benchmarks/privtuna.py --cost --memory        # parties share tables: less than the truth
 
 The data are the authors' (sinemsav/hyperparams, Apache-2.0): every client's local grid search
@@ -43,7 +43,6 @@ from urna.combine import (
     FederatedDbscan,
     Frame,
     Guarantee,
-    HiddenMeanTask,
     LocalSearch,
     Mean,
     MeanTask,
@@ -347,7 +346,7 @@ def _best_of(search: LocalSearch, settings: npt.NDArray[np.float64]) -> list[flo
     return [float(search.scores[(search.settings == row).all(axis=1)].max()) for row in settings]
 
 
-def cost(data: Path, parties: int, memory: bool, hidden: bool) -> dict[str, Any]:
+def cost(data: Path, parties: int, memory: bool) -> dict[str, Any]:
     """Measure the encrypted combinations on real searches; errors against the same in the clear."""
     some = [c for c in cases(data, "accuracy", (parties,)) if len(c.searches) == parties]
     some = [next(c for c in some if c.skew == skew) for skew in ("label", "feature")]
@@ -378,8 +377,6 @@ def cost(data: Path, parties: int, memory: bool, hidden: bool) -> dict[str, Any]
             ]
             found[f"pf_{key}_key_bytes_per_party"] = max(played.outcome.key_traffic.values())
         times["dense"].append(dense_test(cells))
-    if hidden:
-        found |= hidden_mean(some[0], parties, memory)
     return found | {
         "dense_test_cpu_s": min(times["dense"]),
         "pf_mean_cpu_s": min(times["mean"]),
@@ -411,24 +408,6 @@ def dense_test(task: Task) -> float:
         step.evaluate(evaluator, inputs)
         best = min(best, time.process_time() - start)
     return best
-
-
-def hidden_mean(case: Case, parties: int, memory: bool) -> dict[str, Any]:
-    """Measure the mean whose count stays hidden."""
-    agreed = Averaging(case.searches.frame, 0.05, most=4)
-    task = HiddenMeanTask(parties, parties, agreed)
-    played = _played(task, case.searches.clients, memory)
-    setting = played.outcome.combined.setting
-    clear = Mean(0.05).combine(case.searches).setting
-    frame = case.searches.frame
-    rows = frame.units(np.array([frame.row(setting), frame.row(clear)]))
-    traffic, keys = played.outcome.traffic, played.outcome.key_traffic
-    return {
-        "pf_mean_hidden_cpu_s": played.party_seconds + played.outcome.server_seconds,
-        "pf_mean_hidden_error": float(np.abs(rows[0] - rows[1]).max()),
-        "pf_mean_hidden_key_bytes_per_party": max(keys.values()),
-        "pf_mean_hidden_bytes_per_party": max(traffic[p] - keys[p] for p in traffic),
-    }
 
 
 def as_tables(found: dict[str, Any]) -> str:
@@ -490,7 +469,6 @@ def main() -> None:
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--parties", type=int, choices=(10, 20), default=10)
     parser.add_argument("--memory", action="store_true", help="all parties in one process")
-    parser.add_argument("--hidden", action="store_true", help="also the mean with a hidden count")
     parser.add_argument(
         "--part", choices=("all", "strategies", "guarantees", "price"), default="all"
     )
@@ -499,7 +477,7 @@ def main() -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text")
     given = parser.parse_args()
     if given.cost:
-        found = cost(given.data, given.parties, given.memory, given.hidden)
+        found = cost(given.data, given.parties, given.memory)
         if given.format == "json":
             print(json.dumps(found))
         else:

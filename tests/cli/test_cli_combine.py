@@ -175,10 +175,8 @@ WRONG = [
     ("--cell 0.2", "counts in no cells"),
     ("--cell 0 --guarantee encryption", "cell"),
     ("--strategy mean --threshold 3", "belong to --guarantee encryption"),
-    ("--strategy mean --guarantee dp --hidden-count", "belong to --guarantee encryption"),
     ("--strategy mean --guarantee encryption --threshold 0", "must help to open, got 0"),
     ("--strategy mean --guarantee encryption --threshold 11", "must help to open, got 11"),
-    ("--guarantee encryption --hidden-count", "hide the count of a mean"),
     ("--strategy mean --guarantee dp --epsilon 0", "epsilon must be finite and positive"),
     (
         "--strategy mean --guarantee encryption --processes --scripted-secrets x",

@@ -1,19 +1,27 @@
-"""The same as scikit-learn estimators: `fit(X, y, groups)`, `predict`, pipelines, grid searches.
+"""The same as scikit-learn estimators: `fit(X, y, groups)`, `predict`, pipelines.
 
 `groups` says whose each row is; without it rows are dealt out evenly to `clients` simulated ones.
 The whole protocol runs inside `fit`. A `random_state` makes it repeatable and so NOT PRIVATE.
+
+Epsilon covers one fit with settings that the data did not choose. A grid search chooses them by
+exact scores on private rows, so `fit` refuses to run inside one unless a `random_state` says that
+nothing is private. `urna average --tune` chooses settings by a private vote, within one budget.
 
 Both pass scikit-learn's `check_estimator`. Two checks are skipped there: consistency of pipelines
 (without a `random_state` two fits differ, by their noise) and array-API input (off by default).
 Their tags say so: `non_deterministic`, and `poor_score`, because small sets drown in noise.
 """
 
+import inspect
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.feature_selection import RFECV, SequentialFeatureSelector
+from sklearn.model_selection import TunedThresholdClassifierCV
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -23,6 +31,7 @@ from urna.average.model import ModelResult
 from urna.average.rows import RowRule
 from urna.average.schema import Class, Schema
 from urna.data import Samples
+from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.tally import ClearSummation, SecureSummation, Summation
@@ -33,6 +42,9 @@ _SEEN = (
     "The {} taken from the data as they are and stand in the model: epsilon does not cover them. "
     "Name `{}` in `fit` from what is public"
 )
+
+_CHOOSING = (BaseSearchCV, RFECV, SequentialFeatureSelector, TunedThresholdClassifierCV)
+"""What fits an estimator often, and chooses something by scores on the rows it was given."""
 
 
 class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -74,7 +86,13 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         self.random_state = random_state
 
     def _fit(self, x: Any, y: Any, groups: Any, schema: Schema, seen: str = "") -> Self:  # noqa: ANN401
-        """Fit; `seen` says what of the schema was taken from the data."""
+        """Fit; `seen` says what of the schema was taken from the data.
+
+        Raises:
+            ParameterError: Scores on private rows would choose the model.
+        """
+        if self.random_state is None:
+            _refuse_choices()
         summation: Summation = SecureSummation(workers=1) if self.secure else ClearSummation()
         by_record = str(self.unit) == "record"
         result = fit(
@@ -129,6 +147,20 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     def _features(self, x: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401
         check_is_fitted(self)
         return np.asarray(validate_data(self, x, reset=False, dtype=np.float64))
+
+
+def _refuse_choices() -> None:
+    """Refuse to fit inside a search: the model's statement would leave out the choice."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if isinstance(owner := frame.f_locals.get("self"), _CHOOSING):
+            raise ParameterError(
+                f"{type(owner).__name__} chooses by exact scores on private rows, and epsilon does "
+                "not cover that. Fix the settings beforehand, or choose them on public data or by "
+                "`urna average --tune`, which pays for the choice. For a simulation that promises "
+                "nothing, set random_state"
+            )
+        frame = frame.f_back
 
 
 class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]

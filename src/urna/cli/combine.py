@@ -62,7 +62,6 @@ class _Encrypted:
     """What is asked of encryption."""
 
     threshold: int | None = None
-    hidden_count: bool = False
     processes: bool = False
     recompute: bool = False
 
@@ -92,16 +91,19 @@ def combine(
     score: Annotated[
         str, typer.Option(help="Column that says how good a setting is.")
     ] = "accuracy",
-    min_points: Annotated[int, typer.Option(help="Settings that make a cell or core dense.")] = 4,
+    min_points: Annotated[
+        int,
+        typer.Option(
+            help="Clients that make a cell dense; for dbscan in the clear, settings that make a "
+            "core."
+        ),
+    ] = 4,
     cell: Annotated[
         float | None,
         typer.Option(help="Length of a cell, as a part of an axis; 0.15 if unset."),
     ] = None,
     plain: Annotated[
         bool, typer.Option(help="Average rates as they are, not on their log scale.")
-    ] = False,
-    hidden_count: Annotated[
-        bool, typer.Option(help="With encryption: open a mean and not its count.")
     ] = False,
     threshold: Annotated[
         int | None, typer.Option(help="With encryption: how many must help to open; all if unset.")
@@ -110,7 +112,10 @@ def combine(
         bool, typer.Option(help="With encryption: every party in a process of its own.")
     ] = False,
     recompute: Annotated[
-        bool, typer.Option(help="With encryption: parties compute keys and results again before they use them.")
+        bool,
+        typer.Option(
+            help="With encryption: parties compute keys and results again before they use them."
+        ),
     ] = False,
     others: Annotated[
         bool | None,
@@ -174,7 +179,7 @@ def combine(
             secrets,
             keeper,
             options,
-            _Encrypted(threshold, hidden_count, processes, recompute),
+            _Encrypted(threshold, processes, recompute),
         )
         clock("combining searches", 1, 1)
         title = f"{searches.name}: {_said(where) or 'all rows'}"
@@ -207,8 +212,8 @@ def _combined(
 ) -> Combination:
     if guarantee is not Guarantee.ENCRYPTION and encrypted != _Encrypted():
         raise ParameterError(
-            "--threshold, --hidden-count, --processes and --recompute belong to --guarantee "
-            f"encryption; this is {guarantee}"
+            "--threshold, --processes and --recompute belong to --guarantee encryption; this is "
+            f"{guarantee}"
         )
 
     def keep(found: Combination) -> None:
@@ -236,7 +241,6 @@ def _combined(
         secrets=secrets,
         keep=keep,
         threshold=encrypted.threshold,
-        hidden_count=encrypted.hidden_count,
         processes=encrypted.processes,
         recomputes=encrypted.recompute,
         **(options if guarantee.private else {}),

@@ -28,7 +28,7 @@ from urna.combine.strategies import (
     TrimmedMean,
 )
 from urna.combine.surfaces import Surface, SurfaceKind
-from urna.combine.tasks import DbscanTask, HiddenMeanTask, MeanTask, Task
+from urna.combine.tasks import DbscanTask, MeanTask, Task
 
 __all__ = [
     "FEDAVGM",
@@ -46,7 +46,6 @@ __all__ = [
     "Frame",
     "Grid",
     "Guarantee",
-    "HiddenMeanTask",
     "Kept",
     "LocalSearch",
     "Mean",

@@ -1,19 +1,19 @@
-"""The two circuits of PrivTuna's combinations: the test for dense cells, and a hidden quotient."""
+"""The circuit of density clusters: the test for dense cells."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from urna.he import Arithmetic, Reciprocal, depth_of, quotient
+from urna.he import Arithmetic
 
-__all__ = ["DenseCells", "Quotient"]
+__all__ = ["DenseCells"]
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class DenseCells:
-    """factor·C(C−1)…(C−m+1): zero where fewer than m points lie, else a uniform number.
+    """factor·C(C−1)…(C−m+1): zero where fewer than m clients count, else a uniform number.
 
     With u = C² − (m−1)C, pairs of factors are (C−k)(C−(m−1−k)) = u + k(m−1−k), so that half
     of the multiplications are spared.
@@ -57,28 +57,3 @@ class DenseCells:
             (first, left), (second, right), *rest = sorted(waiting, key=lambda each: each[0])
             waiting = [(max(first, second) + 1, arithmetic.multiply(left, right)), *rest]
         return waiting[0][1]
-
-
-@dataclass(frozen=True, slots=True)
-class Quotient:
-    """sum/count by a polynomial close to 1/x; both stay hidden. Approximate."""
-
-    inverse: Reciprocal
-
-    @property
-    def depth(self) -> int:
-        """How many multiplications follow one another."""
-        return depth_of(len(self.inverse.coefficients) - 1)
-
-    def __call__(self, arithmetic: Arithmetic[Value], inputs: Sequence[Value], /) -> Value:
-        """Compute it from sums over the largest count, and counts scaled to a width of two."""
-        total, count = inputs
-        inverse = self.inverse
-        scaled = arithmetic.add_plain(count, [inverse.argument(0)])
-        return quotient(
-            arithmetic,
-            arithmetic.within(total, 1.0),
-            arithmetic.within(scaled, 1.0),
-            [inverse.highest * value for value in inverse.coefficients],
-            largest=1 + 2 * inverse.relative_error,
-        )

@@ -19,7 +19,7 @@ from urna.combine.searches import Searches, keep_best, keep_good
 from urna.combine.server import Outcome
 from urna.combine.strategies import TOP_SHARE, Mean, Median, Strategy, TrimmedMean
 from urna.combine.surfaces import Surface, SurfaceKind
-from urna.combine.tasks import DbscanTask, HiddenMeanTask, MeanTask
+from urna.combine.tasks import DbscanTask, MeanTask
 from urna.errors import ParameterError, UnknownName
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, PrivacyStatement
 from urna.randomness import OsSecrets, SecretSource
@@ -72,7 +72,6 @@ def combine(
     guarantee: Guarantee | str = Guarantee.NONE,
     budget: Budget | None = None,
     threshold: int | None = None,
-    hidden_count: bool = False,
     processes: bool = False,
     recomputes: bool = False,
     ledger: Ledger | None = None,
@@ -97,7 +96,6 @@ def combine(
         guarantee: What clients are promised.
         budget: What it may cost, where noise is added.
         threshold: Under encryption, how many must help to open; all by default.
-        hidden_count: Under encryption, whether a mean's count stays hidden.
         processes: Under encryption, whether each party is a process of its own.
         recomputes: Under encryption, whether parties compute results again before they help.
         ledger: Where releases are counted before they happen.
@@ -115,12 +113,10 @@ def combine(
     """
     strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
     guarantee, secrets = Guarantee(guarantee), secrets or OsSecrets()
-    if guarantee is not Guarantee.ENCRYPTION and (
-        threshold is not None or hidden_count or processes or recomputes
-    ):
+    if guarantee is not Guarantee.ENCRYPTION and (threshold is not None or processes or recomputes):
         raise ParameterError(
-            "threshold, hidden_count, processes and recomputes belong to the guarantee encryption; "
-            f"this is {guarantee}"
+            "threshold, processes and recomputes belong to the guarantee encryption; this is "
+            f"{guarantee}"
         )
     if ledger is not None and not guarantee.private:
         ledger.check(NonPrivateRelease("the result is exact"))
@@ -129,7 +125,7 @@ def combine(
     elif guarantee is Guarantee.ENCRYPTION:
         helpers = len(searches) if threshold is None else threshold
         agreed = agreed_on(searches.frame, strategy, _most(searches))
-        task = task_for(agreed, len(searches), helpers, hidden_count)
+        task = task_for(agreed, len(searches), helpers)
         if processes:
             if not secrets.private:
                 raise ParameterError("parties in processes draw their own secrets: no script")
@@ -196,20 +192,20 @@ def _points(
     return tuple(found)
 
 
-def task_for(
-    agreed: Averaging | Clustering, parties: int, threshold: int, hidden_count: bool
-) -> MeanTask | HiddenMeanTask | DbscanTask:
+def task_for(agreed: Averaging | Clustering, parties: int, threshold: int) -> MeanTask | DbscanTask:
     """Return what is computed under encryption.
 
     Raises:
-        ParameterError: There is nothing of the kind.
+        ParameterError: Fewer than two parties would have to help to open, or no cell can have
+            clients enough to be dense.
     """
     if isinstance(agreed, Clustering):
-        if hidden_count:
-            raise ParameterError("clusters open their counts; hide the count of a mean")
+        if agreed.min_points > parties:
+            raise ParameterError(
+                f"{agreed.min_points} clients make a cell dense, and there are {parties}: lower "
+                "min_points"
+            )
         return DbscanTask(parties, threshold, agreed)
-    if hidden_count:
-        return HiddenMeanTask(parties, threshold, agreed)
     return MeanTask(parties, threshold, agreed)
 
 
@@ -272,7 +268,7 @@ def opened(
     online = {p: outcome.traffic[p] - outcome.key_traffic[p] for p in outcome.traffic}
     return Combination(
         setting=outcome.combined.setting,
-        strategy=name_of(agreed, hidden=isinstance(task, HiddenMeanTask)),
+        strategy=name_of(agreed),
         guarantee=Guarantee.ENCRYPTION,
         frame=agreed.frame,
         privacy=_statement(*caveats),

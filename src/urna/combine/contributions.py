@@ -4,7 +4,6 @@ Both kinds have entries that cannot be negative, and that nearly halves how far 
 can be apart: ‖u − v‖² = ‖u‖² + ‖v‖² − 2u·v.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,60 +14,69 @@ from urna.errors import ParameterError
 from urna.privacy import Adjacency, Move, Unit
 from urna.tally import SumRange
 
-__all__ = ["ClusterShares", "Weights"]
+__all__ = ["ClusterShares", "Presence"]
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """A vector of non-negative integers of bounded L2 norm: how a client's mass is spread.
+class Presence:
+    """A 1 for each cell that a client is in, and zeros: it counts once per cell.
 
     Guarantee:
-        Replacing a client moves a sum by at most √2·norm, leaving one out by at most norm.
+        Replacing a client moves a sum by at most √min(2·most, cells) in L2, leaving one out by
+        at most √most.
+
+        Proof. Two such vectors differ by ±1 where just one of them is 1: in at most `most` cells
+        for each of them, and in no more cells than there are.
 
     Args:
-        dimension: How many entries.
-        norm: Largest L2 norm of one client's vector.
+        cells: How many cells there are.
+        most: How many of them one client is in at most.
     """
 
-    dimension: int
-    norm: int
+    cells: int
+    most: int
 
     def __post_init__(self) -> None:
-        if any(type(n) is not int or n < 1 for n in (self.dimension, self.norm)):
-            raise ParameterError(f"dimension and norm are positive integers, got {self}")
+        if any(type(n) is not int or n < 1 for n in (self.cells, self.most)):
+            raise ParameterError(f"cells and most are positive integers, got {self}")
+        if self.most > self.cells:
+            raise ParameterError(f"a client is in at most {self.cells} cells, got {self.most}")
+
+    @property
+    def dimension(self) -> int:
+        """How many entries the vector has."""
+        return self.cells
 
     @property
     def reach(self) -> int:
         """Largest magnitude of an entry."""
-        return self.norm
+        return 1
 
     def move(self, adjacency: Adjacency) -> Move:
         """Return how far one client moves the sum."""
         _check_unit(adjacency)
         if adjacency is Adjacency.ZERO_OUT_CLIENT:
-            return Move(self.norm**2, self.dimension)
+            return Move(self.most, self.most)
         return self.whole_client()
 
     def whole_client(self) -> Move:
         """Return how far one whole client moves the sum."""
-        return Move(2 * self.norm**2, self.dimension)
+        differing = min(2 * self.most, self.cells)
+        return Move(differing, differing)
 
     def range_of(self, clients: int) -> SumRange:
-        """Return the box of all sums; ‖x‖₁ ≤ √dimension·‖x‖₂ bounds their total."""
-        total = clients * math.isqrt(self.dimension * self.norm**2)
-        return SumRange(0, clients * self.norm, 0, total)
+        """Return the box of all sums."""
+        return SumRange(0, clients, 0, clients * self.most)
 
     def check(self, vector: Integers) -> None:
         """Raise ParameterError unless this is a valid contribution."""
-        inside = 0 <= int(vector.min(initial=0)) <= int(vector.max(initial=0)) <= self.norm
-        if not inside or int(vector @ vector) > self.norm**2:
-            raise ParameterError(
-                f"entries are not negative and have an L2 norm of at most {self.norm}"
-            )
+        inside = 0 <= int(vector.min(initial=0)) <= int(vector.max(initial=0)) <= 1
+        if not inside or int(vector.sum()) > self.most:
+            raise ParameterError(f"entries are 0 or 1, and at most {self.most} of them are 1")
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
-        return {"kind": "weights", "dimension": self.dimension, "norm": self.norm}
+        return {"kind": "presence", "cells": self.cells, "most": self.most}
 
 
 @dataclass(frozen=True, slots=True)

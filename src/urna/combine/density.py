@@ -22,7 +22,9 @@ class Dbscan:
 
     Args:
         reach: Settings this close, in parts of an axis, are neighbours.
-        min_points: Neighbours, itself included, that make a setting the core of a cluster.
+        min_points: Neighbours, itself included, that make a setting the core of a cluster. As
+            in the paper settings are counted, whoever kept them; where clients are protected,
+            `FederatedDbscan` counts clients.
         tolerance: Clients keep what is within this part of their best score.
         most: How many settings a client keeps at most.
         least: A client whose best score is lower keeps nothing.

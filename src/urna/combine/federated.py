@@ -97,7 +97,9 @@ class Clustering:
     Args:
         frame: The axes.
         cell: Length of a cell, as a part of an axis.
-        min_points: Settings that make a cell dense.
+        min_points: Clients with a setting in a cell that make it dense. A client counts once
+            per cell, so a dense cell, and with it every cluster, holds settings of at least so
+            many clients.
         tolerance: Clients keep what is within this part of their best score.
         most: How many settings a client keeps at most.
         least: A client whose best score is lower keeps nothing.
@@ -112,7 +114,7 @@ class Clustering:
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_points <= 64:
-            raise ParameterError(f"1 to 64 settings make a cell dense, got {self.min_points}")
+            raise ParameterError(f"1 to 64 clients make a cell dense, got {self.min_points}")
         if not 1 <= self.most <= 10_000:
             raise ParameterError(f"a client keeps 1 to 10,000 settings, got {self.most}")
         _ = self.grid
@@ -121,6 +123,11 @@ class Clustering:
     def grid(self) -> Grid:
         """The grid over the axes."""
         return Grid(len(self.frame.rulers), self.cell)
+
+    @property
+    def most_cells(self) -> int:
+        """Cells that one client's settings lie in at most."""
+        return min(self.most, self.grid.size)
 
     @property
     def row(self) -> int:
@@ -133,16 +140,21 @@ class Clustering:
         scores = to_places(np.clip(kept.scores, 0.0, 1.0))
         return Points(self.frame.places(kept.settings), scores)
 
-    def counts(self, points: Points) -> Integers:
-        """Stage 1, client: how many of its settings lie in each cell."""
+    def occupied(self, points: Points) -> Integers:
+        """Stage 1, client: 1 for each cell that holds a setting of its own, 0 for the others."""
         if not len(points):
             return np.zeros(self.grid.size, dtype=np.int64)
-        return self.grid.counts(points.places)
+        return self.grid.occupied(points.places)
 
     def sums(self, points: Points, dense: Mask) -> Integers:
         """Stage 3, client: its sums for every cluster, one row each.
 
         Points of sparse cells move to the closest dense cell beside them, or are dropped.
+
+        Guarantee:
+            A point of a dense cell counts for that cell's cluster. So if the mask comes from the
+            occupied cells of the same clients, the total of every row holds settings of at
+            least `min_points` clients.
         """
         labels = self.grid.clusters(dense)
         rows = np.zeros((int(labels.max(initial=-1)) + 1, self.row), dtype=np.int64)
@@ -174,8 +186,8 @@ class Clustering:
             found.append((-mean, -count, number, cluster))
         if not found:
             raise ParameterError(
-                f"no cell of length {self.cell:g} holds {self.min_points} settings or more. Lower "
-                "min_points, take larger cells, or let clients keep more"
+                f"no cell of length {self.cell:g} holds settings of {self.min_points} clients or "
+                "more. Lower min_points, take larger cells, or let clients keep more"
             )
         found.sort(key=lambda each: each[:3])
         clusters = tuple(each[-1] for each in found)
@@ -211,7 +223,7 @@ class FederatedDbscan:
 
     Args:
         cell: Length of a cell, as a part of an axis.
-        min_points: Settings that make a cell dense.
+        min_points: Clients with a setting in a cell that make it dense.
         tolerance: Clients keep what is within this part of their best score.
         most: How many settings a client keeps at most.
         least: A client whose best score is lower keeps nothing.
@@ -245,8 +257,7 @@ class FederatedDbscan:
         """Return the centre of the best cluster."""
         agreed = self.agreed(searches.frame)
         clients = [agreed.points(c) for c in scaled(searches, self.plain).clients]
-        counts = _total([agreed.counts(points) for points in clients])
-        dense = counts >= self.min_points
+        dense = _total([agreed.occupied(points) for points in clients]) >= self.min_points
         combined = agreed.read(dense, _total([agreed.sums(points, dense) for points in clients]))
         order = {cell: n for n, c in enumerate(combined.clusters) for cell in c.cells}
         labels = []

@@ -74,9 +74,11 @@ class Grid:
         rows = np.minimum(places // self._edge, self.per_axis - 1)
         return np.asarray(np.ravel_multi_index(tuple(rows.T), self._shape), dtype=np.int64)
 
-    def counts(self, places: Places) -> Indices:
-        """Return how many points lie in each cell."""
-        return np.bincount(self.cells(places), minlength=self.size)
+    def occupied(self, places: Places) -> Indices:
+        """Return 1 for each cell that holds a point, however many, and 0 for the others."""
+        found = np.zeros(self.size, dtype=np.int64)
+        found[self.cells(places)] = 1
+        return found
 
     def coordinates(self, cell: int) -> tuple[int, ...]:
         """Return a cell's place along each axis."""

@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from urna.combine.tasks import Opened, Task, digest_of
+from urna.combine.federated import Integers
+from urna.combine.tasks import Task, digest_of
 from urna.errors import ProtocolError
 from urna.he.session import PartyId, Session
 from urna.he.wire import largest_message
@@ -253,23 +254,20 @@ def digest(ciphertext: bytes) -> str:
     return hashlib.sha256(b"urna combine input\0" + ciphertext).hexdigest()
 
 
-def pack_opened(opened: Opened) -> bytes:
+def pack_opened(opened: Integers) -> bytes:
     """Return what a step showed as bytes."""
-    real = opened.dtype.kind == "f"
-    return (b"f" if real else b"i") + opened.astype("<f8" if real else "<i8").tobytes()
+    return opened.astype("<i8").tobytes()
 
 
-def unpack_opened(data: bytes) -> Opened:
+def unpack_opened(data: bytes) -> Integers:
     """Return what a step showed.
 
     Raises:
         ProtocolError: These are no numbers.
     """
-    if data[:1] not in (b"f", b"i") or (len(data) - 1) % 8:
+    if not data or len(data) % 8:
         raise ProtocolError("what a step showed cannot be read")
-    if data[:1] == b"f":
-        return np.frombuffer(data, "<f8", offset=1).astype(np.float64)
-    return np.frombuffer(data, "<i8", offset=1).astype(np.int64)
+    return np.frombuffer(data, "<i8").astype(np.int64)
 
 
 class _Reader:

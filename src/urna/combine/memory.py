@@ -55,6 +55,7 @@ def freeze(state: Joined | Keyed | Given) -> bytes:
         texts["digests"] = [holder.public_key.digest.hex() for holder in keyed.holders]
         texts["switching"] = list(keyed.switching)
         texts["shared"] = [holder.shared for holder in keyed.holders]
+        texts["contributed"] = sorted(keyed.contributed)
         texts["shown"] = [pack_opened(opened).hex() for opened in keyed.shown]
         texts["books"] = [
             encode(book, session).hex()
@@ -62,6 +63,7 @@ def freeze(state: Joined | Keyed | Given) -> bytes:
         ]
     if given is not None:
         texts |= {"sent": list(given.sent), "opened": given.opened.hex()}
+        texts["in_it"] = sorted(given.contributed)
     written = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, texts=written, **arrays)
@@ -123,10 +125,12 @@ def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> St
     )
     shown = tuple(unpack_opened(bytes.fromhex(opened)) for opened in texts["shown"])
     joined = Joined(invited, run, party, (), channels, texts["own"])
-    keyed = Keyed(joined, holders, books, shown, tuple(texts["switching"]))
+    contributed = frozenset(map(int, texts["contributed"]))
+    keyed = Keyed(joined, holders, books, shown, contributed, tuple(texts["switching"]))
     if not texts["given"]:
         return keyed
-    return Given(keyed, tuple(texts["sent"]), bytes.fromhex(texts["opened"]))
+    in_it = frozenset(map(int, texts["in_it"]))
+    return Given(keyed, tuple(texts["sent"]), bytes.fromhex(texts["opened"]), in_it)
 
 
 def kept(state: State) -> bytes:

@@ -17,11 +17,10 @@ __all__ = [
     "densest",
     "mean_vector",
     "read_clusters",
-    "spread",
 ]
 
 UNITS = 256
-"""Whole steps of a vector of norm one."""
+"""Whole steps of a share of one."""
 
 _SURE = 2.0  # standard deviations of noise by which a cell or cluster must stand out
 _WHOLE = 1 << PLACE_BITS
@@ -36,24 +35,14 @@ def mean_vector(agreed: Averaging, search: LocalSearch) -> Integers:
     return np.asarray(np.rint((mean - 0.5) * UNITS), dtype=np.int64)
 
 
-def spread(counts: Integers) -> Integers:
-    """Return counts scaled to a norm of one, in whole steps, rounded down."""
-    norm = math.sqrt(float(counts @ counts))
-    if not norm:
-        return counts
-    return np.floor(counts / norm * UNITS * (1 - 1e-12)).astype(np.int64)
+def dense_cells(agreed: Clustering, counts: Floats, noise: float) -> Mask:
+    """Return the cells whose noisy count of clients is enough and stands out of the noise.
 
-
-def dense_cells(agreed: Clustering, masses: Floats, noise: float) -> Mask:
-    """Return the cells whose mass is that of enough settings and stands out of the noise.
-
-    A client that keeps the most it may, in cells of their own, gives each a mass of 1/√most.
     Where no cell stands out, the fullest one is dense.
     """
-    enough = agreed.min_points / math.sqrt(agreed.most)
-    dense: Mask = masses >= max(enough, _SURE * noise)
+    dense: Mask = counts >= max(agreed.min_points, _SURE * noise)
     if not dense.any():
-        dense[int(np.argmax(masses))] = True
+        dense[int(np.argmax(counts))] = True
     return dense
 
 
@@ -101,17 +90,17 @@ def read_clusters(agreed: Clustering, dense: Mask, sums: Floats, noise: float) -
     return Combined(found[0].setting, tuple(found))
 
 
-def densest(agreed: Clustering, masses: Floats, dense: Mask) -> Combined:
-    """Return the cluster of most mass, at the middle of its mass: no score is known of it."""
+def densest(agreed: Clustering, counts: Floats, dense: Mask) -> Combined:
+    """Return the fullest cluster, at the mean of its cells by their counts; no score is known."""
     labels = agreed.grid.clusters(dense)
     found = []
     for number in range(int(labels.max(initial=-1)) + 1):
         cells = np.flatnonzero(labels == number)
-        mass = np.maximum(masses[cells], 1e-9)
+        full = np.maximum(counts[cells], 1e-9)
         middles = np.array([_box(agreed, cells[[place]])[0] for place in range(len(cells))])
-        point = np.clip(mass @ middles / mass.sum(), 0.0, 1.0)
+        point = np.clip(full @ middles / full.sum(), 0.0, 1.0)
         where = tuple(agreed.grid.coordinates(int(cell)) for cell in cells)
-        found.append(Cluster(agreed.frame.setting(point), math.nan, float(mass.sum()), where))
+        found.append(Cluster(agreed.frame.setting(point), math.nan, float(full.sum()), where))
     found.sort(key=lambda cluster: -cluster.points)
     return Combined(found[0].setting, tuple(found))
 

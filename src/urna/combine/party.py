@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from urna.combine.federated import Integers
 from urna.combine.letters import (
     Kind,
     Letter,
@@ -34,7 +35,7 @@ from urna.combine.letters import (
     witnessed,
 )
 from urna.combine.searches import LocalSearch
-from urna.combine.tasks import Opened, Task, digest_of
+from urna.combine.tasks import Task, digest_of
 from urna.errors import ParameterError, ProtocolError
 from urna.he import (
     Ciphertext,
@@ -117,8 +118,10 @@ class Keyed:
     joined: Joined
     holders: tuple[KeyHolder, ...] = field(repr=False)
     books: tuple[ChannelBook, ...] = ()
-    shown: tuple[Opened, ...] = ()
+    shown: tuple[Integers, ...] = ()
     """What the steps so far have opened."""
+    contributed: frozenset[int] = frozenset()
+    """Who was in the total of the last step that this party helped to open."""
     switching: tuple[str, ...] = ()
     """Of each step, a digest of the half of the key for products that is known by now."""
 
@@ -137,13 +140,15 @@ class Given:
     """Digests of its ciphertexts."""
     opened: bytes = b""
     """What it has helped to open: the same again for other helpers, and nothing else."""
+    contributed: frozenset[int] = frozenset()
+    """Who was in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
     """The run is over; all secrets are gone."""
 
-    shown: tuple[Opened, ...]
+    shown: tuple[Integers, ...]
 
 
 State = Invited | Joined | Keyed | Given | Over
@@ -228,7 +233,8 @@ def help_to_open(state: Given, letter: Letter, secrets: SecretSource) -> tuple[G
         _compute_again(state, Statement.decode(said), request, letter)
     share = help_to_decrypt(holder, request, secrets)
     answer = encode(share, session, sender=party)
-    return replace(state, opened=same), Letter(Kind.HELP, ((answer,),), party)
+    given = replace(state, opened=same, contributed=frozenset(Statement.decode(said).inputs))
+    return given, Letter(Kind.HELP, ((answer,),), party)
 
 
 def go_on(state: Given, letter: Letter) -> Keyed:
@@ -238,7 +244,8 @@ def go_on(state: Given, letter: Letter) -> Keyed:
         state.keyed.joined.run.task.parties
     ):
         raise ProtocolError("a step was opened without this party, which is not possible")
-    return replace(state.keyed, shown=(*state.keyed.shown, unpack_opened(data)))
+    shown = (*state.keyed.shown, unpack_opened(data))
+    return replace(state.keyed, shown=shown, contributed=state.contributed)
 
 
 def read_invitation(state: Invited, data: bytes) -> tuple[Run, int]:
@@ -299,6 +306,11 @@ def check_statement(state: Given, said: Statement, request: DecryptionRequest) -
     if len(said.inputs) < task.threshold:
         raise ProtocolError(
             f"the result is said to be of {len(said.inputs)} parties; {task.threshold} are needed"
+        )
+    if missing := keyed.contributed - said.inputs.keys():
+        raise ProtocolError(
+            f"the sum leaves out {len(missing)} parties of the step before: it could hold fewer "
+            "clients than were agreed on"
         )
     named = [each for digests in said.inputs.values() for each in digests]
     if len(set(named)) < len(named) or len(named) != step.inputs * len(said.inputs):

@@ -131,8 +131,8 @@ def private_dbscan(
 ) -> PrivateRun:
     """Return the best density cluster of clients' settings with differential privacy.
 
-    Two noisy sums. In the first each client spreads a mass of norm one over the cells of its
-    settings; cells that stand out of the noise are dense. In the second it gives, for every
+    Two noisy sums. The first counts the clients with a setting in each cell; cells of enough
+    clients that stand out of the noise are dense. In the second it gives, for every
     cluster of dense cells, its share of settings there, their place within the cluster and
     their score. The noise of both is fixed before the first.
 
@@ -142,8 +142,8 @@ def private_dbscan(
 
     Args:
         clients: Each client's search.
-        agreed: Cells, and what clients keep. `min_points` counts as that many settings of
-            clients that keep the most they may.
+        agreed: Cells, and what clients keep. `min_points` is held against noisy counts of
+            clients, so a cluster may have fewer: what protects them is the noise.
         budget: What both sums together may cost.
         first_share: Part of the budget for the first, as a share of μ².
         summation: How vectors are added up; by secure summation unless another is named.
@@ -163,13 +163,13 @@ def private_dbscan(
     first = SettingsSum(agreed)
     every = first.after(np.ones(agreed.grid.size, dtype=np.bool_))  # not known yet; priced alike
     series.plan([first, every], [first_share, 1 - first_share])
-    _, masses = series.release(first, clients)
-    dense = dense_cells(agreed, masses / UNITS, series.noise[0] / UNITS)
+    _, counts = series.release(first, clients)
+    dense = dense_cells(agreed, counts, series.noise[0])
     if keep is not None:
-        keep(series.run(densest(agreed, masses / UNITS, dense)))
+        keep(series.run(densest(agreed, counts, dense)))
     _, sums = series.release(first.after(dense), clients)
     combined = read_clusters(agreed, dense, sums / UNITS, series.noise[1] / UNITS)
-    run = series.run(combined or densest(agreed, masses / UNITS, dense))
+    run = series.run(combined or densest(agreed, counts, dense))
     if keep is not None:
         keep(run)
     return run

@@ -199,9 +199,8 @@ class Combination:
         return f", {many}{scored}"
 
 
-def name_of(agreed: Averaging | Clustering, *, hidden: bool = False) -> str:
+def name_of(agreed: Averaging | Clustering) -> str:
     """Return what tables call a combination that is made of sums."""
     if isinstance(agreed, Clustering):
         return "federated dbscan"
-    named = Mean(agreed.share).name
-    return f"{named}, count hidden" if hidden else named
+    return Mean(agreed.share).name

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from urna.combine.federated import Integers
 from urna.combine.letters import Kind, Letter, Run, Statement, digest, kind_of, pack_opened
 from urna.combine.party import invitation
 from urna.combine.strategies import Combined
-from urna.combine.tasks import Opened, Task
+from urna.combine.tasks import Task
 from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
 from urna.he import (
     Ciphertext,
@@ -70,7 +71,7 @@ class Outcome:
     combined: Combined
     task: Task
     """As it was played, perhaps among fewer than were invited."""
-    shown: tuple[Opened, ...]
+    shown: tuple[Integers, ...]
     """What each step opened: everything that became public."""
     took_part: tuple[Place, ...]
     """Whose vectors are in the last total."""
@@ -98,7 +99,8 @@ def conduct(
 
     Whoever vanishes before anything is opened is left out, and the run begins anew with fresh
     keys among the others, if they are enough. Where all had to help to open, all who are left
-    must then.
+    must then. Where fewer must, one that vanishes later need not help, but whoever is in the
+    total of one step must be in that of the next.
 
     Args:
         task: What all parties agreed to.
@@ -166,10 +168,17 @@ class _Run:
         """Make the keys, and go through all steps."""
         evaluators, relinearisation = self._make_keys()
         self._key_traffic = dict(self._traffic)
-        shown: list[Opened] = []
+        shown: list[Integers] = []
         contributors: Sequence[int] = ()
         for number in range(len(self._task.steps)):
             given = self._collect(shown)
+            if missing := set(contributors) - given.keys():
+                raise RoundUnfinished(
+                    f"{len(missing)} of the {len(contributors)} parties of step {number} gave "
+                    f"nothing in step {number + 1}: its sums could hold fewer clients than were "
+                    f"agreed on. Only step {number} was opened",
+                    self._lost,
+                )
             contributors = sorted(given)
             shown.append(self._open(number, evaluators[number], relinearisation[number], given))
         seconds = time.process_time() - self._start - self._away
@@ -231,7 +240,7 @@ class _Run:
         """Return parties' letters as they came, in order: there is one encoding of each."""
         return tuple(letters[p].encode(self._binding) for p in sorted(letters))
 
-    def _collect(self, shown: Sequence[Opened]) -> dict[int, Letter]:
+    def _collect(self, shown: Sequence[Integers]) -> dict[int, Letter]:
         """Get the ciphertexts of the next step."""
         number = len(shown)
         before = (pack_opened(shown[-1]),) if shown else ()
@@ -250,7 +259,7 @@ class _Run:
         evaluator: Evaluator,
         key: bytes,
         letters: Mapping[int, Letter],
-    ) -> Opened:
+    ) -> Integers:
         """Compute a step's result and open it with as many helpers as needed."""
         session, step = self._sessions[number], self._task.steps[number]
         given = {p: letter.group(0, step.inputs) for p, letter in letters.items()}

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from urna.combine.contributions import ClusterShares, Weights
+from urna.combine.contributions import ClusterShares, Presence
 from urna.combine.federated import Averaging, Clustering, Integers
 from urna.combine.frame import Floats
 from urna.combine.grid import Mask
-from urna.combine.noisy import UNITS, cluster_vector, mean_vector, spread
+from urna.combine.noisy import UNITS, cluster_vector, mean_vector
 from urna.combine.searches import LocalSearch
 from urna.combine.strategies import Combined
 from urna.errors import ParameterError
@@ -62,7 +62,7 @@ class SettingsSum:
         """What a ledger calls it."""
         if isinstance(self.agreed, Averaging):
             return "mean of settings"
-        return "settings counted in cells" if self.dense is None else "sums of clusters"
+        return "clients counted in cells" if self.dense is None else "sums of clusters"
 
     @property
     def contribution(self) -> Contribution:
@@ -72,7 +72,7 @@ class SettingsSum:
             return BoundedVector(axes, norm_squared=axes * (UNITS // 2) ** 2, most=UNITS // 2)
         grid = self.agreed.grid
         if self.dense is None:
-            return Weights(grid.size, UNITS)
+            return Presence(grid.size, self.agreed.most_cells)
         # As many clusters as there can be: the noise is fixed before they are known.
         return ClusterShares(grid.most_clusters, grid.axes, UNITS)
 
@@ -95,7 +95,7 @@ class SettingsSum:
             return mean_vector(self.agreed, search)
         points = self.agreed.points(search)
         if self.dense is None:
-            return spread(self.agreed.counts(points))
+            return self.agreed.occupied(points)
         return cluster_vector(self.agreed, points, self.mask)
 
     def plan(self, terms: Terms, rounds: int = 1) -> TallyPlan:

@@ -194,7 +194,6 @@ def combine_encrypted(
     strategy: Strategy | str = "dbscan",
     *,
     threshold: int | None = None,
-    hidden_count: bool = False,
     recomputes: bool = False,
     directory: DirectoryFile | Path | None = None,
     server_key: NodeKey | Path | None = None,
@@ -219,7 +218,6 @@ def combine_encrypted(
         axes: The hyperparameters and their ranges.
         strategy: `mean`, `top-mean`, `dbscan`, or one of these as a value.
         threshold: How many must help to open; all by default.
-        hidden_count: Whether a mean's count stays hidden.
         recomputes: Whether nodes are shown each other's letters, to compute keys and results
             again; they always are with a directory.
         directory: Identity keys of those invited. With it nodes sign their letters, and check
@@ -246,7 +244,7 @@ def combine_encrypted(
             f"{len(nodes)} nodes are connected; {max(2, wait_for)} are needed. Nothing was begun."
         )
     helpers = len(nodes) if threshold is None else threshold
-    task = task_for(agreed, len(nodes), helpers, hidden_count)
+    task = task_for(agreed, len(nodes), helpers)
     # Where all must help, whoever is there when it begins anew must.
     fewest = 2 if threshold is None else threshold
     post, lost = Post(grid, progress, action=ENCRYPTED_ACTION), dict[int, str]()

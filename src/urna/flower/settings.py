@@ -157,8 +157,8 @@ def combine_settings(
     if isinstance(agreed, Averaging):
         found = mean_from(agreed, total, series.count)
     else:
-        dense = dense_cells(agreed, total / UNITS, noise / UNITS)
-        fallback = densest(agreed, total / UNITS, dense)
+        dense = dense_cells(agreed, total, noise)
+        fallback = densest(agreed, total, dense)
         if keep is not None:
             keep(series.result(fallback))
         held = sums(first.after(dense), budgets[1])

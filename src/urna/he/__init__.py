@@ -1,6 +1,6 @@
 """Threshold homomorphic encryption: computing on vectors that only all parties can open.
 
-`additive`, `levelled` and `approximate` plan parameters; a `Session` names one joint key.
+`additive` and `levelled` plan parameters; a `Session` names one joint key.
 The stages are `draw_key`, `add_key_shares`, `finish_key` and `join_relinearisation_key`; then
 `encrypt`, an `Evaluator`, and `ask_to_decrypt`, `help_to_decrypt`, `combine`. `make_keys`, `run`
 and `decrypt` play all parties in memory.
@@ -9,7 +9,7 @@ Our own, unaudited code, for parties and a server that are honest but curious. U
 parties but one may collude.
 """
 
-from urna.he.decryption import ask_to_decrypt, combine, help_to_decrypt, precision
+from urna.he.decryption import ask_to_decrypt, combine, help_to_decrypt
 from urna.he.encoding import centred, uniform_entries
 from urna.he.evaluator import Evaluator, encrypt
 from urna.he.keys import (
@@ -32,10 +32,9 @@ from urna.he.messages import (
     RelinearisationKey,
     RelinearisationShare,
 )
-from urna.he.noise import Arithmetic, Noise, noise_model
+from urna.he.noise import Arithmetic, Noise, NoiseModel
 from urna.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters
-from urna.he.plan import Circuit, additive, approximate, levelled
-from urna.he.polynomial import Reciprocal, depth_of, evaluate, quotient, reciprocal
+from urna.he.plan import Circuit, additive, levelled
 from urna.he.run import Cost, Desk, Keys, decrypt, make_keys, run
 from urna.he.session import PartyId, Session
 
@@ -56,35 +55,28 @@ __all__ = [
     "Keys",
     "Member",
     "Noise",
+    "NoiseModel",
     "Packing",
     "Parameters",
     "PartyId",
     "PublicKey",
-    "Reciprocal",
     "RelinearisationKey",
     "RelinearisationShare",
     "Session",
     "add_key_shares",
     "additive",
-    "approximate",
     "ask_to_decrypt",
     "centred",
     "combine",
     "decrypt",
-    "depth_of",
     "draw_key",
     "encrypt",
-    "evaluate",
     "finish_key",
     "help_to_decrypt",
     "join_public_key",
     "join_relinearisation_key",
     "levelled",
     "make_keys",
-    "noise_model",
-    "precision",
-    "quotient",
-    "reciprocal",
     "run",
     "uniform_entries",
 ]

@@ -2,16 +2,14 @@
 
 Let v = c₀ + c₁·S be what a ciphertext decrypts to: message m and t·e, its noise. Helper i sends
 σ_i·c₁ + t·η_i on the opened coefficients, where the σ_i add up to S and η_i is wide uniform noise.
-The sum with c₀ is v + t·Ση_i, which is m modulo t (BGV), or m to a stated precision (CKKS, t = 1).
+The sum with c₀ is v + t·Ση_i, which is m modulo t.
 
 Guarantee:
     Let all helpers but one collude with the server, and give them all they hold, their secrets
     included. The honest helper's share is then v + t·η minus what they can compute themselves. By
     `bounds.noise_limit` it differs from m + t·η, which they could make from the result alone, by at
     most 2^-smudging_bits in statistical distance, whatever e is. So noise, which depends on the
-    secret and on inputs, does not leak: for CKKS this is what answers Li and Micciancio's
-    attack (2021), which reads the secret key from results that were published as they came.
-    Coefficients that carry no entry are not sent at all.
+    secret and on inputs, does not leak. Coefficients that carry no entry are not sent at all.
 
 Assumes:
     The server states the noise bound of the ciphertext it computed rightly, asks for what was
@@ -21,7 +19,6 @@ Assumes:
 """
 
 import hashlib
-import math
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -35,14 +32,13 @@ from urna.he.messages import (
     DecryptionShare,
     PublicKey,
 )
-from urna.he.noise import noise_model
-from urna.he.parameters import Parameters
+from urna.he.noise import NoiseModel
 from urna.he.sampling import Sampler
 from urna.he.session import PartyId
 from urna.he.threshold import lagrange
 from urna.randomness import SecretSource
 
-__all__ = ["ask_to_decrypt", "combine", "help_to_decrypt", "precision", "request_digest"]
+__all__ = ["ask_to_decrypt", "combine", "help_to_decrypt", "request_digest"]
 
 
 def ask_to_decrypt(
@@ -83,7 +79,7 @@ def help_to_decrypt(
     if holder.shared:
         weights = lagrange(ring.primes, request.helpers, party)
         opened = ring.multiply_each(opened, weights)
-    smudging = Sampler.of(source).wide(ring, parameters.smudging_exponent, parameters.block)
+    smudging = Sampler.of(source).wide(ring, parameters.smudging_exponent, parameters.width)
     scaled = ring.multiply_by(smudging, parameters.plaintext_modulus)
     return DecryptionShare(
         request.key, request_digest(request), request.noise.level, party, ring.add(opened, scaled)
@@ -101,7 +97,7 @@ def combine(
         shares: By party; exactly those of one request.
 
     Returns:
-        BGV: `width` integers 0 … t − 1. CKKS: `width` real numbers.
+        `width` integers 0 … t − 1.
 
     Raises:
         ProtocolError: A share is missing, another's, or of another request.
@@ -118,25 +114,6 @@ def combine(
     first = ring.inverse(ciphertext.parts[0])[:, parameters.opened]
     opened = ring.total([first, *(shares[party].residues for party in sorted(shares))])
     return decode(parameters, opened, ciphertext.level)
-
-
-def precision(parameters: Parameters) -> float:
-    """CKKS: return how far a decrypted entry can be from what was computed.
-
-    Guarantee:
-        Noise within `noise_limit` and all helpers' smudging move no entry by more, except with
-        a chance of 2^-40. (An entry is a sum of threshold·block uniform draws, each times a
-        number of modulus one: lemma 1 of `bounds` for real and imaginary parts, and a half for
-        each draw, whose mean is −1/2.) What the computation itself approximates is not included.
-    """
-    if parameters.exact:
-        return 0.0
-    block = parameters.block
-    tails = math.sqrt(2 * math.log(2) * (math.log2(2 * block) + 40))
-    smudging = 2.0**parameters.smudging_exponent * math.sqrt(parameters.threshold * block) * tails
-    smallest = min(float(parameters.scale(level)) for level in range(parameters.depth + 1))
-    bias = parameters.threshold * block / 2
-    return (smudging + bias + parameters.noise_limit) / smallest
 
 
 def request_digest(request: DecryptionRequest) -> bytes:
@@ -159,7 +136,7 @@ def _check_request(public_key: PublicKey, request: DecryptionRequest) -> None:
         )
     if unknown := request.helpers - set(range(parameters.parties)):
         raise ProtocolError(f"there are no parties {sorted(unknown)}")
-    if not noise_model(parameters).hidden(request.noise):
+    if not NoiseModel(parameters).hidden(request.noise):
         raise ProtocolError(
             f"noise of up to {request.noise.error.bit_length()} bits at level "
             f"{request.noise.level} is more than smudging hides; nothing was opened"

@@ -8,14 +8,13 @@ needs no secret; it is the server's work. Every result carries a proven bound of
 import functools
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 
 from urna.errors import ParameterError, ProtocolError
 from urna.he.encoding import Entries, encode
 from urna.he.messages import Ciphertext, PublicKey, RelinearisationKey
-from urna.he.noise import Noise, Number, noise_model
+from urna.he.noise import NoiseModel
 from urna.he.ntt import Residues
 from urna.he.parameters import Packing
 from urna.he.rns import basis
@@ -28,7 +27,7 @@ __all__ = ["Evaluator", "encrypt"]
 
 def encrypt(
     public_key: PublicKey,
-    entries: Sequence[Number] | Entries,
+    entries: Sequence[int] | Entries,
     source: SecretSource,
     *,
     level: int | None = None,
@@ -41,7 +40,7 @@ def encrypt(
 
     Args:
         public_key: The joint key.
-        entries: At most `width` integers (BGV) or real numbers (CKKS).
+        entries: At most `width` integers.
         source: Where the encryption's randomness comes from.
         level: How many multiplications may follow; all that were planned, if left out. Fewer
             make a smaller ciphertext.
@@ -51,18 +50,13 @@ def encrypt(
     """
     parameters = public_key.session.parameters
     level = parameters.depth if level is None else level
-    noise = noise_model(parameters).fresh(level)
-    if not parameters.exact:
-        largest = float(np.abs(np.asarray(entries, dtype=np.float64)).max(initial=0.0))
-        if not largest <= parameters.magnitude:
-            raise ParameterError(f"an entry is larger than the planned {parameters.magnitude:g}")
-    plain = encode(parameters, entries, parameters.scale(level))
+    noise = NoiseModel(parameters).fresh(level)
+    plain = encode(parameters, entries)
     ring, sampler = parameters.basis(level), Sampler.of(source)
     blind = ring.forward_small(sampler.ternary(parameters.degree))
     errors = sampler.errors(2, parameters.degree)
     modulus = parameters.plaintext_modulus
-    parts = [errors[0], *plain.limbs]
-    first = ring.forward(ring.combine(parts, [modulus, *plain.weights]))
+    first = ring.forward(ring.combine([errors[0], plain], [modulus, 1]))
     second = ring.forward_small(errors[1], modulus)
     rows = len(ring)
     halves = np.stack(
@@ -91,7 +85,7 @@ class Evaluator:
             raise ProtocolError("the relinearisation key belongs to another joint key")
         self.parameters = public_key.session.parameters
         self._key, self._relinearisation = public_key.digest, relinearisation_key
-        self._noise = noise_model(self.parameters)
+        self._noise = NoiseModel(self.parameters)
 
     def add(self, left: Ciphertext, right: Ciphertext) -> Ciphertext:
         """Add two ciphertexts."""
@@ -109,58 +103,40 @@ class Evaluator:
 
     def total(self, terms: Sequence[Ciphertext]) -> Ciphertext:
         """Add up any number of ciphertexts."""
-        terms = self.align(terms)
+        if not terms:
+            raise ParameterError("at least one ciphertext is needed")
+        terms = self._meet(terms, min(term.level for term in terms))
         noise = functools.reduce(self._noise.add, [term.noise for term in terms])
         parts = self.parameters.basis(noise.level).total([term.parts for term in terms])
         return Ciphertext(self._key, noise, parts)
 
-    def add_plain(self, value: Ciphertext, plain: Sequence[Number]) -> Ciphertext:
+    def add_plain(self, value: Ciphertext, plain: Sequence[int]) -> Ciphertext:
         """Add a public vector, or one number to all entries."""
         (value,) = self._meet([value], value.level)
         noise = self._noise.add_plain(value.noise, plain)
-        polynomial = encode(
-            self.parameters, self._spread(plain), self.parameters.scale(value.level)
-        )
-        ring = self.parameters.basis(value.level)
+        spread = list(plain) * self.parameters.width if len(plain) == 1 else plain
         parts = value.parts.copy()
-        parts[0] = ring.add(parts[0], polynomial.values(self.parameters, value.level))
+        parts[0] = self.parameters.basis(value.level).add(
+            parts[0], self._values(spread, value.level)
+        )
         return Ciphertext(self._key, noise, parts)
 
-    def multiply_plain(self, value: Ciphertext, plain: Sequence[Number]) -> Ciphertext:
+    def multiply_plain(self, value: Ciphertext, plain: Sequence[int]) -> Ciphertext:
         """Multiply by a public vector, or all entries by one number.
 
-        BGV: no level is used; noise grows by the vector's size, by little for one small number.
-        CKKS: one level is used.
+        No level is used; noise grows by the vector's size, by little for one small number.
         """
         if len(plain) == 1:
-            return self.weighted_sum([value], plain)
-        parameters = self.parameters
-        if parameters.packing is Packing.COEFFICIENTS:
+            modulus = self.parameters.plaintext_modulus
+            residue = int(plain[0]) % modulus
+            return self.repeat(value, residue - modulus if 2 * residue > modulus else residue)
+        if self.parameters.packing is Packing.COEFFICIENTS:
             raise ParameterError("coefficients can only be multiplied by one number for all")
         (value,) = self._meet([value], value.level)
         noise = self._noise.multiply_plain(value.noise, plain)
-        scale = Fraction(1) if parameters.exact else self._undone(value.level, noise.level)
-        factor = encode(parameters, plain, scale).values(parameters, value.level)
-        parts = parameters.basis(value.level).multiply(value.parts, factor)
-        return Ciphertext(self._key, noise, self._divide(parts, value.level, noise.level))
-
-    def weighted_sum(self, values: Sequence[Ciphertext], weights: Sequence[Number]) -> Ciphertext:
-        """Add up ciphertexts times public numbers. CKKS: they go down one level together."""
-        values = self.align(values)
-        noise = self._noise.weighted_sum([value.noise for value in values], weights)
-        level = values[0].level
-        ring = self.parameters.basis(level)
-        terms = [
-            ring.multiply_by(value.parts, self._factor(weight, level, noise.level))
-            for value, weight in zip(values, weights, strict=True)
-        ]
-        return Ciphertext(self._key, noise, self._divide(ring.total(terms), level, noise.level))
-
-    def align(self, values: Sequence[Ciphertext]) -> list[Ciphertext]:
-        """Bring ciphertexts to their lowest common level."""
-        if not values:
-            raise ParameterError("at least one ciphertext is needed")
-        return self._meet(values, min(value.level for value in values))
+        factor = self._values(plain, value.level)
+        parts = self.parameters.basis(value.level).multiply(value.parts, factor)
+        return Ciphertext(self._key, noise, parts)
 
     def repeat(self, value: Ciphertext, times: int) -> Ciphertext:
         """Multiply by an integer, which uses no level."""
@@ -170,32 +146,21 @@ class Evaluator:
         return Ciphertext(self._key, noise, parts)
 
     def multiply(self, left: Ciphertext, right: Ciphertext) -> Ciphertext:
-        """Multiply entrywise, relinearise, and go down a level."""
-        return self.inner_product([left], [right])
-
-    def inner_product(self, left: Sequence[Ciphertext], right: Sequence[Ciphertext]) -> Ciphertext:
-        """Add up products of pairs; the costly part, relinearisation, is done once.
+        """Multiply entrywise, relinearise, and go down a level.
 
         Raises:
             ParameterError: The planned depth is used up, or the noise would not fit.
         """
-        if len(left) != len(right) or not left:
-            raise ParameterError("an inner product needs pairs, and at least one")
         if self._relinearisation is None:
             raise ParameterError("multiplying needs a relinearisation key")
-        noise = self._noise.inner_product(
-            [value.noise for value in left], [value.noise for value in right]
-        )
+        noise = self._noise.multiply(left.noise, right.noise)
         level = noise.level + 1
-        pairs = list(zip(self._meet(left, level), self._meet(right, level), strict=True))
+        a, b = (value.parts for value in self._meet([left, right], level))
         ring, wide = self.parameters.basis(level), self.parameters.extended(level)
         # (a₀ + a₁S)(b₀ + b₁S): what stands beside 1, S and S².
-        constant = ring.total([ring.multiply(a.parts[0], b.parts[0]) for a, b in pairs])
-        linear = ring.total(
-            [ring.multiply(a.parts[i], b.parts[1 - i]) for a, b in pairs for i in (0, 1)]
-        )
-        square = ring.total([ring.multiply(a.parts[1], b.parts[1]) for a, b in pairs])
-        parts = self._switch(square, level, self._relinearisation)
+        constant = ring.multiply(a[0], b[0])
+        linear = ring.add(ring.multiply(a[0], b[1]), ring.multiply(a[1], b[0]))
+        parts = self._switch(ring.multiply(a[1], b[1]), level, self._relinearisation)
         special, rows = math.prod(self.parameters.special), len(ring)
         for part, product in enumerate((constant, linear)):
             scaled = ring.multiply_by(product, special)
@@ -204,11 +169,6 @@ class Evaluator:
         below = len(self.parameters.primes(noise.level))
         parts = wide.divide(parts, below, self.parameters.plaintext_modulus)
         return Ciphertext(self._key, noise, parts)
-
-    def within(self, value: Ciphertext, magnitude: float) -> Ciphertext:
-        """CKKS: rest the bounds on a promise that no entry is larger."""
-        (value,) = self._meet([value], value.level)
-        return Ciphertext(self._key, self._noise.within(value.noise, magnitude), value.parts)
 
     def lower(self, value: Ciphertext, level: int) -> Ciphertext:
         """Bring a ciphertext down to a level: it becomes smaller, and so does its noise."""
@@ -224,41 +184,15 @@ class Evaluator:
         return [value if value.level == level else self._lower(value, level) for value in values]
 
     def _lower(self, value: Ciphertext, level: int) -> Ciphertext:
-        parameters = self.parameters
-        noise: Noise = self._noise.lower(value.noise, level)
-        if parameters.exact:
-            parts = self._divide(value.parts, value.level, level)
-            return Ciphertext(self._key, noise, parts)
-        # CKKS: drop primes without dividing down to one level above, then multiply by the
-        # integer that makes the scale after the last division exactly the level's.
-        above = parameters.basis(level + 1)
-        factor = round(self._undone(value.level, level, divided=level + 1))
-        parts = above.multiply_by(value.parts[:, : len(above)], factor)
-        return Ciphertext(self._key, noise, self._divide(parts, level + 1, level))
+        noise = self._noise.lower(value.noise, level)
+        ring, kept = self.parameters.basis(value.level), len(self.parameters.primes(level))
+        parts = ring.divide(value.parts, kept, self.parameters.plaintext_modulus)
+        return Ciphertext(self._key, noise, parts)
 
-    def _factor(self, weight: Number, level: int, target: int) -> int:
-        """Return the integer that multiplies by a public number on the way to a level."""
-        if not self.parameters.exact:
-            return round(Fraction(weight) * self._undone(level, target))
-        modulus = self.parameters.plaintext_modulus
-        residue = int(weight) % modulus
-        return residue - modulus if 2 * residue > modulus else residue
-
-    def _undone(self, level: int, target: int, divided: int | None = None) -> Fraction:
-        """CKKS: return the factor that takes a level's scale, once divided, to the target's."""
-        group = self.parameters.levels[(divided or level) - 1]
-        return self.parameters.scale(target) * math.prod(group) / self.parameters.scale(level)
-
-    def _divide(self, parts: Residues, level: int, target: int) -> Residues:
-        if level == target:
-            return parts
-        kept = len(self.parameters.primes(target))
-        modulus = self.parameters.plaintext_modulus
-        return self.parameters.basis(level).divide(parts, kept, modulus)
-
-    def _spread(self, plain: Sequence[Number]) -> Sequence[Number]:
-        """Repeat one number for all entries."""
-        return list(plain) * self.parameters.width if len(plain) == 1 else plain
+    def _values(self, plain: Sequence[int], level: int) -> Residues:
+        """Return a public vector as a polynomial, transformed, for the primes of a level."""
+        ring = self.parameters.basis(level)
+        return ring.forward(ring.combine([encode(self.parameters, plain)], [1]))
 
     def _switch(self, square: Residues, level: int, key: RelinearisationKey) -> Residues:
         """Return two polynomials that decrypt to P·square·S² and noise, over all primes.

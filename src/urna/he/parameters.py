@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, fields
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
@@ -35,14 +34,12 @@ _MOST_PARTIES: Final = 10_000
 
 
 class Packing(enum.Enum):
-    """Where the entries of a vector lie in a polynomial; it decides the scheme."""
+    """Where the entries of a vector lie in a polynomial."""
 
     COEFFICIENTS = "coefficients"
-    """BGV, one entry per coefficient, any plaintext modulus: sums and multiples of them."""
+    """One entry per coefficient, any plaintext modulus: sums and multiples of them."""
     SLOTS = "slots"
-    """BGV, a prime plaintext modulus: entrywise sums and products, exact."""
-    EMBEDDING = "embedding"
-    """CKKS, real entries: entrywise sums and products, to a stated precision."""
+    """A prime plaintext modulus: entrywise sums and products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +69,9 @@ class Parameters:
     """Primes only evaluation keys have: P. Empty where nothing is multiplied."""
     packing: Packing
     width: int
-    """Entries of a vector. Unused coefficients are never opened."""
-    plaintext_modulus: int = 1
-    """t: exact results are taken modulo it. 1 for CKKS."""
-    scale_bits: int = 0
-    """CKKS: an entry x is held as x·2^scale_bits at the highest level. 0 for BGV."""
-    magnitude: float = 0.0
-    """CKKS: largest absolute entry one party may encrypt. 0 for BGV."""
+    """Entries of a vector, and so coefficients that carry it. The others are never opened."""
+    plaintext_modulus: int
+    """t: results are taken modulo it."""
     parties: int
     """How many hold a share of the secret."""
     threshold: int
@@ -93,11 +86,6 @@ class Parameters:
         self._check_primes()
         self._check_plaintext()
         self._check_smudging()
-
-    @property
-    def exact(self) -> bool:
-        """Whether the scheme is BGV."""
-        return self.packing is not Packing.EMBEDDING
 
     @property
     def depth(self) -> int:
@@ -122,20 +110,15 @@ class Parameters:
         return bits_of(self.chain + self.special)
 
     @property
-    def block(self) -> int:
-        """Coefficients that carry a vector, and are opened when it is decrypted."""
-        return 2 * self.width if self.packing is Packing.EMBEDDING else self.width
-
-    @property
     def opened(self) -> npt.NDArray[np.int64]:
-        """Which coefficients those are."""
-        gap = 1 if self.packing is Packing.COEFFICIENTS else self.degree // self.block
-        return gap * np.arange(self.block)
+        """Which coefficients carry a vector, and are opened when it is decrypted."""
+        gap = 1 if self.packing is Packing.COEFFICIENTS else self.degree // self.width
+        return gap * np.arange(self.width)
 
     @property
     def noise_limit(self) -> int:
         """Largest error of a ciphertext that smudging hides."""
-        return bounds.noise_limit(self.smudging_exponent, self.block, self.smudging_bits)
+        return bounds.noise_limit(self.smudging_exponent, self.width, self.smudging_bits)
 
     @property
     def digest(self) -> bytes:
@@ -155,16 +138,6 @@ class Parameters:
         """Return the basis of a level with the special primes behind."""
         return basis(self.degree, self.primes(level) + self.special)
 
-    def scale(self, level: int) -> Fraction:
-        """CKKS: return what an entry of 1 is held as at a level.
-
-        A product of two ciphertexts of scale D is divided by its level's primes, so the scale
-        of the level below is D²/(their product), close to D and known to everyone. It is kept
-        to 2^-64, which moves what is held by far less than a unit.
-        """
-        self.check_level(level)
-        return _scales(self)[level]
-
     def check_level(self, level: int) -> None:
         """Refuse a level there is not."""
         if not 0 <= level <= len(self.levels):
@@ -181,10 +154,9 @@ class Parameters:
             raise ParameterError(
                 f"2 to {self.parties} parties must help to decrypt, got {self.threshold}"
             )
-        if self.width < 1 or self.block > self.degree:
-            most = self.degree if self.exact else self.degree // 2
+        if not 1 <= self.width <= self.degree:
             raise ParameterError(
-                f"vectors have 1 to {most} entries at degree {self.degree}, got {self.width}"
+                f"vectors have 1 to {self.degree} entries at degree {self.degree}, got {self.width}"
             )
         if self.packing is not Packing.COEFFICIENTS and self.width & (self.width - 1):
             raise ParameterError(f"the number of slots is a power of two, got {self.width}")
@@ -212,18 +184,7 @@ class Parameters:
             )
 
     def _check_plaintext(self) -> None:
-        if not self.exact:
-            if self.plaintext_modulus != 1 or self.scale_bits < 1 or not self.levels:
-                raise ParameterError("CKKS has a scale, levels, and no plaintext modulus")
-            if not (math.isfinite(self.magnitude) and self.magnitude > 0):
-                raise ParameterError(f"magnitude must be finite and positive, got {self.magnitude}")
-            scales = _scales(self)
-            if not scales[-1] / 2 <= min(scales) <= max(scales) <= 2 * scales[-1]:
-                raise ParameterError("each level's primes must multiply to about the scale")
-            return
         modulus = self.plaintext_modulus
-        if self.scale_bits or self.magnitude:
-            raise ParameterError("scale_bits and magnitude belong to CKKS; set them to 0")
         if not 2 <= modulus < 1 << LARGEST_PRIME_BITS:
             raise ParameterError(
                 f"the plaintext modulus is 2 to 2^{LARGEST_PRIME_BITS} − 1, got {modulus}"
@@ -248,8 +209,6 @@ class Parameters:
             raise ParameterError(
                 f"smudging_exponent must be 0 to 255, got {self.smudging_exponent}"
             )
-        if not self.exact:
-            return  # room depends on the magnitude of what is decrypted, and is checked there
         widest = self.noise_limit + (self.threshold << self.smudging_exponent) + 1
         if 2 * self.plaintext_modulus * widest >= math.prod(self.base):
             raise ParameterError(
@@ -262,14 +221,6 @@ class Parameters:
                 f"smudging hides errors up to {self.noise_limit}; a sum of {self.parties} fresh "
                 f"ciphertexts has up to {total}. Take more or larger base primes"
             )
-
-
-@functools.lru_cache(maxsize=64)
-def _scales(parameters: Parameters) -> tuple[Fraction, ...]:
-    scales = [Fraction(1 << parameters.scale_bits)]
-    for group in reversed(parameters.levels):
-        scales.append(Fraction(round((scales[-1] ** 2 / math.prod(group)) * 2**64), 2**64))
-    return tuple(reversed(scales))
 
 
 @functools.lru_cache(maxsize=64)

@@ -4,27 +4,21 @@ Nothing is tried out on data. A candidate is accepted if `Parameters` accepts it
 played on noise bounds alone (`noise`), ends with noise that smudging hides.
 """
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from urna.errors import ParameterError
 from urna.he import bounds
-from urna.he.decryption import precision as precision_of
-from urna.he.noise import ApproximateNoise, Arithmetic, ExactNoise, Noise
-from urna.he.packing import packed_bytes
+from urna.he.noise import Arithmetic, Noise, NoiseModel
 from urna.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters
 from urna.he.primes import LARGEST_PRIME_BITS, primes_below
 
-__all__ = ["Circuit", "additive", "approximate", "levelled"]
+__all__ = ["Circuit", "additive", "levelled"]
 
 Value = TypeVar("Value")
 
 _MOST_BASE_PRIMES = 4
-_LEAST_SCALE_BITS = 40
-_HEADROOM_BITS = (4, 8, 12, 16, 24)  # what CKKS entries and smudging may need beyond the scale
 
 
 class Circuit(Protocol):
@@ -142,7 +136,7 @@ def levelled(
                     smudging_exponent=max(0, min(255, room.bit_length() - 1)),
                     smudging_bits=smudging_bits,
                 )
-                model = ExactNoise(candidate)
+                model = NoiseModel(candidate)
                 if model.hidden(circuit(model, [_total(model)] * inputs)):
                     return candidate
                 reason = "the circuit ends with more noise than smudging hides"
@@ -151,76 +145,6 @@ def levelled(
     raise ParameterError(
         f"no secure ring leaves room for this circuit of depth {depth} with {parties} parties "
         f"modulo {plaintext_modulus}. Last reason: {reason}"
-    )
-
-
-def approximate(
-    circuit: Circuit,
-    *,
-    parties: int,
-    width: int,
-    depth: int,
-    precision: float,
-    inputs: int = 1,
-    magnitude: float = 1.0,
-    threshold: int | None = None,
-    smudging_bits: int = 40,
-) -> Parameters:
-    """Plan a circuit on real numbers, to a precision that smudging leaves.
-
-    Smudging hides noise by 2^smudging_bits times as much, so the scale must exceed the
-    precision by that and more: narrow vectors and shallow circuits are what CKKS is for here.
-
-    Args:
-        circuit: What is computed from the sums of all parties' vectors.
-        parties: How many hold the key.
-        width: Entries of a vector; rounded up to a power of two. The fewer the better.
-        depth: How many multiplications follow one another, public factors included.
-        precision: How far a decrypted entry may be from what the circuit gives.
-        inputs: Vectors each party gives.
-        magnitude: Largest absolute entry one party may give.
-        threshold: How many must help to decrypt; all, if left out.
-        smudging_bits: Statistical distance one decryption may leak, as a negative power of two.
-
-    Raises:
-        ParameterError: No secure ring reaches the precision.
-    """
-    make = functools.partial(
-        Parameters,
-        packing=Packing.EMBEDDING,
-        width=_power_of_two(width),
-        magnitude=magnitude,
-        parties=parties,
-        threshold=parties if threshold is None else threshold,
-        smudging_bits=smudging_bits,
-    )
-    best, reason = math.inf, "too many bits"
-    for degree, largest in LARGEST_MODULUS_BITS.items():
-        for headroom in _HEADROOM_BITS:
-            good = []
-            for scale_bits in range(_LEAST_SCALE_BITS, (largest - headroom) // (depth + 1) + 1, 2):
-                try:
-                    base, levels, special = _scaled_chain(degree, depth, scale_bits, headroom)
-                    candidate = make(
-                        degree=degree,
-                        base=base,
-                        levels=levels,
-                        special=special,
-                        scale_bits=scale_bits,
-                        smudging_exponent=0,  # until the noise is known
-                    )
-                    found = _smudged(candidate, circuit, inputs)
-                except ParameterError as refused:
-                    reason = str(refused)
-                    continue
-                best = min(best, precision_of(found))
-                good += [found] if precision_of(found) <= precision else []
-            if good:
-                return min(good, key=_key_size)
-    raise ParameterError(
-        f"no secure ring gives this circuit of depth {depth} a precision of {precision:g} with "
-        f"{parties} parties and {smudging_bits} bits of smudging; the best is {best:.2g}. "
-        f"Last reason: {reason}"
     )
 
 
@@ -233,26 +157,9 @@ def _power_of_two(width: int) -> int:
     return 1 << max(0, width - 1).bit_length()
 
 
-def _total(model: ExactNoise | ApproximateNoise) -> Noise:
+def _total(model: NoiseModel) -> Noise:
     """Return the noise of one fresh ciphertext of every party, added up."""
     return model.repeat(model.fresh(model.parameters.depth), model.parameters.parties)
-
-
-def _smudged(candidate: Parameters, circuit: Circuit, inputs: int) -> Parameters:
-    """Return CKKS parameters with the smudging that a circuit's noise needs."""
-    model = ApproximateNoise(candidate)
-    noise = circuit(model, [_total(model)] * inputs)
-    exponent = _exponent(noise.error, candidate.block, candidate.smudging_bits)
-    found = replace(candidate, smudging_exponent=exponent)
-    if not ApproximateNoise(found).hidden(noise):
-        raise ParameterError("the smudging that hides the circuit's noise does not fit")
-    return found
-
-
-def _key_size(parameters: Parameters) -> int:
-    """Return the bytes of a relinearisation key, for which parties work longest."""
-    primes = parameters.chain + parameters.special
-    return packed_bytes(primes, parameters.degree, 2 * len(parameters.digits))
 
 
 _Chain = tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]
@@ -267,7 +174,7 @@ def _primes(
 
 
 def _chains(degree: int, depth: int, modulus: int) -> Iterator[_Chain]:
-    """Yield chains for BGV at a degree, fewest primes first, large ones before small ones."""
+    """Yield chains at a degree, fewest primes first, large ones before small ones."""
     largest = LARGEST_MODULUS_BITS[degree]
     step = math.lcm(2 * degree, modulus)
     for base_count in range(1, _MOST_BASE_PRIMES + 1):
@@ -294,24 +201,3 @@ def _special_count(chain: int, bits: int, largest: int) -> int | None:
     if not fitting:
         return None
     return min(fitting, key=lambda count: (-(-chain // count) * (chain + count), count))
-
-
-def _scaled_chain(degree: int, depth: int, scale_bits: int, headroom: int) -> _Chain:
-    """Return a chain for CKKS whose levels are about as large as the scale."""
-    per_level = -(-scale_bits // LARGEST_PRIME_BITS)
-    base_count = -(-(scale_bits + headroom) // LARGEST_PRIME_BITS)
-    base_bits = -(-(scale_bits + headroom) // base_count)
-    level_bits = -(-scale_bits // per_level)
-    left = LARGEST_MODULUS_BITS[degree] - base_count * base_bits - depth * per_level * level_bits
-    chain = base_count + depth * per_level
-    counts = [count for count in range(1, chain + 1) if left // count >= min(level_bits, 30)]
-    if not counts:
-        raise ParameterError(f"no room for special primes at degree {degree}")
-    # Special primes as large as a digit's, or somewhat smaller: the division undoes their noise.
-    count = min(counts, key=lambda c: (-(-chain // c) * (chain + c), c))
-    special_bits = min(LARGEST_PRIME_BITS, left // count)
-    flat = primes_below(1 << level_bits, step=2 * degree, count=depth * per_level)
-    base = primes_below(1 << base_bits, step=2 * degree, count=base_count, without=flat)
-    special = primes_below(1 << special_bits, step=2 * degree, count=count, without=flat + base)
-    levels = tuple(flat[at : at + per_level] for at in range(0, len(flat), per_level))
-    return base, levels, special

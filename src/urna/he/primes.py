@@ -54,8 +54,8 @@ def primes_below(
 
     Args:
         limit: All primes are smaller.
-        step: What they are congruent to 1 for: twice the ring's degree, and for exact
-            modulus switching also the plaintext modulus.
+        step: What they are congruent to 1 for: twice the ring's degree, and for a level's
+            primes also the plaintext modulus.
         count: How many.
         without: Primes that are in use already.
 

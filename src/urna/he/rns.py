@@ -149,7 +149,7 @@ class Basis:
             radix *= prime
         return total
 
-    def divide(self, values: Residues, kept: int, factor: int = 1) -> Residues:
+    def divide(self, values: Residues, kept: int, factor: int) -> Residues:
         """Divide by the product D of all but the first `kept` primes, rounding exactly.
 
         Guarantee:
@@ -160,12 +160,11 @@ class Basis:
         Args:
             values: Transformed polynomials, shape (…, primes, degree).
             kept: How many primes are left.
-            factor: The plaintext modulus of BGV; 1 for CKKS.
+            factor: The plaintext modulus.
         """
         left, dropped = self.part(0, kept), self.part(kept, len(self))
         tail = dropped.inverse(values[..., kept:, :])
-        if factor != 1:
-            tail = dropped.multiply_by(tail, pow(factor, -1, dropped.modulus))
+        tail = dropped.multiply_by(tail, pow(factor, -1, dropped.modulus))
         digits = dropped.digits(tail)
         # Digit i weighs factor·(product of the dropped primes before it).
         weights = [factor * math.prod(dropped.primes[:row]) for row in range(len(dropped))]

@@ -40,7 +40,6 @@ from urna.he.messages import (
     SealedShares,
     ShareBox,
 )
-from urna.he.noise import Number
 from urna.he.plan import Circuit
 from urna.he.session import PartyId, Session
 from urna.he.threshold import (
@@ -209,7 +208,7 @@ def decrypt(
 def run(
     desk: Desk,
     keys: Keys,
-    vectors: Mapping[PartyId, Sequence[Sequence[Number] | Entries]],
+    vectors: Mapping[PartyId, Sequence[Sequence[int] | Entries]],
     secrets: SecretSource,
     *,
     circuit: Circuit | None = None,
@@ -247,8 +246,7 @@ def run(
         evaluator = keys.evaluator()
         totals = [evaluator.total(terms) for terms in arrived]
         result = totals[0] if circuit is None else circuit(evaluator, totals)
-        if keys.public_key.session.parameters.exact:  # fewer bytes to send and less noise to hide
-            result = evaluator.lower(result, 0)
+        result = evaluator.lower(result, 0)  # fewer bytes to send and less noise to hide
     return decrypt(desk, keys, result, secrets, helpers=helpers)
 
 

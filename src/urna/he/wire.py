@@ -9,7 +9,6 @@ checked before anything is allocated.
 """
 
 import math
-import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -36,7 +35,7 @@ from urna.he.threshold import TAG_BYTES
 
 __all__ = ["VERSION", "decode", "encode", "largest_message"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _MAGIC = b"URHE"
 _HEAD = len(_MAGIC) + 2 + 8
@@ -157,15 +156,9 @@ class _Body:
 
     def noise(self) -> Noise:
         level, error = self.level(), self.number(_ERROR_BYTES)
-        (magnitude,) = struct.unpack(">d", self.take(8))
-        if self.parameters.exact:
-            if struct.pack(">d", magnitude) != bytes(8):
-                raise ProtocolError("exact messages have no magnitude")
-        elif not (math.isfinite(magnitude) and magnitude >= 0):
-            raise ProtocolError("a magnitude is finite and not negative")
         if error >= math.prod(self.parameters.primes(level)):
             raise ProtocolError("a noise bound is below the level's modulus")
-        return Noise(level, error, abs(magnitude))
+        return Noise(level, error)
 
     def polynomials(self, primes: tuple[int, ...], *shape: int, length: int = 0) -> Residues:
         length = length or self.parameters.degree
@@ -209,8 +202,7 @@ def _wide(session: Session) -> tuple[int, ...]:
 
 
 def _noise_bytes(noise: Noise) -> bytes:
-    magnitude = struct.pack(">d", noise.magnitude)
-    return bytes([noise.level]) + noise.error.to_bytes(_ERROR_BYTES, "big") + magnitude
+    return bytes([noise.level]) + noise.error.to_bytes(_ERROR_BYTES, "big")
 
 
 def _bound(found: bytes, session: Session) -> bytes:
@@ -295,7 +287,7 @@ def _write_decryption_share(message: DecryptionShare, session: Session) -> list[
 def _read_decryption_share(body: _Body, sender: PartyId | None) -> DecryptionShare:
     key, request, level = body.take(_DIGEST), body.take(_DIGEST), body.level()
     primes = body.parameters.primes(level)
-    residues = body.polynomials(primes, length=body.parameters.block)
+    residues = body.polynomials(primes, length=body.parameters.width)
     return DecryptionShare(key, request, level, _named(sender), residues)
 
 

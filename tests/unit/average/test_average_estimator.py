@@ -1,18 +1,29 @@
 """The same as scikit-learn estimators."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.exceptions import SkipTestWarning
+from sklearn.exceptions import FitFailedWarning, SkipTestWarning
+from sklearn.feature_selection import SequentialFeatureSelector
+from sklearn.model_selection import (
+    GridSearchCV,
+    RandomizedSearchCV,
+    TunedThresholdClassifierCV,
+    cross_val_score,
+)
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from urna.average import load_model
 from urna.average.estimator import PrivateClassifier, PrivateRegressor
+from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, Ledger
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
@@ -75,3 +86,58 @@ def test_whole_clients_and_values_work_as_well() -> None:
     assert model.score(x, y) > 0.2
     whole = PrivateClassifier(unit="client", random_state=1, secure=False).fit(x, y > 140)
     assert str(whole.privacy_.adjacency) == "replace-one-client"
+
+
+GRID = {"privateclassifier__clip": [0.5, 1.0]}
+
+
+def searching(estimator: PrivateClassifier, workers: int | None = None) -> GridSearchCV:
+    pipeline = make_pipeline(FunctionTransformer(), estimator)
+    return GridSearchCV(pipeline, GRID, cv=2, n_jobs=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_grid_search_by_private_scores_makes_no_model_that_states_a_guarantee(
+    workers: int,
+) -> None:
+    """In this thread every fit is refused, in others the last one, which makes the model."""
+    x, y = load_iris(return_X_y=True)
+    search = searching(PrivateClassifier(epsilon=2.0, secure=False), workers)
+    with (
+        warnings.catch_warnings(action="ignore", category=FitFailedWarning),
+        joblib.parallel_config("threading"),
+        pytest.raises((ParameterError, ValueError), match="exact scores on private rows"),
+    ):
+        search.fit(x, y)
+    assert not any(hasattr(model, "result_") for model in getattr(search, "best_estimator_", []))
+
+
+@pytest.mark.parametrize(
+    "choosing",
+    [
+        lambda model: RandomizedSearchCV(model, {"clip": [0.5, 1.0]}, n_iter=2),
+        lambda model: SequentialFeatureSelector(model, n_features_to_select=1),
+        TunedThresholdClassifierCV,
+    ],
+    ids=["settings", "features", "threshold"],
+)
+def test_other_choices_by_private_scores_are_refused(
+    choosing: Callable[[PrivateClassifier], BaseEstimator],
+) -> None:
+    x, y = load_iris(return_X_y=True)
+    with (
+        warnings.catch_warnings(action="ignore", category=FitFailedWarning),
+        pytest.raises((ParameterError, ValueError), match="exact scores on private rows"),
+    ):
+        choosing(PrivateClassifier(secure=False)).fit(x, y > 0)
+
+
+def test_a_simulated_grid_search_says_that_its_model_is_not_private() -> None:
+    x, y = load_iris(return_X_y=True)
+    search = searching(PrivateClassifier(epsilon=8.0, random_state=0, secure=False)).fit(x, y)
+    assert "NOT PRIVATE" in str(search.best_estimator_[-1].privacy_)
+
+
+def test_cross_validation_chooses_nothing_and_goes_on() -> None:
+    x, y = load_iris(return_X_y=True)
+    assert len(cross_val_score(PrivateClassifier(epsilon=8.0, secure=False), x, y, cv=2)) == 2

@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Callable
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from combine_play import averaging, clustering, peaked, random_searches
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from urna import he
 from urna.combine import (
     DbscanTask,
     FederatedDbscan,
-    HiddenMeanTask,
     Mean,
     MeanTask,
     Task,
@@ -23,6 +21,7 @@ from urna.combine import (
     play,
 )
 from urna.combine.circuits import DenseCells
+from urna.combine.combining import task_for
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.randomness import ScriptedSecrets
 
@@ -100,7 +99,7 @@ def test_the_encrypted_mean_is_the_mean(seed: int) -> None:
     assert len(outcome.shown[0]) == 3, "two sums and a count, and nothing else"
 
 
-@pytest.mark.parametrize("min_points", [1, 2, 3, 4])
+@pytest.mark.parametrize("min_points", [2, 3, 4])
 def test_encrypted_clusters_are_those_in_the_clear(min_points: int) -> None:
     parties = min_points + 1
     searches = random_searches(parties, seed=min_points)
@@ -109,17 +108,6 @@ def test_encrypted_clusters_are_those_in_the_clear(min_points: int) -> None:
     clear = FederatedDbscan(min_points=min_points, tolerance=0.5).combine(searches)
     assert outcome.combined.clusters == clear.clusters
     assert set(outcome.shown[0].tolist()) <= {0, 1}, "one bit per cell"
-
-
-def test_a_hidden_count_gives_the_mean_to_the_stated_precision() -> None:
-    searches = random_searches(2, seed=5)
-    task = HiddenMeanTask(2, 2, averaging(0.1, most=3), precision=0.02)
-    outcome = play(task, searches.clients, ScriptedSecrets(b"hidden")).outcome
-    clear = Mean(0.1).combine(searches).setting
-    frame = searches.frame
-    both = frame.units(np.array([frame.row(outcome.combined.setting), frame.row(clear)]))
-    assert np.abs(both[0] - both[1]).max() <= 0.02
-    assert len(outcome.shown[0]) == 2, "a mean per axis, no count"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +158,28 @@ def test_a_run_is_not_begun_anew_after_something_was_opened() -> None:
         play(task, searches.clients, ScriptedSecrets(b"twice"), vanish={2: 4}, fewest=2)
 
 
+@pytest.mark.parametrize("letter", [3, 4], ids=["while opening the mask", "before its sums"])
+def test_clusters_are_not_opened_without_a_party_that_made_cells_dense(letter: int) -> None:
+    """Three of four may open, but a cell of two clients would then be opened of one."""
+    searches, task = peaked((0.01, 0.0), (0.01, 0.0), (1.0, 0.9), (1.0, 0.9)), clustering(2)
+    with pytest.raises(RoundUnfinished, match="Only step 1 was opened") as unfinished:
+        play(
+            DbscanTask(4, 3, task),
+            searches.clients,
+            ScriptedSecrets(b"left"),
+            vanish={1: letter},
+            fewest=3,
+        )
+    assert set(unfinished.value.lost) == {1}
+
+
+def test_one_that_gave_its_sums_may_vanish_where_fewer_must_help() -> None:
+    searches, task = random_searches(4, seed=3), DbscanTask(4, 3, clustering(2, tolerance=0.5))
+    outcome = play(task, searches.clients, ScriptedSecrets(b"gave"), vanish={1: 5}).outcome
+    clear = FederatedDbscan(min_points=2, tolerance=0.5).combine(searches)
+    assert outcome.combined.clusters == clear.clusters
+
+
 def test_parties_that_compute_again_come_to_the_same() -> None:
     searches, task = random_searches(3, seed=9), DbscanTask(3, 3, clustering(2))
     outcome = play(task, searches.clients, ScriptedSecrets(b"again"), recomputes=True).outcome
@@ -181,9 +191,8 @@ def test_parties_that_compute_again_come_to_the_same() -> None:
     [
         (lambda: MeanTask(3, 4, averaging()), "2 to 3 of 3"),
         (lambda: MeanTask(1, 1, averaging()), "2 to 1 of 1"),
-        (lambda: HiddenMeanTask(3, 3, averaging(most=1)), "their number is public"),
-        (lambda: HiddenMeanTask(3, 3, averaging(), precision=0.0), "precision"),
-        (lambda: DbscanTask(10, 10, clustering(2, most=10_000)), "beyond 65537"),
+        (lambda: DbscanTask(3, 3, clustering(1)), "at least 2 clients"),
+        (lambda: task_for(clustering(4), 3, 3), "there are 3: lower min_points"),
     ],
 )
 def test_tasks_that_cannot_be_are_refused(task: Callable[[], Task], match: str) -> None:
@@ -211,8 +220,6 @@ def test_noise_is_expected_as_the_evaluator_states_it() -> None:
 def test_only_sums_have_a_guarantee() -> None:
     with pytest.raises(ParameterError, match="needs everybody's settings in one place"):
         combine(random_searches(3), "median", guarantee="encryption")
-    with pytest.raises(ParameterError, match="clusters open their counts"):
-        combine(random_searches(3), "dbscan", guarantee="encryption", hidden_count=True)
 
 
 def test_one_call_gives_the_same_with_and_without_encryption() -> None:

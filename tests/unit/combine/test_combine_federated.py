@@ -17,6 +17,7 @@ from urna.combine import (
     Ruler,
     Searches,
 )
+from urna.combine.federated import Points
 from urna.combine.frame import PLACE_BITS
 from urna.errors import ParameterError
 
@@ -77,9 +78,12 @@ def test_it_agrees_with_scikit_learn_where_groups_are_tight_and_far_apart(
     labels = DBSCAN(eps=0.06, min_samples=min_points).fit(points).labels_
     frame = Frame((Ruler("x", 0.0, 1.0), Ruler("y", 0.0, 1.0)))
     scores = np.array([0.5 + 0.1 * group for group, *_ in drawn])
-    client = LocalSearch(np.concatenate([points, [[0.5, 0.5]]]), np.concatenate([scores, [0.0]]))
+    clients = tuple(  # one point of a group each, beside one that nobody keeps
+        LocalSearch(np.array([point, [0.5, 0.5]]), np.array([score, 0.0]))
+        for point, score in zip(points, scores, strict=True)
+    )
     strategy = FederatedDbscan(min_points=min_points, tolerance=1.0, most=100)
-    searches = Searches(frame, (client,))
+    searches = Searches(frame, clients)
     if labels.max() < 0:
         with pytest.raises(ParameterError, match="min_points"):
             strategy.combine(searches)
@@ -95,11 +99,71 @@ def test_it_agrees_with_scikit_learn_where_groups_are_tight_and_far_apart(
         assert score == pytest.approx(mean, abs=2e-6)
 
 
+def test_a_client_counts_once_in_a_cell_however_many_of_its_settings_lie_there() -> None:
+    agreed = clustering()
+    near = Points(at((0.01, 0.01), (0.02, 0.02), (0.9, 0.9)), at((0.9,), (0.8,), (0.7,))[:, 0])
+    assert np.flatnonzero(agreed.occupied(near)).tolist() == [0, 48]
+    assert agreed.occupied(near).max() == 1
+
+
+def crowded(seed: int) -> tuple[Searches, FederatedDbscan]:
+    """Return clients that search at random, and how their settings are clustered."""
+    rng = np.random.default_rng(seed)
+    frame = Frame((Ruler("x", 0.0, 1.0), Ruler("y", 0.0, 1.0)))
+    clients = []
+    for _ in range(int(rng.integers(3, 13))):
+        middle, width = rng.random(2), rng.choice([0.05, 0.2, 1.0])
+        settings = np.clip(middle + width * (rng.random((20, 2)) - 0.5), 0.0, 1.0)
+        clients.append(LocalSearch(settings, rng.random(20)))
+    least = int(rng.integers(2, 6))
+    strategy = FederatedDbscan(min_points=least, tolerance=rng.choice([0.15, 0.5, 0.9]))
+    return Searches(frame, tuple(clients)), strategy
+
+
+def revealed(searches: Searches, strategy: FederatedDbscan) -> list[int]:
+    """Return how many different clients have settings in each cluster that is revealed."""
+    try:
+        combined = strategy.combine(searches)
+    except ParameterError:  # no cell is dense: nothing is revealed
+        return []
+    found = [sum(n in labels for labels in combined.labels) for n in range(len(combined.clusters))]
+    settings = [sum(labels.count(n) for labels in combined.labels) for n in range(len(found))]
+    assert settings == [cluster.points for cluster in combined.clusters]
+    return found
+
+
+RUNS = 400
+
+
+def test_no_revealed_cluster_has_settings_of_fewer_than_min_points_clients() -> None:
+    clusters = 0
+    for seed in range(RUNS):
+        searches, strategy = crowded(seed)
+        found = revealed(searches, strategy)
+        assert all(clients >= strategy.min_points for clients in found), seed
+        clusters += len(found)
+    assert clusters > RUNS / 2, "enough clusters were revealed for the check to mean something"
+
+
+def test_counting_settings_would_reveal_clusters_of_fewer_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broken variant: cells count settings, so that one client makes a cell dense."""
+
+    def settings_counted(agreed: Clustering, points: Points) -> np.ndarray:
+        return np.bincount(agreed.grid.cells(points.places), minlength=agreed.grid.size)
+
+    monkeypatch.setattr(Clustering, "occupied", settings_counted)
+    found = [(revealed(*crowded(seed)), crowded(seed)[1].min_points) for seed in range(50)]
+    assert sum(clients < least for several, least in found for clients in several) > 10
+    assert any(clients == 1 for several, _ in found for clients in several)
+
+
 @given(st.integers(1, 8), st.integers(0, 1000))
 def test_totals_of_clients_are_the_totals_of_all_points(clients: int, seed: int) -> None:
     searches, agreed = random_searches(clients, seed), clustering(2)
     points = [agreed.points(client) for client in searches.clients]
-    dense = sum(agreed.counts(some) for some in points) >= 2
+    dense = sum(agreed.occupied(some) for some in points) >= 2
     totals = sum(agreed.sums(some, dense) for some in points)
     whole = sum(len(some) for some in points)
     kept = totals[:, -1].sum() if len(totals) else 0
@@ -136,7 +200,7 @@ def test_a_client_with_nothing_to_give_gives_zeros() -> None:
     agreed = clustering()
     points = agreed.points(failed)
     dense = np.ones(agreed.grid.size, dtype=bool)
-    assert not agreed.counts(points).any()
+    assert not agreed.occupied(points).any()
     assert not agreed.sums(points, dense).any()
 
 

@@ -31,7 +31,9 @@ def tasks() -> Iterator[Task]:
             yield MeanTask(parties, threshold, averaging())
             yield MeanTask(parties, threshold, averaging(0.5, 100))
             for axes, cell in ((1, 0.15), (2, 0.15), (2, 0.3), (3, 0.15), (3, 0.3)):
-                for min_points in (1, 2, 3, 4, 8):
+                for min_points in (2, 3, 4, 8):
+                    if min_points > parties:
+                        continue
                     agreed = clustering(axes, cell, min_points)
                     yield DbscanTask(parties, threshold, agreed)
 

@@ -18,15 +18,15 @@ from urna.combine import (
     private_dbscan,
     private_mean,
 )
-from urna.combine.contributions import ClusterShares, Weights
+from urna.combine.contributions import ClusterShares, Presence
 from urna.combine.noisy import (
     UNITS,
     cluster_vector,
     dense_cells,
     mean_vector,
     read_clusters,
-    spread,
 )
+from urna.combine.sums import SettingsSum
 from urna.errors import BudgetExceeded, ParameterError
 from urna.privacy import Adjacency, Budget, Ledger, Unit
 from urna.randomness import ScriptedSecrets
@@ -45,17 +45,31 @@ def moved(first: np.ndarray, second: np.ndarray) -> int:
 
 @settings(max_examples=200)
 @given(scores, scores)
-def test_replacing_a_client_moves_cell_weights_by_no_more_than_is_priced(
+def test_replacing_a_client_moves_counts_of_clients_by_no_more_than_is_priced(
     one: list[float], other: list[float]
 ) -> None:
-    agreed = clustering(2)
-    valid = Weights(agreed.grid.size, UNITS)
-    vectors = [spread(agreed.counts(agreed.points(search_of(s)))) for s in (one, other)]
+    summed = SettingsSum(clustering(2, tolerance=0.9))
+    valid = summed.contribution
+    vectors = [summed.vector(search_of(s)) for s in (one, other)]
     for vector in vectors:
         valid.check(vector)
+        assert set(vector.tolist()) <= {0, 1}
         zeroed = valid.move(Adjacency.ZERO_OUT_CLIENT)
         assert moved(vector, np.zeros_like(vector)) <= zeroed.l2_squared
     assert moved(*vectors) <= valid.move(Adjacency.REPLACE_ONE_CLIENT).l2_squared
+
+
+@pytest.mark.parametrize(("cells", "most"), [(49, 10), (12, 10), (7, 7), (1, 1)])
+def test_the_bound_on_counts_of_clients_is_reached(cells: int, most: int) -> None:
+    """A client in the first cells and one in others; or a client and nobody."""
+    valid = Presence(cells, most)
+    places = np.arange(cells)
+    first = (places < most).astype(np.int64)
+    other = ((places >= most) & (places < 2 * most)).astype(np.int64)
+    for vector in (first, other):
+        valid.check(vector)
+    assert moved(first, other) == valid.whole_client().l2_squared == min(2 * most, cells)
+    assert moved(first, 0 * first) == valid.move(Adjacency.ZERO_OUT_CLIENT).l2_squared == most
 
 
 @settings(max_examples=200)
@@ -97,10 +111,10 @@ def test_cluster_shares_beyond_their_bounds_are_refused(wrong: list[int]) -> Non
         ClusterShares(1, 2, 8).check(np.array(wrong))
 
 
-def test_weights_beyond_their_bounds_are_refused() -> None:
-    valid = Weights(2, 5)
-    valid.check(np.array([3, 4]))
-    for wrong in ([4, 4], [-1, 0], [6, 0]):
+def test_counts_beyond_their_bounds_are_refused() -> None:
+    valid = Presence(3, 2)
+    valid.check(np.array([0, 1, 1]))
+    for wrong in ([1, 1, 1], [-1, 0, 0], [2, 0, 0]):
         with pytest.raises(ParameterError):
             valid.check(np.array(wrong))
     with pytest.raises(ParameterError, match="records"):
@@ -117,8 +131,7 @@ def test_without_noise_the_private_readings_are_the_clear_ones() -> None:
     searches = peaked(*[(0.03, 0.0)] * 3, *[(0.03, 0.3)] * 2, *[(1.0, 0.9)] * 4)
     agreed = clustering(2)
     points = [agreed.points(client) for client in searches.clients]
-    masses = sum(spread(agreed.counts(some)) for some in points) / UNITS
-    dense = dense_cells(agreed, masses, noise=0.0)
+    dense = dense_cells(agreed, sum(agreed.occupied(some) for some in points), noise=0.0)
     clear = FederatedDbscan(min_points=2).combine(searches)
     assert sorted(c for cluster in clear.clusters for c in cluster.cells) == [
         agreed.grid.coordinates(int(cell)) for cell in np.flatnonzero(dense)
@@ -138,9 +151,9 @@ def test_without_noise_the_private_readings_are_the_clear_ones() -> None:
 
 def test_where_nothing_stands_out_of_the_noise_the_fullest_cell_is_dense() -> None:
     agreed = clustering(2)
-    masses = np.zeros(agreed.grid.size)
-    masses[17] = 0.5
-    assert np.flatnonzero(dense_cells(agreed, masses, noise=10.0)).tolist() == [17]
+    counts = np.zeros(agreed.grid.size)
+    counts[17] = 5.0
+    assert np.flatnonzero(dense_cells(agreed, counts, noise=10.0)).tolist() == [17]
 
 
 @pytest.mark.parametrize("summation", [ClearSummation(), SecureSummation(), EncryptedSummation()])

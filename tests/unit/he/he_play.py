@@ -49,10 +49,10 @@ class Play:
         wide = self.parameters.extended(self.parameters.depth)
         return wide.total([state.secret for state in self.drawn.values()])
 
-    def encrypt(self, entries: Sequence[float], level: int | None = None) -> he.Ciphertext:
+    def encrypt(self, entries: Sequence[int], level: int | None = None) -> he.Ciphertext:
         return he.encrypt(self.public_key, entries, self.secrets, level=level)
 
-    def decrypt(self, ciphertext: he.Ciphertext) -> list[float]:
+    def decrypt(self, ciphertext: he.Ciphertext) -> list[int]:
         """Decrypt by the protocol."""
         desk = he.Desk(self.session)
         return he.decrypt(desk, self.keys, ciphertext, self.secrets).tolist()
@@ -79,12 +79,3 @@ def exact() -> Play:
 def sums() -> Play:
     """BGV without multiplications, sums modulo 2^32."""
     return Play(he.additive(parties=3, width=5))
-
-
-@functools.cache
-def approximate() -> Play:
-    """CKKS with four real entries and two multiplications in a row, smudged by 16 bits."""
-    plan = he.approximate(
-        fourth_power, parties=3, width=4, depth=2, precision=1e-2, smudging_bits=16
-    )
-    return Play(plan)

@@ -1,6 +1,6 @@
 """Microsoft SEAL through TenSEAL, holding our keys and ciphertexts.
 
-TenSEAL's `sealapi` names BFV and CKKS only, but the SEAL inside it has BGV as well: parameters
+TenSEAL's `sealapi` does not name BGV, but the SEAL inside it has it: parameters
 loaded from bytes that say so (scheme 3) work throughout. Objects are written in SEAL's own
 format, uncompressed. SEAL transforms at the smallest root in bit-reversed order, as we do, so
 residues are passed on as they are.
@@ -19,7 +19,7 @@ from urna.he.ntt import Residues
 
 sealapi = pytest.importorskip("tenseal.sealapi")
 
-BGV, CKKS = 3, 2
+_BGV = 3
 
 
 @functools.cache
@@ -35,20 +35,17 @@ class Seal:
     """SEAL with our primes, of which it takes the last as its special one.
 
     Args:
-        scheme: `BGV` or `CKKS`.
         degree: The ring's.
         primes: Ours, in our order.
-        modulus: The plaintext modulus; 0 for CKKS.
+        modulus: The plaintext modulus.
         folder: Where objects are written for SEAL to load.
     """
 
-    def __init__(
-        self, scheme: int, degree: int, primes: tuple[int, ...], modulus: int, folder: Path
-    ) -> None:
+    def __init__(self, degree: int, primes: tuple[int, ...], modulus: int, folder: Path) -> None:
         self._file = folder / "object.seal"
         self.degree = degree
         numbers = b"".join(framed(struct.pack("<Q", p)) for p in (*primes, modulus))
-        head = struct.pack("<BQQ", scheme, degree, len(primes))
+        head = struct.pack("<BQQ", _BGV, degree, len(primes))
         parameters = sealapi.EncryptionParameters(sealapi.SCHEME_TYPE.NONE)
         parameters.load(self._written(framed(head + numbers)))
         self.context = sealapi.SEALContext(parameters, True, sealapi.SEC_LEVEL_TYPE.TC128)
@@ -70,22 +67,22 @@ class Seal:
     def public_key(self, parts: Residues) -> sealapi.PublicKey:
         """Load a public key with a row for every prime."""
         key = sealapi.PublicKey()
-        key.load(self.context, self._written(self._pair(parts, 1.0)))
+        key.load(self.context, self._written(self._pair(parts)))
         return key
 
     def relinearisation_key(self, parts: Residues) -> sealapi.RelinKeys:
         """Load a key of shape (2, digits, primes, degree), one prime to a digit."""
         digits = parts.shape[1]
-        pairs = b"".join(self._pair(parts[:, digit], 1.0) for digit in range(digits))
+        pairs = b"".join(self._pair(parts[:, digit]) for digit in range(digits))
         body = self._id(parts.shape[2]) + struct.pack("<QQ", 1, digits) + pairs
         key = sealapi.RelinKeys()
         key.load(self.context, self._written(framed(body)))
         return key
 
-    def ciphertext(self, parts: Residues, scale: float = 1.0) -> sealapi.Ciphertext:
+    def ciphertext(self, parts: Residues) -> sealapi.Ciphertext:
         """Load a ciphertext of any level."""
         found = sealapi.Ciphertext()
-        found.load(self.context, self._written(self._pair(parts, scale)))
+        found.load(self.context, self._written(self._pair(parts)))
         return found
 
     def parts_of(self, ciphertext: sealapi.Ciphertext) -> Residues:
@@ -97,14 +94,14 @@ class Seal:
     def decrypted(
         self, key: sealapi.SecretKey, ciphertext: sealapi.Ciphertext
     ) -> npt.NDArray[np.int64]:
-        """Let SEAL decrypt; return what it found: coefficients, or residues for CKKS."""
+        """Let SEAL decrypt; return the coefficients it found."""
         plain = sealapi.Plaintext()
         sealapi.Decryptor(self.context, key).decrypt(ciphertext, plain)
         return np.array([plain[place] for place in range(plain.coeff_count())], dtype=np.int64)
 
-    def _pair(self, parts: Residues, scale: float) -> bytes:
+    def _pair(self, parts: Residues) -> bytes:
         size, rows, degree = parts.shape
-        head = struct.pack("<BQQQdQ", 1, size, degree, rows, scale, 1)
+        head = struct.pack("<BQQQdQ", 1, size, degree, rows, 1.0, 1)
         return framed(self._id(rows) + head + array(parts))
 
     def _id(self, rows: int) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 
 from urna import he
 from urna.errors import ParameterError
-from urna.he.noise import Arithmetic, ExactNoise
+from urna.he.noise import Arithmetic, NoiseModel
 
 Value = TypeVar("Value")
 
@@ -25,7 +25,7 @@ def test_sums_of_32_bits_fit_a_small_ring(parties: int, width: int) -> None:
     plan = he.additive(parties=parties, width=width)
     assert plan.degree == (4096 if parties <= 10 or width < 4096 else 8192)
     assert plan.modulus_bits <= he.LARGEST_MODULUS_BITS[plan.degree]
-    model = ExactNoise(plan)
+    model = NoiseModel(plan)
     assert model.hidden(model.repeat(model.fresh(0), parties))
 
 
@@ -52,7 +52,7 @@ def test_noise_is_never_too_large_at_the_planned_depth(depth: int) -> None:
         return result
 
     plan = he.levelled(power, parties=5, width=16, depth=depth)
-    model = ExactNoise(plan)
+    model = NoiseModel(plan)
     noise = model.repeat(model.fresh(depth), 5)
     for level in range(depth, 0, -1):
         assert 2 * noise.error < plan.basis(level).modulus
@@ -89,15 +89,3 @@ def test_products_modulo_a_large_number_are_refused() -> None:
 
     with pytest.raises(ParameterError, match="no secure ring"):
         he.levelled(square, parties=3, width=16, depth=1, plaintext_modulus=(1 << 45) + 1)
-
-
-def test_a_precision_that_cannot_be_had_is_refused_with_the_best_there_is() -> None:
-    def power(arithmetic: Arithmetic[Value], inputs: Sequence[Value]) -> Value:
-        result = arithmetic.within(inputs[0], 1.0)
-        for _ in range(6):
-            result = arithmetic.multiply(result, result)
-        return result
-
-    with pytest.raises(ParameterError, match="the best is") as refused:
-        he.approximate(power, parties=10, width=2, depth=6, precision=1e-30)
-    assert "1e-30" in str(refused.value)

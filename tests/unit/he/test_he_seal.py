@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from he_play import Play
-from seal_bridge import BGV, CKKS, Seal, sealapi
+from seal_bridge import Seal, sealapi
 
 from urna import he
 from urna.he import ntt
@@ -19,7 +19,7 @@ from urna.he.encoding import encode
 from urna.he.primes import primes_below
 from urna.he.session import public_reference
 
-MODULUS, WIDTH, FEW = 65537, 64, 4
+MODULUS, WIDTH = 65537, 64
 DEGREE = 8192
 
 
@@ -45,59 +45,20 @@ def exact() -> Play:
     )
 
 
-@functools.cache
-def real() -> Play:
-    """CKKS with a scale of 40 bits: SEAL knows one prime to a level."""
-    primes = primes_below(1 << 40, step=2 * DEGREE, count=2)
-    others = primes_below(1 << 44, step=2 * DEGREE, count=3)
-    return Play(
-        he.Parameters(
-            degree=DEGREE,
-            base=others[:2],
-            levels=tuple((prime,) for prime in primes),
-            special=others[2:],
-            packing=he.Packing.EMBEDDING,
-            width=FEW,
-            scale_bits=40,
-            magnitude=1.0,
-            parties=3,
-            threshold=3,
-            smudging_exponent=25,
-            smudging_bits=1,
-        ),
-        b"seal",
-    )
-
-
-def their_slots() -> npt.NDArray[np.int64]:
-    """Return which entry of ours each slot of SEAL holds.
-
-    Its slot i is the value at ζ^(3^i), ours at the odd powers from 1; powers repeat, because our
-    polynomials have few coefficients, and conjugate roots hold the same real number.
-    """
-    places, power = [], 1
-    for _ in range(DEGREE // 2):
-        odd = min(power, 4 * FEW - power)
-        places.append((odd - 1) // 2)
-        power = power * 3 % (4 * FEW)
-    return np.array(places)
-
-
 class Beside:
     """SEAL with the joint keys of a play."""
 
-    def __init__(self, play: Play, scheme: int, folder: Path) -> None:
+    def __init__(self, play: Play, folder: Path) -> None:
         parameters = play.parameters
         self.play = play
-        modulus = MODULUS if scheme == BGV else 0
         primes = parameters.chain + parameters.special
-        self.seal = Seal(scheme, DEGREE, primes, modulus, folder)
+        self.seal = Seal(DEGREE, primes, MODULUS, folder)
         self.secret = self.seal.secret_key(play.joint_secret)
         assert play.relinearisation_key is not None
         self.relin = self.seal.relinearisation_key(play.relinearisation_key.parts)
         # Without our special prime SEAL's public key is ours: it takes the chain's last prime
         # for its special one, and encrypts a level lower.
-        self.lower = Seal(scheme, DEGREE, parameters.chain, modulus, folder)
+        self.lower = Seal(DEGREE, parameters.chain, MODULUS, folder)
         pair = np.stack([play.public_key.values, public_reference(play.session)])
         self.public = self.lower.public_key(pair)
 
@@ -114,26 +75,10 @@ class Beside:
         assert not np.delete(coefficients, opened).any()
         return ntt.transform(WIDTH, MODULUS).forward(coefficients[opened])
 
-    def reals(self, ciphertext: sealapi.Ciphertext) -> npt.NDArray[np.float64]:
-        """Let SEAL decrypt and decode; the mean of the slots that hold an entry is the entry.
-
-        SEAL's slots also show the noise of coefficients that we never open; in the mean it is gone.
-        """
-        plain = sealapi.Plaintext()
-        sealapi.Decryptor(self.seal.context, self.secret).decrypt(ciphertext, plain)
-        slots = np.array(sealapi.CKKSEncoder(self.seal.context).decode_double(plain))
-        places = their_slots()
-        return np.bincount(places, weights=slots) / np.bincount(places)
-
 
 @pytest.fixture(scope="module")
 def bgv(tmp_path_factory: pytest.TempPathFactory) -> Beside:
-    return Beside(exact(), BGV, tmp_path_factory.mktemp("bgv"))
-
-
-@pytest.fixture(scope="module")
-def ckks(tmp_path_factory: pytest.TempPathFactory) -> Beside:
-    return Beside(real(), CKKS, tmp_path_factory.mktemp("ckks"))
+    return Beside(exact(), tmp_path_factory.mktemp("bgv"))
 
 
 A = np.arange(WIDTH) * 1021 % MODULUS
@@ -164,8 +109,6 @@ def test_seal_decrypts_our_products(bgv: Beside) -> None:
     product = do.multiply(x, y)
     assert bgv.opened(product).tolist() == (A * B % MODULUS).tolist()
     assert bgv.opened(do.multiply(product, y)).tolist() == (A * B % MODULUS * B % MODULUS).tolist()
-    both = do.inner_product([x, y], [x, y])
-    assert bgv.opened(both).tolist() == ((A * A + B * B) % MODULUS).tolist()
 
 
 def test_seal_computes_with_our_ciphertexts_and_relinearises_with_our_key(bgv: Beside) -> None:
@@ -199,7 +142,7 @@ def test_seals_products_leave_as_much_noise_budget_as_ours(bgv: Beside) -> None:
 
 def test_we_decrypt_together_what_seal_encrypts_under_our_joint_public_key(bgv: Beside) -> None:
     play, lower = bgv.play, bgv.lower
-    message = encode(play.parameters, A, play.parameters.scale(0)).limbs[0] % MODULUS
+    message = encode(play.parameters, A) % MODULUS
     # SEAL reads polynomials as text, highest power first, in hexadecimal.
     terms = [f"{int(message[k]):X}x^{k}" for k in range(DEGREE - 1, 0, -1) if message[k]]
     plain = sealapi.Plaintext(" + ".join([*terms, f"{int(message[0]):X}"]))
@@ -219,62 +162,6 @@ def test_seal_finds_our_parameters_secure(bgv: Beside) -> None:
     for degree, bits in he.LARGEST_MODULUS_BITS.items():
         theirs = sealapi.CoeffModulus.MaxBitCount(degree, sealapi.SEC_LEVEL_TYPE.TC128)
         assert 0.97 * theirs - 1 < bits < theirs
-
-
-REALS = np.array([-1.0, 0.3, 0.55, 1.0])
-OTHERS = np.array([0.9, -0.25, 1.0, 0.125])
-
-
-def test_seal_decodes_our_real_numbers(ckks: Beside) -> None:
-    play = ckks.play
-    do, x, y = play.evaluator, play.encrypt(REALS), play.encrypt(OTHERS)
-    for ours, expected in (
-        (x, REALS),
-        (do.add(x, y), REALS + OTHERS),
-        (do.subtract(x, y), REALS - OTHERS),
-        (do.add_plain(x, OTHERS.tolist()), REALS + OTHERS),
-        (do.multiply_plain(x, OTHERS.tolist()), REALS * OTHERS),
-        (do.multiply_plain(x, [0.3]), 0.3 * REALS),
-        (do.multiply(x, y), REALS * OTHERS),
-        (do.multiply(do.multiply(x, y), y), REALS * OTHERS**2),
-        (do.lower(x, 0), REALS),
-    ):
-        scale = float(play.parameters.scale(ours.level))
-        found = ckks.reals(ckks.seal.ciphertext(ours.parts, scale))
-        allowed = ours.noise.error / scale + 1e-9
-        assert np.abs(found - expected).max() <= allowed < 1e-4
-
-
-def test_seal_multiplies_our_real_numbers_with_our_key(ckks: Beside) -> None:
-    play, seal = ckks.play, ckks.seal
-    scale = float(play.parameters.scale(2))
-    x, y = play.encrypt(REALS), play.encrypt(OTHERS)
-    product = sealapi.Ciphertext()
-    first, second = seal.ciphertext(x.parts, scale), seal.ciphertext(y.parts, scale)
-    seal.evaluator.multiply(first, second, product)
-    seal.evaluator.relinearize_inplace(product, ckks.relin)
-    seal.evaluator.rescale_to_next_inplace(product)
-    assert product.scale == pytest.approx(float(play.parameters.scale(1)), rel=1e-12)
-    ours = play.evaluator.multiply(x, y)
-    allowed = 2 * ours.noise.error / scale
-    assert np.abs(ckks.reals(product) - REALS * OTHERS).max() <= allowed
-    theirs = he.Ciphertext(play.public_key.digest, ours.noise, seal.parts_of(product))
-    found = np.array(play.decrypt(theirs))
-    assert np.abs(found - REALS * OTHERS).max() <= he.precision(play.parameters)
-
-
-def test_our_parties_decrypt_seals_encryption_of_real_numbers(ckks: Beside) -> None:
-    play, lower = ckks.play, ckks.lower
-    slots = REALS[their_slots()]
-    plain = sealapi.Plaintext()
-    scale = float(play.parameters.scale(1))
-    sealapi.CKKSEncoder(lower.context).encode(slots.tolist(), scale, plain)
-    found = sealapi.Ciphertext()
-    sealapi.Encryptor(lower.context, ckks.public).encrypt(plain, found)
-    noise = play.evaluator.lower(play.encrypt(REALS), 1).noise
-    ours = he.Ciphertext(play.public_key.digest, noise, lower.parts_of(found))
-    opened = np.array(play.decrypt(ours))
-    assert np.abs(opened - REALS).max() <= he.precision(play.parameters)
 
 
 def test_keys_hold_nothing_but_residues_below_their_primes(bgv: Beside) -> None:

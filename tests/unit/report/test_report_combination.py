@@ -1,5 +1,6 @@
 """The page and the picture of a combination: well-formed, and no more than was opened."""
 
+import json
 from xml.etree import ElementTree
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_a_page_is_well_formed_and_says_what_is_promised(guarantee: Guarantee) -
     }
     assert [each for each, words in said.items() if words in text] == [guarantee]
     assert Combination.read(result.as_mapping()).as_mapping() == result.as_mapping()
+
+
+def test_a_result_of_the_removed_hidden_count_still_loads() -> None:
+    """Version 0.2 could open a mean without its count, as real numbers; files of it are kept."""
+    kept = combined(Guarantee.ENCRYPTION).as_mapping()
+    kept |= {"strategy": "mean, count hidden", "clusters": [], "cell": None}
+    kept |= {"opened": [[0.51224, 0.2475]]}
+    loaded = Combination.read(json.loads(json.dumps(kept)))
+    assert loaded.as_mapping() == kept
+    assert "mean, count hidden" in page(loaded, title="clients")
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
