@@ -16,6 +16,7 @@ import argparse
 import itertools
 import json
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -25,10 +26,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.papers.federated import federated_averaging
+
 from urna.data import Dataset, Samples, load, split
 from urna.data.shards import PUBLIC_SHARD_KEY, split_records
 from urna.data.split import MIN_SAMPLES
-from urna.evaluation import federated_averaging
 from urna.local import BatchedObjective, Losses, Progress
 from urna.local.cache import data_fingerprint
 from urna.local.models import adult_mlp, authors_space, mnist_cnn

@@ -27,6 +27,7 @@ import functools
 import json
 import math
 import resource
+import sys
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -34,7 +35,11 @@ from typing import Any
 
 import numpy as np
 
-from urna.evaluation.enforcement import PoissonRounds, Scheme, noise_left
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.papers.enforcement import PoissonRounds, Scheme, noise_left
+
 from urna.noise import IntVector
 from urna.privacy import Budget
 from urna.privacy.rdp import sampled_noise_multiplier

@@ -4,6 +4,7 @@ Called by `hyades.py`. Each training is one run with one seed; what is tuned are
 """
 
 import math
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.papers.enforcement import Account, EveryRound, PoissonRounds, Scheme, train_under
 from hyades_removal import removing
 
 from urna.data import Samples, Split, load, split
-from urna.evaluation.enforcement import Account, EveryRound, PoissonRounds, Scheme, train_under
 from urna.local import Recipe
 from urna.privacy import Budget, gaussian_epsilon
 from urna.privacy.cost import SLIP_PART

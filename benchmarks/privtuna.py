@@ -23,6 +23,7 @@ import functools
 import itertools
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.papers.vote_strategy import VoteStrategy
 
 from urna import he
 from urna.combine import (
@@ -52,6 +58,7 @@ from urna.combine import (
     Strategy,
     TrimmedMean,
     combine,
+    judge,
     play,
     play_in_processes,
     private_dbscan,
@@ -60,7 +67,6 @@ from urna.combine import (
 )
 from urna.combine.tasks import Task
 from urna.errors import ParameterError
-from urna.evaluation.combining import VoteStrategy, judge
 from urna.privacy import Budget
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Axis, Space

@@ -32,8 +32,9 @@ if not __package__:  # run as a file: the folder above holds the package
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.battery.tables import FOLDER, read_tables
+from benchmarks.papers.replay import Recording, read_recording, replay
 
-from urna.evaluation.forecast import draw_winners, forecast
+from urna.forecast.votes import draw_winners, forecast
 from urna.hidden import Circuit
 from urna.hidden import run as find_winner
 from urna.privacy import Budget, Cover, SelectionRelease, parts_of, pure_first
@@ -42,13 +43,10 @@ from urna.space import Space
 from urna.tally import Terms
 from urna.vote import (
     PosteriorDecoder,
-    Recording,
     VotePlan,
     WinnerPlan,
     plan_vote,
     plan_winner,
-    read_recording,
-    replay,
 )
 from urna.vote.openings import BESIDE, Kind, priced_beside
 

@@ -23,13 +23,17 @@ from pathlib import Path
 import numpy as np
 from landscapes import CLIENTS, KINDS, NOISES, Array, Rng, space_of
 
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.papers.replay import read_recording
+
 from urna.space import Space
 from urna.vote import (
     NoisyVotes,
     PosteriorDecoder,
     choose_ballot,
     fill_ballot,
-    read_recording,
 )
 from urna.vote.rounds import FIRST_SHARE, KEPT, after_first
 

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from benchmarks.battery.tables import Table
 from benchmarks.dp_hype.published import DELTA, SIGMA, VOTES
+from benchmarks.papers.replay import Recording, replay
 
 from urna.privacy import Budget
 from urna.space import Space
 from urna.vote import Decoded, Decoder, DecoderKind, NoisyVotes, plan
-from urna.vote.replay import Recording, replay
 
 __all__ = ["BINS", "METHODS", "Cell", "hold"]
 

@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from benchmarks.papers.baselines import opt, rand_guess
+from benchmarks.papers.figure_2 import FIGURE_2_GOOD, FIGURE_2_SPREADS, simulate
 from scipy import stats
 
-from urna.evaluation.baselines import opt, rand_guess
-from urna.evaluation.simulate import FIGURE_2_GOOD, FIGURE_2_SPREADS, simulate
 from urna.privacy import Budget
 
 if not __package__:  # run as a file: the folder above holds the package

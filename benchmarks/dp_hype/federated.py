@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from benchmarks.papers.federated import federated_averaging
 
 from urna.data import Samples
-from urna.evaluation import federated_averaging
 from urna.local import BatchedObjective, Progress
 from urna.local.models import authors_space
 from urna.space import Space

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from benchmarks.dp_hype.published import DELTA, SIGMA, VOTES
 from benchmarks.dp_hype.recorded import Recorded
+from benchmarks.papers.baselines import CentralSelection, Feathers, MeanSetting, RawLosses, Subsets
+from benchmarks.papers.replay import FEDERATED, Recording, replay
 
-from urna.evaluation.baselines import CentralSelection, Feathers, MeanSetting, RawLosses, Subsets
 from urna.local.models import authors_space
 from urna.privacy import Budget
 from urna.space import Space
 from urna.vote import ArgmaxDecoder, BallotKind, Decoder
-from urna.vote.replay import FEDERATED, Recording, replay
 
 __all__ = ["METHODS", "SPACE", "Method", "noise_of"]
 

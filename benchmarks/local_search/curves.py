@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from benchmarks.local_search import measure as base
+from benchmarks.papers.agreement import ballot_agreement
 
 from urna.data import Samples
-from urna.evaluation import ballot_agreement
 from urna.local import BatchedObjective, Race, SuccessiveHalving
 from urna.local.engine.lanes import Group, lineages
 from urna.local.models import adult_mlp

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from urna.privacy import Adjacency, Budget, Ledger
     from urna.report import load_result
     from urna.space import Axis, Space
-    from urna.vote import Result, plan, record_losses, search
+    from urna.vote import Result, plan, search
 
 __all__ = [
     "Adjacency",
@@ -26,7 +26,6 @@ __all__ = [
     "UrnaError",
     "load_result",
     "plan",
-    "record_losses",
     "search",
 ]
 __version__ = "0.2.0"
@@ -41,7 +40,6 @@ _HOMES = {
     "UrnaError": "errors",
     "load_result": "report",
     "plan": "vote",
-    "record_losses": "vote",
     "search": "vote",
 }
 

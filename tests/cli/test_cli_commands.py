@@ -95,23 +95,6 @@ def test_a_plan_forecasts_the_vote_it_plans(urna: Command, tmp_path: Path) -> No
     assert max(map(len, figures[:9])) <= 80
 
 
-def test_tables_of_made_up_votes_fit_80_columns_and_show_every_figure(
-    urna: Command, tmp_path: Path
-) -> None:
-    file = tmp_path / "space.toml"
-    file.write_text('[axes.eta]\nkind = "log"\nvalues = [0.001, 0.01, 0.1, 1.0, 10.0]\n')
-    asked = split("simulate --clients 50 --epsilon 1 --ballot scored --repetitions 4 --quiet")
-    shown = urna(*asked, "--space", file, "--format", "json").json()["outcomes"]
-    _, *lines = urna(*asked, "--space", file).stdout.splitlines()
-    assert max(map(len, lines)) <= 80
-    regrets = [line.split("  ")[-1].strip() for line in lines if " ± " in line]
-    assert regrets == [
-        f"{100 * one['regret']:.1f} ± {196 * one['standard_error']:.1f}" for one in shown
-    ]
-    asked[asked.index("4")] = "1"  # of one vote there is no interval
-    assert " ± " not in urna(*asked, "--space", file).stdout
-
-
 def test_figures_are_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
     rows = table("", "what", *[f">figure {number}" for number in range(9)])
     rows.add_row("a text that gives way", *["123456.7 ± 8.9"] * 9)
@@ -134,7 +117,7 @@ def test_the_version_and_help_are_printed(urna: Command) -> None:
     assert urna("--version").stdout.startswith("urna 0.")
     top = urna("--help")
     assert top.code == 0
-    for name in ("search", "plan", "simulate", "ledger", "data"):
+    for name in ("search", "plan", "ledger", "data"):
         assert name in top.stdout
         below = urna(name, "--help")
         assert (below.code, below.stderr) == (0, "")
@@ -278,47 +261,6 @@ def test_a_new_ledger_is_shown_as_json(urna: Command, tmp_path: Path) -> None:
     assert shown["cap"] == {"epsilon": 1.0, "delta": 1e-5}
     assert (shown["spent"], shown["left"], shown["entries"]) == (0.0, 1.0, [])
     assert shown["adjacency"] == "zero-out-client"
-
-
-SIMULATION = (
-    "simulate --clients 40 --candidates 10 --votes 1 --votes 2 --epsilon 0.5 --repetitions 4"
-)
-
-
-def test_votes_are_simulated_on_landscapes_with_the_defaults_unless_told_otherwise(
-    urna: Command,
-) -> None:
-    asked = split("simulate --clients 30 --candidates 12 --epsilon 1 --repetitions 3")
-    shown = urna(*asked, "--format", "json").json()
-    assert {(o["ballot"][:6], o["decoder"]) for o in shown["outcomes"]} == {("scored", "posterior")}
-    assert [o["clients_are"] for o in shown["outcomes"]] == ["much alike", "apart", "far apart"]
-    more = split("--ballot ranked --votes 2 --decoder argmax --decoder posterior")
-    text = urna(*asked, *more).stdout
-    for part in ("ranked", "top-k: 2", "argmax", "posterior", "not a guarantee"):
-        assert part in text
-    assert "scored" not in text
-
-
-@pytest.mark.parametrize("vary", ["spread", "good"])
-def test_a_simulation_is_a_table(urna: Command, vary: str) -> None:
-    done = urna(*split(SIMULATION), "--vary", vary)
-    assert done.code == 0
-    assert "k=1" in done.stdout
-    assert "k=2" in done.stdout
-    assert "epsilon 0.5, delta 1e-05, replace-one-client, 40 clients" in done.stdout
-    assert done.stderr == ""  # progress is for terminals
-
-
-def test_a_simulation_is_json_and_repeats_by_seed(urna: Command) -> None:
-    first, again, other = (
-        urna(*split(SIMULATION), "--figure-2", "--seed", seed, "--format", "json").json()[
-            "outcomes"
-        ]
-        for seed in (1, 1, 2)
-    )
-    assert first == again != other
-    assert len(first) == 12
-    assert all(o["rate_low"] <= o["rate"] <= o["rate_high"] for o in first)
 
 
 def test_data_sets_are_listed(urna: Command) -> None:

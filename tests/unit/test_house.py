@@ -31,7 +31,7 @@ LEVELS = (
     {"tally"},
     {"local"},
     {"average", "combine", "train", "vote"},
-    {"evaluation"},
+    {"forecast"},
     {"flower"},
     {"study"},
     {"report", "tracking"},
@@ -44,10 +44,10 @@ MAY_IMPORT = {
     "jinja2": {"report"},
     "matplotlib": {"report"},
     "rich": {"cli"},
-    "torch": {"local", "train", "average", "data", "evaluation"},
+    "torch": {"local", "train", "average", "data"},
     "typer": {"cli"},
 }
-ONLY_FOR = {"evaluation": {"study", "report", "cli"}}  # no search needs what compares searches
+ONLY_FOR = {"forecast": {"study", "report", "cli"}}  # no search needs a forecast of searches
 FILES = sorted(SOURCE.rglob("*.py"))
 PACKAGES = sorted(
     ["urna", *(m.name for m in pkgutil.walk_packages([str(SOURCE)], "urna.") if m.ispkg)]
@@ -132,15 +132,15 @@ def test_the_engine_of_local_search_knows_no_objective() -> None:
         ("noise", "from urna import search"),
         ("vote", "import torch.nn"),
         ("local", "import flwr"),
-        ("vote", "from urna.evaluation import federated_averaging"),
+        ("vote", "from urna.forecast import forecast"),
         ("report", "from rich.table import Table"),
         ("files", "from urna.privacy import Ledger"),
         ("errors", "import urna.files"),
-        ("local", "from urna.evaluation.federated import train"),
-        ("vote", "import urna.evaluation"),
-        ("tally", "from urna.evaluation import simulate"),
+        ("local", "from urna.forecast.votes import forecast"),
+        ("vote", "import urna.forecast"),
+        ("tally", "from urna.forecast import stand_in"),
         ("secagg", "from urna.tally import Terms"),
-        ("flower", "from urna.evaluation.baselines import RawLosses"),
+        ("flower", "from urna.forecast.openings import Openings"),
     ],
 )
 def test_an_import_that_points_upwards_would_be_found(room: str, line: str) -> None:
@@ -185,9 +185,9 @@ def test_a_global_generator_would_be_found(line: str) -> None:
     ("room", "line"),
     [
         ("files", "from urna.errors import OutputError"),
-        ("evaluation", "from urna.vote import plan"),
-        ("report", "from urna.evaluation import simulate"),
-        ("cli", "import urna.evaluation"),
+        ("forecast", "from urna.vote import plan"),
+        ("report", "from urna.forecast import stand_in"),
+        ("cli", "import urna.forecast"),
         ("vote", "import urna.vote.plan"),
         ("tally", "from urna.files import write_json"),
     ],

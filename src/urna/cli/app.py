@@ -24,11 +24,9 @@ from urna.cli.output import errors
 from urna.cli.plan import plan
 from urna.cli.plan_study import check
 from urna.cli.policy import policy
-from urna.cli.replay import replay
 from urna.cli.report import report
 from urna.cli.run import run_file
 from urna.cli.search import search
-from urna.cli.simulate import simulate
 from urna.cli.train import train
 from urna.cli.verify import verify
 from urna.errors import UrnaError
@@ -51,8 +49,6 @@ app.command()(train)
 app.add_typer(plan, name="plan")
 app.command()(average)
 app.command()(combine)
-app.command()(replay)
-app.command()(simulate)
 app.command()(data)
 app.command()(report)
 app.command()(verify)

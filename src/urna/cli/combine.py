@@ -28,22 +28,25 @@ from urna.combine import (
     FederatedDbscan,
     Frame,
     Guarantee,
+    Judged,
     Mean,
     Median,
     Recorded,
     Strategy,
     TrimmedMean,
+    compare,
+    judge,
     read_searches,
     strategy_named,
 )
 from urna.combine import combine as combine_searches
 from urna.errors import ParameterError, UnknownName
-from urna.evaluation.combining import Judged, VoteStrategy, compare, judge, vote_on
 from urna.files import write_json, write_whole
 from urna.privacy import Budget, Ledger
 from urna.randomness import SecretSource, secrets_of
 from urna.report import settings_chart
 from urna.space import Axis, Space
+from urna.study.recorded_vote import vote_on
 from urna.tally import Options
 
 __all__ = ["combine"]
@@ -159,7 +162,12 @@ def combine(
             score=score,
             space=None if space is None else Space.read(space),
         )
-        chosen = _configured(recorded, strategy, min_points, cell, plain)
+        votes = strategy == _VOTE
+        if votes and not guarantee.private:
+            raise ParameterError("a vote has noise: ask for --guarantee dp or both")
+        if votes and plain:
+            raise ParameterError(f"{strategy} averages nothing: leave --plain out")
+        chosen = None if votes else _configured(recorded, strategy, min_points, cell, plain)
         if isinstance(chosen, Dbscan) and guarantee is not Guarantee.NONE:
             chosen = _configured(recorded, "federated-dbscan", min_points, cell, plain)
         elif cell is not None and not isinstance(chosen, FederatedDbscan):
@@ -201,7 +209,7 @@ def combine(
 
 def _combined(
     recorded: Recorded,
-    strategy: Strategy,
+    strategy: Strategy | None,
     guarantee: Guarantee,
     budget: Budget,
     ledger: Ledger | None,
@@ -219,9 +227,7 @@ def _combined(
     def keep(found: Combination) -> None:
         keeper.keep(found)
 
-    if isinstance(strategy, VoteStrategy) and guarantee is not Guarantee.NONE:
-        if guarantee is Guarantee.ENCRYPTION:
-            raise ParameterError("a vote has noise: ask for --guarantee dp or both")
+    if strategy is None:
         return vote_on(
             recorded.searches,
             guarantee=guarantee,
@@ -251,9 +257,9 @@ def _configured(
     recorded: Recorded, name: str, min_points: int, cell: float | None, plain: bool
 ) -> Strategy:
     """Return the strategy that was asked for, as it was asked for."""
-    if name != _VOTE and name not in STRATEGIES:
+    if name not in STRATEGIES:
         raise UnknownName("strategy", name, [*STRATEGIES, _VOTE])
-    strategy: Strategy = VoteStrategy() if name == _VOTE else strategy_named(name)
+    strategy = strategy_named(name)
     match strategy:
         case Dbscan():
             return Dbscan(min_points=min_points, plain=plain)
@@ -273,7 +279,7 @@ def _configured(
 
 def _all(recorded: Recorded, min_points: int, cell: float | None, score: str) -> list[Strategy]:
     """Return all strategies that can work with these scores."""
-    every = [_configured(recorded, n, min_points, cell, plain=False) for n in (*STRATEGIES, _VOTE)]
+    every = [_configured(recorded, n, min_points, cell, plain=False) for n in STRATEGIES]
     return [each for each in every if score != _LOSS or not isinstance(each, _BY_ACCURACY)]
 
 

@@ -30,7 +30,9 @@ from urna.cli.terms import (
     terms_of,
 )
 from urna.errors import ParameterError
-from urna.evaluation.forecast import (
+from urna.forecast.landscapes import stand_in
+from urna.forecast.openings import Openings, forecast_openings, winner_beside
+from urna.forecast.votes import (
     AGREEMENTS,
     HELD,
     WIDE,
@@ -40,8 +42,6 @@ from urna.evaluation.forecast import (
     clients_needed,
     forecast,
 )
-from urna.evaluation.landscapes import stand_in
-from urna.evaluation.openings import Openings, forecast_openings, winner_beside
 from urna.privacy import Budget, Unit
 from urna.privacy.budget import rounded_up
 from urna.secagg import Plan, ServerModel

@@ -49,13 +49,11 @@ from urna.tally import (
     Summation,
 )
 from urna.vote import (
-    NOT_PRIVATE,
     DecoderKind,
     Rehearsal,
     Result,
     SearchProgress,
     WinnerResult,
-    record_losses,
     search_twice,
 )
 from urna.vote import rehearse as rehearse_votes
@@ -190,10 +188,6 @@ def search(
             "the ledger by default.",
         ),
     ] = None,
-    record: Annotated[
-        Path | None,
-        typer.Option(help="Write every client's losses to this .npz, for replay. NOT PRIVATE."),
-    ] = None,
     quiet: QuietOption = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
@@ -212,7 +206,6 @@ def search(
         "seed": seed,
         "anyway": anyway,
     }
-    _check_record(record, ledger, terms["adjacency"].unit)
     named = named_candidates(space, axis)
     opened = terms["ledger"] = ledger_at(ledger)
     secrets = secrets_of(scripted_secrets)
@@ -245,11 +238,6 @@ def search(
         result: Result | WinnerResult
         with live_progress(quiet) as shown:
             report = Clock(shown)
-            if record is not None:
-                record_losses(
-                    candidates, objective, found.clients, record, seed=seed, progress=report
-                )
-                errors.print(f"{record}: {NOT_PRIVATE}.")
             if public is not None:
                 terms["rehearsal"] = _rehearsed(public, candidates, model, seed, cache, report)
             if engine is Engine.FLOWER:
@@ -378,17 +366,6 @@ def _check_together(engine: Engine, summation: SummationKind, server: ServerMode
             "against a dishonest server nodes need a directory of keys, which simulated ones have "
             "not: use --engine memory, or deploy (docs/guide/deploy.md)"
         )
-
-
-def _check_record(record: Path | None, ledger: Path | None, unit: Unit) -> None:
-    """Refuse to record where it would not be what was asked for."""
-    if record is not None and ledger is not None:
-        raise ParameterError(
-            "a ledger counts all that leaves the clients, and recorded losses leave without noise: "
-            "record without --ledger"
-        )
-    if record is not None and unit is Unit.RECORD:
-        raise ParameterError("whole clients' losses are recorded: leave --unit record out")
 
 
 def _over_flower(

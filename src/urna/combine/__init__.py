@@ -11,6 +11,7 @@ from urna.combine.density import Dbscan
 from urna.combine.federated import Averaging, Clustering, FederatedDbscan
 from urna.combine.frame import Frame, Ruler
 from urna.combine.grid import Grid
+from urna.combine.judged import Judged, compare, judge
 from urna.combine.private import PrivateRun, private_dbscan, private_mean
 from urna.combine.processes import play_in_processes
 from urna.combine.recorded import Recorded, read_searches
@@ -46,6 +47,7 @@ __all__ = [
     "Frame",
     "Grid",
     "Guarantee",
+    "Judged",
     "Kept",
     "LocalSearch",
     "Mean",
@@ -65,7 +67,9 @@ __all__ = [
     "TrimmedMean",
     "agreed_on",
     "combine",
+    "compare",
     "conduct",
+    "judge",
     "keep_best",
     "keep_good",
     "play",

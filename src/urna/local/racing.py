@@ -21,7 +21,7 @@ Finalists go on from the weights they had. Their losses are the full search's, b
 CPU, and up to the rounding of other kernels on a GPU.
 
 A race is a client's own matter and costs no privacy. It may change whom a client votes for;
-`urna.evaluation.ballot_agreement` tells how often.
+`benchmarks/papers/agreement.py` measures how often.
 """
 
 from collections.abc import Sequence

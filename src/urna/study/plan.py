@@ -12,8 +12,8 @@ from urna.average.blind import Blind
 from urna.average.objective import default_space
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
-from urna.evaluation.forecast import WIDE
-from urna.evaluation.openings import Openings, forecast_openings
+from urna.forecast.openings import Openings, forecast_openings
+from urna.forecast.votes import WIDE
 from urna.privacy import Budget, Unit
 from urna.privacy.accountant import DECLARED, GAUSSIAN
 from urna.space import Space

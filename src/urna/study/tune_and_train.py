@@ -14,7 +14,7 @@ import numpy as np
 
 from urna.data import Samples
 from urna.errors import ParameterError
-from urna.evaluation.forecast import draw_winners
+from urna.forecast.votes import draw_winners
 from urna.local import BatchedObjective, Objective
 from urna.privacy import (
     Budget,

@@ -7,15 +7,6 @@ from urna.vote.openings import Leads, compare_leads
 from urna.vote.plan import VotePlan, plan, plan_vote, relative_noise
 from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.rehearsal import Rehearsal, RehearsedDecoder, rehearse
-from urna.vote.replay import (
-    NOT_PRIVATE,
-    Recording,
-    Replayed,
-    read_recording,
-    record_losses,
-    replay,
-    unnamed_space,
-)
 from urna.vote.result import Result
 from urna.vote.rounds import BOTH_ROUNDS, TwoRounds, after_first, search_twice
 from urna.vote.search import SearchProgress, read_again, read_result, search, unread_result
@@ -25,7 +16,6 @@ from urna.vote.winner import WinnerPlan, WinnerResult, plan_winner
 
 __all__ = [
     "BOTH_ROUNDS",
-    "NOT_PRIVATE",
     "VOTES",
     "ArgmaxDecoder",
     "Ballot",
@@ -39,10 +29,8 @@ __all__ = [
     "LevelShape",
     "NoisyVotes",
     "PosteriorDecoder",
-    "Recording",
     "Rehearsal",
     "RehearsedDecoder",
-    "Replayed",
     "Result",
     "ScoreShape",
     "SearchProgress",
@@ -65,15 +53,11 @@ __all__ = [
     "plan_winner",
     "read_again",
     "read_ballot",
-    "read_recording",
     "read_result",
-    "record_losses",
     "rehearse",
     "relative_noise",
-    "replay",
     "search",
     "search_twice",
     "shard_ballots",
-    "unnamed_space",
     "unread_result",
 ]

@@ -15,8 +15,8 @@ from urna.combine import (
     LocalSearch,
     Searches,
     combine,
+    judge,
 )
-from urna.evaluation.combining import judge
 from urna.privacy import Budget
 from urna.randomness import ScriptedSecrets
 from urna.report import page, settings_chart

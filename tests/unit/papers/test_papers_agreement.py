@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from benchmarks.papers.agreement import ballot_agreement
 
 from urna.errors import ParameterError
-from urna.evaluation import ballot_agreement
 
 
 def test_agreement_counts_ties_as_the_same() -> None:

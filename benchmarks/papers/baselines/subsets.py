@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from benchmarks.papers.baselines.bounded import BoundedSum, check_scores
 
-from urna.evaluation.baselines.bounded import BoundedSum, check_scores
 from urna.noise import IntVector
 from urna.privacy import Budget
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from benchmarks.papers.baselines.bounded import BoundedSum, Floats, check_scores
 
 from urna.errors import ParameterError
-from urna.evaluation.baselines.bounded import BoundedSum, Floats, check_scores
 from urna.noise import IntVector
 from urna.privacy import Budget
 from urna.space import Space

@@ -7,7 +7,7 @@ both are held on the same landscapes (`forecast`). Nothing is spent.
 from dataclasses import dataclass
 from typing import Any
 
-from urna.evaluation.forecast import HELD, Forecast, forecast
+from urna.forecast.votes import HELD, Forecast, forecast
 from urna.privacy import Budget
 from urna.space import Space
 from urna.vote import Decoder, VotePlan, WinnerPlan, plan_winner

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import typer
-
-from urna.cli.output import Format, print_json, print_table, table
-from urna.cli.progress import live_progress
-from urna.evaluation.simulate import (
+from benchmarks.papers.figure_2 import (
     FIGURE_2_GOOD,
     FIGURE_2_SPREADS,
     FIGURE_2_VOTES,
     SimulatedVote,
 )
-from urna.evaluation.simulate import simulate as simulate_votes
+from benchmarks.papers.figure_2 import simulate as simulate_votes
+
+from urna.cli.output import Format, print_json, print_table, table
+from urna.cli.progress import live_progress
 from urna.privacy import Adjacency, Budget
 from urna.privacy.accountant import GAUSSIAN
 

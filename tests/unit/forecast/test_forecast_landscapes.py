@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from urna.errors import ParameterError
-from urna.evaluation.landscapes import KINDS, Landscape, draw_space, kinds_of, stand_in
+from urna.forecast.landscapes import KINDS, Landscape, draw_space, kinds_of, stand_in
 from urna.space import Axis, Space
 
 GRID = Space(lr=Axis.log_range(1e-5, 1.0, 6), depth=[1, 2, 3], kind=["a", "b"])

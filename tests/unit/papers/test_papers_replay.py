@@ -6,19 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from urna.errors import ParameterError
-from urna.space import Axis, Space
-from urna.vote import (
-    ArgmaxDecoder,
-    BallotShape,
+from benchmarks.papers.replay import (
     Recording,
-    fill_ballot,
     read_recording,
     record_losses,
     replay,
     unnamed_space,
 )
+
+from urna.errors import ParameterError
+from urna.space import Axis, Space
+from urna.vote import ArgmaxDecoder, BallotShape, fill_ballot
 
 SPACE = Space(lr=Axis.log_range(1e-3, 1.0, 6), momentum=[0.0, 0.9])
 RNG = np.random.default_rng

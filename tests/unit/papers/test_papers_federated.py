@@ -2,11 +2,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.papers.federated import federated_averaging
 from sklearn.datasets import load_digits
 
 from urna.data import Samples
 from urna.errors import ParameterError
-from urna.evaluation import federated_averaging
 from urna.local import BatchedObjective
 from urna.local.engine.batches import epoch_batches
 from urna.space import Space

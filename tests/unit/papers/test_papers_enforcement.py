@@ -5,9 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
-from urna.errors import ParameterError
-from urna.evaluation.enforcement import (
+from benchmarks.papers.enforcement import (
     EveryRound,
     PoissonRounds,
     Scheme,
@@ -15,6 +13,8 @@ from urna.evaluation.enforcement import (
     noise_left,
     train_under,
 )
+
+from urna.errors import ParameterError
 from urna.privacy import gaussian_epsilon
 from urna.train import FedAvg, FunctionLearner
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import betaincinv
 
 from urna.errors import ParameterError
-from urna.evaluation.landscapes import KINDS, Landscape, kinds_of, within_windows
-from urna.evaluation.simulate import exact_interval
+from urna.forecast.landscapes import KINDS, Landscape, kinds_of, within_windows
 from urna.privacy import Budget
 from urna.randomness import SEED_BYTES
 from urna.space import AxisKind, Space
@@ -33,6 +33,7 @@ __all__ = [
     "alternatives",
     "clients_needed",
     "draw_winners",
+    "exact_interval",
     "forecast",
     "thinned",
 ]
@@ -52,6 +53,14 @@ _MOST_FILLED = 60  # ballots that are filled in for one vote; more are counted i
 _STRUCTURELESS = 10  # one landscape in so many has no structure
 _EARLIEST = 0.05  # quantile of a logarithmic axis before which no plateau begins
 _EVEN, _NINE_OF_TEN = 0.5, 0.9
+
+
+def exact_interval(successes: int, repetitions: int) -> tuple[float, float]:
+    """Return the exact 95 % confidence interval of a probability (Clopper & Pearson)."""
+    losses = repetitions - successes
+    low = float(betaincinv(successes, losses + 1, 0.025)) if successes else 0.0
+    high = float(betaincinv(successes + 1, losses, 0.975)) if losses else 1.0
+    return low, high
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+from benchmarks.papers.figure_2 import SimulatedVote, simulate
 from scipy import stats
 
 from urna.errors import ParameterError
-from urna.evaluation.simulate import SimulatedVote, simulate
 from urna.privacy import Budget
 
 FALSE_ALARM = 1e-6  # how often a right simulation would fail on a fresh seed

@@ -5,10 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
-
-from urna.errors import ParameterError
-from urna.evaluation.baselines import (
+from benchmarks.papers.baselines import (
     BoundedSum,
     CentralSelection,
     Feathers,
@@ -18,10 +15,13 @@ from urna.evaluation.baselines import (
     opt,
     rand_guess,
 )
-from urna.evaluation.baselines.bounded import in_steps
-from urna.evaluation.baselines.central import price
-from urna.evaluation.baselines.mean_setting import scaled
-from urna.evaluation.baselines.subsets import assignment
+from benchmarks.papers.baselines.bounded import in_steps
+from benchmarks.papers.baselines.central import price
+from benchmarks.papers.baselines.mean_setting import scaled
+from benchmarks.papers.baselines.subsets import assignment
+from scipy import stats
+
+from urna.errors import ParameterError
 from urna.privacy import Budget, Move, gaussian_delta
 from urna.privacy.distributions import DISTRIBUTIONS
 from urna.space import Space

@@ -5,13 +5,13 @@ return the winners of many independent draws. None of them is a way to run a pri
 the randomness is a public generator's.
 """
 
-from urna.evaluation.baselines.bounded import BoundedSum
-from urna.evaluation.baselines.central import CentralSelection
-from urna.evaluation.baselines.feathers import Feathers
-from urna.evaluation.baselines.mean_setting import MeanSetting
-from urna.evaluation.baselines.raw_losses import RawLosses
-from urna.evaluation.baselines.references import opt, rand_guess
-from urna.evaluation.baselines.subsets import Subsets
+from benchmarks.papers.baselines.bounded import BoundedSum
+from benchmarks.papers.baselines.central import CentralSelection
+from benchmarks.papers.baselines.feathers import Feathers
+from benchmarks.papers.baselines.mean_setting import MeanSetting
+from benchmarks.papers.baselines.raw_losses import RawLosses
+from benchmarks.papers.baselines.references import opt, rand_guess
+from benchmarks.papers.baselines.subsets import Subsets
 
 __all__ = [
     "BoundedSum",

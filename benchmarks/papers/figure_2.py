@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
 
 from urna.errors import ParameterError
+from urna.forecast import exact_interval
 from urna.privacy import Budget
 from urna.vote.plan import plan
 
@@ -21,7 +21,6 @@ __all__ = [
     "FIGURE_2_SPREADS",
     "FIGURE_2_VOTES",
     "SimulatedVote",
-    "exact_interval",
     "simulate",
 ]
 
@@ -52,14 +51,6 @@ class SimulatedVote:
     def interval(self) -> tuple[float, float]:
         """Exact 95 % confidence interval of the success probability."""
         return exact_interval(self.successes, self.repetitions)
-
-
-def exact_interval(successes: int, repetitions: int) -> tuple[float, float]:
-    """Return the exact 95 % confidence interval of a probability (Clopper & Pearson)."""
-    losses = repetitions - successes
-    low = float(betaincinv(successes, losses + 1, 0.025)) if successes else 0.0
-    high = float(betaincinv(successes + 1, losses, 0.975)) if losses else 1.0
-    return low, high
 
 
 def simulate(

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from urna.evaluation.forecast import draw_winners, forecast
-from urna.evaluation.openings import NEAR, Openings, forecast_openings, winner_beside
+from urna.forecast.openings import NEAR, Openings, forecast_openings, winner_beside
+from urna.forecast.votes import draw_winners, forecast
 from urna.privacy import Adjacency, Budget
 from urna.space import Axis, Space
 from urna.tally import Terms

@@ -1,18 +1,19 @@
-"""`urna replay`: what would a vote have given us? Votes held again on recorded losses."""
+"""What would a vote have given us? Votes held again on recorded losses."""
 
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
+from benchmarks.papers.replay import Replayed, read_recording, unnamed_space
+from benchmarks.papers.replay import replay as replay_votes
 
 from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 from urna.cli.output import Format, FormatOption, errors, print_json, print_table, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import QuietOption
 from urna.space import Space
-from urna.vote import DecoderKind, Replayed, read_recording, unnamed_space
-from urna.vote import replay as replay_votes
+from urna.vote import DecoderKind
 
 __all__ = ["replay"]
 

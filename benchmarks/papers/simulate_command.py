@@ -1,18 +1,17 @@
-"""`urna simulate`: votes on made-up landscapes, or the paper's own (DP-Hype, Figure 2)."""
+"""Votes on made-up landscapes, or the paper's own (DP-Hype, Figure 2)."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from benchmarks.papers.figure_2_command import figure_2 as print_figure_2
 
 from urna.cli.ballots import asked_space
-from urna.cli.figure_2 import figure_2 as print_figure_2
 from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import QuietOption
 from urna.errors import ParameterError
-from urna.evaluation.forecast import AGREEMENTS, WITHIN, Forecast, forecast
-from urna.evaluation.landscapes import stand_in
+from urna.forecast import AGREEMENTS, WITHIN, Forecast, forecast, stand_in
 from urna.privacy import Adjacency, Budget
 from urna.privacy.accountant import GAUSSIAN
 from urna.vote import BallotKind, DecoderKind, VotePlan, describe_ballot, plan

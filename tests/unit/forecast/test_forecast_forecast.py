@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from urna.errors import ParameterError
-from urna.evaluation.forecast import (
+from urna.forecast.votes import (
     WITHIN,
     Forecast,
     alternatives,

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from benchmarks.papers.baselines.bounded import check_scores
 from scipy.special import softmax
 
 from urna.errors import ParameterError
-from urna.evaluation.baselines.bounded import check_scores
 from urna.noise import IntVector
 from urna.privacy import Budget, gaussian_std
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from benchmarks.papers.baselines.bounded import check_scores
 
 from urna.errors import ParameterError
-from urna.evaluation.baselines.bounded import check_scores
 from urna.noise import IntVector
 from urna.privacy import Budget
 

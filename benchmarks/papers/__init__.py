@@ -1,0 +1,1 @@
+"""What only a study of the four papers needs. It imports `urna`; `urna` never imports it."""
