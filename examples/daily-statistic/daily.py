@@ -15,7 +15,7 @@ import numpy as np
 from urna.errors import UrnaError
 from urna.files import write_whole
 from urna.privacy import Budget, Ledger
-from urna.tally import Histogram, Series
+from urna.tally import Counts, Histogram, Reading, Series
 
 DEVICES, DAYS = 300, 7
 BUDGET = Budget(epsilon=4.0, delta=1e-5)  # for the whole week, for each device
@@ -47,11 +47,15 @@ def main(folder: Path) -> None:
         dropout=0.2,
     )
     day = len(days) + 1
+
+    def publish(found: Reading[Counts]) -> None:
+        days.append({"day": day, "counts": found.value.counts.round(1).tolist()})
+        write_whole(published, json.dumps(days).encode())  # nothing is public before this
+
     # Some devices are off; they say nothing, under everybody's noise.
-    found = series.hold({device: used(device, day) for device in range(DEVICES) if device % 9})
+    hours = {device: used(device, day) for device in range(DEVICES) if device % 9}
+    found = series.hold(hours, keep=publish)
     counts = found.value
-    days.append({"day": day, "counts": counts.counts.round(1).tolist()})
-    write_whole(published, json.dumps(days).encode())  # nothing is public before this
     print(f"day {day}: {found.took_part} devices, half use it less than", end=" ")
     print(f"{counts.quantile(0.5):.1f} h, mean {counts.mean:.1f} h, counts ± {counts.error:.1f}")
     for low, count in zip(HOURS.edges, counts.counts, strict=False):

@@ -10,15 +10,17 @@ import pytest
 pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 
 from flower_grid import LocalGrid
-from flower_nodes import BUDGET, OPEN, QUICK, SPACE, Near, federation, node
+from flower_nodes import BUDGET, OPEN, QUICK, SPACE, Near, announced, federation, node
 
-from urna.errors import ParameterError, RoundAborted, RoundUnfinished
-from urna.flower import Grant, NodeKey, Policy, poll
+from urna.errors import ParameterError, Refused, RoundAborted, RoundUnfinished
+from urna.flower import Grant, NodeKey, Policy, Statistic, poll
+from urna.flower.accounts import Account
 from urna.flower.identities import write_public_key
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import ScriptedSecrets
 from urna.secagg import ServerModel
 from urna.space import Space
+from urna.tally import BoundedVector
 
 POLICY = """
 [privacy]
@@ -163,6 +165,21 @@ def test_a_round_answered_before_is_not_answered_again(tmp_path: Path) -> None:
     answer = grid.replies[replayed.metadata.message_id].content["urna"]
     assert "answered this stage of the round before" in answer["refused"]
     assert len(Ledger(file).entries()) == 1
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_a_round_that_is_counted_is_not_counted_again(rounds: int, tmp_path: Path) -> None:
+    """Where somebody has deleted the file of claims: two masked vectors would count once."""
+    account = Account(tmp_path / "ledger", Budget(20.0, 1e-3), Adjacency.REPLACE_ONE_CLIENT)
+    subject = Statistic("devices", BoundedVector(3, 1))
+    announcement = announced(subject, rounds=rounds)
+    for number in range(1, rounds + 1):
+        coin = announcement.coin(number, b"")
+        account.count(announcement, number, coin, private=True)
+        with pytest.raises(Refused, match="answered this round before"):
+            account.count(announcement, number, coin, private=True)
+    (entry,) = Ledger(tmp_path / "ledger").entries()
+    assert entry.rounds == (None if rounds == 1 else rounds)
 
 
 def test_scripted_secrets_never_pass_a_ledger(tmp_path: Path) -> None:

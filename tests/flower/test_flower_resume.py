@@ -1,6 +1,7 @@
 """A server or a node that is killed: the series goes on, and every round counts once."""
 
 import random
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 
-from urna.errors import ParameterError, RoundAborted
+from urna.errors import LedgerError, ParameterError, RoundAborted
 from urna.files import read_json
 from urna.flower import (
     Deadlines,
@@ -313,6 +314,36 @@ def test_server_and_nodes_restart_in_the_same_round(tmp_path: Path) -> None:
     assert all(rounds == 3 for (rounds,) in counted(tmp_path)), "a number stands for all before"
     assert len(after.round(b"4").tallied.accepted) == SIZE
     assert [rounds for (rounds,) in counted(tmp_path)] == [ROUNDS] * SIZE
+
+
+def test_a_folder_put_back_releases_nothing_and_takes_nothing_back(tmp_path: Path) -> None:
+    """Nodes refuse the round; a server that took their refusal for an abort would count less."""
+    grid = devices(tmp_path)
+    own = Ledger.open(tmp_path / "server.ledger", BUDGET)
+    held = series(grid, tmp_path, ledger=own)
+    for number in (1, 2, 3):
+        held.round(b"%d" % number)
+        shutil.copytree(tmp_path / "series", tmp_path / f"after {number}")
+    for back in (1, 2):
+        shutil.rmtree(tmp_path / "series")
+        shutil.copytree(tmp_path / f"after {back}", tmp_path / "series")
+        after = series(grid, tmp_path, ledger=own)
+        with pytest.raises(LedgerError, match="an older copy"):
+            after.round(b"%d" % (back + 1), number=back + 1)
+        assert [(entry.rounds, entry.revealed) for entry in own.entries()] == [(3, 3)]
+    assert counted(tmp_path) == [[3]] * SIZE
+
+
+def test_a_sum_of_an_entry_that_has_one_is_not_announced(tmp_path: Path) -> None:
+    grid = devices(tmp_path)
+    own = Ledger.open(tmp_path / "server.ledger", BUDGET)
+    once: dict[str, Any] = {"budget": BUDGET, "colluding": 0, "deadlines": WAITS, "ledger": own}
+    Sums(grid, SUBJECT, entry="only", **once).round()
+    sent = len(grid.sent)
+    with pytest.raises(LedgerError, match="revealed already"):
+        Sums(grid, SUBJECT, entry="only", **once).round()
+    assert len(grid.sent) == sent
+    assert counted(tmp_path) == [[None]] * SIZE
 
 
 def test_a_node_repeats_an_answer_and_gives_no_second_one(tmp_path: Path) -> None:

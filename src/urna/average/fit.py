@@ -62,11 +62,11 @@ def fit(
         secrets: Where keys, coins and noise come from; the operating system by default.
         device: A torch device on which clients are trained; the processor by default.
         entry: The release's id in the ledger, as in `urna.search`: counted once, however often
-            it is begun.
+            it is begun, and refused once a model of it was handed out.
         progress: Called while it runs; a line in a terminal or a notebook by default, False for
             none.
-        keep: Called with the result as soon as there is one: what was paid for can be written
-            down first.
+        keep: Called with the result before the ledger notes it: writes down what was paid for,
+            and shows it to nobody.
         options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`,
             `server`; see `urna.tally.Terms`. Whole clients are protected unless
             `adjacency="replace-one-record"`.
@@ -75,6 +75,7 @@ def fit(
         ParameterError: The parameters cannot be, or a table has another form than announced.
             Nothing was released.
         BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+        LedgerError: The ledger knows of a result of this entry. Nothing was released now.
         RoundAborted: Too many clients dropped out. Nothing was released.
         RoundUnfinished: They did so while the sum was opened. It stays counted.
         RoundSpoiled: What was opened is no sum of valid vectors. It stays counted.
@@ -94,14 +95,18 @@ def fit(
         private=secrets.private,
         id=entry,
     )
+    results: list[ModelResult] = []
+
+    def take(released: Released) -> None:
+        results.append(read_model(plan, released, why=chosen.why))
+        if keep is not None:
+            keep(results[0])
+
     with live_line(progress) as report:
         parts = contributions(plan, data, secrets, device=device, progress=report)
-        released = releases.release(lambda: summation.tally(parts, plan.tally, secrets))
+        releases.release(lambda: summation.tally(parts, plan.tally, secrets), take)
         report("summing", 1, 1)
-    result = read_model(plan, released, why=chosen.why)
-    if keep is not None:
-        keep(result)
-    return result
+    return results[0]
 
 
 def as_samples(clients: Sequence[Any]) -> list[Samples]:

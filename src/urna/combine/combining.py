@@ -101,8 +101,9 @@ def combine(
         ledger: Where releases are counted before they happen.
         secrets: Where keys and noise come from; the operating system by default.
         entry: The id in the ledger of a mean with noise, as in `urna.search`: counted once,
-            however often it is begun.
-        keep: Called with the result as soon as there is one, before it is returned.
+            however often it is begun, and refused once a mean of it was handed out.
+        keep: Called with the result as soon as there is one, before it is returned; where noise
+            is added, before the ledger notes it.
         options: With noise, the rest of the terms; see `urna.tally.Terms`.
 
     Raises:

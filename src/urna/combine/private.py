@@ -6,6 +6,7 @@ a private sum (`urna.tally`): added up by secure summation, or under threshold e
 that follows, dense cells and clusters included, is computed from noisy sums.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -98,22 +99,20 @@ def private_mean(
         ledger: Where the release is counted before it happens.
         secrets: Where keys and noise come from; the operating system by default.
         entry: The release's id in the ledger, as in `urna.search`: counted once, however often
-            it is begun.
-        keep: Called with the run as soon as the sum is open.
+            it is begun, and refused once a mean of it was handed out.
+        keep: Called with the run before the ledger notes it: writes it down, shows it to nobody.
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
         ParameterError: The terms cannot be.
         BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+        LedgerError: The ledger knows of a result of this entry. Nothing was released now.
         RoundAborted: Too many clients dropped out. Nothing was revealed.
     """
     series = _Series(len(clients), budget, summation, ledger, secrets, options, entry)
     summed = SettingsSum(agreed)
     series.plan([summed], [1.0])
-    released, sums = series.release(summed, clients)
-    run = series.run(mean_from(agreed, sums, len(released.tallied.accepted)))
-    if keep is not None:
-        keep(run)
+    run, _ = series.release(summed, clients, functools.partial(mean_from, agreed), keep)
     return run
 
 
@@ -163,15 +162,19 @@ def private_dbscan(
     first = SettingsSum(agreed)
     every = first.after(np.ones(agreed.grid.size, dtype=np.bool_))  # not known yet; priced alike
     series.plan([first, every], [first_share, 1 - first_share])
-    _, counts = series.release(first, clients)
+
+    def densest_in(counts: Floats, _: int) -> Combined:
+        dense = dense_cells(agreed, counts, series.noise[0])
+        return densest(agreed, counts, dense)
+
+    alone, counts = series.release(first, clients, densest_in, keep)
     dense = dense_cells(agreed, counts, series.noise[0])
-    if keep is not None:
-        keep(series.run(densest(agreed, counts, dense)))
-    _, sums = series.release(first.after(dense), clients)
-    combined = read_clusters(agreed, dense, sums / UNITS, series.noise[1] / UNITS)
-    run = series.run(combined or densest(agreed, counts, dense))
-    if keep is not None:
-        keep(run)
+
+    def best_of(sums: Floats, _: int) -> Combined:
+        found = read_clusters(agreed, dense, sums / UNITS, series.noise[1] / UNITS)
+        return found or alone.combined
+
+    run, _ = series.release(first.after(dense), clients, best_of, keep)
     return run
 
 
@@ -210,6 +213,7 @@ class _Series:
             )
         if self._ledger is not None:
             self._ledger.check_relation(self.terms.adjacency)
+            self._ledger.check_new(self._entry)
             if not self._ledger.holds(self._entry):
                 self._ledger.check(*self._events(len(self._plans)))
 
@@ -219,9 +223,20 @@ class _Series:
         return tuple(plan.most_noise_std for plan in self._plans)
 
     def release(
-        self, summed: SettingsSum, clients: Sequence[LocalSearch]
-    ) -> tuple[Released, Floats]:
-        """Count the next sum, add up, and return it in whole steps."""
+        self,
+        summed: SettingsSum,
+        clients: Sequence[LocalSearch],
+        read: Callable[[Floats, int], Combined],
+        keep: Callable[[PrivateRun], None] | None,
+    ) -> tuple[PrivateRun, Floats]:
+        """Count the next sum, add up, keep and return what it says, and the sum in whole steps.
+
+        Args:
+            summed: What each client puts in.
+            clients: Each client's search.
+            read: Returns what a sum in whole steps, of so many clients, says.
+            keep: Called with the run so far, before the ledger notes the sum.
+        """
         plan = self._plans[len(self._released)]
         releases = Releases(
             plan,
@@ -234,15 +249,20 @@ class _Series:
         contributions = {
             client: _contribution(summed, search, plan) for client, search in enumerate(clients)
         }
-        released = releases.release(
-            lambda: self._summation.tally(contributions, plan, self._secrets)
-        )
-        self._released.append(released)
-        sums = np.asarray(in_units(released.tallied.total, plan), dtype=np.float64)
-        self._sums.append(sums)
-        return released, sums
+        runs: list[PrivateRun] = []
 
-    def run(self, combined: Combined) -> PrivateRun:
+        def take(released: Released) -> None:
+            self._released.append(released)
+            sums = np.asarray(in_units(released.tallied.total, plan), dtype=np.float64)
+            self._sums.append(sums)
+            runs.append(self._run(read(sums, len(released.tallied.accepted))))
+            if keep is not None:
+                keep(runs[0])
+
+        releases.release(lambda: self._summation.tally(contributions, plan, self._secrets), take)
+        return runs[0], self._sums[-1]
+
+    def _run(self, combined: Combined) -> PrivateRun:
         """Return what is known so far, and what all sums so far cost together."""
         last = self._released[-1]
         plans = self._plans[: len(self._released)]

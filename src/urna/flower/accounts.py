@@ -22,7 +22,8 @@ class Account:
     Guarantee:
         No round of an announcement is begun twice, whatever it starts from, and no stage of it
         is answered twice. A series is counted up to the latest of its rounds that was
-        answered, so every round is counted before its masked vector leaves the node.
+        answered, so every round is counted before its masked vector leaves the node. A round
+        that is counted is not counted again: without the file of claims it is refused, too.
 
     Args:
         file: The ledger's file; None for a node that remembers nothing.
@@ -98,16 +99,20 @@ class Account:
         """Count a round in the ledger, before the masked vector leaves the node.
 
         Raises:
-            Refused: The cap would be passed.
+            Refused: The cap would be passed, or the round is counted already.
         """
         with _refusals():
             if (ledger := self.ledger()) is None:
                 return
             event, label = _event(announcement, private), announcement.label
-            if announcement.rounds == 1:
-                ledger.enter(event, label=label, id=coin.hex())
+            single = announcement.rounds == 1
+            name = coin.hex() if single else announcement.digest.hex()
+            for entry in ledger.entries():
+                if entry.id == name and (single or number <= (entry.rounds or 0)):
+                    raise Refused("this node has answered this round before")
+            if single:
+                ledger.enter(event, label=label, id=name)
                 return
-            name = announcement.digest.hex()
             ledger.begin(Repeated(event, announcement.rounds), label=label, id=name)
             ledger.advance(name, number)
 

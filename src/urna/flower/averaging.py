@@ -32,7 +32,7 @@ from urna.flower.subjects import register
 from urna.flower.sums import COLLUDING, Sums
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger
-from urna.tally import Options, TallyPlan, Terms
+from urna.tally import Options, Released, TallyPlan, Terms
 
 __all__ = ["AverageSubject", "Averages", "average"]
 
@@ -179,7 +179,7 @@ def average(
         ledger: A ledger of the server's own, counted before the release happens.
         transcripts: Folder in which a transcript is kept.
         progress: Called with the stage, how many have answered and the time left.
-        keep: Called with the result as soon as there is one.
+        keep: Called with the result before nodes are told and the ledger notes it.
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
@@ -220,20 +220,28 @@ def average(
         progress=progress,
         **options,
     )
-    released = sums.round()
-    averaged = sums.announcement.subject
-    if not isinstance(averaged, AverageSubject):
-        raise ProtocolError("what was announced is no average")
-    plan = averaged.average(sums.announcement.terms)
-    made = read_model(plan, released, why=why)
-    privacy = made.privacy
-    if plan.caveats:
-        caveats = (plan.caveats.rstrip(". "), *privacy.caveats)
-        privacy = replace(privacy, caveats=caveats)
-    result = replace(made, lost=dict(sums.lost), faults=dict(sums.faults), privacy=privacy)
-    if keep is not None:
-        keep(result)
-    return result
+
+    def read(released: Released) -> ModelResult:
+        averaged = sums.announcement.subject
+        if not isinstance(averaged, AverageSubject):
+            raise ProtocolError("what was announced is no average")
+        plan = averaged.average(sums.announcement.terms)
+        made = read_model(plan, released, why=why)
+        privacy = made.privacy
+        if plan.caveats:
+            caveats = (plan.caveats.rstrip(". "), *privacy.caveats)
+            privacy = replace(privacy, caveats=caveats)
+        return replace(made, lost=dict(sums.lost), faults=dict(sums.faults), privacy=privacy)
+
+    results: list[ModelResult] = []
+
+    def take(released: Released) -> None:
+        results.append(read(released))
+        if keep is not None:
+            keep(results[0])
+
+    sums.round(keep=take)
+    return results[0]
 
 
 def _subject(call: Call) -> AverageSubject:

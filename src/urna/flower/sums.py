@@ -75,7 +75,7 @@ class Sums:
             is made again with the same settings. The folder then holds what nodes sent in the
             latest round, under masks: what the server has seen anyway.
         entry: Its id in the server's own ledger, for a server that may be killed and begin again:
-            the same id counts once. Only where no sum of this id was ever shown or kept.
+            the same id counts once, and is refused once a sum of it was handed out.
         attempts: How often a round is held that fails because some node broke the protocol,
             each time without those who did.
         progress: Called with the stage, how many have answered and the time left.
@@ -174,6 +174,8 @@ class Sums:
         Raises:
             ParameterError: The sum cannot be planned, or the folder holds another series.
             BudgetExceeded: The server's own ledger has no room.
+            LedgerError: The server's own ledger knows of a sum of this entry, or of rounds that
+                the folder does not.
             RoundAborted: Too few nodes take part; it says who does not and why.
         """
         self._number, self._again = 0, False
@@ -267,6 +269,7 @@ class Sums:
             private=gathering.private,
             id=entry,
             done=done,
+            reads_back=self._again,
         )
         self._gathered, self._releases = gathering, releases
         self.lost = dict(gathering.missing)
@@ -300,6 +303,7 @@ class Sums:
         Raises:
             ParameterError: There is no such round to be held.
             BudgetExceeded: The server's own ledger would pass its cap. Nothing was released.
+            LedgerError: The server's own ledger knows that the round was released before.
             RoundAborted: Too few nodes stayed, or some broke the protocol. Nothing was
                 revealed, and nothing counts.
             RoundUnfinished: Too few nodes stayed to open the sum after others had begun to
@@ -330,10 +334,15 @@ class Sums:
             raise ParameterError("nobody was gathered yet")
         self._next(releases, hashlib.sha256(inputs).hexdigest(), number)
         round_ = _Round(self, gathering, self._number, inputs)
-        try:
-            released = releases.release(round_.add_up)
+
+        def take(found: Released) -> None:
+            self.lost = gathering.missing | gathering.by_node(found.tallied.lost)
+            self.faults |= gathering.by_node(found.tallied.faults)
             if keep is not None:
-                keep(released)
+                keep(found)
+
+        try:
+            released = releases.release(round_.add_up, take)
         except RoundFailed as failed:
             lost, faults = round_.end(_ending(failed), failed)
             named = type(failed)(
@@ -350,8 +359,6 @@ class Sums:
             raise
         round_.end(Ending.RELEASED, None)
         self._over(releases)
-        self.lost = gathering.missing | gathering.by_node(released.tallied.lost)
-        self.faults |= gathering.by_node(released.tallied.faults)
         return released
 
     def _next(self, releases: Releases, digest: str, number: int | None) -> None:
@@ -360,7 +367,7 @@ class Sums:
         if self._again and kept is not None and number in (None, latest):
             if digest != kept.inputs:
                 raise ParameterError(f"round {latest} was begun with other inputs")
-            self._again, releases.done = False, kept.before
+            self._again, releases.done, releases.reads_back = False, kept.before, True
             return
         if number not in (None, latest + 1):
             raise ParameterError(f"round {number} does not come after round {latest}")
@@ -368,7 +375,7 @@ class Sums:
             raise ParameterError(f"round {latest} was begun and is not over: it comes first")
         if latest >= self._rounds:
             raise ParameterError(f"all {self._rounds} rounds of this series were held")
-        self._number, self._again = latest + 1, False
+        self._number, self._again, releases.reads_back = latest + 1, False, False
         if kept is not None and self._folder is not None:
             self._kept = kept.begun(self._number, digest, releases.done)
             self._kept.write(self._folder)

@@ -5,7 +5,8 @@ either the state before a line or the state after it. Lines are only ever added,
 digest of itself and the line before; how many there are and the last digest stand in the head.
 So a file that was damaged, or changed by somebody who did not mean to deceive, is refused. A
 release is written down before it happens: a crash in between counts a release that did not
-happen, never the other way round.
+happen, never the other way round. Once its result is on disk, that is written down as well: from
+then on the id is never released again.
 """
 
 import hashlib
@@ -72,7 +73,18 @@ class Entry:
     rounds: int | None = None
     """How many rounds of a series are counted; None where it is no series."""
     result: KeptResult | None = None
+    revealed: int = 0
+    """The latest round that was revealed and handed out; 1 for a single release that was."""
+    digest: str = ""
+    """SHA-256 of what that round revealed; empty where only its number is known."""
     _price: Cost = field(default=FREE, repr=False)
+    _certain: int = field(default=0, repr=False)
+    """How many rounds were counted when the latest was revealed."""
+
+    @property
+    def released(self) -> int:
+        """The latest round that must not be released again: a file with a result proves one."""
+        return max(self.revealed, int(self.result is not None))
 
     @property
     def cost(self) -> Cost:
@@ -161,12 +173,13 @@ class Ledger:
         Args:
             release: What is about to become public.
             label: A few words for people.
-            id: Names the release; entering the same id again counts once. A fresh one by
-                default.
+            id: Names the release; entering the same id again counts once, until its result is
+                noted. A fresh one by default.
 
         Raises:
             BudgetExceeded: The cap would be passed. Nothing was entered; release nothing.
-            LedgerError: The file cannot be read or written, or the id names another release.
+            LedgerError: The file cannot be read or written, or the id names another release, or
+                one whose result is noted; release nothing.
         """
         return self._enter(release, prices(release), label, id, rounds=None)
 
@@ -183,15 +196,23 @@ class Ledger:
         price = series.cost() if _sampled(series) else prices(series.release)[-1]
         return self._enter(series, [price], label, id, rounds=0)
 
-    def advance(self, id: str, rounds: int) -> None:  # noqa: A002
+    def advance(self, id: str, rounds: int, *, number: int | None = None) -> None:  # noqa: A002
         """Count a series up to so many rounds, before the last of them happens.
 
-        Counting the same round again changes nothing, so a run that was killed may ask again.
+        Counting the same round again changes nothing, so a run that was killed may ask again,
+        until the round's result is noted.
+
+        Args:
+            id: The series.
+            rounds: How many rounds are counted.
+            number: The number of the round that happens next, where not every round counts.
 
         Raises:
             BudgetExceeded: The cap would be passed. Nothing was counted.
-            LedgerError: There is no such series, or it was planned for fewer rounds.
+            LedgerError: There is no such series, it was planned for fewer rounds, or the round
+                was revealed before; reveal nothing.
         """
+        following = rounds if number is None else number
 
         def body(state: _State) -> dict[str, Any] | None:
             entry = state.entry(id)
@@ -202,6 +223,7 @@ class Ledger:
                     f"the series {id!r} has {entry.release.rounds} rounds"
                     + (" and was withdrawn" if entry.withdrawn else f"; round {rounds} is not one")
                 )
+            _check_new(entry, following - 1)
             if rounds <= entry.rounds:
                 return None
             self._check(state, replace(entry, rounds=rounds), besides=id)
@@ -238,6 +260,17 @@ class Ledger:
         pure_lead = later == sorted(later)
         self._fitting(self._snapshot(), ways if pure_lead else ways[-1:])
 
+    def check_new(self, *ids: str | None) -> None:
+        """Refuse releases whose results are noted, before work is done for them.
+
+        Raises:
+            LedgerError: One was revealed already.
+        """
+        entries = self._snapshot().entries
+        for name in ids:
+            if name is not None and name in entries:
+                _check_new(entries[name], 0)
+
     def holds(self, id: str | None) -> bool:  # noqa: A002
         """Say whether a release of this id was entered, so that it is counted already."""
         return id is not None and id in self._snapshot().entries
@@ -247,7 +280,14 @@ class Ledger:
         entry = None if id is None else self._snapshot().entries.get(id)
         return entry is not None and not entry.withdrawn and entry.rounds != 0
 
-    def free_id(self, id: str, release: Release) -> str:  # noqa: A002
+    def free_id(
+        self,
+        id: str,  # noqa: A002
+        release: Release,
+        *,
+        done: int = 0,
+        counted: int = 1,
+    ) -> str:
         """Return an id under which a release may be entered, or goes on: the given one if it can.
 
         An attempt that came to nothing leaves its id behind. Whoever tries again with other
@@ -256,12 +296,20 @@ class Ledger:
         Args:
             id: The id that is wanted.
             release: What is released; of a series that will be begun, all rounds of it.
+            done: How many rounds the caller knows the results of.
+            counted: How many rounds of a series are counted once the next one is.
+
+        Raises:
+            LedgerError: More was released under the id than the caller knows of.
         """
         entries, name, attempt = self._snapshot().entries, id, 1
         series = isinstance(release, Repeated)
         while (found := entries.get(name)) is not None:
             same = found.release == release and (found.rounds is not None) is series
             if same and not found.withdrawn:
+                _check_new(found, done)
+                if (found.rounds or 0) > counted:
+                    raise _behind(found, done)
                 return name
             attempt += 1
             name = f"{id}-{attempt}"
@@ -282,10 +330,18 @@ class Ledger:
             id: The release.
             reason: Why it did not happen, for people.
             rounds: Of a series: how many rounds did happen. None withdraws all of it.
+
+        Raises:
+            LedgerError: The release, or the round, was revealed. It goes on counting.
         """
 
         def body(state: _State) -> dict[str, Any] | None:
             entry = state.entry(id)
+            if entry.released and (rounds is None or rounds < entry._certain):
+                raise LedgerError(
+                    f"the release {id!r} ({entry.label}) was revealed, so it happened and is not "
+                    "withdrawn. It goes on counting"
+                )
             if entry.withdrawn or (rounds is not None and rounds >= (entry.rounds or 0)):
                 return None
             return {"reason": reason, "rounds": rounds}
@@ -293,8 +349,44 @@ class Ledger:
         self._append("withdraw", id, body)
 
     def note_result(self, id: str, path: Path, sha256: str) -> None:  # noqa: A002
-        """Note where the result of a release was written, so that it is found again."""
+        """Note where the result of a release was written, so that it is found again.
+
+        From now on the release is not made again: its result is there to be read.
+        """
         self._append("result", id, lambda _: {"path": str(path), "sha256": sha256})
+
+    def note_revealed(self, id: str, digest: str = "", *, number: int = 1) -> None:  # noqa: A002
+        """Note what a release revealed: after it is on disk, before anybody sees it.
+
+        From now on neither `enter` nor `advance` admits the release, or a round up to this one,
+        again. Noting the same again changes nothing.
+
+        Args:
+            id: The release.
+            digest: SHA-256 of what was revealed; empty where it is known only that it was.
+            number: Of a series: the round.
+
+        Raises:
+            LedgerError: The release was withdrawn, or something else was revealed under its id.
+                Do not use what was revealed now.
+        """
+
+        def body(state: _State) -> dict[str, Any] | None:
+            entry = state.entry(id)
+            if entry.withdrawn:
+                raise LedgerError(
+                    f"the release {id!r} was withdrawn as one that did not happen, and now has a "
+                    "result. Do not use it: another process is at work under the same id"
+                )
+            if number <= entry.revealed and not digest:
+                return None
+            if (number, digest) == (entry.revealed, entry.digest):
+                return None
+            if number < entry.revealed or (number == entry.revealed and entry.digest):
+                raise _behind(entry, number - 1)
+            return {"number": number, "digest": digest}
+
+        self._append("revealed", id, body)
 
     def entries(self) -> list[Entry]:
         """Return all releases, oldest first."""
@@ -344,6 +436,8 @@ class Ledger:
             "rounds": entry.rounds,
             "epsilon": epsilon if math.isfinite(epsilon) else None,
             "result": None if entry.result is None else asdict(entry.result),
+            "revealed": entry.revealed,
+            "digest": entry.digest,
             "release": entry.release.as_mapping(),
         }
 
@@ -366,6 +460,8 @@ class Ledger:
                     raise LedgerError(f"the release {name!r} was withdrawn; enter it anew")
                 if same.release != release or (same.rounds is None) != (rounds is None):
                     raise LedgerError(f"the id {name!r} already names another release")
+                if rounds is None:  # of a series each round is checked when it is counted
+                    _check_new(same, 0)
                 return None
             price = self._fitting(state, offers)
             written = {"label": label, "release": release.as_mapping(), "price": asdict(price)}
@@ -598,7 +694,11 @@ class _State:
             case "withdraw":
                 entry = replace(entry, rounds=int(body["rounds"]))
             case "result":
-                entry = replace(entry, result=KeptResult(body["path"], body["sha256"]))
+                kept = KeptResult(body["path"], body["sha256"])
+                entry = replace(entry, result=kept, _certain=max(entry._certain, 1))
+            case "revealed":
+                number, digest = int(body["number"]), str(body["digest"])
+                entry = replace(entry, revealed=number, digest=digest, _certain=entry.rounds or 0)
             case _:
                 raise LedgerError(
                     f"the ledger holds a line of unknown kind {kind!r}; it was written by a newer "
@@ -610,6 +710,34 @@ class _State:
 def _sampled(release: Release) -> bool:
     return isinstance(release, Sampled) or (
         isinstance(release, Repeated) and _sampled(release.release)
+    )
+
+
+def _check_new(entry: Entry, done: int) -> None:
+    """Refuse to release again what was released; `done` rounds are known to the caller."""
+    if entry.released > done:
+        raise _behind(entry, done)
+
+
+def _behind(entry: Entry, done: int) -> LedgerError:
+    """Return the error for a release of which more was revealed than `done` rounds."""
+    name = f"{entry.id!r} ({entry.label})"
+    if isinstance(entry.release, Repeated) and entry.release.rounds > 1:
+        return LedgerError(
+            f"of the series {name} the ledger counts {entry.rounds} rounds and knows of "
+            f"{entry.released} that were revealed; only {done} are known here, so this is an older "
+            "copy. A round is paid for once: put back the newest copy, or begin a new series "
+            "under a new id, which is paid for anew"
+        )
+    if entry.result is not None:
+        there = f"its result is in {entry.result.path} (SHA-256 {entry.result.sha256})"
+        then = "read that file, put it back if it is gone,"
+    else:
+        there = f"the ledger names no file with it (SHA-256 of what was revealed: {entry.digest})"
+        then = "use what was handed out,"
+    return LedgerError(
+        f"the release {name} was revealed already: {there}. A release is paid for once: {then} or "
+        "pay for a new one under a new id"
     )
 
 

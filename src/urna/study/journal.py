@@ -1,9 +1,10 @@
 """What a study has done so far, on disk, so that a kill at any moment spends nothing twice.
 
 The ids of all releases are on disk before the first is entered in a ledger. A result is on disk,
-whole and synced, before anybody sees it. So a run that is started again finds each stage either
-finished, and reads it; or unfinished and never shown, and holds it again under the same id, which
-counts once.
+whole and synced, before the ledger notes it, and noted before anybody sees it. So a run that is
+started again finds each stage either finished, and reads it; or unfinished and never shown, and
+holds it again under the same id, which counts once. A stage whose result the ledger knows, and
+which is not in this folder, is refused: it was held from a copy of it.
 """
 
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
-from urna.files import read_json, write_json, write_whole
+from urna.files import digest_of, read_json, write_json, write_whole
 from urna.privacy import Ledger
 from urna.study.file import Study
 
@@ -119,8 +120,20 @@ class Journal:
             )
 
     def found(self, name: str) -> dict[str, Any] | None:
-        """Return a result that is on disk, or None where it never was."""
-        return read_json(self.folder / name) if self.has(name) else None
+        """Return a result that is on disk, or None where it never was.
+
+        The ledger notes it if the process that wrote it ended before that.
+        """
+        if not self.has(name):
+            return None
+        path = self.folder / name
+        found = read_json(path)
+        if self.ledger is not None:
+            paid = {found.get("entry"), *found.get("entries", ())}
+            for entry in self.ledger.entries():
+                if entry.id in paid and not entry.released:
+                    self.ledger.note_result(entry.id, path.absolute(), digest_of(path))
+        return found
 
     def has(self, name: str) -> bool:
         """Say whether something is on disk that a stage has written.

@@ -32,8 +32,9 @@ def run_study(
         the run was killed. A result is on disk before it is shown.
 
     Assumes:
-        No sum of an interrupted stage became public: it was in this process alone. Results are
-        read from the folder.
+        A process that was killed between opening a sum and writing it down has shown it to
+        nobody: it was in this process alone. Results are read from the folder. Its ledger is
+        the one that counted before, not an older copy.
 
     Args:
         study: The study.
@@ -45,6 +46,8 @@ def run_study(
         ParameterError: The study cannot be run, the plan is hopeless, or the folder holds
             another study. Nothing was spent.
         BudgetExceeded: A ledger has no room. Nothing was released.
+        LedgerError: The ledger knows of a result that the folder does not hold: the folder is a
+            copy, or an older one. Nothing was released.
     """
     told = hooks or Hooks()
     check_folder(study.folder)

@@ -26,8 +26,8 @@ from urna.randomness import OsSecrets, SecretSource, staged_secrets
 from urna.space import Space
 from urna.study.opening import Opening, Vote, check_same, event_of, said_of
 from urna.tally import Options, Releases, SecureSummation, Selection, Summation, Terms
-from urna.vote import Decoder, PosteriorDecoder, WinnerPlan, WinnerResult, read_result
-from urna.vote.search import fill_all
+from urna.vote import Decoder, PosteriorDecoder, WinnerPlan, WinnerResult, read_again
+from urna.vote.search import fill_all, hold_tally
 from urna.vote.selecting import hold_winner, label_of
 
 __all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
@@ -147,6 +147,7 @@ def tune_then_fit(
     events = _events(event_of(planned), base, for_model, summation)
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
+        ledger.check_new(ids[0] if vote is None else None, ids[1])
         left = [event for event, id_ in zip(events, ids, strict=True) if not ledger.holds(id_)]
         ledger.check(*(left if secrets.private else [NonPrivateRelease("scripted secrets")]))
     of_vote, of_model = staged_secrets(secrets, b"vote", b"model")
@@ -163,7 +164,9 @@ def tune_then_fit(
         ballots = fill_all(np.asarray(losses), planned, of_vote)
         if isinstance(planned, WinnerPlan):
             finds = opening.finds
-            chosen = hold_winner(candidates, planned, finds, ballots, ledger, of_vote, ids[0])
+            chosen = hold_winner(
+                candidates, planned, finds, ballots, ledger, of_vote, ids[0], between
+            )
         else:
             tally = planned.tally
             releases = Releases(
@@ -174,11 +177,16 @@ def tune_then_fit(
                 private=secrets.private,
                 id=ids[0],
             )
-            released = releases.release(lambda: summation.tally(ballots, tally, of_vote))
-            reader = decoder or PosteriorDecoder()
-            chosen = read_result(candidates, planned, released, reader, between)
-        if between is not None:
-            between(chosen)
+            unread = hold_tally(
+                releases,
+                lambda: summation.tally(ballots, tally, of_vote),
+                candidates,
+                planned,
+                keep=between,
+            )
+            chosen = read_again(unread, decoder or PosteriorDecoder())
+            if between is not None:
+                between(chosen)
 
     def finished(model: ModelResult) -> ModelResult:
         return _together(model, chosen, event_of(planned), share)

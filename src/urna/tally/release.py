@@ -1,11 +1,16 @@
-"""The one place where a private sum becomes public: counted before, stated after."""
+"""The one place where a private sum becomes public: counted before it, kept and noted after it."""
 
+import hashlib
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from urna.errors import ParameterError, RoundAborted, RoundSpoiled
+import numpy as np
+
+from urna.errors import OutputError, ParameterError, RoundAborted, RoundSpoiled, RoundUnfinished
+from urna.noise import IntVector
 from urna.privacy import Ledger, NonPrivateRelease, PrivacyStatement, Release, Repeated, SumRelease
 from urna.privacy.accountant import accountant_of
 from urna.privacy.budget import rounded_up
@@ -13,9 +18,12 @@ from urna.privacy.cost import FREE
 from urna.privacy.events import prices
 from urna.tally.mechanism import check_sum
 from urna.tally.plan import TallyPlan
-from urna.tally.summation import Tallied
+from urna.tally.summation import ClientId, Tallied
 
 __all__ = ["Released", "Releases"]
+
+_NOTHING = hashlib.sha256(b"urna: nothing that may be read").hexdigest()
+"""Noted of a round that counts and gave no sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,12 @@ class Releases:
         Every round is in the ledger before it happens. A round that is aborted before
         anything is revealed no longer counts; one that ends in any other way does. A sum
         that cannot be one of valid contributions, or that holds less noise than planned, is
-        not handed out.
+        not handed out. What was handed out is noted in the ledger, and its round is never
+        released again.
+
+    Assumes:
+        A process that ends between opening a sum and noting it has shown it to nobody: the
+        same id may be released once more, for the same charge.
 
     Args:
         plan: What each sum is.
@@ -54,10 +67,13 @@ class Releases:
             are counted; in all of them by default.
         stops: Whether what rounds say decides when to stop. Epsilon is then stated of all
             planned rounds: that of those held is proven for a number fixed beforehand alone.
+        reads_back: Whether the next round may be one that was held, read back from what was
+            written down of it. It must say the same again.
 
     Raises:
         ParameterError: The ledger counts under another relation.
         BudgetExceeded: There is no room for the first round. Nothing was entered.
+        LedgerError: The ledger knows of more rounds that were revealed. Nothing was entered.
     """
 
     plan: TallyPlan
@@ -70,6 +86,7 @@ class Releases:
     done: int = 0
     counts: Callable[[int], int] = operator.index
     stops: bool = False
+    reads_back: bool = False
     event: Release = field(init=False)
     _advances: bool = field(init=False, repr=False)
     """Whether it is entered as a series: an id somebody has noted must outlive what is aborted."""
@@ -80,21 +97,38 @@ class Releases:
         whole = self.rounds == 1 and len(prices(self.event)) > 1
         self._advances = self.rounds > 1 or (self.id is not None and not whole)
         if self.ledger is not None and self.id is not None:
-            named = self._series if self._advances else self.event
-            self.id = self.ledger.free_id(self.id, named)
+            self.id = self.ledger.free_id(
+                self.id,
+                self._series if self._advances else self.event,
+                done=self.done + self.reads_back,
+                counted=self.counts(min(self.done + 1, self.rounds)),
+            )
+            if self.done and self.ledger.holds(self.id):
+                # It was kept, and the process ended before that was noted.
+                self.ledger.note_revealed(self.id, number=self.done)
         if self.ledger is not None:
             self.ledger.check_relation(self.plan.terms.adjacency)
             if not (self.done or self._entered()):
                 self.ledger.check(self.event)
 
-    def release(self, add_up: Callable[[], Tallied]) -> Released:
-        """Count the next round, add up, and say what it cost.
+    def release(
+        self,
+        add_up: Callable[[], Tallied],
+        keep: Callable[[Released], None] | None = None,
+        keep_failure: Callable[[RoundUnfinished | RoundSpoiled], None] | None = None,
+    ) -> Released:
+        """Count the next round, add up, keep and note the sum, and say what it cost.
 
         Args:
             add_up: Does what was planned; called once.
+            keep: Writes down what was released, before the ledger notes it. If it raises an
+                exception, the sum counts as handed out; not so for OutputError, which says that
+                nothing could be written.
+            keep_failure: Writes down that the round counts and gave nothing.
 
         Raises:
             BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+            LedgerError: The ledger knows that the round was released. Nothing was released now.
             RoundAborted: Nothing was revealed, and nothing counts.
             RoundUnfinished: It stays counted.
             RoundSpoiled: What was opened is no sum of valid contributions, or holds less noise
@@ -102,18 +136,30 @@ class Releases:
         """
         if self.done >= self.rounds:
             raise ParameterError(f"all {self.rounds} rounds of this series were held")
-        self._count(self.done + 1)
+        held = self._held()
+        if not held:
+            self._count(self.done + 1)
         # However this ends, the next round is another one, unless nothing was revealed.
         self.done += 1
         try:
             tallied = add_up()
+            check_noise(tallied, self.plan)
+            check_sum(tallied.total, self.plan, len(tallied.accepted), tallied.noise_variance)
         except RoundAborted as aborted:
             self.done -= 1
-            self._take_back(aborted.reason)
+            if not held:
+                self._take_back(aborted.reason)
             raise
-        check_noise(tallied, self.plan)
-        check_sum(tallied.total, self.plan, len(tallied.accepted), tallied.noise_variance)
-        return Released(tallied, self.statement(), None if self.ledger is None else self.id)
+        except (RoundUnfinished, RoundSpoiled) as failed:
+            with self._noting(_NOTHING, held):
+                if keep_failure is not None:
+                    keep_failure(failed)
+            raise
+        released = Released(tallied, self.statement(), None if self.ledger is None else self.id)
+        with self._noting(digest_of_sum(tallied.total, tallied.accepted), held):
+            if keep is not None:
+                keep(released)
+        return released
 
     def statement(self) -> PrivacyStatement:
         """Return what all rounds so far promise, and on what it rests."""
@@ -170,6 +216,21 @@ class Releases:
             return False
         return any(entry.id == self.id for entry in self.ledger.entries())
 
+    def _held(self) -> bool:
+        """Say whether the next round was held and noted, and is to be read back."""
+        if self.ledger is None or self.id is None or not self.reads_back:
+            return False
+        found = [entry for entry in self.ledger.entries() if entry.id == self.id]
+        return any(entry.revealed == self.done + 1 for entry in found)
+
+    @contextmanager
+    def _noting(self, digest: str, held: bool) -> Iterator[None]:
+        """Note in the ledger what is kept within the block; of the round that was held last."""
+        if not held:
+            self._count(self.done)  # another process may have released or withdrawn it meanwhile
+        with noting(self.ledger, self.id, digest, number=self.done):
+            yield
+
     def _count(self, rounds: int) -> None:
         if self.ledger is None:
             return
@@ -178,7 +239,7 @@ class Releases:
             return
         if rounds == 1:
             self.id = self.ledger.begin(self._series, label=self.label, id=self.id)
-        self.ledger.advance(str(self.id), self.counts(rounds))
+        self.ledger.advance(str(self.id), self.counts(rounds), number=rounds)
 
     def _take_back(self, reason: str) -> None:
         if self.ledger is None or self.id is None:
@@ -187,6 +248,40 @@ class Releases:
         self.ledger.withdraw(self.id, reason=reason, rounds=kept)
         if not self._advances:
             self.id = None  # a withdrawn id names nothing again
+
+
+@contextmanager
+def noting(
+    ledger: Ledger | None,
+    entry: str | None,
+    digest: str,
+    *,
+    number: int = 1,
+) -> Iterator[None]:
+    """Note in the ledger what was revealed, once the block has written it down.
+
+    Where the block fails, what was revealed may have been seen: it is noted all the same. Not so
+    where nothing could be written (OutputError), or the process is interrupted or killed.
+    """
+    try:
+        yield
+    except OutputError:
+        raise
+    except Exception:
+        _note(ledger, entry, digest, number)
+        raise
+    _note(ledger, entry, digest, number)
+
+
+def _note(ledger: Ledger | None, entry: str | None, digest: str, number: int) -> None:
+    if ledger is not None and entry is not None:
+        ledger.note_revealed(entry, digest, number=number)
+
+
+def digest_of_sum(total: IntVector, accepted: Iterable[ClientId]) -> str:
+    """Return a digest of a sum and of who is in it."""
+    said = repr(sorted(accepted)).encode()
+    return hashlib.sha256(said + b"\0" + np.asarray(total, dtype="<i8").tobytes()).hexdigest()
 
 
 def check_noise(tallied: Tallied, plan: TallyPlan) -> None:

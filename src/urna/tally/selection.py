@@ -33,6 +33,7 @@ from urna.secagg import run as run_round
 from urna.secagg.masks import centred, wrapped
 from urna.tally.contribution import SumRange
 from urna.tally.plan import TallyPlan
+from urna.tally.release import noting
 from urna.tally.secure import SERVERS
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
@@ -400,15 +401,17 @@ def open_selection(
     ledger: Ledger | None = None,
     private: bool = True,
     id: str | None = None,  # noqa: A002
+    keep: Callable[[Selected, PrivacyStatement, str | None], None] | None = None,
 ) -> tuple[Selected, PrivacyStatement, str | None]:
     """Count a selection, hold it, and say what it cost; the one place where a winner is opened.
 
     Guarantee:
-        It is in the ledger before it happens, and no longer if nothing was opened. An id that
-        is there already counts once: only for who opened nothing under it that was shown or kept.
+        It is in the ledger before it happens, and no longer if nothing was opened. What was
+        opened is noted, after `keep` has written it down, and never opened again under its id.
 
     Raises:
         BudgetExceeded: The ledger's cap would be passed. Nothing was opened.
+        LedgerError: A winner was opened under this id before. Nothing was opened now.
         RoundAborted: Nothing was opened, and nothing counts.
     """
     release = plan.release
@@ -423,7 +426,20 @@ def open_selection(
         if ledger is not None and entry is not None:
             ledger.withdraw(entry, reason=aborted.reason)
         raise
-    return found, statement_of(plan, described, private), entry
+    if ledger is not None and entry is not None:
+        # Another process may have opened or withdrawn it meanwhile.
+        ledger.enter(event, label=label, id=entry)
+    statement = statement_of(plan, described, private)
+    with noting(ledger, entry, _digest(found)):
+        if keep is not None:
+            keep(found, statement, entry)
+    return found, statement, entry
+
+
+def _digest(found: Selected) -> str:
+    """Return a digest of what was opened, and of who had a part in it."""
+    said = (found.winner, found.gap, sorted(found.accepted))
+    return hashlib.sha256(repr(said).encode()).hexdigest()
 
 
 def statement_of(plan: SelectionPlan, described: str, private: bool) -> PrivacyStatement:

@@ -6,7 +6,7 @@ each round. `measures` has some things to sum.
 
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, Protocol, TypeVar, Unpack
@@ -80,8 +80,8 @@ class Series(Generic[ValueT_contra, FoundT_co]):
         ledger before it is held; a round that would pass the ledger's cap is not held.
 
     Assumes:
-        A series that is taken up again (`entry`, `done`) holds no round twice whose sum
-        somebody has seen.
+        Of a series that is taken up again (`entry`, `done`) no sum was seen by anybody before
+        the ledger noted it. Rounds that are noted are never held again.
 
     Args:
         measure: What is summed.
@@ -140,6 +140,7 @@ class Series(Generic[ValueT_contra, FoundT_co]):
         Raises:
             ParameterError: It cannot be planned.
             BudgetExceeded: There is no room for its first round in the ledger.
+            LedgerError: The ledger knows of more rounds that were revealed than are `done`.
         """
         if type(rounds) is not int or rounds < 1:
             raise ParameterError(f"a series has a round or more, got {rounds}")
@@ -182,7 +183,11 @@ class Series(Generic[ValueT_contra, FoundT_co]):
         return self.releases.statement()
 
     def hold(
-        self, values: Mapping[ClientId, ValueT_contra], *, summation: Summation | None = None
+        self,
+        values: Mapping[ClientId, ValueT_contra],
+        *,
+        summation: Summation | None = None,
+        keep: Callable[[Reading[FoundT_co]], None] | None = None,
     ) -> Reading[FoundT_co]:
         """Hold the next round.
 
@@ -190,6 +195,8 @@ class Series(Generic[ValueT_contra, FoundT_co]):
             values: What each client has; a client that is left out contributes nothing, under
                 its full share of the noise.
             summation: Another way to add up in this round alone.
+            keep: Writes the reading down, before the ledger notes that the round was held. A
+                series that may be killed is taken up again from there.
 
         Raises:
             BudgetExceeded: The ledger's cap would be passed. Nothing was released.
@@ -205,8 +212,15 @@ class Series(Generic[ValueT_contra, FoundT_co]):
             for client in range(plan.clients)
         }
         adding = summation or self.summation
-        released = self.releases.release(lambda: adding.tally(vectors, plan, self.secrets))
-        return self._read(released)
+        found: list[Reading[FoundT_co]] = []
+
+        def take(released: Released) -> None:
+            found.append(self._read(released))
+            if keep is not None:
+                keep(found[0])
+
+        self.releases.release(lambda: adding.tally(vectors, plan, self.secrets), take)
+        return found[0]
 
     def _read(self, released: Released) -> Reading[FoundT_co]:
         tallied = released.tallied

@@ -26,6 +26,7 @@ from urna.privacy import (
 )
 from urna.privacy.accountant import accountant_of
 from urna.randomness import SecretSource
+from urna.tally.release import digest_of_sum
 from urna.tally.selection import PLAYED, Selected, SelectionPlan, rests_on, selected
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
@@ -177,6 +178,8 @@ def verified_tally(
         raise
     if counted is None:
         raise ProtocolError("no noisy sum was opened")
+    if ledger is not None and entry is not None:
+        ledger.note_revealed(entry, digest_of_sum(counted.total, counted.accepted))
     cost = event.cost()
     rests = (
         f"It rests on the leader and {helper} not colluding, together they could read every "

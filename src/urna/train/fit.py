@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, Unpack
@@ -75,9 +75,10 @@ def fit(
         before it is held. Training stops before the ledger's cap would be passed.
 
     Assumes:
-        A round's sum is not public before it is in the folder: a run that was killed holds the
-        interrupted round again, and counts it once. Settings, number of rounds and first
-        weights do not come from the data.
+        A round's sum is not public before it is in the folder and noted in the ledger: a run
+        that was killed before holds the interrupted round again, and counts it once. A
+        checkpoint that is older than what the ledger noted is refused. Settings, number of
+        rounds and first weights do not come from the data.
 
     Args:
         learner: What is trained, and how a client does it.
@@ -104,6 +105,8 @@ def fit(
         ParameterError: It cannot be planned, is hopeless, or the folder holds another training, or
             one that another process is at work on, or that is counted in another ledger.
         BudgetExceeded: The ledger has no room for the first round. Nothing was released.
+        LedgerError: The ledger knows of rounds that the folder does not hold: the folder is an
+            older copy. Nothing was released.
     """
     how = settings or Settings()
     source, adding = secrets or OsSecrets(), summation or SecureSummation()
@@ -177,8 +180,6 @@ class _Run(Generic[DataT]):
             except RoundAborted:
                 stopped = "dropouts"
                 break
-            if self._folder is not None:
-                state.write(self._folder)
             progress(state.history[-1])
         return self._result(state, releases, stopped)
 
@@ -195,7 +196,7 @@ class _Run(Generic[DataT]):
                 )
             if found is not None:
                 self._check_ledger(found)
-                return found
+                return self._judged(found)
         state = Progress(
             fingerprint,
             uuid.uuid4().hex,
@@ -203,8 +204,7 @@ class _Run(Generic[DataT]):
             clip_norm=self._plan.settings.clipping.first,
             counted=self._ledger is not None,
         )
-        if self._folder is not None:
-            state.write(self._folder)  # the entry's id is on disk before it is in the ledger
+        self._write(state)  # the entry's id is on disk before it is in the ledger
         return state
 
     def _check_ledger(self, found: Progress) -> None:
@@ -257,7 +257,7 @@ class _Run(Generic[DataT]):
         )
 
     def _round(self, state: Progress, releases: Releases) -> Progress:
-        """Hold the next round, again if it loses too many.
+        """Hold the next round, again if it loses too many, and keep where training stands then.
 
         Raises:
             BudgetExceeded: The ledger has no room for it. Nothing was released.
@@ -265,36 +265,59 @@ class _Run(Generic[DataT]):
         """
         plan, settings, number = self._plan, self._plan.settings, state.done + 1
         members = settings.sampling.members(number, plan.clients, seed=settings.seed)
-        clients = [self._clients[member] for member in members]
         for attempt in range(1, settings.attempts + 1):
-            secrets = self._secrets_of(number, attempt)
-            vectors = contributions(
-                self._learner, clients, plan, state.weights, state.clip_norm, number, secrets
-            )
-            lost = {} if self._dropouts is None else self._dropouts(number, attempt)
-            adding = losing(self._summation, lost)
             try:
-                released = releases.release(
-                    functools.partial(adding.tally, vectors, plan.tally, secrets)
-                )
+                return self._judged(self._attempt(state, releases, members, attempt))
             except RoundAborted as aborted:
                 state = state.after(faults={**state.faults, **_named(aborted.faults, members)})
                 if attempt == settings.attempts:
                     raise
-            except (RoundUnfinished, RoundSpoiled) as failed:
-                promised = releases.statement().epsilon
-                return after_failure(plan, state, failed, members, attempt, promised)
-            else:
-                return self._judged(after_round(plan, state, released, members, attempt))
         raise ParameterError("a round is held once or more often")
 
+    def _attempt(
+        self, state: Progress, releases: Releases, members: Sequence[int], attempt: int
+    ) -> Progress:
+        """Hold the next round once; return where training stands, which is on disk then."""
+        plan, number = self._plan, state.done + 1
+        secrets = self._secrets_of(number, attempt)
+        clients = [self._clients[member] for member in members]
+        vectors = contributions(
+            self._learner, clients, plan, state.weights, state.clip_norm, number, secrets
+        )
+        lost = {} if self._dropouts is None else self._dropouts(number, attempt)
+        adding = losing(self._summation, lost)
+        after: list[Progress] = []
+
+        def keep(found: Progress) -> None:
+            after.append(found)
+            self._write(found)
+
+        def fail(failed: RoundUnfinished | RoundSpoiled) -> None:
+            promised = releases.statement().epsilon
+            keep(after_failure(plan, state, failed, members, attempt, promised))
+
+        with suppress(RoundUnfinished, RoundSpoiled):  # they are in the history
+            releases.release(
+                lambda: adding.tally(vectors, plan.tally, secrets),
+                lambda released: keep(after_round(plan, state, released, members, attempt)),
+                fail,
+            )
+        return after[0]
+
+    def _write(self, state: Progress) -> None:
+        if self._folder is not None:
+            state.write(self._folder)
+
     def _judged(self, state: Progress) -> Progress:
-        """Add what public rows say to the last line of the history."""
-        if self._score is None:
+        """Add what public rows say to the last line of the history, where it is not there yet."""
+        last = state.history[-1] if state.history else None
+        if self._score is None or last is None or last.failed or last.test is not None:
             return state
         loss, right = self._score(state.model)
-        last = replace(state.history[-1], test=(float(loss), float(right)))
-        return state.after(history=(*state.history[:-1], last))
+        last = replace(last, test=(float(loss), float(right)))
+        state = state.after(history=(*state.history[:-1], last))
+        self._write(state)
+        return state
 
     def _secrets_of(self, number: int, attempt: int) -> SecretSource:
         if self._private:

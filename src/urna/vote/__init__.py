@@ -9,7 +9,7 @@ from urna.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.vote.rehearsal import Rehearsal, RehearsedDecoder, rehearse
 from urna.vote.result import Result
 from urna.vote.rounds import BOTH_ROUNDS, TwoRounds, after_first, search_twice
-from urna.vote.search import SearchProgress, read_again, read_result, search, unread_result
+from urna.vote.search import SearchProgress, read_again, search, unread_result
 from urna.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.vote.shards import check_records, shard_ballots
 from urna.vote.winner import WinnerPlan, WinnerResult, plan_winner
@@ -53,7 +53,6 @@ __all__ = [
     "plan_winner",
     "read_again",
     "read_ballot",
-    "read_result",
     "rehearse",
     "relative_noise",
     "search",

@@ -34,7 +34,8 @@ from urna.vote.search import (
     check_objective,
     check_readable,
     fill_all,
-    read_result,
+    hold_tally,
+    read_again,
     usable,
 )
 from urna.vote.selecting import label_of
@@ -199,10 +200,15 @@ def search_twice(
 
         with live_line(progress) as report:
             report("summing ballots", 0, 1)
-            released = releases.release(lambda: summation.tally(ballots, vote.tally, secrets))
+            unread = hold_tally(
+                releases,
+                lambda: summation.tally(ballots, vote.tally, secrets),
+                some,
+                vote,
+                keep=keep_named,
+            )
             report("summing ballots", 1, 1)
-        read = read_result(some, vote, released, decoder, keep_named)
-        return replace(read, first_round=first_round)
+        return replace(read_again(unread, decoder), first_round=first_round)
 
     alone = PosteriorDecoder()
     first = hold(votes[0], space, range(len(space)), alone, between)

@@ -28,6 +28,7 @@ from urna.tally import (
     SecureSummation,
     Selection,
     Summation,
+    Tallied,
     Terms,
     VerifiedSelection,
 )
@@ -49,8 +50,8 @@ __all__ = [
     "check_objective",
     "check_readable",
     "fill_all",
+    "hold_tally",
     "read_again",
-    "read_result",
     "search",
     "unread_result",
     "usable",
@@ -177,11 +178,12 @@ def search(
         seed: Public seed of the clients' local training.
         anyway: Whether to hold a vote that cannot succeed, and without trying the objective first.
         entry: The release's id in the ledger, for who may be killed and hold the same vote again:
-            the same id counts once. Only where no tally of this id was ever shown or kept.
+            the same id counts once, and is refused once a tally of it was handed out.
         progress: Called while the search runs; a line in a terminal or a notebook by default,
             False for none.
-        keep: Called with the result as soon as there is one, before the winner is weighed: what
-            was paid for can be written down first. The winner in it is the most voted one.
+        keep: Called with the result as soon as there is one, before the winner is weighed and
+            before the ledger notes it: writes down what was paid for, and shows it to nobody.
+            The winner in it is the most voted one.
         options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `shards`, `family`,
             `server`; see `urna.tally.Terms`.
 
@@ -190,6 +192,7 @@ def search(
             informs its decoder, or the objective fails on all of the first clients. Nothing
             was released.
         BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+        LedgerError: The ledger knows of a result of this entry. Nothing was released now.
         RoundAborted: Too many clients dropped out. Nothing was released.
         RoundUnfinished: They did so while the sum was opened. It stays counted.
         RoundSpoiled: What was opened is no tally. It stays counted.
@@ -260,9 +263,16 @@ def search(
     with live_line(progress) as report:
         ballots = evaluate(vote, report=report)
         report("summing ballots", 0, 1)
-        released = releases.release(lambda: adding.tally(ballots, vote.tally, secrets))
+        unread = hold_tally(
+            releases,
+            lambda: adding.tally(ballots, vote.tally, secrets),
+            space,
+            vote,
+            keep=keep,
+            rehearsal=rehearsal,
+        )
         report("summing ballots", 1, 1)
-    return read_result(space, vote, released, decoder, keep, rehearsal)
+    return read_again(unread, decoder, rehearsal)
 
 
 def _evaluated(
@@ -311,13 +321,12 @@ def _open_winner(
         vote.check_hopeful()
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
+        ledger.check_new(entry)
         if secrets.private and not ledger.holds(entry):
             ledger.check(vote.release)
     ballots = evaluate(vote)
     report("finding the winner", 0, 1)
-    result = hold_winner(space, vote, selection, ballots, ledger, secrets, entry)
-    if keep is not None:
-        keep(result)
+    result = hold_winner(space, vote, selection, ballots, ledger, secrets, entry, keep)
     report("finding the winner", 1, 1)
     return result
 
@@ -550,26 +559,31 @@ def unread_result(
     )
 
 
-def read_result(
+def hold_tally(
+    releases: Releases,
+    add_up: Callable[[], Tallied],
     space: Space,
     vote: VotePlan,
-    released: Released,
-    decoder: Decoder,
+    *,
     keep: Callable[[Result], None] | None = None,
     rehearsal: Rehearsal | None = None,
 ) -> Result:
-    """Read the winner out of a released tally.
+    """Release a tally, and return it as a result whose winner is not weighed yet.
 
     Args:
+        releases: Where it is counted.
+        add_up: Adds up the ballots.
         space: The candidates.
         vote: The plan.
-        released: The tally, and what it cost.
-        decoder: How the winner is read.
-        keep: Called with a result whose winner is the most voted candidate, before decoding,
-            which takes a while.
+        keep: Called with the result before the ledger notes it; see `Releases.release`.
         rehearsal: The same search on public data, if there was one.
     """
-    result = unread_result(space, vote, released, rehearsal)
-    if keep is not None:
-        keep(result)
-    return read_again(result, decoder, rehearsal)
+    results: list[Result] = []
+
+    def take(released: Released) -> None:
+        results.append(unread_result(space, vote, released, rehearsal))
+        if keep is not None:
+            keep(results[0])
+
+    releases.release(add_up, take)
+    return results[0]

@@ -1,7 +1,7 @@
 """Votes of which only the winner is opened: what goes with them, and how one is held."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from urna.errors import ParameterError, UnknownName
 from urna.noise import IntVector
@@ -53,9 +53,17 @@ def hold_winner(
     ledger: Ledger | None,
     secrets: SecretSource,
     entry: str | None,
+    keep: Callable[[WinnerResult], None] | None = None,
 ) -> WinnerResult:
-    """Open the winner of ballots that are filled, counted before it happens."""
-    found, privacy, counted = open_selection(
+    """Open the winner of ballots that are filled: counted before it happens, then kept."""
+    results: list[WinnerResult] = []
+
+    def take(found: Selected, privacy: PrivacyStatement, counted: str | None) -> None:
+        results.append(winner_result(space, vote, selection.helper, found, privacy, counted))
+        if keep is not None:
+            keep(results[0])
+
+    open_selection(
         vote.selection,
         lambda: selection.select(ballots, vote.selection, secrets),
         label=f"winner of a {label_of(space, vote.terms)}",
@@ -63,8 +71,9 @@ def hold_winner(
         ledger=ledger,
         private=secrets.private,
         id=entry,
+        keep=take,
     )
-    return winner_result(space, vote, selection.helper, found, privacy, counted)
+    return results[0]
 
 
 def winner_result(

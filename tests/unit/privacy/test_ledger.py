@@ -182,6 +182,97 @@ def test_where_a_result_was_kept_stands_in_its_entry(ledger: Ledger, tmp_path: P
     assert entry.result.sha256 == "ab" * 32
 
 
+class TestWhatIsNotedIsNotReleasedAgain:
+    def test_an_id_is_entered_again_until_its_result_is_noted(self, ledger: Ledger) -> None:
+        for _ in range(2):  # killed in between
+            ledger.enter(FEW, label="a vote", id="vote")
+        ledger.note_revealed("vote", "ab" * 32)
+        with pytest.raises(LedgerError) as refused:
+            Ledger(ledger.path).enter(FEW, label="a vote", id="vote")
+        for said in ("'vote' (a vote)", "names no file", "ab" * 32, "under a new id"):
+            assert said in str(refused.value)
+        with pytest.raises(LedgerError, match="revealed already"):
+            ledger.check_new(None, "unknown", "vote")
+        with pytest.raises(LedgerError, match="revealed already"):
+            ledger.free_id("vote", FEW)
+        assert len(ledger.entries()) == 1
+
+    def test_a_file_with_the_result_is_enough_and_is_named(
+        self, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        ledger.enter(FEW, label="a vote", id="vote")
+        ledger.note_result("vote", tmp_path / "vote.json", "cd" * 32)
+        with pytest.raises(LedgerError) as refused:
+            ledger.enter(FEW, label="a vote", id="vote")
+        for said in (str(tmp_path / "vote.json"), "cd" * 32, "put it back if it is gone"):
+            assert said in str(refused.value)
+
+    def test_another_result_of_the_same_id_is_refused(self, ledger: Ledger) -> None:
+        ledger.enter(FEW, label="a vote", id="vote")
+        for _ in range(2):
+            ledger.note_revealed("vote", "ab" * 32)
+        with pytest.raises(LedgerError, match="paid for once"):
+            ledger.note_revealed("vote", "cd" * 32)
+        (entry,) = ledger.entries()
+        assert (entry.revealed, entry.digest) == (1, "ab" * 32)
+        (said,) = ledger.as_mapping()["entries"]
+        assert (said["revealed"], said["digest"]) == (1, "ab" * 32)
+
+    def test_what_was_revealed_is_not_withdrawn_and_the_other_way_round(
+        self, ledger: Ledger
+    ) -> None:
+        for name in ("seen", "gone"):
+            ledger.enter(FEW, label="a vote", id=name)
+        ledger.note_revealed("seen", "ab" * 32)
+        with pytest.raises(LedgerError, match="it happened and is not withdrawn"):
+            ledger.withdraw("seen", reason="to have it back")
+        ledger.withdraw("gone", reason="aborted")
+        with pytest.raises(LedgerError, match="Do not use it"):
+            ledger.note_revealed("gone", "ab" * 32)
+
+    def test_rounds_of_a_series_are_noted_one_by_one(self, ledger: Ledger) -> None:
+        series = Repeated(FEW, 9)
+        ledger.begin(series, label="a training", id="t")
+        for number in range(1, 4):
+            ledger.advance("t", number)
+            ledger.advance("t", number)  # killed before it was noted
+            ledger.note_revealed("t", f"{number:064x}", number=number)
+            with pytest.raises(LedgerError, match="an older copy"):
+                ledger.advance("t", number)
+        ledger.begin(series, label="a training", id="t")
+        with pytest.raises(LedgerError, match="not withdrawn"):
+            ledger.withdraw("t", reason="the last two", rounds=1)
+        ledger.advance("t", 4)
+        ledger.withdraw("t", reason="aborted", rounds=3)
+        (entry,) = Ledger(ledger.path).entries()
+        assert (entry.rounds, entry.revealed) == (3, 3)
+
+    def test_a_series_goes_on_from_where_it_is_or_from_the_round_that_was_killed(
+        self, ledger: Ledger
+    ) -> None:
+        series = Repeated(FEW, 9)
+        ledger.begin(series, label="a training", id="t")
+        for number in (1, 2, 3):
+            ledger.advance("t", number)
+        ledger.note_revealed("t", number=2)  # read from a checkpoint
+        assert ledger.free_id("t", series, done=2, counted=3) == "t"
+        with pytest.raises(LedgerError, match=r"counts 3 rounds and knows of 2 .* only 1"):
+            ledger.free_id("t", series, done=1, counted=2)
+        with pytest.raises(LedgerError, match="an older copy"):  # without any note
+            ledger.free_id("t", series, done=2, counted=2)
+
+    def test_where_few_rounds_count_they_are_told_apart_by_their_number(
+        self, ledger: Ledger
+    ) -> None:
+        ledger.begin(Repeated(FEW, 2), label="ten rounds, two of each client", id="t")
+        for number in range(1, 6):
+            ledger.advance("t", 1, number=number)
+            ledger.note_revealed("t", f"{number:064x}", number=number)
+        with pytest.raises(LedgerError, match="an older copy"):
+            ledger.advance("t", 1, number=5)
+        ledger.advance("t", 2, number=6)
+
+
 def test_a_release_without_a_guarantee_is_never_taken(ledger: Ledger) -> None:
     with pytest.raises(BudgetExceeded) as refused:
         ledger.enter(NonPrivateRelease("scripted secrets"), label="a test run")

@@ -8,7 +8,7 @@ import pytest
 
 from urna.average import Schema
 from urna.data import Samples
-from urna.errors import BudgetExceeded, ParameterError
+from urna.errors import BudgetExceeded, LedgerError, ParameterError
 from urna.privacy import Budget, Ledger
 from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
@@ -122,13 +122,20 @@ def test_a_vote_is_read_as_what_it_is_and_told_from_another(tmp_path: Path) -> N
         check_same(again, voting, SPACE, Ledger.open(tmp_path / "other", BUDGET))
 
 
+def killed(_: object) -> None:
+    """Stand for a process that ends while it writes its result."""
+    raise KeyboardInterrupt
+
+
 def test_a_winner_that_was_begun_before_counts_once(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)
-    assert voted(ledger=ledger, entry="vote").entry == "vote"
-    assert voted(ledger=ledger, entry="vote").entry == "vote"
-    assert ledger.spent().epsilon == 4.0
+    with pytest.raises(KeyboardInterrupt):
+        voted(ledger=ledger, entry="vote", keep=killed)
     ledger.withdraw("vote", reason="it never happened")
+    with pytest.raises(KeyboardInterrupt):
+        voted(ledger=ledger, entry="vote", keep=killed)
     assert voted(ledger=ledger, entry="vote").entry == "vote-2"
+    assert ledger.spent().epsilon == 4.0
     with pytest.raises(BudgetExceeded):
         voted(ledger=ledger, entry="another")
 
@@ -147,6 +154,7 @@ def test_settings_of_an_average_are_chosen_by_a_winner_alone(tmp_path: Path) -> 
         between=kept.append,
         **common,
     )
+    again: dict[str, Any] = {"opens": "winner", "helper": HELPER, "entries": ("vote", "model")}
     assert isinstance(done.vote, WinnerResult)
     assert kept == [done.vote]
     assert done.model.learner.as_mapping()["regularisation"] == done.vote.best["regularisation"]
@@ -154,16 +162,30 @@ def test_settings_of_an_average_are_chosen_by_a_winner_alone(tmp_path: Path) -> 
     assert 3.9 < done.model.privacy.epsilon <= 4.0
     assert f"{HELPER} not colluding" in str(done.model.privacy)
     assert [entry.id for entry in ledger.entries()] == ["vote", "model"]
-    again = tune_then_fit(
-        clients(60),
-        Schema(4, (0, 1, 2)),
-        opens="winner",
-        helper=HELPER,
-        vote=read_vote(done.vote.as_mapping()),
-        entries=("vote", "model"),
-        **common,
-    )
-    assert again.vote == done.vote
+    with pytest.raises(LedgerError, match=r"'model' .* was revealed already"):
+        tune_then_fit(clients(60), Schema(4, (0, 1, 2)), vote=done.vote, **again, **common)
+    with pytest.raises(LedgerError, match=r"'vote' .* was revealed already"):
+        tune_then_fit(clients(60), Schema(4, (0, 1, 2)), **again, **common)
+    assert len(ledger.entries()) == 2
+
+
+def test_a_vote_that_was_held_is_not_held_again_for_the_average(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger", BUDGET)
+    kept: list[Any] = []
+    common: dict[str, Any] = {
+        "budget": BUDGET,
+        "space": Space(regularisation=[1e-5, 0.05, 3e-6]),
+        "share": 0.5,
+        "ledger": ledger,
+        "opens": "winner",
+        "helper": HELPER,
+        "entries": ("vote", "model"),
+    }
+    with pytest.raises(KeyboardInterrupt):
+        tune_then_fit(clients(60), Schema(4, (0, 1, 2)), between=kept.append, keep=killed, **common)
+    vote = read_vote(kept[0].as_mapping())
+    again = tune_then_fit(clients(60), Schema(4, (0, 1, 2)), vote=vote, **common)
+    assert again.vote == vote
     assert len(ledger.entries()) == 2
 
 
