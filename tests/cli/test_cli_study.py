@@ -104,6 +104,7 @@ def test_a_killed_study_goes_on_and_spends_once(
     spent_once(study)
 
 
+@pytest.mark.audit
 def test_a_killed_study_with_scripted_secrets_ends_the_same(
     urna: Command, commands: ForkServer, tmp_path: Path
 ) -> None:
@@ -259,7 +260,7 @@ HOPELESS = STUDY.replace("epsilon = 20.0", "epsilon = 0.01").replace("anyway = t
 HOPELESS = HOPELESS.replace("epochs = 1", 'epochs = 1\nmodel = "mlp"')
 
 
-@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize("command", [pytest.param("check", marks=pytest.mark.audit), "run"])
 def test_a_hopeless_plan_is_refused_before_anything_is_spent(
     urna: Command, tmp_path: Path, command: str
 ) -> None:
