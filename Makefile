@@ -27,9 +27,9 @@ check: ## style and types: ruff, mypy --strict
 	.venv/bin/mypy
 	.venv/bin/mypy --config-file tests/mypy.ini
 
-audit: ## the long tests: kills in a loop, large electorates, liars by the thousand
+audit: ## the long tests, on two cores: kills in a loop, large electorates, liars by the thousand
 	@tools/setup.sh $(DEVELOP)
-	$(RUN) -m pytest -m audit --timeout 3600
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m audit --timeout 3600 -n 2 --dist loadfile
 
 bench: ## measure every claim beside its peer, and replay the evaluation
 	@tools/setup.sh $(DEVELOP)

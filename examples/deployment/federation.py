@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from urna.flower import DirectoryFile, NodeKey
+from urna.flower import DirectoryFile, NodeKey, Policy
 from urna.flower.identities import write_public_key
 from urna.randomness import OsSecrets
 
@@ -136,11 +136,17 @@ class Federation:
         """End every process, also after a failure."""
         self.close()
 
-    def write_policy(self, site: Site, limits: str, epsilon: float = 10.0) -> None:
-        """Write an organisation's policy."""
+    def write_policy(
+        self, site: Site, limits: str, *, epsilon: float = 10.0, delta: float = 1e-5
+    ) -> None:
+        """Write an organisation's policy.
+
+        Raises:
+            ParameterError: The limits are none that a policy knows.
+        """
         server = NodeKey.read(self.folder / "server.key")
         site.policy.write_text(
-            f"[privacy]\nepsilon = {epsilon}\ndelta = 1e-5\ndata = 'digits of {site.name}'\n\n"
+            f"[privacy]\nepsilon = {epsilon}\ndelta = {delta}\ndata = 'digits of {site.name}'\n\n"
             f"[limits]\n{limits}\n\n"
             "[grant.vote]\nmost_entries = 100\n\n"
             "[grant.update]\nmost_entries = 100_000\nmost_rounds = 100\n\n"
@@ -151,6 +157,7 @@ class Federation:
             "[transcripts]\nfolder = 'transcripts'\n",
             encoding="utf-8",
         )
+        Policy.read(site.policy)  # now, and not as a node's refusal
 
     def start_node(self, site: Site, data: Path | None = None, more: str = "") -> None:
         """Start an organisation's SuperNode; an existing one must have ended.

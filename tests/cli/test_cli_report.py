@@ -1,6 +1,5 @@
 """`urna report` and `urna verify`: a page again from its file, signed, and checked."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -74,15 +73,3 @@ def test_wrong_use_is_told_in_one_line(
         urna("report", result)
     done = urna(*words.format(folder=tmp_path).split())
     assert why in done.refused(2)
-
-
-def test_the_commands_of_the_guide_work(urna: Command, tmp_path: Path) -> None:
-    guide = Path(__file__).parents[2] / "docs" / "guide" / "reading-a-page.md"
-    text = "".join(re.findall(r"```sh\n(.*?)```", guide.read_text("utf-8"), flags=re.DOTALL))
-    lines = [line.removeprefix("urna ") for line in text.splitlines()]
-    assert len(lines) == 5
-    for line in lines:
-        here = re.sub(r"(?<= )(runs/|clinic\.key)", rf"{tmp_path}/\1", line)
-        done = urna(*here.split())
-        assert done.code == 0, done.stderr
-    assert "signed by: clinic" in done.stdout

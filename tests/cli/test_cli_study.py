@@ -104,6 +104,7 @@ def test_a_killed_study_goes_on_and_spends_once(
     spent_once(study)
 
 
+@pytest.mark.audit
 def test_a_killed_study_with_scripted_secrets_ends_the_same(
     urna: Command, commands: ForkServer, tmp_path: Path
 ) -> None:
@@ -136,7 +137,10 @@ def test_a_study_killed_at_ten_random_moments_spends_once(
             child = commands.start("cli_commands:command", "run", str(study), "--quiet")
             time.sleep(rng.random() * 0.7 * whole)  # a few may end before they are killed
             child.send(signal.SIGKILL)
-            kills += child.wait() == -signal.SIGKILL
+            killed = child.wait() == -signal.SIGKILL
+            kills += killed
+            if not killed:  # the machine had more to do when the first one was timed
+                whole *= 0.7
             if rng.random() < 0.7:
                 break
         done = urna("run", study)
@@ -256,7 +260,7 @@ HOPELESS = STUDY.replace("epsilon = 20.0", "epsilon = 0.01").replace("anyway = t
 HOPELESS = HOPELESS.replace("epochs = 1", 'epochs = 1\nmodel = "mlp"')
 
 
-@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize("command", [pytest.param("check", marks=pytest.mark.audit), "run"])
 def test_a_hopeless_plan_is_refused_before_anything_is_spent(
     urna: Command, tmp_path: Path, command: str
 ) -> None:

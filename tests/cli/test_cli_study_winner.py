@@ -68,6 +68,7 @@ def test_a_study_opens_its_winner_and_trains_with_it(urna: Command, tmp_path: Pa
     spent_once(study)
 
 
+@pytest.mark.audit
 def test_a_killed_study_goes_on_and_spends_once(
     urna: Command, commands: ForkServer, tmp_path: Path
 ) -> None:

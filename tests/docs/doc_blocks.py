@@ -15,9 +15,11 @@ or that a reader has been through another page before:
     <!-- after docs/tutorial/own-data.md -->
 """
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tomllib
@@ -55,6 +57,7 @@ _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "SPHINXOPTS": "",
 }
+_LOCAL_PORTS = ("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,9 @@ class Reader:
         self._folder = folder
         self._names: dict[str, Any] = {"__name__": "page"}
         self._mark = f"URNA_DOCS_READER={uuid.uuid4().hex}"
+        # `flwr run` asks whatever SuperLink listens where it expects its own; not another reader's.
+        ports = zip(_LOCAL_PORTS, _free_ports(len(_LOCAL_PORTS)), strict=True)
+        self._ports = {name: str(port) for name, port in ports}
         for name in ("benchmarks", "examples", "Makefile", "tools", "README.md", "docs"):
             (folder / name).symlink_to(HOUSE / name)  # as from the repository's root
         programs = folder / ".programs"
@@ -168,7 +174,7 @@ class Reader:
                 f'make() {{ command make -n "$@"; }}\n{block.script}',
             ],
             cwd=self._folder,
-            env=environment() | _QUIET | home | {"PATH": path, name: value},
+            env=environment() | _QUIET | self._ports | home | {"PATH": path, name: value},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -186,3 +192,11 @@ class Reader:
                 continue
             if marked:
                 os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in sockets]

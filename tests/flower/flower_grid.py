@@ -29,7 +29,10 @@ class Node:
     app: ClientApp
     config: UserConfig = field(default_factory=dict)
     faults: Mapping[int, str] = field(default_factory=dict)
-    """By how many letters it got before: "silent", "late", "crash", "restart" (then answer)."""
+    """By how many letters it got before: "silent", "late", "crash", "restart" (then answer).
+
+    A number: the SuperLink answers with Flower's error of that code, and the node never does.
+    """
     letters: list[Letter] = field(default_factory=list)
     state: RecordDict = field(default_factory=RecordDict)
 
@@ -95,6 +98,10 @@ class LocalGrid(Grid):
             node.state = RecordDict()
         context = Context(0, message.metadata.dst_node_id, node.config, node.state, {})
         arrived = message_from_proto(message_to_proto(message))
+        if fault.isdecimal():
+            found = Message(Error(int(fault), "the SuperLink's own words"), reply_to=arrived)
+            self.replies[message.metadata.message_id] = found
+            return
         try:
             if fault == "crash":
                 raise ValueError("SECRET-OF-THE-NODE")

@@ -84,7 +84,8 @@ def test_a_deployed_vote_survives_a_kill_a_restart_a_refusal_and_a_stranger(
     reasons = sorted(result["lost"].values())
     assert result["took_part"] == 4, federation.log("app")
     assert reasons[0].startswith("refused: the sum may be opened with 4 clients in it")
-    assert reasons[1].startswith("site-1: did not answer in time (share)")
+    # Whether Flower's heartbeat or the stage's deadline was first.
+    assert reasons[1] == "site-1: did not answer in time (share)"
     # It had shared its keys; back again, it has no state, or it was not back in time.
     assert reasons[2].startswith("site-3: ")
     assert reasons[2].endswith("(mask)")

@@ -41,6 +41,7 @@ def test_a_private_histogram_needs_no_more_than_a_page(where: str) -> None:
     assert ("over Flower" in printed) == (where == "flower")
 
 
+@pytest.mark.audit
 def test_a_daily_statistic_is_one_entry_and_ends_with_its_budget(tmp_path: Path) -> None:
     daily = EXAMPLES / "daily-statistic" / "daily.py"
     assert len(daily.read_text().splitlines()) <= 80

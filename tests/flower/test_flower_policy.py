@@ -85,16 +85,39 @@ def test_a_nodes_own_configuration_names_its_policy(tmp_path: Path) -> None:
     assert "this node allows 2" in result.lost[1000]
 
 
-def test_a_policy_that_cannot_be_read_refuses_without_naming_the_file(tmp_path: Path) -> None:
-    result = poll(
-        federation(
-            node(0, policy=tmp_path / "secret-project" / "none.toml"),
-            *(node(n) for n in range(1, 4)),
-        ),
-        SPACE,
-        budget=BUDGET,
-    )
-    assert result.lost[1000] == "refused: this node's policy cannot be read"
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "No such file or directory"),
+        (POLICY + "[grant.vote]\n", "twice"),  # TOML declares a section once
+        (POLICY.replace("epsilon", "epsillon"), "epsillon"),
+        ("\x00", "no TOML file"),
+    ],
+    ids=["none", "section twice", "word", "no TOML"],
+)
+def test_a_policy_that_cannot_be_read_refuses_and_tells_why_to_the_nodes_own_log_alone(
+    text: str | None, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "secret-project" / "policy.toml"
+    if text is not None:
+        file.parent.mkdir()
+        file.write_text(text)
+    others = [node(n) for n in range(1, 4)]
+    result = poll(federation(node(0, policy=file), *others), SPACE, budget=BUDGET)
+    said = "refused: this node's policy cannot be read; its own log says why"
+    assert result.lost[1000] == said
+    (told,) = {r.getMessage() for r in caplog.records if r.levelname == "ERROR"}
+    assert told.startswith("this node takes part in nothing: ")
+    assert str(file) in told
+    assert why in told
+
+
+def test_a_policy_that_is_not_there_is_named_by_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match=f"^cannot read the policy {tmp_path}/none.toml: No"):
+        Policy.read("none.toml")
 
 
 def test_the_space_a_node_votes_on_can_be_fixed() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_a_private_vote_finds_what_the_nodes_agree_on_and_says_whom_it_trusted()
     json.loads(result.as_json())
 
 
-@pytest.mark.parametrize("fault", ["silent", "late", "crash", "restart"])
+@pytest.mark.parametrize("fault", ["silent", "late", "crash", "restart", "5"])
 @pytest.mark.parametrize("stage", [ADVERTISE, SHARE, MASK, UNMASK])
 def test_a_vote_survives_a_node_lost_at_any_stage(stage: int, fault: str) -> None:
     grid = federation(*(node(n, faults={stage: fault} if n == 2 else {}) for n in range(8)))
@@ -98,6 +99,25 @@ def test_a_vote_survives_a_node_lost_at_any_stage(stage: int, fault: str) -> Non
     assert result.lost.keys() == (set() if kept else {998})
     if not kept:
         assert result.lost[998].startswith("2: ")
+
+
+@pytest.mark.parametrize(
+    ("code", "noticed"),
+    [("3", "the message to it was lost"), ("4", "its reply was lost"), ("5", "not connected")],
+)
+def test_a_node_that_flower_finds_gone_was_silent_and_refused_nothing(
+    code: str, noticed: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether Flower's heartbeat or the stage's deadline is first: the same is said of the node."""
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    grid = federation(*(node(n, faults={SHARE: code} if n == 2 else {}) for n in range(8)))
+    result = poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.25, deadlines=QUICK)
+    assert result.lost == {998: "2: did not answer in time (share)"}
+    assert [r.message for r in caplog.records if "node 998" in r.message and noticed in r.message]
+    assert grid.nodes[998].letters[-1].kind is Kind.END, "it is told, should it be back"
+    absent = federation(*(node(n, faults={0: code} if n == 2 else {}) for n in range(8)))
+    result = poll(absent, SPACE, budget=BUDGET, votes=2, dropout=0.25, deadlines=QUICK)
+    assert result.lost == {998: "did not answer the announcement"}
 
 
 def test_the_error_text_of_a_node_goes_no_further() -> None:

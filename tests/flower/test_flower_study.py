@@ -18,9 +18,6 @@ from federation import Federation, Site
 
 from urna.privacy import Ledger
 
-GRANTS = (
-    "[grant.vote]\nmost_entries = 100\n\n[grant.update]\nmost_entries = 1000\nmost_rounds = 5\n"
-)
 STUDY = """\
 title = "over a federation"
 [data]
@@ -73,9 +70,7 @@ def test_a_study_over_a_federation_on_loopback(tmp_path: Path) -> None:
     (study / "study.toml").write_text(STUDY)
     with Federation(tmp_path, sites=5) as federation:
         for site in federation.sites:
-            text = site.policy.read_text().replace("delta = 1e-5", "delta = 1e-3")
-            text = text.replace("epsilon = 10.0", "epsilon = 41.0")
-            site.policy.write_text(text.replace("[grant.vote]\nmost_entries = 100\n", GRANTS))
+            federation.write_policy(site, "fewest_clients = 3", epsilon=41.0, delta=1e-3)
             federation.start_node(site, more=f'urna-data="{write_rows(site, rng)}"')
 
         def run() -> subprocess.CompletedProcess[str]:
@@ -118,9 +113,8 @@ def test_a_study_that_opens_its_winner_over_a_federation_with_a_helper(tmp_path:
     with Federation(tmp_path, sites=5, helper=True) as federation:
         assert federation.helper is not None
         for site in [*federation.sites, federation.helper]:
-            policy = site.policy.read_text().replace("delta = 1e-5", "delta = 1e-3")
-            policy = policy.replace("epsilon = 10.0", "epsilon = 17.0")
-            site.policy.write_text(policy.replace("[limits]\n", "[limits]\nmost_missing = 1\n"))
+            limits = "fewest_clients = 3\nmost_missing = 1"
+            federation.write_policy(site, limits, epsilon=17.0, delta=1e-3)
         for site in federation.sites:
             federation.start_node(site, more=f'urna-data="{write_rows(site, rng)}"')
         federation.start_helper()

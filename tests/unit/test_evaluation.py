@@ -70,6 +70,7 @@ def copy_page(folder: Path) -> None:
     (folder / "page.md").write_text(page, encoding="utf-8")
 
 
+@pytest.mark.audit
 def test_losses_are_kept_small_and_say_how_they_were_made(folder: Path) -> None:
     with np.load(folder / "losses" / "adult-n100-iid-s0.npz") as kept:
         assert kept["accuracies"].shape == kept["losses"].shape == (100, 100)
@@ -81,6 +82,7 @@ def test_losses_are_kept_small_and_say_how_they_were_made(folder: Path) -> None:
     assert {"date", "machine", "torch"} <= set(meta["local"])
 
 
+@pytest.mark.audit
 def test_rates_that_move_nothing_may_be_searched_as_one(folder: Path) -> None:
     options = ("--data", folder, "--device", "cpu", "--settings", "adult/2/iid")
     found = []
@@ -98,6 +100,7 @@ def test_rates_that_move_nothing_may_be_searched_as_one(folder: Path) -> None:
     np.testing.assert_allclose(once[:, 60:], each[:, 60:], rtol=2e-3)
 
 
+@pytest.mark.audit
 def test_the_evaluation_runs_from_losses_to_page(folder: Path) -> None:
     options = ("--losses", folder / "losses", "--output", folder, "--page", folder / "page.md")
     shown = json.loads(
@@ -136,6 +139,7 @@ def test_a_page_says_where_no_epsilon_is_enough(tmp_path: Path) -> None:
     assert "| none | none |" in page.partition("<!-- equal-epsilon -->")[2].split("\n")[3]
 
 
+@pytest.mark.audit
 def test_a_page_without_a_place_for_every_table_is_refused(folder: Path) -> None:
     (folder / "short.md").write_text("<!-- claims -->\n<!-- /claims -->\n", encoding="utf-8")
     with pytest.raises(AssertionError, match="should have the markers"):

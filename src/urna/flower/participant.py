@@ -295,16 +295,15 @@ class Participant:
         named = context.node_config.get(POLICY_KEY, self._policy)
         if isinstance(named, Policy):
             return named
-        missing = named is None or not Path(str(named)).exists()
-        if missing and simulated():
+        if simulated() and (named is None or not Path(str(named)).exists()):
             return _simulated_policy(letter)
         if named is None:
             raise Refused("this node has no policy, so it takes part in nothing")
         try:
             policy = Policy.read(Path(str(named)))
         except ParameterError as error:
-            _log.error("%s", error)
-            raise Refused("this node's policy cannot be read") from error
+            _log.error("this node takes part in nothing: %s", error)
+            raise Refused("this node's policy cannot be read; its own log says why") from error
         if simulated() and policy.ledger is not None:
             # Every simulated node is a node of its own, and so is its ledger.
             folder = policy.ledger.with_suffix(".simulated") / str(context.run_id)

@@ -265,7 +265,8 @@ class Policy:
         try:
             mapping = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise ParameterError(f"cannot read the policy {path}: {error.strerror}") from error
+            where = path.absolute()  # a node's app does not run where its SuperNode was started
+            raise ParameterError(f"cannot read the policy {where}: {error.strerror}") from error
         except ValueError as error:
             raise ParameterError(f"the policy {path} is no TOML file: {error}") from error
         try:

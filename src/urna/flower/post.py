@@ -85,8 +85,8 @@ class Post:
     ) -> Iterator[tuple[int, Reply]]:
         """Yield (node, reply) as replies come in, until all did or time is over.
 
-        An error that Flower reports in place of a reply is yielded as a refusal. Silence is
-        no reply.
+        An error of the node's app that Flower reports in place of a reply is yielded as a
+        refusal. Silence is no reply, whether Flower notices it first or time is over first.
         """
         waiting, pending = dict(letters), dict[str, int]()
         answered, pause = 0, _FIRST_PAUSE
@@ -98,11 +98,15 @@ class Post:
                 now = dict(itertools.islice(waiting.items(), room))
                 waiting = {node: waiting[node] for node in waiting if node not in now}
                 pending |= self._push(now, stage, left)
-            came = [
-                (pending.pop(reply.metadata.reply_to_message_id), _read(reply))
-                for reply in self._grid.pull_messages(list(pending))
-                if reply.metadata.reply_to_message_id in pending
-            ]
+            came = []
+            for message in self._grid.pull_messages(list(pending)):
+                node = pending.pop(message.metadata.reply_to_message_id, None)
+                if node is None:
+                    continue
+                if message.has_error() and (why := _SILENCE.get(message.error.code)):
+                    _log.warning("node %d: %s", node, why)
+                    continue
+                came.append((node, _read(message)))
             if came:
                 answered, pause, heard = answered + len(came), _FIRST_PAUSE, time.monotonic()
                 window = max(window, self._window(len(letters), answered / (heard - start)))
@@ -275,14 +279,18 @@ def _read(message: Message) -> Reply:
 _ERRORS: Mapping[int, str] = {
     1: "its ClientApp could not be loaded",
     2: "its ClientApp failed",
-    3: "the message to it was lost",
-    4: "its reply was lost",
-    5: "the node is not connected any more",
     6: "its ClientApp refused the message",
     7: "its app is not valid",
     8: "its ClientApp crashed",
 }
-"""What Flower's codes mean, in words."""
+"""What Flower's codes mean, in words, where the node was there."""
+
+_SILENCE: Mapping[int, str] = {
+    3: "the message to it was lost",
+    4: "its reply was lost",
+    5: "it is not connected any more",
+}
+"""What they mean where nobody answered: the node refused nothing."""
 
 
 def _log_stage(progress: SumProgress) -> None:

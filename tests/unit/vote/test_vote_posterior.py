@@ -340,7 +340,12 @@ def test_a_name_says_nothing_where_numbers_have_no_place(axis: Axis) -> None:
 
 @pytest.mark.parametrize(
     "sizes",
-    [(1000, 1, 0), (20, 20, 1000), (30, 30, 3000), (9, 8, 30)],
+    [
+        (1000, 1, 0),
+        (20, 20, 1000),
+        pytest.param((30, 30, 3000), marks=pytest.mark.audit),
+        (9, 8, 30),
+    ],
     ids=["long axis", "subset", "large subset", "small subset"],
 )
 def test_neither_a_name_nor_size_takes_structure_away(sizes: tuple[int, int, int]) -> None:
@@ -352,6 +357,7 @@ def test_neither_a_name_nor_size_takes_structure_away(sizes: tuple[int, int, int
         assert min(len(family.values) for family in families(space)) >= 4
 
 
+@pytest.mark.audit
 @pytest.mark.parametrize("long", [True, False], ids=["long axis", "large subset"])
 def test_structure_helps_on_long_axes_and_large_subsets(long: bool) -> None:
     """As above on spaces too large for exact matrices; argmax fails, and so would no structure."""
@@ -449,6 +455,7 @@ def coverage(
     return held, told
 
 
+@pytest.mark.audit
 @pytest.mark.parametrize("smooth", [True, False], ids=["smooth", "rough"])
 def test_the_credible_set_holds_the_leader_as_often_as_it_says(smooth: bool) -> None:
     """Coverage of at least 90 % within its binomial error; a set for 30 % is caught."""
@@ -459,6 +466,7 @@ def test_the_credible_set_holds_the_leader_as_often_as_it_says(smooth: bool) -> 
     assert held < stats.binom.ppf(FALSE_ALARM, told, 0.9)
 
 
+@pytest.mark.audit
 def test_confidence_is_calibrated_on_surfaces_of_the_prior() -> None:
     """Right winners are as many as summed confidences say, within a tenth and six deviations.
 

@@ -235,7 +235,8 @@ def test_an_empty_batch_is_left_to_pytorch() -> None:
         assert F.conv2d(torch.randn(0, 2, 9, 9), torch.randn(8, 2, 3, 3)).shape == (0, 8, 7, 7)
 
 
-@pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.audit), 2])
+@pytest.mark.audit
+@pytest.mark.parametrize("clients", [1, 2])
 def test_a_network_has_pytorchs_gradients_and_losses(clients: int) -> None:
     with seeded_module(0):
         module = mnist_cnn(first=8, second=16, hidden=16)
