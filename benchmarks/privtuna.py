@@ -124,7 +124,9 @@ def cases(data: Path, score: str, clients: Sequence[int] = (10, 20)) -> Iterator
                     momentum=Axis.linear(np.unique(tried[:, 1]).tolist()),
                 )
             )
-            yield Case(dataset, skew, level, count, found.searches, found.federated, server)
+            # All clients searched the same grid, which is public here.
+            searches = Searches(found.searches.frame, found.searches.clients)
+            yield Case(dataset, skew, level, count, searches, found.federated, server)
 
 
 def strategies(case: Case) -> dict[str, Strategy]:
