@@ -140,7 +140,13 @@ class Releases:
             delta=terms.budget.delta,
             adjacency=terms.adjacency,
             accountant=accountant if math.isfinite(cost.mu) else "none",
-            caveats=(*why, *several, *plan.caveats_over(counted), self.described),
+            caveats=(
+                *why,
+                *several,
+                *plan.caveats_over(counted),
+                *_colluding(plan),
+                self.described,
+            ),
         )
 
     def _early(self) -> str:
@@ -187,6 +193,17 @@ class Releases:
         self.ledger.withdraw(self.id, reason=reason, rounds=kept)
         if not self._advances:
             self.id = None  # a withdrawn id names nothing again
+
+
+def _colluding(plan: TallyPlan) -> tuple[str, ...]:
+    """Return how many colluding clients the noise of a sum allows for, where it does."""
+    terms = plan.terms
+    if plan.event is None or not terms.colluders:
+        return ()
+    return (
+        f"It assumes that at most {terms.colluders} of the {terms.clients} clients in a sum "
+        "collude with the server",
+    )
 
 
 def check_noise(tallied: Tallied, plan: TallyPlan) -> None:
