@@ -6,15 +6,14 @@ finished, and reads it; or unfinished and never shown, and holds it again under 
 counts once.
 """
 
-import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
-from urna.files import read_json, write_json, write_whole
+from urna.files import read_json, today, write_json, write_whole
 from urna.privacy import Ledger
 from urna.study.file import Study
 
@@ -54,7 +53,6 @@ class Journal:
     folder: Path
     values: dict[str, Any]
     ledger: Ledger | None = None
-    _since: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def open(cls, study: Study, version: str) -> "Journal":
@@ -83,10 +81,9 @@ class Journal:
                 "version": _VERSION,
                 "urna": version,
                 "fingerprint": study.fingerprint,
-                "begun": time.time(),
+                "begun": today(),
                 "entries": {stage: uuid.uuid4().hex for stage in ("vote", "then")},
                 "ledger": str(study.base / study.privacy.ledger) if study.privacy.ledger else "",
-                "seconds": {},
                 "kept": [],
                 "failed": None,
                 "finished": False,
@@ -164,13 +161,3 @@ class Journal:
         """Write something into the journal."""
         self.values |= values
         write_json(self.folder / _FILE, self.values)
-
-    def begin(self, stage: str) -> None:
-        """Note that a stage begins, for how long it takes."""
-        self._since[stage] = time.monotonic()
-
-    def end(self, stage: str) -> None:
-        """Note how long a stage took in this process."""
-        took = time.monotonic() - self._since.pop(stage)
-        before = float(self.values["seconds"].get(stage, 0.0))
-        self.note(seconds={**self.values["seconds"], stage: round(before + took, 3)})
