@@ -1,11 +1,15 @@
-"""The same as scikit-learn estimators: `fit(X, y, groups)`, `predict`, pipelines, grid searches.
+"""The same as scikit-learn estimators: `fit(X, y, groups)`, `predict`, pipelines.
 
 `groups` says whose each row is; without it rows are dealt out evenly to `clients` simulated ones.
 The whole protocol runs inside `fit`. A `random_state` makes it repeatable and so NOT PRIVATE.
 
-Both pass scikit-learn's `check_estimator`. Two checks are skipped there: consistency of pipelines
-(without a `random_state` two fits differ, by their noise) and array-API input (off by default).
-Their tags say so: `non_deterministic`, and `poor_score`, because small sets drown in noise.
+Grid searches and cross-validation fit many clones, and choose by scores on rows that were held
+out. Epsilon of the last fit covers neither, so a clone refuses to fit privately. With a
+`random_state` it fits, for public data, and its model is NOT PRIVATE.
+
+With a `random_state` both pass scikit-learn's `check_estimator`; array-API input is skipped, which
+is off by default. Without one, the few checks that fit a clone as it is are refused. Tags say
+`non_deterministic`, and `poor_score`, because small sets drown in noise.
 """
 
 from dataclasses import replace
@@ -23,6 +27,7 @@ from urna.average.model import ModelResult
 from urna.average.rows import RowRule
 from urna.average.schema import Class, Schema
 from urna.data import Samples
+from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.tally import ClearSummation, SecureSummation, Summation
@@ -35,10 +40,26 @@ _SEEN = (
 )
 
 
+_CLONED = (
+    "a clone of a private estimator is not fitted: grid searches, cross-validation and ensembles "
+    "fit clones many times and look at scores on rows that were held out, and the epsilon of one "
+    "fit covers neither. Make a new {name} with the settings you want and fit it once; let "
+    "clients vote on settings with `urna.study.tune_then_fit` or `urna average --tune`; or name a "
+    "random_state, for public data: the model is then NOT PRIVATE"
+)
+
+
 class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """What both estimators share."""
 
     result_: ModelResult
+    _cloned = False
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an estimator with the same parameters, which will not be fitted privately."""
+        made: Self = super().__sklearn_clone__()
+        made._cloned = True
+        return made
 
     def __init__(
         self,
@@ -74,7 +95,13 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         self.random_state = random_state
 
     def _fit(self, x: Any, y: Any, groups: Any, schema: Schema, seen: str = "") -> Self:  # noqa: ANN401
-        """Fit; `seen` says what of the schema was taken from the data."""
+        """Fit; `seen` says what of the schema was taken from the data.
+
+        Raises:
+            ParameterError: This is a clone and would be fitted privately. Nothing was released.
+        """
+        if self._cloned and self.random_state is None:
+            raise ParameterError(_CLONED.format(name=type(self).__name__))
         summation: Summation = SecureSummation(workers=1) if self.secure else ClearSummation()
         by_record = str(self.unit) == "record"
         result = fit(
