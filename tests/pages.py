@@ -23,7 +23,7 @@ from urna.combine import (
 from urna.data import Samples
 from urna.privacy import Adjacency, PrivacyStatement
 from urna.randomness import ScriptedSecrets
-from urna.report import Account, Run, Stage, StudyResult, page
+from urna.report import Account, Run, StudyResult, page
 from urna.tally import ClearSummation, VerifiedSelection
 from urna.train import FunctionLearner, TrainResult, fit
 from urna.vote import ArgmaxDecoder, Result, WinnerResult
@@ -37,7 +37,6 @@ RUN = Run(
     study="[study]\nname = 'A & B'\n",
     study_name="study.toml",
     simulated=True,
-    stages=(Stage("evaluating candidates", 12.5, None), Stage("summing ballots", 0.2, 2345)),
     account=Account("h.ledger", "ward <3>", 6.0, 1e-5, "replace-one-client", 2.0, 5.2, 1),
 )
 

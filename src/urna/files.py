@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,9 +19,12 @@ __all__ = [
     "held_alone",
     "read_json",
     "reserved",
+    "today",
     "write_json",
     "write_whole",
 ]
+
+_DAY = 86_400
 
 LOCK = ".lock"
 """The file by which a process holds a folder alone."""
@@ -76,6 +80,16 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ParameterError(f"{path} holds no JSON object")
     return values
+
+
+def today() -> float:
+    """Return the beginning of this day (UTC) in seconds since the epoch, for results.
+
+    Guarantee:
+        Two dates of one study do not tell how long a stage took, which depends on the data,
+        unless a day ended between them.
+    """
+    return float(time.time() // _DAY * _DAY)
 
 
 def digest_of(path: Path) -> str:

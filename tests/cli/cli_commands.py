@@ -1,9 +1,12 @@
 """What the forked processes of the command line's tests run."""
 
+import itertools
 import os
 import runpy
 import signal
 import sys
+import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +15,12 @@ import urna.cli.app
 import urna.study.stages
 from urna.errors import ProtocolError
 from urna.privacy import Budget, Ledger
+from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.study.journal import Journal
 from urna.train.checkpoint import Progress
 from urna.vote import plan
 
-__all__ = ["command", "killed", "without_helper"]
+__all__ = ["clocked", "command", "killed", "without_helper"]
 
 # Pricing takes most of a command's time. What is priced here once is known to every fork.
 _small = plan(clients=60, candidates=3, votes=1, budget=Budget(0.2, 1e-2))
@@ -31,6 +35,25 @@ def command(*arguments: str) -> None:
     """Be `python -m urna` with these arguments."""
     sys.argv = ["urna", *arguments]
     runpy.run_module("urna", run_name="__main__", alter_sys=True)
+
+
+def clocked(speed: str, *arguments: str) -> None:
+    """Be `python -m urna` with these arguments, always with the same secrets, private as ever.
+
+    All clocks run `speed` times as fast, so that every stage seems to take as much longer. The
+    wall clock goes on by as many seconds whenever it is read, within one day.
+    """
+    factor, read = float(speed), itertools.count(1)
+    secrets, names = ScriptedSecrets(b"clocked"), ScriptedSecrets(b"names")
+
+    for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
+        real = getattr(time, name)
+        setattr(time, name, lambda real=real: factor * real())
+    day = time.time() // 86_400 * 86_400
+    time.time = lambda: day + factor * next(read)
+    setattr(OsSecrets, "take", lambda _, count: secrets.take(count))  # noqa: B010
+    uuid.uuid4 = lambda: uuid.UUID(bytes=names.take(16), version=4)
+    command(*arguments)
 
 
 def without_helper(*arguments: str) -> None:

@@ -88,6 +88,16 @@ def test_an_electorate_that_the_server_picked_is_refused(tmp_path: Path) -> None
     assert policy.read_announcement(everybody.as_bytes(), b"") == everybody
 
 
+def test_those_who_collude_are_counted_among_all_who_were_invited() -> None:
+    """Where few of the invited take part, all who collude may be among them."""
+    invited = announced(clients=50)
+    few = invited.with_names(sites(*range(12)))
+    assert (invited.terms.colluders, few.terms.colluders) == (5, 5)
+    assert few.plan.release is not None
+    assert few.plan.release.shares == 12 - 5
+    assert DEFAULT.read_announcement(few.as_bytes(), b"") == few
+
+
 @pytest.mark.parametrize(("missing", "accepted"), [(0, True), (2, True), (3, False)])
 def test_a_policy_says_how_many_of_its_directory_may_be_left_out(
     tmp_path: Path, missing: int, accepted: bool

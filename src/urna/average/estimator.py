@@ -3,25 +3,21 @@
 `groups` says whose each row is; without it rows are dealt out evenly to `clients` simulated ones.
 The whole protocol runs inside `fit`. A `random_state` makes it repeatable and so NOT PRIVATE.
 
-Epsilon covers one fit with settings that the data did not choose. A grid search chooses them by
-exact scores on private rows, so `fit` refuses to run inside one unless a `random_state` says that
-nothing is private. `urna average --tune` chooses settings by a private vote, within one budget.
+Grid searches and cross-validation fit many clones, and choose by scores on rows that were held
+out. Epsilon of the last fit covers neither, so a clone refuses to fit privately. With a
+`random_state` it fits, for public data, and its model is NOT PRIVATE.
 
-Both pass scikit-learn's `check_estimator`. Two checks are skipped there: consistency of pipelines
-(without a `random_state` two fits differ, by their noise) and array-API input (off by default).
-Their tags say so: `non_deterministic`, and `poor_score`, because small sets drown in noise.
+With a `random_state` both pass scikit-learn's `check_estimator`; array-API input is skipped, which
+is off by default. Without one, the few checks that fit a clone as it is are refused. Tags say
+`non_deterministic`, and `poor_score`, because small sets drown in noise.
 """
 
-import inspect
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.feature_selection import RFECV, SequentialFeatureSelector
-from sklearn.model_selection import TunedThresholdClassifierCV
-from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -43,14 +39,27 @@ _SEEN = (
     "Name `{}` in `fit` from what is public"
 )
 
-_CHOOSING = (BaseSearchCV, RFECV, SequentialFeatureSelector, TunedThresholdClassifierCV)
-"""What fits an estimator often, and chooses something by scores on the rows it was given."""
+
+_CLONED = (
+    "a clone of a private estimator is not fitted: grid searches, cross-validation and ensembles "
+    "fit clones many times and look at scores on rows that were held out, and the epsilon of one "
+    "fit covers neither. Make a new {name} with the settings you want and fit it once; let "
+    "clients vote on settings with `urna.study.tune_then_fit` or `urna average --tune`; or name a "
+    "random_state, for public data: the model is then NOT PRIVATE"
+)
 
 
 class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """What both estimators share."""
 
     result_: ModelResult
+    _cloned = False
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an estimator with the same parameters, which will not be fitted privately."""
+        made: Self = super().__sklearn_clone__()
+        made._cloned = True
+        return made
 
     def __init__(
         self,
@@ -89,10 +98,10 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         """Fit; `seen` says what of the schema was taken from the data.
 
         Raises:
-            ParameterError: Scores on private rows would choose the model.
+            ParameterError: This is a clone and would be fitted privately. Nothing was released.
         """
-        if self.random_state is None:
-            _refuse_choices()
+        if self._cloned and self.random_state is None:
+            raise ParameterError(_CLONED.format(name=type(self).__name__))
         summation: Summation = SecureSummation(workers=1) if self.secure else ClearSummation()
         by_record = str(self.unit) == "record"
         result = fit(
@@ -147,20 +156,6 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     def _features(self, x: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401
         check_is_fitted(self)
         return np.asarray(validate_data(self, x, reset=False, dtype=np.float64))
-
-
-def _refuse_choices() -> None:
-    """Refuse to fit inside a search: the model's statement would leave out the choice."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if isinstance(owner := frame.f_locals.get("self"), _CHOOSING):
-            raise ParameterError(
-                f"{type(owner).__name__} chooses by exact scores on private rows, and epsilon does "
-                "not cover that. Fix the settings beforehand, or choose them on public data or by "
-                "`urna average --tune`, which pays for the choice. For a simulation that promises "
-                "nothing, set random_state"
-            )
-        frame = frame.f_back
 
 
 class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]

@@ -1,6 +1,5 @@
 """One message, one model, end to end: rows, vectors, noise, sum, model, account."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -12,6 +11,7 @@ from urna.average.plan import AveragePlan, plan_average
 from urna.average.schema import Schema
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
+from urna.files import today
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger
 from urna.progress import Steps, live_line
@@ -205,7 +205,7 @@ def read_model(plan: AveragePlan, released: Released, *, why: str = "") -> Model
         why=why,
         plan=plan.as_mapping(),
         entry=released.entry,
-        when=time.time() if released.privacy.private else None,
+        when=today() if released.privacy.private else None,
     )
 
 

@@ -67,7 +67,7 @@ class ModelResult:
     entry: str | None = None
     """Its id in the ledger, where there is one."""
     when: float | None = None
-    """Seconds since the epoch; None of a scripted run."""
+    """Its day, in seconds since the epoch; None of a scripted run."""
 
     @property
     def schema(self) -> Schema:

@@ -22,7 +22,7 @@ from urna.average import (
 from urna.average.batch import check_device
 from urna.average.schema import Class
 from urna.cli.keep import Keeper, keeping
-from urna.cli.origin import Clock
+from urna.cli.origin import origin
 from urna.cli.output import Format, FormatOption, results
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
@@ -198,8 +198,7 @@ def average(
         else:
             task = _own(Path(source), columns, classes, span, test, clients, seed, rows)
         keeper.hold_room(task.schema.width * task.schema.outputs)
-        with live_progress(quiet) as shown:
-            report = Clock(shown)
+        with live_progress(quiet) as report:
             common |= {"progress": report, "keep": lambda made: _keep(made, keeper, task.title)}
             if tune:
                 common |= {"anyway": anyway, "share": share, "seed": seed}
@@ -208,7 +207,7 @@ def average(
                 result = fit(task.clients, task.schema, learner=learner, **common)
         if task.test is not None:
             result = replace(result, measured=_measured(result, task.test))
-        keeper.tell(report.run(task.title, simulated=True, repeatable=not secrets.private))
+        keeper.tell(origin(task.title, simulated=True, repeatable=not secrets.private))
         _keep(result, keeper, task.title)
     if output is Format.JSON:
         typer.echo(result.as_json())

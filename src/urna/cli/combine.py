@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from urna.cli.keep import Keeper, keeping
-from urna.cli.origin import Clock
+from urna.cli.origin import origin
 from urna.cli.output import Format, FormatOption, errors, print_json, print_table, results, table
 from urna.cli.terms import (
     ColludingOption,
@@ -174,8 +174,6 @@ def combine(
             raise ParameterError(f"{strategy} counts in no cells: leave --cell out")
         if score == _LOSS and isinstance(chosen, _BY_ACCURACY):
             raise ParameterError(f"{strategy} needs accuracies between 0 and 1, not losses")
-        clock = Clock(lambda what, done, total: None)
-        clock("combining searches", 0, 1)
         keeper.hold_room(20 * len(recorded.searches.candidates()))
         options: Options = {"dropout": dropout, "colluding": colluding}
         result = _combined(
@@ -189,9 +187,8 @@ def combine(
             options,
             _Encrypted(threshold, processes, recompute),
         )
-        clock("combining searches", 1, 1)
         title = f"{searches.name}: {_said(where) or 'all rows'}"
-        keeper.tell(clock.run(title, simulated=not processes, repeatable=not secrets.private))
+        keeper.tell(origin(title, simulated=not processes, repeatable=not secrets.private))
         kept = keeper.keep(result)
         page = keeper.keep_page()
         listed = _all(recorded, min_points, cell, score) if others else []
@@ -371,8 +368,7 @@ def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> N
     if result.cost:
         cost = result.cost
         console.print(
-            f"cost: {cost['party_seconds'] + cost['server_seconds']:.2f} s of CPU, all parties and "
-            f"the server; {cost['bytes_per_party'] / 1e6:.2f} MB per party and "
+            f"cost: {cost['bytes_per_party'] / 1e6:.2f} MB per party and "
             f"{cost['key_bytes_per_party'] / 1e6:.2f} MB of keys",
             style="dim",
         )

@@ -42,9 +42,6 @@ def _print(planned: StudyPlan) -> None:
         rows.add_row("trusted not to collude", f"the leader and {planned.study.vote.helper}")
     for chance, value in planned.chances.items():
         rows.add_row(f"a good one wins {chance}", f"{100 * value:.1f} %")
-    local = planned.local_seconds
-    if local is not None:
-        rows.add_row("evaluating, on one core of this machine", f"about {_time(local)}")
     print_table(rows)
     stages = table("", "stage", ">epsilon", ">sent by a client", ">protocol", "noise")
     for stage in planned.stages:
@@ -85,7 +82,7 @@ def check(
     """Try STUDY on one client, or on public data: a dry run that spends nothing."""
     found = read_study(study)
     prepared = prepare(found)
-    planned = plan_study(prepared, timed=False)
+    planned = plan_study(prepared, compared=False)
     if not found.vote.anyway and found.then.follow is not Follow.TRAIN:
         with found.blaming("privacy.epsilon"):
             planned.vote.check_hopeful()

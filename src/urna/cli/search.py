@@ -11,7 +11,7 @@ from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 from urna.cli.candidates import AXIS_HELP, named_candidates, own_candidates
 from urna.cli.electorate import gather_voters, load_public
 from urna.cli.keep import Keeper, keeping
-from urna.cli.origin import Clock
+from urna.cli.origin import origin
 from urna.cli.output import Format, FormatOption, errors, print_table, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
@@ -236,8 +236,7 @@ def search(
         keeper.hold_room(len(candidates))
         terms["keep"] = keeper.keep
         result: Result | WinnerResult
-        with live_progress(quiet) as shown:
-            report = Clock(shown)
+        with live_progress(quiet) as report:
             if public is not None:
                 terms["rehearsal"] = _rehearsed(public, candidates, model, seed, cache, report)
             if engine is Engine.FLOWER:
@@ -250,7 +249,7 @@ def search(
                 result = _in_memory(candidates, objective, found.clients, terms, rounds, keeper)
         title = f"{found.dataset.name}, {chosen.description}, {len(found.clients)} clients"
         title += f" ({how})" if found.how.endswith(")") else ""
-        keeper.tell(report.run(title, simulated=True, repeatable=not secrets.private))
+        keeper.tell(origin(title, simulated=True, repeatable=not secrets.private))
         kept = keeper.keep(result)
         page = keeper.keep_page()
     if output is Format.JSON:

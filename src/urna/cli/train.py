@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from urna.cli.keep import Keeper, keeping
-from urna.cli.origin import Clock
+from urna.cli.origin import origin
 from urna.cli.output import Format, FormatOption, errors, print_table, results, table
 from urna.cli.progress import live_progress
 from urna.cli.terms import (
@@ -162,8 +162,7 @@ def train(
     options = terms_of(dropout, colluding, unit, adjacency, 1, server)
     adding = _summation(summation)
     title = f"{learner.description} on {dataset.name}, {clients} clients ({how})"
-    with keeping(out, opened, *_FILES, _VOTE) as keeper, live_progress(quiet) as shown:
-        report = Clock(shown)
+    with keeping(out, opened, *_FILES, _VOTE) as keeper, live_progress(quiet) as report:
         keeper.hold_room(len(learner.first_weights(seed=seed)))
 
         def progress(done: RoundReport) -> None:
@@ -190,8 +189,7 @@ def train(
             result = fit(learner, parts, **common)
         else:  # whoever reads of the model reads what choosing its settings cost as well
             result = replace(tuned.training, privacy=tuned.privacy)
-        result = _with_pipeline(result, adding)
-        keeper.tell(report.run(title, simulated=True, repeatable=not common["secrets"].private))
+        keeper.tell(origin(title, simulated=True, repeatable=not common["secrets"].private))
         written = _keep(keeper, result, learner, title, tuned)
     if output is Format.JSON:
         typer.echo(result.as_json())
@@ -247,12 +245,6 @@ def _summation(kind: SummationKind) -> Summation:
     if kind is SummationKind.PIPELINED:
         return PipelinedSummation()
     return ClearSummation() if kind is SummationKind.CLEAR else SecureSummation()
-
-
-def _with_pipeline(result: TrainResult, adding: Summation) -> TrainResult:
-    if isinstance(adding, PipelinedSummation) and adding.planner is not None:
-        return replace(result, pipeline=adding.planner.as_mapping())
-    return result
 
 
 def _check_place(out: Path | None, resume: bool) -> None:

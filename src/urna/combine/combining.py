@@ -1,7 +1,6 @@
 """One call for every way to combine: a strategy, and what clients are promised."""
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -21,6 +20,7 @@ from urna.combine.strategies import TOP_SHARE, Mean, Median, Strategy, TrimmedMe
 from urna.combine.surfaces import Surface, SurfaceKind
 from urna.combine.tasks import DbscanTask, MeanTask
 from urna.errors import ParameterError, UnknownName
+from urna.files import today
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, PrivacyStatement
 from urna.randomness import OsSecrets, SecretSource
 from urna.tally import EncryptedSummation, Options, SecureSummation
@@ -138,7 +138,6 @@ def combine(
             agreed,
             played.outcome,
             private=secrets.private,
-            party_seconds=played.party_seconds,
         )
     else:
         if budget is None:
@@ -166,7 +165,7 @@ def _in_the_clear(searches: Searches, strategy: Strategy) -> Combination:
         clusters=combined.clusters,
         points=_points(searches, strategy, combined.labels),
         cell=getattr(strategy, "cell", None),
-        when=time.time(),
+        when=today(),
     )
 
 
@@ -250,7 +249,6 @@ def opened(
     outcome: Outcome,
     *,
     private: bool,
-    party_seconds: float | None = None,
 ) -> Combination:
     """Return what came of an encrypted run.
 
@@ -259,7 +257,6 @@ def opened(
         agreed: What was combined.
         outcome: What the server found.
         private: Whether all randomness was secret.
-        party_seconds: CPU time of all parties, where it is known.
     """
     task = outcome.task
     helpers = "all" if task.threshold == task.parties else f"any {task.threshold}"
@@ -280,12 +277,10 @@ def opened(
         opened=tuple(tuple(np.asarray(entries).tolist()) for entries in outcome.shown),
         lost=outcome.lost,
         cost={
-            **({} if party_seconds is None else {"party_seconds": party_seconds}),
-            "server_seconds": outcome.server_seconds,
             "bytes_per_party": max(online.values()),
             "key_bytes_per_party": max(outcome.key_traffic.values()),
         },
-        when=time.time() if private else None,
+        when=today() if private else None,
     )
 
 
@@ -319,7 +314,7 @@ def _with_noise(
             terms=run.terms,
             lost=run.lost,
             entries=run.entries,
-            when=time.time() if secrets.private else None,
+            when=today() if secrets.private else None,
         )
 
     more: dict[str, Any] = {

@@ -76,11 +76,11 @@ class Combination:
     terms: Terms | None = None
     lost: Mapping[int, str] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
-    """CPU seconds and bytes, where they were counted."""
+    """Bytes, where they were counted."""
     entries: tuple[str, ...] = ()
     """Ids in the ledger, where there is one."""
     when: float | None = None
-    """Seconds since the epoch; None of a scripted run."""
+    """Its day, in seconds since the epoch; None of a scripted run."""
 
     @property
     def entry(self) -> str | None:
@@ -166,7 +166,8 @@ class Combination:
                 noise=tuple(map(float, mapping["noise"])),
                 terms=None if mapping["terms"] is None else Terms.read(mapping["terms"]),
                 lost={int(client): str(why) for client, why in mapping["lost"].items()},
-                cost={str(k): float(v) for k, v in mapping["cost"].items()},
+                # Files of version 0.2 hold CPU times beside bytes.
+                cost={k: float(v) for k, v in mapping["cost"].items() if not k.endswith("seconds")},
                 entries=tuple(map(str, mapping["entries"])),
                 when=mapping["when"],
             )

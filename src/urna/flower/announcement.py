@@ -188,7 +188,7 @@ class Announcement:
 
     def with_names(self, names: tuple[str, ...]) -> "Announcement":
         """Return the announcement for those who take part."""
-        return replace(self, terms=self.terms.among(len(names)), names=names)
+        return replace(self, terms=self.terms.for_some(len(names)), names=names)
 
     def as_bytes(self) -> bytes:
         """Return the announcement as it travels."""

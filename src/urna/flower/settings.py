@@ -5,7 +5,6 @@ under each node's policy and ledger (`[grant.settings]`). Under encryption what 
 which no budget covers: `urna.flower.encrypted` has the nodes' side.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
@@ -31,6 +30,7 @@ from urna.combine.private import FIRST_SHARE
 from urna.combine.result import name_of
 from urna.combine.sums import KIND, SettingsSum, mean_from, together
 from urna.errors import Refused
+from urna.files import today
 from urna.flower.contributor import Call
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.post import Deadlines, Progress
@@ -217,7 +217,7 @@ class _Released:
             terms=terms,
             lost=self._lost,
             entries=tuple(r.entry for r in self._released if r.entry is not None),
-            when=time.time() if private else None,
+            when=today() if private else None,
         )
 
 

@@ -19,6 +19,7 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import Result, Strategy
 
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted, RoundFailed
+from urna.files import today
 from urna.flower.announcement import Announcement
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.post import Deadlines, SumProgress
@@ -378,7 +379,7 @@ class PrivateTraining(Strategy):
             terms=plan.terms,
             plan=plan.as_mapping(),
             description=f"{self._name}, by {type(self._strategy).__name__} over Flower",
-            when=time.time() if privacy.private else None,
+            when=today() if privacy.private else None,
             lost={int(client): why for client, why in state.lost.items()},
             faults={int(client): why for client, why in state.faults.items()},
             entry=entry,

@@ -6,7 +6,7 @@ from urna.report.combination import combination_stage
 from urna.report.document import document
 from urna.report.load import AnyResult, FailedRound, load_result, load_run, load_whole
 from urna.report.model import model_stage
-from urna.report.run import Account, Run, Stage, account_of
+from urna.report.run import Account, Run, account_of
 from urna.report.seal import Seal, Signer, read_seal
 from urna.report.settings import settings_chart
 from urna.report.stages import StageView
@@ -24,7 +24,6 @@ __all__ = [
     "Run",
     "Seal",
     "Signer",
-    "Stage",
     "StudyResult",
     "account_of",
     "load_result",

@@ -6,7 +6,7 @@ from urna.combine import Combination, Guarantee
 from urna.report.parties import combined_parties, not_covered, parties
 from urna.report.settings import settings_picture
 from urna.report.stages import Answer, StageView, electorate_of, warnings_of
-from urna.report.words import count, duration, size, slug
+from urna.report.words import count, size, slug
 
 __all__ = ["combination_stage"]
 
@@ -98,11 +98,7 @@ def combination_stage(result: Combination, *, name: str = "Combination") -> Stag
 def _cost(result: Combination) -> dict[str, str]:
     if not result.cost:
         return {}
-    said = {"bytes of keys per party": size(result.cost["key_bytes_per_party"])}
-    if "party_seconds" in result.cost:
-        seconds = result.cost["party_seconds"] + result.cost["server_seconds"]
-        said["CPU time of all"] = duration(seconds)
-    return said
+    return {"bytes of keys per party": size(result.cost["key_bytes_per_party"])}
 
 
 def _clusters(result: Combination) -> list[tuple[str, ...]]:

@@ -16,16 +16,12 @@ from urna.report.parties import Added, Party, added, simulated
 from urna.report.run import Run
 from urna.report.seal import Signer, sealed
 from urna.report.stages import StageView
-from urna.report.words import at_most, count, duration, moment, size
+from urna.report.words import at_most, count, day, size
 
 __all__ = ["document"]
 
 _PRIORS = (0.01, 0.1, 0.5, 0.9)
 _WEAK = 0.95  # right guesses from which on a promise is called weak
-_TIMES = (
-    "Times. How long stages took is measured, not computed from noisy sums. Who must hide even "
-    "that leaves run out of the result's file before making a page."
-)
 _LISTED = 12  # clients that are named one by one
 
 
@@ -81,7 +77,6 @@ def document(
     signer: Signer | None = None,
 ) -> str:
     """Return a whole page as HTML text, sealed."""
-    timed = run is not None and any(stage.seconds is not None for stage in run.stages)
     uncovered = [line for stage in stages for line in stage.uncovered]
     text = (
         _environment()
@@ -95,10 +90,9 @@ def document(
             simulated=_simulated(stages, run),
             warnings=_warnings(stages, statement),
             parties=_merged(stages),
-            timed=timed,
-            uncovered=list(dict.fromkeys([*uncovered, *([_TIMES] if timed else [])])),
+            uncovered=list(dict.fromkeys(uncovered)),
             run=run,
-            times=_times(stages, run),
+            traffic=_traffic(stages),
             when=when,
             sha256=sha256,
             listed=_LISTED,
@@ -118,8 +112,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "count": count,
-        "duration": duration,
-        "moment": moment,
+        "day": day,
         "rounded_down": rounded_down,
         "rounded_up": rounded_up,
         "size": size,
@@ -203,20 +196,11 @@ def _merged(stages: Sequence[StageView]) -> list[tuple[str, tuple[Party, ...]]]:
     return [(" and ".join(names), rows) for rows, names in found.items()]
 
 
-def _times(stages: Sequence[StageView], run: Run | None) -> list[tuple[str, str, str]]:
-    """Return what each stage took: times as measured, bytes as planned or counted."""
-    rows = [
-        (
-            stage.name,
-            "not measured" if stage.seconds is None else duration(stage.seconds),
-            "–" if stage.bytes_per_client is None else size(stage.bytes_per_client),
-        )
-        for stage in (run.stages if run is not None else ())
-    ]
+def _traffic(stages: Sequence[StageView]) -> list[tuple[str, str]]:
+    """Return the bytes of each stage's messages, as planned or counted."""
+    rows = []
     for view in stages:
         if view.bytes_per_client is not None and added(view.privacy) is not Added.CLEAR:
             each = f", each of {count(view.rounds, 'round')}" if view.rounds > 1 else ""
-            rows.append(
-                (f"{view.name}: messages of one client{each}", "–", size(view.bytes_per_client))
-            )
+            rows.append((f"{view.name}: messages of one client{each}", size(view.bytes_per_client)))
     return rows

@@ -1,4 +1,4 @@
-"""How a result came about: by which version, command and study file, and what each stage took."""
+"""How a result came about: by which version, command and study file."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -6,16 +6,7 @@ from typing import Any
 
 from urna.privacy import Ledger
 
-__all__ = ["Account", "Run", "Stage", "account_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage of a run, and what it took."""
-
-    name: str
-    seconds: float | None = None
-    bytes_per_client: int | None = None
+__all__ = ["Account", "Run", "account_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +29,9 @@ class Account:
 class Run:
     """Where a result comes from; none of it is needed to read the result.
 
-    Everything in it is known to whoever ran the command. Times hang on how long clients worked,
-    and so on their data: no promise covers them, and pages say so. A scripted run, which is the
-    same whenever it is run, has none.
+    Guarantee:
+        Nothing in it depends on how long anything took. Times depend on clients' data, and
+        epsilon does not cover them.
     """
 
     version: str
@@ -53,7 +44,6 @@ class Run:
     study_name: str | None = None
     simulated: bool | None = None
     """Whether all clients were on one machine; None where it is not known."""
-    stages: tuple[Stage, ...] = ()
     account: Account | None = None
 
     def as_mapping(self) -> dict[str, Any]:
@@ -62,13 +52,14 @@ class Run:
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "Run":
-        """Read what `as_mapping` wrote; what a newer version added is left out.
+        """Read what `as_mapping` wrote; what another version wrote beside it is left out.
+
+        Files of version 0.2 hold times of stages.
 
         Raises:
             TypeError: It is none.
         """
         known = {name: mapping[name] for name in cls.__dataclass_fields__ if name in mapping}
-        known["stages"] = tuple(Stage(**stage) for stage in known.get("stages", ()))
         if known.get("account") is not None:
             known["account"] = Account(**known["account"])
         return cls(**known)

@@ -36,7 +36,7 @@ class StudyResult:
     privacy: PrivacyStatement
     """Of all stages together."""
     when: float | None = None
-    """Seconds since the epoch; None of a scripted run."""
+    """Its day, in seconds since the epoch; None of a scripted run."""
 
     def __post_init__(self) -> None:
         if not self.stages:

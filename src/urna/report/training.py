@@ -61,7 +61,7 @@ def training_stage(result: TrainResult, *, name: str = "Training") -> StageView:
             parties(statement, result.terms, "update", "every round's noisy sum, so the model")
         ),
         uncovered=tuple(not_covered(statement, follows=follows)),
-        facts=tuple((_settings(result) | _noise(result) | _pipeline(result.pipeline)).items()),
+        facts=tuple((_settings(result) | _noise(result)).items()),
         lost=result.lost,
         faults=result.faults,
         when=result.when,
@@ -186,16 +186,3 @@ def _rows(
         )
         for r in history
     )
-
-
-def _pipeline(said: Mapping[str, Any] | None) -> dict[str, str]:
-    rounds = [r for r in said["rounds"] if r["predicted"] is not None] if said else []
-    if not rounds:
-        return {}
-    off = [abs(r["predicted"] / r["measured"] - 1) for r in rounds]
-    return {
-        "chunks in flight": f"{rounds[-1]['chunks']}",
-        "last round, measured and predicted": f"{rounds[-1]['measured']:.2f} s, "
-        f"{rounds[-1]['predicted']:.2f} s",
-        "predictions were off by": f"{100 * sum(off) / len(off):.0f} % on average",
-    }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["at_least", "at_most", "count", "duration", "moment", "said", "settings", "size", "slug"]
+__all__ = ["at_least", "at_most", "count", "day", "said", "settings", "size", "slug"]
 
 _SPACE = "\xa0"  # a figure and its sign stay on one line
 
@@ -73,29 +73,14 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def moment(when: float) -> str:
-    """Return a moment in universal time.
+def day(when: float) -> str:
+    """Return the day of a moment in universal time.
 
     Example:
-        >>> moment(0)
-        '1970-01-01 00:00 UTC'
+        >>> day(0)
+        '1970-01-01'
     """
-    return f"{datetime.datetime.fromtimestamp(when, datetime.UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def duration(seconds: float) -> str:
-    """Return a time.
-
-    Example:
-        >>> duration(0.034), duration(75), duration(7320)
-        ('0.03 s', '1 min 15 s', '2 h 2 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    return f"{datetime.datetime.fromtimestamp(when, datetime.UTC):%Y-%m-%d}"
 
 
 def size(data: float) -> str:

@@ -7,15 +7,14 @@ holds it again under the same id, which counts once. A stage whose result the le
 which is not in this folder, is refused: it was held from a copy of it.
 """
 
-import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
-from urna.files import digest_of, read_json, write_json, write_whole
+from urna.files import digest_of, read_json, today, write_json, write_whole
 from urna.privacy import Ledger
 from urna.study.file import Study
 
@@ -55,7 +54,6 @@ class Journal:
     folder: Path
     values: dict[str, Any]
     ledger: Ledger | None = None
-    _since: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def open(cls, study: Study, version: str) -> "Journal":
@@ -84,10 +82,9 @@ class Journal:
                 "version": _VERSION,
                 "urna": version,
                 "fingerprint": study.fingerprint,
-                "begun": time.time(),
+                "begun": today(),
                 "entries": {stage: uuid.uuid4().hex for stage in ("vote", "then")},
                 "ledger": str(study.base / study.privacy.ledger) if study.privacy.ledger else "",
-                "seconds": {},
                 "kept": [],
                 "failed": None,
                 "finished": False,
@@ -177,13 +174,3 @@ class Journal:
         """Write something into the journal."""
         self.values |= values
         write_json(self.folder / _FILE, self.values)
-
-    def begin(self, stage: str) -> None:
-        """Note that a stage begins, for how long it takes."""
-        self._since[stage] = time.monotonic()
-
-    def end(self, stage: str) -> None:
-        """Note how long a stage took in this process."""
-        took = time.monotonic() - self._since.pop(stage)
-        before = float(self.values["seconds"].get(stage, 0.0))
-        self.note(seconds={**self.values["seconds"], stage: round(before + took, 3)})

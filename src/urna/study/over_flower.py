@@ -96,7 +96,6 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
     how = _how(stages, nodes)
     vote = stages.held()
     if vote is None:
-        journal.begin("vote")
         vote = poll(
             grid,
             prepared.candidates,
@@ -110,7 +109,6 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
             **{**how, "wait_for": nodes + stages.opening.winner},
         )
         stages.keep_vote(vote)
-        journal.end("vote")
     if study.then.follow is not Follow.TRAIN or division is None:
         return vote, None, vote.privacy
     stages.now = "training"
@@ -134,7 +132,6 @@ def _train(
 ) -> TrainResult:
     """Train with what the vote chose; the result says what both promise together."""
     prepared, study, journal = stages.prepared, stages.study, stages.journal
-    journal.begin("train")
     score = learner.scorer(prepared.electorate.dataset.test)
     then = study.then
     federated = bool(study.engine.federation)
@@ -153,7 +150,6 @@ def _train(
         entry=journal.entry("then"),
         **how,
     )
-    journal.end("train")
     privacy = within(
         study.privacy.budget, vote, trained.privacy, f"{trained.rounds} rounds of training"
     )

@@ -1,7 +1,6 @@
 """What a study will cost, and where its budget would be better spent. Nothing is spent here."""
 
 import math
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 from urna.average import Schema, choose, plan_average
 from urna.average.blind import Blind
 from urna.average.objective import default_space
-from urna.data import Samples, count_records
+from urna.data import count_records
 from urna.errors import ParameterError
 from urna.forecast.openings import Openings, forecast_openings
 from urna.forecast.votes import WIDE
@@ -32,7 +31,6 @@ __all__ = ["StagePlan", "StudyPlan", "plan_study"]
 
 _AGREEMENT = 0.4  # of the ballots, the gap that a usual electorate shows
 _SURE = 0.95
-_PATIENCE = 5.0  # seconds for which a plan keeps people waiting
 _HELD = 100  # made-up votes of each opening that are compared
 _GATE = 1.6e-6  # seconds of leader and helper for each AND gate of their circuit
 
@@ -62,9 +60,6 @@ class StudyPlan:
     stages: tuple[StagePlan, ...]
     chances: "dict[str, float]"
     """How probably a good candidate wins, for what is said of the electorate."""
-    local_seconds: float | None
-    """Of evaluating all candidates on all clients' data one after the other, from one candidate on
-    one client's data, timed on this machine."""
     openings: Openings | None
     """What a tally and a winner find on made-up landscapes, for the same part of the budget."""
     advice: tuple[str, ...]
@@ -98,7 +93,6 @@ class StudyPlan:
             ],
             "vote": self.vote.as_mapping(),
             "chances": self.chances,
-            "local_seconds": self.local_seconds,
             "opens": self.study.vote.opens,
             "accountant": self.accountant,
             "openings": None if self.openings is None else self.openings.as_mapping(),
@@ -106,19 +100,18 @@ class StudyPlan:
         }
 
 
-def plan_study(prepared: Prepared, *, timed: bool = True) -> StudyPlan:
+def plan_study(prepared: Prepared, *, compared: bool = True) -> StudyPlan:
     """Plan a study whose data are read. Nothing is released.
 
     Args:
         prepared: The study.
-        timed: Whether to time one candidate on one client's data, and to compare openings. The
-            time depends on that client's data, and stays with whoever runs this.
+        compared: Whether to compare openings, which takes a while.
 
     Raises:
         ParameterError: It cannot be planned.
     """
     study = prepared.study
-    privacy, follow = study.privacy, study.then.follow
+    privacy = study.privacy
     clients, terms = len(prepared.clients), None
     with study.blaming("privacy.epsilon"):
         terms = Terms.of(clients, privacy.budget, **privacy.options)
@@ -127,10 +120,7 @@ def plan_study(prepared: Prepared, *, timed: bool = True) -> StudyPlan:
         space, opening = _candidates(prepared, terms, division), opening_of(study)
         vote = opening.plan(terms.costing(budget), space, **_tally_of(study))
         rest = list(_rest(prepared, terms, division))
-    seconds = (
-        _local_seconds(prepared, len(space)) if timed and follow is not Follow.AVERAGE else None
-    )
-    openings = _openings(study, terms, division, space) if timed else None
+    openings = _openings(study, terms, division, space) if compared else None
     advice = list(_advice(prepared, vote, division, [p for _, p in rest if p is not None]))
     if openings is not None and openings.better not in ("either", study.vote.opens):
         advice.append(_other_opening(openings))
@@ -142,7 +132,6 @@ def plan_study(prepared: Prepared, *, timed: bool = True) -> StudyPlan:
         division,
         (_voting_stage(vote), *(stage for stage, _ in rest)),
         _chances(vote),
-        seconds,
         openings,
         tuple(advice),
     )
@@ -298,26 +287,6 @@ def _rest(
             )
         case _:
             yield StagePlan("combine", budget, "one noisy mean of settings", 0, 0.0), None
-
-
-def _local_seconds(prepared: Prepared, candidates: int) -> float | None:
-    """Time one candidate on one client's data; None where it cannot be tried."""
-    if prepared.chosen is None or prepared.space is None:
-        return None
-    one: Samples = prepared.clients[0]
-    middle = prepared.space.only([len(prepared.space) // 2])
-    judge, seed = prepared.chosen.objective, prepared.study.seed
-    with suppress(Exception):  # whatever a stranger's objective raises: `check` tells
-        judge.losses(one, middle, seed=seed)  # packages are imported now
-        begun = time.perf_counter()
-        judge.losses(one, middle, seed=seed)
-        each = (time.perf_counter() - begun) * candidates
-        if each < _PATIENCE:  # many objectives judge all candidates together, in less time
-            begun = time.perf_counter()
-            judge.losses(one, prepared.space, seed=seed)
-            each = time.perf_counter() - begun
-        return each * len(prepared.clients)
-    return None
 
 
 def _advice(

@@ -101,7 +101,6 @@ class Stages:
     def run(self, over: "Callable[[Stages], Done] | None" = None) -> Outcome:
         """Hold every stage that is not finished, and write everything."""
         study, journal = self.study, self.journal
-        journal.begin("everything")
         if over is not None:
             vote, follow, privacy = over(self)
         elif study.engine.kind == "flower":
@@ -125,7 +124,6 @@ class Stages:
             last = replace(last, privacy=privacy)
         outcome = Outcome(vote, None if follow is None else last, privacy)
         self.hooks.page(journal.folder / "report.html", outcome, title)
-        journal.end("everything")
         journal.note(finished=True)
         return replace(outcome, files=files_in(journal.folder))
 
@@ -179,7 +177,6 @@ class Stages:
         if before is not None:
             return before
         prepared, study, journal = self.prepared, self.study, self.journal
-        journal.begin("vote")
         found: Vote = search(
             prepared.candidates,
             prepared.objective(self.cache),
@@ -196,7 +193,6 @@ class Stages:
             **study.privacy.options,
         )
         self.keep_vote(found)
-        journal.end("vote")
         return found
 
     def _train(self) -> tuple[Vote, TrainResult, PrivacyStatement]:
@@ -215,7 +211,6 @@ class Stages:
             journal.wrote(_TRAINING)
             report("training", done.number, study.then.rounds)
 
-        journal.begin("train")
         done = tune_and_train(
             learner,
             prepared.clients,
@@ -240,7 +235,6 @@ class Stages:
             **{**self._here, "summation": self.summation},
             **study.privacy.options,
         )
-        journal.end("train")
         result = replace(done.training, privacy=done.privacy)
         self.keep_trained(learner, result)
         journal.note(division=done.division.as_mapping())
@@ -279,7 +273,6 @@ class Stages:
             journal.keep("model.json", model.as_mapping(), model.entry)
 
         how = self._here if self.opening.winner else {"decoder": self.decoder}
-        journal.begin("average")
         done = tune_then_fit(
             prepared.clients,
             Schema(electorate.clients[0].features.shape[1], tuple(range(len(labels)))),
@@ -301,7 +294,6 @@ class Stages:
             **study.privacy.options,
         )
         keep(done.model)
-        journal.end("average")
         return done.vote, self._with_model(done.model), done.model.privacy
 
     def _with_model(self, model: ModelResult) -> ModelResult:
@@ -329,7 +321,6 @@ class Stages:
         if found is not None:
             done = Combination.read(found)
             return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
-        journal.begin("combine")
         rows = np.array([[float(value) for value in one.values()] for one in space])
         losses = losses_of_each(
             prepared.objective(self.cache),
@@ -355,7 +346,6 @@ class Stages:
             **study.privacy.options,
         )
         keep(done)
-        journal.end("combine")
         return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
 
 

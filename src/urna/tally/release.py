@@ -186,7 +186,13 @@ class Releases:
             delta=terms.budget.delta,
             adjacency=terms.adjacency,
             accountant=accountant if math.isfinite(cost.mu) else "none",
-            caveats=(*why, *several, *plan.caveats_over(counted), self.described),
+            caveats=(
+                *why,
+                *several,
+                *plan.caveats_over(counted),
+                *_colluding(plan),
+                self.described,
+            ),
         )
 
     def _early(self) -> str:
@@ -282,6 +288,17 @@ def digest_of_sum(total: IntVector, accepted: Iterable[ClientId]) -> str:
     """Return a digest of a sum and of who is in it."""
     said = repr(sorted(accepted)).encode()
     return hashlib.sha256(said + b"\0" + np.asarray(total, dtype="<i8").tobytes()).hexdigest()
+
+
+def _colluding(plan: TallyPlan) -> tuple[str, ...]:
+    """Return how many colluding clients the noise of a sum allows for, where it does."""
+    terms = plan.terms
+    if plan.event is None or not terms.colluders:
+        return ()
+    return (
+        f"It assumes that at most {terms.colluders} of the {terms.clients} clients in a sum "
+        "collude with the server",
+    )
 
 
 def check_noise(tallied: Tallied, plan: TallyPlan) -> None:

@@ -234,8 +234,6 @@ class Selected:
     lost: Mapping[ClientId, str]
     release: Release
     faults: Mapping[ClientId, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    """CPU time of leader and helper for finding the winner."""
     traffic: int = 0
     """Bytes between them."""
     verified: bool = False
@@ -380,7 +378,6 @@ def selected(
         lost=lost,
         release=plan.release,
         faults=faults,
-        seconds=found.leader_seconds + found.helper_seconds,
         traffic=sum(found.traffic.values()),
         verified=verified,
     )

@@ -172,8 +172,28 @@ class Terms:
         return Removal.PRECISE if self.dropouts <= MOST_PRECISE else Removal.APPROXIMATE
 
     def among(self, clients: int) -> "Terms":
-        """Return the same terms for another number of clients."""
+        """Return the same terms for other clients, so many: the same part of them colludes."""
         return replace(self, clients=clients)
+
+    def for_some(self, clients: int) -> "Terms":
+        """Return the terms of a sum over only so many of these clients.
+
+        Guarantee:
+            Colluders stay counted among all these clients: min(⌈n·colluding⌉, m − 1) of the m,
+            because all of them may be among the m.
+
+        Raises:
+            ParameterError: Nobody honest would be left.
+
+        Example:
+            >>> terms = Terms.of(100, Budget(1.0, 1e-5), colluding=0.1)
+            >>> terms.for_some(20).colluders, terms.among(20).colluders
+            (10, 2)
+        """
+        if clients >= self.clients:
+            return self.among(clients)
+        colluders = min(self.colluders, clients - 1)
+        return replace(self, clients=clients, colluding=Fraction(colluders, clients))
 
     def costing(self, budget: Budget) -> "Terms":
         """Return the same terms under another budget."""

@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import json
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -18,7 +17,7 @@ from urna.errors import (
     RoundSpoiled,
     RoundUnfinished,
 )
-from urna.files import check_folder, held_alone
+from urna.files import check_folder, held_alone, today
 from urna.privacy import Budget, Ledger
 from urna.progress import live_line
 from urna.randomness import SEED_BYTES, OsSecrets, ScriptedSecrets, SecretSource
@@ -342,7 +341,7 @@ class _Run(Generic[DataT]):
             plan=self._plan.as_mapping(),
             description=self._learner.description,
             entry=releases.id if self._ledger is not None else None,
-            when=time.time() if self._private else None,
+            when=today() if self._private else None,
             lost={int(client): why for client, why in state.lost.items()},
             faults={int(client): why for client, why in state.faults.items()},
         )

@@ -8,7 +8,6 @@ prepare the next.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -177,23 +176,3 @@ class Planner:
         """Return the number of chunks whose round should be the shortest."""
         most = min(self.most, self.dimension)
         return min(range(1, most + 1), key=self.predict)
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return predictions beside measurements, for the report."""
-        fitted = self.models() if self.seen else []
-        return {
-            "resources": list(self.resources),
-            "stages": [
-                {
-                    "stage": stage,
-                    "per_entry": model.per_entry,
-                    "per_chunk": model.per_chunk,
-                    "fixed": model.fixed,
-                }
-                for stage, model in zip(STAGES, fitted, strict=False)
-            ],
-            "rounds": [
-                {"chunks": seen.chunks, "measured": seen.whole, "predicted": predicted}
-                for seen, predicted in zip(self.seen, self.predictions, strict=True)
-            ],
-        }

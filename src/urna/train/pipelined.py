@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from types import TracebackType
@@ -47,7 +46,8 @@ class PipelinedSummation:
 
     Guarantee:
         As `SecureSummation`, for every chunk; the list of survivors may differ between chunks,
-        and each chunk holds the noise that its own needs. Against an honest-but-curious server.
+        and each chunk holds the noise that its own needs. Whoever is in any chunk is among those
+        who took part. Against an honest-but-curious server.
 
     Args:
         chunks: How many; by default found out from the first rounds' stage times.
@@ -382,10 +382,19 @@ def _all_or_none(holding: "Sequence[Future[tuple[Outcome, float]]]") -> list[tup
 
 
 def _together(outcomes: Sequence[Outcome], plan: TallyPlan) -> Tallied:
-    """Return the chunks as one sum, by the least noise and the fewest survivors of any."""
-    accepted = frozenset.intersection(*(outcome.survivors for outcome in outcomes))
-    left = min(outcome.noise_variance / len(outcome.survivors) for outcome in outcomes)
-    fewest = min(len(outcome.survivors) for outcome in outcomes)
+    """Return the chunks as one sum, under the least noise of any.
+
+    Guarantee:
+        A client that is in any chunk took part: it has told something, and is counted. A mean
+        divides by their number; in chunks that lost some of them it is the smaller for it.
+    """
+    accepted = frozenset.union(*(outcome.survivors for outcome in outcomes))
+    released = [
+        really_released(
+            plan, len(outcome.survivors), outcome.noise_variance / len(outcome.survivors)
+        )
+        for outcome in outcomes
+    ]
     lost: dict[int, str] = {}
     faults: dict[int, str] = {}
     for outcome in outcomes:
@@ -396,6 +405,6 @@ def _together(outcomes: Sequence[Outcome], plan: TallyPlan) -> Tallied:
         accepted=accepted,
         lost=dict(sorted(lost.items())),
         noise_variance=max(outcome.noise_variance for outcome in outcomes),
-        release=really_released(plan, fewest, Fraction(left)),
+        release=min(released, key=lambda one: getattr(one, "variance", 0)),
         faults=faults,
     )

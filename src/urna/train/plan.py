@@ -173,11 +173,13 @@ def plan_training(
         settings: How the model is trained.
         ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap around.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
-        options: The rest of the terms; see `urna.tally.Terms`.
+        options: The rest of the terms; see `urna.tally.Terms`. `colluding` is a part of all
+            clients, whoever takes part in a round.
 
     Raises:
         ParameterError: It cannot work, whatever the data: no ring holds the sum, noise on so
-            fine a grid cannot be drawn, nobody honest would remain.
+            fine a grid cannot be drawn, nobody honest would remain, or all of a cohort but one
+            may collude.
 
     Example:
         >>> planned = plan_training(539, 25_450, budget=Budget(6.0, 1e-3), rounds=80)
@@ -187,7 +189,8 @@ def plan_training(
     if type(rounds) is not int or rounds < 1:
         raise ParameterError(f"training has a round or more, got {rounds}")
     how = settings or Settings()
-    terms = Terms.of(how.sampling.size(clients), budget, **options)
+    # Cohorts take turns in public: all who collude may be in one client's cohort.
+    terms = Terms.of(clients, budget, **options).for_some(how.sampling.size(clients))
     if (terms.adjacency.unit is Unit.RECORD) != (how.record_clip is not None):
         raise ParameterError(
             f"{Adjacency.REPLACE_ONE_RECORD} and `record_clip` go together: single records are "
@@ -213,8 +216,21 @@ def plan_training(
             f"of {math.sqrt(tally.share):,.0f} grid steps, and at most {LARGEST_STD // 2:,} can be "
             "drawn in reasonable time. Take a smaller model, more clients, or fewer rounds."
         )
-    tally.round_plan  # noqa: B018 - a graph that cannot be is refused here
+    try:
+        tally.round_plan  # noqa: B018 - a graph that cannot be is refused here
+    except ParameterError as error:
+        raise _cohort_too_small(terms, clients, error) from error
     return TrainPlan(clients, rounds, how, layout, tally)
+
+
+def _cohort_too_small(terms: Terms, clients: int, error: ParameterError) -> ParameterError:
+    if terms.clients == clients or not terms.colluders:
+        return error
+    return ParameterError(
+        f"of {clients} clients so many may collude that {terms.colluders} of the {terms.clients} "
+        "in one cohort do, because the turns are public; masks then hide nobody. Take larger "
+        f"cohorts, or plan for fewer colluding clients. ({error})"
+    )
 
 
 def _size(layout: Layout, terms: Terms) -> str:

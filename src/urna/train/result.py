@@ -87,13 +87,11 @@ class TrainResult:
     entry: str | None = None
     """Its id in the ledger, where there is one."""
     when: float | None = None
-    """Seconds since the epoch; None of a scripted run, which is the same whenever it is run."""
+    """Its day, in seconds since the epoch; None of a scripted run: those are all the same."""
     lost: Mapping[int, str] = field(default_factory=dict)
     """Who is not in the last sum, and why."""
     faults: Mapping[int, str] = field(default_factory=dict)
     """Who broke the protocol in any round, and how."""
-    pipeline: Mapping[str, Any] | None = None
-    """Stage times and what they predicted, where rounds were pipelined."""
     weights_sha256: str = ""
     """Of the weights, where these stand in a file of their own and were not read."""
 
@@ -165,7 +163,6 @@ class TrainResult:
             "plan": dict(self.plan),
             "lost": {str(client): reason for client, reason in self.lost.items()},
             "faults": {str(client): deed for client, deed in self.faults.items()},
-            "pipeline": None if self.pipeline is None else dict(self.pipeline),
             "entry": self.entry,
             "when": self.when,
         }
@@ -205,7 +202,6 @@ class TrainResult:
                 when=mapping["when"],
                 lost={int(client): str(why) for client, why in mapping["lost"].items()},
                 faults={int(client): str(why) for client, why in mapping["faults"].items()},
-                pipeline=mapping["pipeline"],
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ParameterError(f"the result of a training cannot be read: {error!r}") from error

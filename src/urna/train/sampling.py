@@ -4,7 +4,8 @@ Three ways, and what each does for privacy:
 
 - everyone, in every round: the default;
 - cohorts: in each round some, in turn, by a public order. Nobody takes part in more than his share
-  of the rounds, and only those tell anything about him. Nothing has to be kept secret;
+  of the rounds, and only those tell anything about him. Nothing has to be kept secret. All who
+  collude may be in the same cohort, so a round counts out as many as collude in all;
 - lots: everybody sends something in every round, but each puts in its update only if its own
   secret lot says so, and nothing but noise otherwise. This is what "amplification by sampling" asks
   for: the server does not know who was drawn, because it does not draw.
@@ -88,6 +89,10 @@ class Cohorts:
         After r rounds no client has taken part in more than ⌈r·m/n⌉ of them, m being the size
         of a cohort: the turns are consecutive places of one endless cycle over a public order,
         and of any r·m consecutive places at most ⌈r·m/n⌉ are equal modulo n.
+
+    Assumes:
+        Nothing of where colluding clients are. The order is public, so all of them may be in
+        one client's cohort: `plan_training` counts out min(⌈n·colluding⌉, m − 1) of each.
     """
 
     part: Fraction

@@ -64,7 +64,7 @@ class Result:
     entry: str | None = None
     """Its id in the ledger, where there is one."""
     when: float | None = None
-    """Seconds since the epoch; None of a scripted run, which is the same whenever it is run."""
+    """Its day, in seconds since the epoch; None of a scripted run: those are all the same."""
     rehearsal: Mapping[str, Any] | None = None
     """The public data on which the search was rehearsed, and how right that was; or None."""
     first_round: int | None = None

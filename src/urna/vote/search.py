@@ -3,7 +3,6 @@
 import functools
 import logging
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, Unpack, overload
@@ -12,6 +11,7 @@ import numpy as np
 
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError
+from urna.files import today
 from urna.local import Losses, Objective, losses_apart, losses_of_each
 from urna.local import check_objective as check_space
 from urna.noise import IntVector
@@ -554,7 +554,7 @@ def unread_result(
         faults=tallied.faults,
         plan=vote.as_mapping(),
         entry=released.entry,
-        when=time.time() if released.privacy.private else None,
+        when=today() if released.privacy.private else None,
         rehearsal=None if rehearsal is None else rehearsal.as_mapping(space, None),
     )
 

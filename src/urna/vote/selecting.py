@@ -1,9 +1,9 @@
 """Votes of which only the winner is opened: what goes with them, and how one is held."""
 
-import time
 from collections.abc import Callable, Mapping
 
 from urna.errors import ParameterError, UnknownName
+from urna.files import today
 from urna.noise import IntVector
 from urna.privacy import Ledger, PrivacyStatement, Unit
 from urna.randomness import SecretSource
@@ -99,7 +99,7 @@ def winner_result(
         faults=found.faults,
         plan=vote.as_mapping(),
         entry=entry,
-        when=time.time() if privacy.private else None,
+        when=today() if privacy.private else None,
     )
 
 

@@ -168,7 +168,7 @@ class WinnerResult:
     entry: str | None = None
     """Its id in the ledger, where there is one."""
     when: float | None = None
-    """Seconds since the epoch; None of a scripted run, which is the same whenever it is run."""
+    """Its day, in seconds since the epoch; None of a scripted run: those are all the same."""
 
     @property
     def best(self) -> Candidate:

@@ -194,3 +194,17 @@ def test_the_same_terms_for_others_or_less() -> None:
         Fraction(1, 5),
         10,
     )
+
+
+@pytest.mark.parametrize(("few", "counted"), [(99, 10), (20, 10), (11, 10), (10, 9), (2, 1)])
+def test_of_some_clients_as_many_collude_as_of_all(few: int, counted: int) -> None:
+    terms = Terms.of(100, BUDGET, colluding="0.1").for_some(few)
+    assert (terms.clients, terms.colluders) == (few, counted)
+    assert Terms.read(terms.as_mapping()) == terms
+    assert Terms.of(100, BUDGET).for_some(few).colluders == 0
+
+
+def test_of_as_many_clients_or_more_the_same_part_colludes() -> None:
+    terms = Terms.of(100, BUDGET, colluding="0.1")
+    assert terms.for_some(100) == terms
+    assert terms.for_some(200).colluders == 20

@@ -1,16 +1,19 @@
 """Rounds in chunks: the schedule, the fit, and that the sum is the same."""
 
 import itertools
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
 
 from urna.errors import ParameterError, RoundAborted
-from urna.privacy import Budget
+from urna.privacy import Budget, SumRelease
 from urna.randomness import ScriptedSecrets
 from urna.secagg import Stage
-from urna.tally import to_grid
+from urna.tally import Released, Releases, to_grid
+from urna.tally.mechanism import check_sum
 from urna.train import plan_training
+from urna.train.checkpoint import Progress
 from urna.train.links import Links
 from urna.train.pipeline import (
     ONE_WAY,
@@ -21,7 +24,8 @@ from urna.train.pipeline import (
     StageModel,
     makespan,
 )
-from urna.train.pipelined import PipelinedSummation
+from urna.train.pipelined import PipelinedSummation, _ChunkTransport
+from urna.train.reading import after_round
 
 CLIENTS, ENTRIES = 8, 500
 
@@ -93,3 +97,42 @@ def test_chunks_add_up_to_the_same_sum_under_the_planned_noise() -> None:
     assert adding.planner.seen[0].chunks == 3
     with pytest.raises(RoundAborted):
         adding.losing(dict.fromkeys(range(6), Stage.MASK)).tally(vectors, planned.tally, secrets)
+
+
+@pytest.mark.apart
+def test_a_client_that_is_in_any_chunk_took_part_and_is_charged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Client 3 is silent in the second chunk alone, client 1 in all of them."""
+    planned = plan_training(CLIENTS, 100, budget=Budget(8.0, 1e-3), rounds=2, dropout=0.25)
+    layout, secrets = planned.layout, ScriptedSecrets(b"some chunks")
+    update = np.ones(100)
+    vectors = {
+        c: to_grid(layout.encode(update, 1.0, {}, secrets), planned.tally) for c in range(CLIENTS)
+    }
+    exchange = _ChunkTransport.exchange
+
+    def without(
+        self: _ChunkTransport, stage: Stage, letters: Iterable[tuple[int, bytes]]
+    ) -> Iterator[tuple[int, bytes]]:
+        silent = self._chunk == 1 and stage >= Stage.MASK
+        return exchange(self, stage, [x for x in letters if not (silent and x[0] == 3)])
+
+    monkeypatch.setattr(_ChunkTransport, "exchange", without)
+    adding = PipelinedSummation(chunks=2, dropouts={1: Stage.MASK}, dispatch=False)
+    found = adding.tally(vectors, planned.tally, secrets)
+    everybody = frozenset(range(CLIENTS))
+    assert found.accepted == everybody - {1}
+    assert set(found.lost) == {1}
+    # Precise removal leaves each chunk exactly the noise that was planned for it.
+    assert isinstance(found.release, SumRelease)
+    assert planned.tally.release is not None
+    assert found.release.variance == planned.tally.release.variance
+    check_sum(found.total, planned.tally, len(found.accepted), found.noise_variance)
+
+    state = Progress("", "", np.zeros(100, np.float32), clip_norm=1.0, counted=False)
+    privacy = Releases(planned.tally, "", "", private=True, done=1).statement()
+    after = after_round(planned, state, Released(found, privacy, None), range(CLIENTS), 1)
+    assert after.spent is not None
+    assert [client for client in range(CLIENTS) if after.spent[client] == 0] == [1]
+    assert after.history[-1].took_part == CLIENTS - 1

@@ -7,7 +7,15 @@ import pytest
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, gaussian_epsilon
 from urna.secagg import NoisePlan, Removal
-from urna.train import AdaptiveClip, Cohorts, Lots, Settings, plan_training
+from urna.train import (
+    AdaptiveClip,
+    Cohorts,
+    Everyone,
+    Lots,
+    Settings,
+    TrainPlan,
+    plan_training,
+)
 from urna.train.clipping import SHORT
 
 MNIST = Budget(6.0, 1e-3)
@@ -132,3 +140,60 @@ def test_a_clip_norm_stays_finite_however_fast_it_follows() -> None:
     for _ in range(100):
         norm = clip.after(norm, {SHORT: 1.0})
     assert norm == 1e-12
+
+
+def real_epsilon(planned: TrainPlan, colluders: int) -> float:
+    """Return what one client really loses where so many others of each of its sums collude.
+
+    By the noise that a round leaves, less that of the colluders, and by the Gaussian's own
+    curve: no number of honest clients that the plan holds enters.
+    """
+    tally, clients = planned.tally, planned.terms.clients
+    noise, release = tally.round_plan.noise, tally.release
+    assert noise is not None
+    assert release is not None
+    hidden = float(noise.left(0)) * (clients - colluders)
+    mu = release.move.l2 * math.sqrt(planned.counted / hidden)
+    return gaussian_epsilon(mu, planned.terms.budget.delta)
+
+
+@pytest.mark.parametrize(
+    ("clients", "part", "colluding", "all_of_them"),
+    [(100, "0.2", "0.1", 10), (60, "0.5", "1/4", 15), (30, "0.2", "0.1", 3), (7, "0.5", "0.01", 1)],
+)
+def test_epsilon_covers_a_client_whose_cohort_holds_all_who_collude(
+    clients: int, part: str, colluding: str, all_of_them: int
+) -> None:
+    how = Settings(sampling=Cohorts.of(part))
+    planned = plan_training(
+        clients, 50, budget=Budget(1.0, 1e-5), rounds=20, settings=how, colluding=colluding
+    )
+    assert 0.99 < real_epsilon(planned, all_of_them) <= planned.tally.whole_epsilon <= 1.0
+    assert planned.terms.colluders == planned.as_mapping()["colluders"] == all_of_them
+    # One more than planned is not covered, so the figure above is no accident.
+    assert real_epsilon(planned, all_of_them + 1) > 1.0
+
+
+def test_a_cohort_that_may_hold_but_one_honest_client_is_refused() -> None:
+    small = Settings(sampling=Cohorts.of("0.1"))
+    with pytest.raises(ParameterError, match="9 of the 10 in one cohort"):
+        plan_training(100, 50, budget=Budget(1.0, 1e-5), rounds=20, settings=small, colluding="0.1")
+    with pytest.raises(ParameterError, match="99 of the 100 in one cohort"):
+        plan_training(
+            1000, 50, budget=Budget(1.0, 1e-5), rounds=20, settings=small, colluding="0.1"
+        )
+    alone = plan_training(100, 50, budget=Budget(1.0, 1e-5), rounds=20, settings=small)
+    assert (alone.terms.clients, alone.terms.colluders) == (10, 0)
+
+
+def test_everyone_and_lots_count_out_the_same_part_of_all_clients() -> None:
+    for sampling in (Everyone(), Lots.of("0.1"), Cohorts.of("0.99999")):
+        planned = plan_training(
+            40,
+            50,
+            budget=MNIST,
+            rounds=5,
+            settings=Settings(sampling=sampling),
+            colluding="0.1",
+        )
+        assert (planned.terms.clients, planned.terms.colluders) == (40, 4)
