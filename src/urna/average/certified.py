@@ -1,10 +1,10 @@
 """The certified solver: every client's exact minimiser, and the proof of how exact it is.
 
 All clients of a stack are trained together by L-BFGS, each as it would be alone: its steps follow
-from its own rows, and once it has arrived its model stays as it is. Where a client has fewer rows than a row
-has entries, models are searched for among combinations of its rows, which is where the minimiser
-lies (representer theorem), with inner products by the rows' Gram matrix. The certificate is
-computed at the end, from the finished model and the client's own rows: the norm of the gradient.
+from its own rows, and once it has arrived its model stays as it is. Where a client has fewer rows
+than a row has entries, models are searched for among combinations of its rows, which is where the
+minimiser lies (representer theorem), with inner products by the rows' Gram matrix. The certificate
+is computed at the end, from the finished model and the client's own rows: the norm of the gradient.
 """
 
 import math
@@ -47,9 +47,9 @@ def minimise(batch: Batch, loss: Loss, regularisation: float, *, tolerance: floa
         Every client's model is the one it would get alone, to the last bit.
 
         L-BFGS does the work, in single precision, and again in double precision for a client
-        for which that was not exact enough. Should it stop short, for whatever data, accelerated gradient
-        steps follow, which converge at a rate known for the loss: a client's data decide how
-        long it takes and never whether it succeeds.
+        for which that was not exact enough. Should it stop short, for whatever data,
+        accelerated gradient steps follow, which converge at a rate known for the loss: a
+        client's data decide how long it takes and never whether it succeeds.
 
     Raises:
         Uncertified: Not even these steps arrived: the machine's arithmetic is at fault.
