@@ -249,10 +249,10 @@ def solver(study: Study, draws: int) -> dict[str, Any]:
 def _training(learner: Blind, clients: Sequence[Samples]) -> float:
     """Return the CPU seconds of training, without reading rows, which both trainers do."""
     prepared = [learner.schema.prepare(samples) for samples in clients]
-    equal = learner.trainer is Trainer.SGD
+    padded = learner.trainer is not Trainer.SGD
     stacks = list(
         batches(
-            prepared, clip=learner.schema.rows.clip, outputs=learner.schema.outputs, equal=equal
+            prepared, clip=learner.schema.rows.clip, outputs=learner.schema.outputs, padded=padded
         )
     )
     start = time.process_time()

@@ -5,8 +5,8 @@ Claims (`--round`, encoding, noise, masks, unmasking and decoding of all parties
     14 s and 1 GiB, a fifth of the clients lost. Under dropouts epsilon stays at its target
     (`--figure7`) and the model as good as under central noise (`--figure8`, `--mnist`). Chunks
     that overlap make a round on slow links at least 1.6 times as fast (`--pipeline`); clients
-    that train together are 4 times as fast as a loop on two cores, 20 times on a GPU
-    (`--training`).
+    that train together are 4 times as fast as a loop on two cores, 20 times on a GPU in the one
+    stack of studies (`--training`).
 
     python benchmarks/hyades.py --round --clients 100 --dimension 100000 --dropout 0.2 --format json
     python benchmarks/hyades.py --figure7

@@ -1,13 +1,16 @@
 """The clients of a round trained together, beside a plain loop over them. Called by `hyades.py`.
 
-Both get the same weights, the same rows in the same batches' sizes, and the same steps; the loop
-is what people write: a module per client, `torch.optim.SGD`, data on the device before the clock
-starts. Rows are made up: only shapes matter here. Needs torch, numpy and nothing from a network.
+`together` is how a private training trains them: each client's weights are those it would get
+alone. `stacked` is the one stack of studies, in which last digits depend on all of them. All get
+the same weights, the same rows in the same batches' sizes, and the same steps; the loop is what
+people write: a module per client, `torch.optim.SGD`, data on the device before the clock starts.
+Rows are made up: only shapes matter here. Needs torch, numpy and nothing from a network.
 """
 
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ import torch
 from torch import nn
 
 from urna.data import Samples
-from urna.local import Recipe
+from urna.local import Recipe, Recordings, Speed
 from urna.train import TorchLearner
 
 CLIENTS, TURNS = 100, 3
@@ -68,6 +71,13 @@ def training(device: str) -> dict[str, Any]:
         ) -> npt.NDArray[Any]:
             return np.asarray(learner.train(weights, clients, number=1, seeds=range(CLIENTS)))
 
+        studies = replace(learner, speed=Speed(stacked_clients=True), _recordings=Recordings())
+
+        def stacked(
+            learner: TorchLearner = studies, weights: npt.NDArray[np.float32] = weights
+        ) -> npt.NDArray[Any]:
+            return np.asarray(learner.train(weights, clients, number=1, seeds=range(CLIENTS)))
+
         def loop(
             learner: TorchLearner = learner,
             weights: npt.NDArray[np.float32] = weights,
@@ -88,9 +98,13 @@ def training(device: str) -> dict[str, Any]:
                 ended.append(nn.utils.parameters_to_vector(module.parameters()).detach().cpu())
             return torch.stack(ended).numpy()
 
-        seconds: dict[str, list[float]] = {"together": [], "loop": []}
-        cpu: dict[str, list[float]] = {"together": [], "loop": []}
-        ways: dict[str, Callable[[], npt.NDArray[Any]]] = {"together": together, "loop": loop}
+        ways: dict[str, Callable[[], npt.NDArray[Any]]] = {
+            "together": together,
+            "stacked": stacked,
+            "loop": loop,
+        }
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        cpu: dict[str, list[float]] = {way: [] for way in ways}
         moved = {}
         for turn in range(TURNS + 1):
             for way, call in ways.items():
@@ -106,8 +120,10 @@ def training(device: str) -> dict[str, Any]:
         found[name] = {
             "parameters": len(weights),
             "together_s": middle["together"],
+            "stacked_s": middle["stacked"],
             "loop_s": middle["loop"],
             "speed_up_cpu": spent["loop"] / spent["together"],
             "speed_up": middle["loop"] / middle["together"],
+            "speed_up_stacked": middle["loop"] / middle["stacked"],
         }
     return found

@@ -195,7 +195,7 @@ def warm_up(
     """
     start = time.perf_counter()
     largest = max((c for s in settings for c in clients_of(s, train)), key=len)
-    objective.losses_of_clients([largest], at_once() if still_once else SPACE, seeds=[0])
+    objective.scores_of_clients([largest], at_once() if still_once else SPACE, seeds=[0])
     synchronise(objective.device)
     return time.perf_counter() - start
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def same_answer(folder: Path | None, device: str) -> list[Row]:
         here = BatchedObjective(factory, epochs=2, device=device)
         found = here.losses(data, space, seed=1)
         chunked = BatchedObjective(factory, epochs=2, device=device, most_lanes=3)
-        stacked = here.losses_of_clients([data] * 3, space, seeds=[1, 1, 2])
+        stacks = replace(here, speed=base.STACKS)
+        stacked = stacks.scores_of_clients([data] * 3, space, seeds=[1, 1, 2])[..., 0]
         cpu = BatchedObjective(factory, epochs=2, device="cpu").losses(data, space, seed=1)
         rows.append(
             {
@@ -131,16 +133,16 @@ def cifar10_suite(folder: Path, limit: float) -> list[Row]:
     end = time.perf_counter() + limit
     suite = Suite(limit)
     clients = base.pictures("cifar10", folder, 100)
-    objective = BatchedObjective(cifar10_cnn, epochs=10, device="cuda")
+    objective = BatchedObjective(cifar10_cnn, epochs=10, device="cuda", speed=base.STACKS)
 
     def search(count: int) -> Row:
         took, losses = base.seconds(
-            lambda: objective.losses_of_clients(clients[:count], base.SPACE, seeds=range(count)),
+            lambda: objective.scores_of_clients(clients[:count], base.SPACE, seeds=range(count)),
             "cuda",
         )
         row = {"name": f"cifar10, {count} clients", "clients": count, "seconds": took}
         row.update(needed(cifar10_cnn, 3072, len(clients[0]) * 4 // 5, 10))
-        return {**row, "median_best_loss": float(np.median(losses.min(axis=1)))}
+        return {**row, "median_best_loss": float(np.median(losses[..., 0].min(axis=1)))}
 
     suite.part("ceilings", ceilings)
     suite.part("cifar10, first", lambda: search(1), 60)

@@ -78,11 +78,16 @@ class Study:
         """Time a search with everything that belongs to it, and again with all recorded."""
         clients = self.clients[:count]
         objective = BatchedObjective(
-            self.factory, device=self.device, repeatable=self.repeatable, **options
+            self.factory,
+            device=self.device,
+            repeatable=self.repeatable,
+            speed=base.STACKS,
+            **options,
         )
 
         def work() -> np.ndarray:
-            return objective.losses_of_clients(clients, base.SPACE, seeds=range(len(clients)))
+            seeds = range(len(clients))
+            return objective.scores_of_clients(clients, base.SPACE, seeds=seeds)[..., 0]
 
         first, cpu, losses = base.spent(work, self.device)
         row: Row = {"clients": len(clients), "seconds": first, "cpu_seconds": cpu}

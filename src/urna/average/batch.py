@@ -1,11 +1,21 @@
-"""Many simulated clients in one stack of arrays, on the processor or on a GPU.
+"""Simulated clients in stacks of arrays, on the processor or on a GPU.
 
 A stack is numpy's unless a device is named; then it is torch's. The trainers are written once for
-both. Each client's numbers are computed from its own slice of the stack.
+both.
+
+Guarantee:
+    What the trainers compute for a client is, to the last bit, what they compute for it alone. A
+    client's array has a shape that follows from its own number of rows, and only clients of one
+    shape are stacked. numpy multiplies the matrices of a stack one by one; all other operations
+    are elementwise or within one client. Torch's batched products may round by the size of the
+    stack, so on a device every client is a stack of its own.
+
+Assumes:
+    The number of threads of the BLAS library stays the same while the process runs.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +27,7 @@ from urna.errors import ParameterError
 __all__ = ["Batch", "batches", "check_device", "to_numpy"]
 
 _ROOM = 1 << 20  # float64 numbers in one stack: 8 MB, so that steps stay near the cache
+_VECTORS = 40  # arrays of a model's size that a trainer keeps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,10 +59,20 @@ class Batch:
         return Batch(self.places, rows, signs, records, self.clip, self.xp)
 
     @property
-    def longest(self) -> float:
-        """Largest mean of squared norms of a client's rows, over its records."""
-        squares = self.xp.einsum("uij,uij->u", self.rows, self.rows)[:, None, None]
-        return float(self.xp.amax(squares / self.records, axis=(0, 1, 2)))
+    def squares(self) -> Array:
+        """Each client's mean of squared norms of rows, over its records: (clients, 1, 1)."""
+        return self.xp.einsum("uij,uij->u", self.rows, self.rows)[:, None, None] / self.records
+
+    def only(self, slot: int) -> "Batch":
+        """Return the stack of one of the clients."""
+        one = slice(slot, slot + 1)
+        return replace(
+            self,
+            places=self.places[one],
+            rows=self.rows[one],
+            signs=self.signs[one],
+            records=self.records[one],
+        )
 
 
 def batches(
@@ -60,47 +81,51 @@ def batches(
     clip: float,
     outputs: int,
     device: str | None = None,
-    equal: bool = False,
-    vectors: int = 40,
+    padded: bool = True,
 ) -> Iterator[Batch]:
-    """Stack clients of similar size, few enough at a time for the memory there is.
+    """Stack clients of one shape, few enough at a time for the memory there is.
 
     Args:
         clients: Everybody's rows.
         clip: c; rows are multiplied by it.
         outputs: K.
-        device: A torch device such as "cuda"; numpy on the processor by default.
-        equal: Whether the clients of a stack must have equally many rows.
-        vectors: How many arrays of a model's size the trainer keeps.
+        device: A torch device such as "cuda"; numpy on the processor by default. On a device
+            each client is alone.
+        padded: Whether rows of zeros may be added, so that more clients are of one shape.
     """
-    order = sorted(range(len(clients)), key=lambda place: len(clients[place].rows))
-    start = 0
-    while start < len(order):
-        size = max(len(clients[order[start]].rows), 1)
-        stop = start
-        while stop < len(order):
-            rows, width = clients[order[stop]].rows.shape
-            each = rows * (width + min(rows, width) + 4 * outputs)
-            each += vectors * outputs * min(max(rows, 1), width)
-            if stop > start and (
-                (equal and rows != len(clients[order[start]].rows))
-                or each * (stop - start + 1) > _ROOM
-                or rows > 2 * size
-            ):
-                break
-            stop += 1
-        yield _stacked(clients, tuple(order[start:stop]), clip, outputs, device)
-        start = stop
+    shapes: dict[int, list[int]] = {}
+    for place, client in enumerate(clients):
+        rows = max(len(client.rows), 1)
+        shapes.setdefault(_padded(rows) if padded else rows, []).append(place)
+    for rows, places in sorted(shapes.items()):
+        width = clients[places[0]].rows.shape[1]
+        each = rows * (width + min(rows, width) + 4 * outputs)
+        each += _VECTORS * outputs * min(rows, width)
+        together = max(_ROOM // each, 1) if device is None else 1
+        for start in range(0, len(places), together):
+            some = tuple(places[start : start + together])
+            yield _stacked(clients, some, rows, clip, outputs, device)
+
+
+def _padded(rows: int) -> int:
+    """Return to how many rows a client of so many is padded: at most an eighth more.
+
+    Example:
+        >>> [_padded(rows) for rows in (1, 16, 17, 33, 100)]
+        [1, 16, 18, 36, 104]
+    """
+    grain = max((1 << (rows - 1).bit_length()) // 16, 1)
+    return -(-rows // grain) * grain
 
 
 def _stacked(
     clients: Sequence[Prepared],
     places: tuple[int, ...],
+    most: int,
     clip: float,
     outputs: int,
     device: str | None,
 ) -> Batch:
-    most = max(1, *(len(clients[place].rows) for place in places))
     width = clients[places[0]].rows.shape[1]
     rows = np.zeros((len(places), most, width))
     signs = np.full((len(places), outputs, most), -1.0)

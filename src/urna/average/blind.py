@@ -233,14 +233,14 @@ class Blind:
     def vectors(
         self, clients: Sequence[Samples], *, device: str | None = None
     ) -> Iterator[tuple[int, Vector]]:
-        """Train all clients together and yield their models."""
+        """Train all clients and yield their models, each the one it would get alone."""
         prepared = [self.schema.prepare(samples, group=self.group) for samples in clients]
         stacks = batches(
             prepared,
             clip=self.schema.rows.clip,
             outputs=self.schema.outputs,
             device=device,
-            equal=self.trainer is Trainer.SGD,
+            padded=self.trainer is not Trainer.SGD,
         )
         for stack in stacks:
             for place, model in zip(stack.places, self._models(stack), strict=True):

@@ -1,15 +1,16 @@
 """The certified solver: every client's exact minimiser, and the proof of how exact it is.
 
-All clients of a stack are trained together by L-BFGS. Where a client has fewer rows than a row
-has entries, models are searched for among combinations of its rows, which is where the minimiser
-lies (representer theorem), with inner products by the rows' Gram matrix. The certificate is
-computed at the end, from the finished model and the client's own rows: the norm of the gradient.
+All clients of a stack are trained together by L-BFGS, each as it would be alone: its steps follow
+from its own rows, and once it has arrived its model stays as it is. Where a client has fewer rows
+than a row has entries, models are searched for among combinations of its rows, which is where the
+minimiser lies (representer theorem), with inner products by the rows' Gram matrix. The certificate
+is computed at the end, from the finished model and the client's own rows: the norm of the gradient.
 """
 
 import math
 from dataclasses import dataclass
 
-from urna.average.batch import Batch
+from urna.average.batch import Batch, to_numpy
 from urna.average.losses import Array, Loss, Namespace
 
 __all__ = ["Trained", "Uncertified", "certify", "minimise"]
@@ -43,25 +44,38 @@ def minimise(batch: Batch, loss: Loss, regularisation: float, *, tolerance: floa
         the returned weights; what rounding could hide, a 10^-12th of the largest gradient, is
         added.
 
-        L-BFGS does the work, in single precision, and again in double precision where that
-        was not exact enough. Should it stop short, for whatever data, accelerated gradient
-        steps follow, which converge at a rate known for the loss: a client's data decide how
-        long it takes and never whether it succeeds.
+        Every client's model is the one it would get alone, to the last bit.
+
+        L-BFGS does the work, in single precision, and again in double precision for a client
+        for which that was not exact enough. Should it stop short, for whatever data,
+        accelerated gradient steps follow, which converge at a rate known for the loss: a
+        client's data decide how long it takes and never whether it succeeds.
 
     Raises:
         Uncertified: Not even these steps arrived: the machine's arithmetic is at fault.
     """
+    xp = batch.xp
     weights, steps = _lbfgs(batch.halved(), loss, regularisation, tolerance / 2)
-    weights = batch.xp.asarray(weights, dtype=batch.rows.dtype)
+    weights = xp.asarray(weights, dtype=batch.rows.dtype)
     _, norms = certify(batch, loss, regularisation, weights)
-    if not bool(batch.xp.all(norms <= tolerance)):
-        weights, steps = _lbfgs(batch, loss, regularisation, tolerance / 2)
-        _, norms = certify(batch, loss, regularisation, weights)
-    if not bool(batch.xp.all(norms <= tolerance)):
-        weights, more = _accelerated(batch, loss, regularisation, tolerance, weights)
+    for slot, norm in enumerate(to_numpy(norms).ravel().tolist()):
+        if norm <= tolerance:
+            continue
+        alone = _with_more_digits(batch.only(slot), loss, regularisation, tolerance)
+        weights[slot], norms[slot] = alone.weights[0], alone.gradient_norms[0]
+        steps = max(steps, alone.steps)
+    return Trained(weights, norms, steps)
+
+
+def _with_more_digits(batch: Batch, loss: Loss, reg: float, tolerance: float) -> Trained:
+    """Train one client in double precision, for which single precision was not enough."""
+    weights, steps = _lbfgs(batch, loss, reg, tolerance / 2)
+    _, norms = certify(batch, loss, reg, weights)
+    if not bool(norms[0] <= tolerance):  # nor where it is no number
+        weights, more = _accelerated(batch, loss, reg, tolerance, weights)
         steps += more
-        _, norms = certify(batch, loss, regularisation, weights)
-        if not bool(batch.xp.all(norms <= tolerance)):  # nor where it is no number
+        _, norms = certify(batch, loss, reg, weights)
+        if not bool(norms[0] <= tolerance):
             raise Uncertified("the solver did not reach its certificate")
     return Trained(weights, norms, steps)
 
@@ -122,8 +136,8 @@ def _lbfgs(batch: Batch, loss: Loss, reg: float, tolerance: float) -> tuple[Arra
     space = _Dual(batch) if batch.rows.shape[1] < batch.rows.shape[2] else _Primal(batch)
     model = _zeros(space.shape, batch)
     scores = space.scores(model)
-    # The inverse of a bound on the curvature, and so a first step that cannot overshoot.
-    first = 1 / (loss.curvature * batch.longest + reg)
+    # The inverse of a bound on each client's curvature: a first step that cannot overshoot.
+    first = 1 / (loss.curvature * batch.squares + reg)
 
     def gradient_at(scores: Array, model: Array) -> Array:
         return reg * model + space.pulled(loss.slopes(scores, batch.signs, xp) / batch.records)
@@ -140,7 +154,7 @@ def _lbfgs(batch: Batch, loss: Loss, reg: float, tolerance: float) -> tuple[Arra
         if not bool(xp.all(downhill < 0)):
             direction = xp.where(downhill < 0, direction, -first * gradient)
             downhill = _dot(measured, direction, xp)
-        direction = direction * active  # who has arrived stays
+        direction = xp.where(active, direction, 0.0)  # who has arrived stays
         ahead = space.scores(direction)
         moved = ahead if isinstance(space, _Dual) else direction
         for _ in range(_HALVINGS):
@@ -180,7 +194,7 @@ class _Pair:
         return cls(step, change, ms, mc, inverse, scale)
 
 
-def _two_loops(gradient: Array, pairs: list[_Pair], first: float, xp: Namespace) -> Array:
+def _two_loops(gradient: Array, pairs: list[_Pair], first: Array, xp: Namespace) -> Array:
     """Return the inverse Hessian's guess times the gradient (Nocedal 1980)."""
     q, parts = gradient, []
     for pair in reversed(pairs):
@@ -198,9 +212,8 @@ def _two_loops(gradient: Array, pairs: list[_Pair], first: float, xp: Namespace)
 def _accelerated(
     batch: Batch, loss: Loss, reg: float, tolerance: float, weights: Array
 ) -> tuple[Array, int]:
-    """Take Nesterov's steps for strongly convex functions until every client is certified."""
-    xp = batch.xp
-    steepest = loss.curvature * batch.longest + reg
+    """Take Nesterov's steps for strongly convex functions until one client is certified."""
+    steepest = loss.curvature * float(batch.squares[0, 0, 0]) + reg
     root = math.sqrt(steepest / reg)
     momentum = (root - 1) / (root + 1)
     before, ahead = weights, weights
@@ -209,7 +222,7 @@ def _accelerated(
         gradient, _ = certify(batch, loss, reg, ahead)
         now = ahead - gradient / steepest
         ahead, before = now + momentum * (now - before), now
-        if step % 10 == 0 and bool(xp.all(certify(batch, loss, reg, now)[1] <= tolerance)):
+        if step % 10 == 0 and bool(certify(batch, loss, reg, now)[1][0] <= tolerance):
             return now, step
     return before, most
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from urna.average.batch import Batch
+from urna.average.batch import Batch, to_numpy
 from urna.average.certified import Trained
 from urna.average.losses import Array, Loss, LossKind, Namespace
 
@@ -31,7 +31,7 @@ def train_by_sgd(
     batch_size: int,
     seed: int,
 ) -> Trained:
-    """Train every client of a stack as DP-Helmet's Algorithms 1 and 3 do.
+    """Train every client of a stack as DP-Helmet's Algorithms 1 and 3 do, each as it would alone.
 
     Projection is onto the ball of radius R, of each class's model or, for softmax, of the
     whole one: scaled down where outside, else left alone.
@@ -54,20 +54,21 @@ def train_by_sgd(
     signs = [_taken(batch.signs, piece, xp, axis=2) for piece in pieces]
     # Sums of batches over records per batch: a larger batch is a little steeper.
     divisor = batch.records / len(pieces)
-    steeper = float(xp.amax(max(map(len, pieces)) / divisor, axis=(0, 1, 2)))
-    beta = loss.smoothness(
-        batch.clip * math.sqrt(max(1.0, steeper)), regularisation, width, outputs
-    )
+    steeper = to_numpy(max(map(len, pieces)) / divisor)
+    flattest = xp.ones_like(divisor)  # 1/β of each client, by its own number of records
+    for slot, each in enumerate(steeper.ravel().tolist()):
+        clip = batch.clip * math.sqrt(max(1.0, each))
+        flattest[slot] = 1 / loss.smoothness(clip, regularisation, width, outputs)
     weights = 0 * (signs[0] @ rows[0])
     step = 0
     for _ in range(epochs):
         for piece, back, sign in zip(rows, turned, signs, strict=True):
             step += 1
-            rate = min(1 / beta, 1 / (regularisation * step))
+            rate = xp.clip(flattest, None, 1 / (regularisation * step))
             slopes = loss.slopes(weights @ back, sign, xp)
             weights = (1 - rate * regularisation) * weights - (slopes * (rate / divisor)) @ piece
             weights = projected(weights, radius, loss, xp)
-    return Trained(weights, xp.full((len(batch.places), 1, 1), math.inf), step)
+    return Trained(weights, xp.full_like(divisor, math.inf), step)
 
 
 def projected(weights: Array, radius: float, loss: Loss, xp: Namespace) -> Array:

@@ -136,32 +136,6 @@ class BatchedObjective:
         result: Losses = self._scores([part], groups, [seed], progress)[0, :, 0]
         return result
 
-    def losses_of_clients(
-        self,
-        clients: Sequence[Samples],
-        space: Space,
-        *,
-        seeds: Sequence[int],
-        progress: Progress | None = None,
-    ) -> npt.NDArray[np.float64]:
-        """Return the losses of many simulated clients, shape (clients, candidates).
-
-        On a GPU, equally large clients are trained together as far as that is faster, unless
-        the objective is `repeatable`. Each client's losses are those it would get alone, up
-        to rounding on a GPU and to the last bit on a CPU or where repeatable. All losses of a
-        client whose rows cannot be trained on are NaN, and the log says why, by the error's type.
-
-        Args:
-            clients: The clients' data.
-            space: The candidates.
-            seeds: One public seed per client.
-            progress: Called with the work done, in candidates of all clients.
-        """
-        losses: npt.NDArray[np.float64] = self.scores_of_clients(
-            clients, space, seeds=seeds, progress=progress
-        )[..., 0]
-        return losses
-
     def scores_of_clients(
         self,
         clients: Sequence[Samples],
@@ -170,10 +144,23 @@ class BatchedObjective:
         seeds: Sequence[int],
         progress: Progress | None = None,
     ) -> npt.NDArray[np.float64]:
-        """Return losses and validation accuracies, shape (clients, candidates, 2).
+        """Return losses and accuracies of many simulated clients, for studies.
 
-        Takes what `losses_of_clients` takes. An accuracy is NaN where targets are no classes,
-        and where training did not come to its end.
+        With `speed.stacked_clients`, equally large clients are trained together as far as that
+        is faster, unless the objective is `repeatable` on a GPU. Then the last digits of a
+        client's losses may depend on the others: a vote evaluates its clients one by one, by
+        `losses`, whose guarantee this has otherwise.
+
+        Args:
+            clients: The clients' data.
+            space: The candidates.
+            seeds: One public seed per client.
+            progress: Called with the work done, in candidates of all clients.
+
+        Returns:
+            Shape (clients, candidates, 2). An accuracy is NaN where targets are no classes, and
+            where training did not come to its end. All scores of a client whose rows cannot be
+            trained on are NaN, and the log says why, by the error's type.
         """
         if len(seeds) != len(clients):
             raise ParameterError(

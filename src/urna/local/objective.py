@@ -78,8 +78,10 @@ class ChecksSpace(Protocol):
 class ManyClients(Protocol[DataT_contra]):
     """An objective that is faster with many simulated clients at once.
 
-    Each client's losses are those `Objective.losses` would give it alone. On a GPU,
-    convolutions of stacked clients may round otherwise.
+    Guarantee:
+        Each client's losses are those `Objective.losses` gives it alone, to the last bit: the
+        privacy of a vote rests on it. Where stacked arithmetic may round otherwise, as on a GPU,
+        clients are evaluated one by one.
     """
 
     def losses_of_clients(
@@ -127,7 +129,11 @@ def losses_of_each(
     Guarantee:
         What a client's data make the objective raise stops no other client. That client's
         losses are all NaN, so it abstains, and the log of this process names the error's type:
-        its text may hold data.
+        its text may hold data. Nor does it change another client's losses in any bit.
+
+    Assumes:
+        `losses_of_clients`, where the objective has it, keeps its guarantee, and `losses` follows
+        from the data, the space and the seed alone.
 
     Args:
         objective: What evaluates.
@@ -139,7 +145,7 @@ def losses_of_each(
 
     Raises:
         ParameterError: The objective cannot judge the space. Nothing was computed.
-        CannotBatch: A module cannot be batched, which shows at the first client.
+        CannotBatch: A module cannot be batched, for any of the clients.
     """
     check_objective(objective, space)
     return _each(objective, clients, space, seeds, progress)
@@ -155,8 +161,6 @@ def _each(
     if isinstance(objective, ManyClients):
         try:
             together = objective.losses_of_clients(clients, space, seeds=seeds, progress=progress)
-        except CannotBatch:
-            raise
         except Exception as error:  # whatever strangers' data make strangers' code raise
             reason = type(error).__name__
             _log.warning("clients could not be evaluated together (%s); one by one", reason)
@@ -164,7 +168,7 @@ def _each(
             yield from np.asarray(together)
             return
     total = len(clients) * len(space)
-    failed = 0
+    failed, unbatched = 0, 0
     for number, (data, seed) in enumerate(zip(clients, seeds, strict=True)):
 
         def advance(done: int, _: int, before: int = number * len(space)) -> None:
@@ -172,9 +176,10 @@ def _each(
 
         try:
             losses = np.asarray(objective.losses(data, space, seed=seed, progress=advance))
-        except CannotBatch:
-            raise
         except Exception as error:  # likewise
+            unbatched += isinstance(error, CannotBatch)
+            if unbatched == len(clients):  # then it is the module, and no client's data
+                raise
             note_failure(number, error)
             losses, failed = abstention(space), failed + 1
         progress((number + 1) * len(space), total)

@@ -18,13 +18,16 @@ class Speed:
     """Which ways to train faster are taken; each can be switched off by itself.
 
     None changes what is computed: losses stay the same but for the rounding of other kernels.
-    So a cache does not tell searches apart by their speed.
+    So a cache does not tell searches apart by their speed. All are on by default but
+    `stacked_clients`, with which one client's data can change the last digits of others.
     """
 
     shared_lanes: bool = True
     """Candidates that have agreed in everything so far are trained as one."""
-    stacked_clients: bool = True
-    """Equally large simulated clients are trained together where that is faster."""
+    stacked_clients: bool = False
+    """Studies only: simulated clients train in one stack, as many as the device has room for. The
+    shape of the stack depends on all of them, so no privacy guarantee covers what comes out: a
+    private training refuses it, and no vote uses it."""
     threads: bool = True
     """CPU: every thread takes candidates of its own through an epoch."""
     recorded_steps: bool = True

@@ -72,9 +72,18 @@ def train_clients(
 ) -> ClientWeights:
     """Train every client from the same weights on its own rows, and return what each reached.
 
-    Up to rounding this is what a loop over the clients computes. Clients of different sizes
-    train together if they take equally many steps, where the loss is cross entropy and rows do
-    not mix in the module (no batch norm); otherwise equally large ones do.
+    Up to rounding this is what a loop over the clients computes. On a CPU clients of different
+    sizes train together if they take equally many steps, where the loss is cross entropy and rows
+    do not mix in the module (no batch norm); otherwise equally large ones do.
+
+    Guarantee:
+        A client's weights follow from its own rows and seed, to the last bit: other clients may
+        hold anything, or not be there. On a CPU clients train in stacks of a fixed number of
+        slots (`urna.local.engine.training`); on a GPU one after the other.
+
+    Assumes:
+        PyTorch's number of threads stays the same, and memory suffices: where it runs out,
+        clients train alone, which may round otherwise. `speed.stacked_clients` is off.
 
     Args:
         factory: Makes a fresh module; only its structure and buffers are used.
@@ -82,7 +91,8 @@ def train_clients(
         clients: Each client's rows. One without rows keeps the weights.
         recipe: How each client trains: rate, momentum, epochs, batch size, and `proximal` for
             FedProx's pull to the common weights.
-        seeds: One public seed per client, of its batches and dropout masks.
+        seeds: One public seed per client, of its batches and dropout masks. Consecutive numbers
+            are fastest: of clients with one remainder modulo 16, each has a stack of its own.
         buffers: The common buffers, likewise flat; by default those of a fresh module.
         loss: A `TorchLoss`, or a function (outputs, targets) -> mean loss over the rows.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
@@ -138,13 +148,15 @@ def train_clients(
             note_failure(place, error)
     try:
         train(sound)
-    except CannotBatch:
-        raise
     except Exception:  # whose rows cause it shows one by one
+        unbatched = 0
         for place in sound:
             try:
                 train([place])
             except Exception as error:
+                unbatched += isinstance(error, CannotBatch)
+                if unbatched == len(sound):  # then it is the module, and no client's data
+                    raise
                 note_failure(place, error)
     return found
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
 
-import numpy as np
-
 from urna.average import Blind, ModelResult, Schema, choose, plan_average
 from urna.average import fit as fit_model
 from urna.average.batch import check_device
@@ -15,6 +13,7 @@ from urna.average.learners import check_samples
 from urna.average.objective import BlindObjective, candidate_learner, default_space
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
+from urna.local import losses_of_each
 from urna.privacy import (
     Budget,
     Ledger,
@@ -155,13 +154,14 @@ def tune_then_fit(
         check_same(vote, planned, candidates, ledger)
         chosen = vote
     else:
-        losses = objective.losses_of_clients(
+        losses = losses_of_each(
+            objective,
             data,
             candidates,
             seeds=[seed] * len(data),
             progress=lambda done, total: report("evaluating settings", done, total),
         )
-        ballots = fill_all(np.asarray(losses), planned, of_vote)
+        ballots = fill_all(losses, planned, of_vote)
         if isinstance(planned, WinnerPlan):
             finds = opening.finds
             chosen = hold_winner(

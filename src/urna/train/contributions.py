@@ -1,6 +1,7 @@
 """What the clients of one round put in, on this machine: they train, measure, clip and round."""
 
 import functools
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import Unit
-from urna.randomness import SecretSource
+from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets
 from urna.secagg import Stage
 from urna.tally import ClearSummation, SecureSummation, Summation, to_grid
 from urna.train.clipping import SHORT
@@ -27,6 +28,8 @@ __all__ = ["Dropouts", "contributions", "losing"]
 Dropouts = Callable[[int, int], Mapping[int, Stage]]
 """Who vanishes, by its place among a round's clients, and from which stage on: a function of the
 round's number and of how often it was tried before. For trying out what happens."""
+
+_log = logging.getLogger("urna.train.client")
 
 Row = npt.NDArray[np.floating[Any]]
 DataT = TypeVar("DataT")
@@ -43,6 +46,11 @@ def contributions(
 ) -> dict[int, Callable[[], IntVector]]:
     """Return for each client of a round what produces its vector once it is asked for.
 
+    Guarantee:
+        A client's vector follows from the weights, its own data and its own secrets, drawn for
+        all clients beforehand, if the learner keeps its guarantee (`Learner.train`). Whose data
+        make the learner raise contributes nothing, and no other client's vector changes.
+
     Args:
         learner: How a client trains.
         clients: The data of the round's clients.
@@ -54,6 +62,7 @@ def contributions(
     """
     settings, everyone = plan.settings, range(len(clients))
     lots = [drawn(settings.sampling.rate, secrets) for _ in everyone]
+    keys = [secrets.take(SEED_BYTES) for _ in everyone]
     active = [place for place in everyone if lots[place]]
     members = settings.sampling.members(number, plan.clients, seed=settings.seed)
     rows = _updates(
@@ -73,7 +82,8 @@ def contributions(
         if update is not None and settings.clipping.measurement is not None:
             norm = norm_of(update)
             values = values | {SHORT: math.nan if math.isnan(norm) else float(norm <= clip_norm)}
-        vector = plan.layout.encode(update, clip_norm, values, secrets)
+        coins = StreamSecrets(keys[place], private=secrets.private)
+        vector = plan.layout.encode(update, clip_norm, values, coins)
         return to_grid(vector, plan.tally)
 
     return {place: functools.partial(produce, place) for place in everyone}
@@ -98,9 +108,15 @@ def _updates(
             )
         by_record = cast(RecordLearner[DataT], learner)
         return list(by_record.record_sums(weights, clients, record_clip=clip))
-    trained = learner.train(weights, clients, number=number, seeds=seeds)
-    if len(trained) != len(clients):
-        raise ParameterError("a learner returns one row of weights for each client")
+
+    def train(places: Sequence[int]) -> Sequence[Row]:
+        some, own = [clients[place] for place in places], [seeds[place] for place in places]
+        rows = learner.train(weights, some, number=number, seeds=own)
+        if len(rows) != len(some):
+            raise ParameterError("a learner returns one row of weights for each client")
+        return list(rows)
+
+    trained = _of_each(train, len(clients), np.full(len(weights), np.nan))
     # A row of the wrong length stays as it is: the client's own side finds out.
     with np.errstate(invalid="ignore", over="ignore"):
         return [row - weights if row.shape == weights.shape else row for row in trained]
@@ -113,8 +129,36 @@ def _measurements(
     validation = plan.settings.validation
     if validation is None or not clients:
         return [{} for _ in clients]
-    found = learner.judge(weights, clients)
+
+    def judge(places: Sequence[int]) -> Sequence[Row]:
+        return list(learner.judge(weights, [clients[place] for place in places]))
+
+    found = _of_each(judge, len(clients), np.full(2, np.nan))
     return [{LOSS: validation.scaled(float(loss)), ACCURACY: float(right)} for loss, right in found]
+
+
+def _of_each(
+    work: Callable[[Sequence[int]], Sequence[Row]], clients: int, instead: Row
+) -> list[Row]:
+    """Do something for all clients, or one by one where that fails: who fails alone abstains.
+
+    Raises:
+        Exception: What the work raises, if it does so for every client.
+    """
+    try:
+        return list(work(range(clients)))
+    except Exception:  # whatever strangers' data make strangers' code raise
+        found, failed = [], 0
+        for place in range(clients):
+            try:
+                (row,) = work([place])
+            except Exception:  # likewise
+                _log.warning("a client's data cannot be worked on: it contributes nothing")
+                row, failed = instead, failed + 1
+            found.append(row)
+        if failed == clients > 1:  # then it is hardly the data
+            raise
+        return found
 
 
 def losing(summation: Summation, lost: Mapping[int, Stage]) -> Summation:

@@ -41,6 +41,11 @@ class Learner(Protocol[DataT_contra]):
 
         A row with an entry that is not finite, or of another length, counts as no update.
 
+        Guarantee:
+            A client's row follows from the weights, its own data, the round's number and its
+            seed, to the last bit: what other clients hold changes nothing, nor who else is there.
+            Privacy rests on it.
+
         Args:
             weights: The common weights.
             clients: Each client's data.
@@ -54,7 +59,8 @@ class Learner(Protocol[DataT_contra]):
     ) -> npt.NDArray[np.floating[Any]]:
         """Return loss and share of right answers of the weights on every client's own rows.
 
-        Shape (clients, 2); NaN where a client cannot say.
+        Shape (clients, 2); NaN where a client cannot say. A client's row follows from the weights
+        and its own data alone.
         """
         ...
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.data import Samples, count_records
-from urna.local.engine.loss import Loss, as_tensors, mean_loss
+from urna.local.engine.loss import Loss, TorchLoss, as_tensors, count_classes, mean_loss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,12 +25,13 @@ def clipped_gradients(
     """Return minus the sum of all records' gradients, each of a norm of at most `record_clip`.
 
     A record is a row, or all rows of one id where rows have ids: their gradients are added up
-    before that sum is clipped. A record whose gradient is not finite adds nothing. The sum is
-    one of float64, so that its order does not matter beyond rounding.
+    before that sum is clipped. A record whose gradient is not finite adds nothing, nor does a row
+    whose target is none of the module's classes: what is wrong with one record costs no other.
+    The sum is one of float64, so that its order does not matter beyond rounding.
 
     Assumes:
         Rows do not mix in the module: no batch norm. The module is in evaluation mode, so
-        nothing is drawn.
+        nothing is drawn. A loss function of one's own raises for no record.
 
     Raises:
         ParameterError: Ids are neither integers nor texts.
@@ -50,10 +51,16 @@ def clipped_gradients(
     begun = torch.zeros_like(total)  # of a record whose rows do not end with a batch
     order, records = _by_record(client)
     features, targets = (tensor[torch.from_numpy(order)] for tensor in as_tensors(client))
+    known = torch.ones(len(client), dtype=torch.bool)
+    if loss is TorchLoss.CROSS_ENTROPY and targets.dim() == 1 and len(client):
+        classes = count_classes(module, features[:1].to(device))
+        known = (targets >= 0) & (targets < classes) & (targets == targets.round())
+        targets = torch.where(known, targets, 0).long()
     for start in range(0, len(client), _ROWS):
         rows = features[start : start + _ROWS].to(device)
         found = per_row(weights, rows, targets[start : start + _ROWS].to(device))
         each = torch.cat([g.reshape(len(rows), -1) for g in found.values()], dim=1).double().cpu()
+        each = torch.where(known[start : start + _ROWS, None], each, 0.0)
         own = records[start : start + _ROWS]
         flat = torch.zeros(int(own[-1] - own[0]) + 1, each.shape[1], dtype=torch.float64)
         flat.index_add_(0, torch.from_numpy(own - own[0]), each)

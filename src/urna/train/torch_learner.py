@@ -1,8 +1,9 @@
-"""Any torch module as a learner: all clients of a round train together, in one stack."""
+"""Any torch module as a learner; what a client computes, other clients' data do not change."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +12,16 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import Recipe, Recordings, Speed, TorchLoss, first_weights, hold_out, train_clients
 from urna.local.engine.loss import Loss, as_tensors, mean_loss, require_torch
+from urna.local.objective import note_failure
 from urna.train.learner import Matrix, Vector
 from urna.train.records import clipped_gradients
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
+ResultT = TypeVar("ResultT")
+InsteadT = TypeVar("InsteadT")
 
 __all__ = ["TorchLearner"]
 
@@ -69,26 +74,41 @@ class TorchLearner:
         self, weights: Vector, clients: Sequence[Samples], *, number: int, seeds: Sequence[int]
     ) -> Matrix:
         """Train every client from the common weights; rows of one that fails are NaN."""
-        rows = [self._divided(client)[0] for client in clients]
-        return train_clients(
+        divided = [*_each(self._divided, clients, None)]
+        sound = [place for place, parts in enumerate(divided) if parts is not None]
+        found = np.full((len(clients), len(weights)), np.nan, dtype=np.float32)
+        found[sound] = train_clients(
             self.factory,
             weights,
-            rows,
+            [parts[0] for parts in divided if parts is not None],
             self.recipe,
-            seeds=seeds,
+            seeds=[seeds[place] for place in sound],
             loss=self.loss,
             device=self.device,
             speed=self.speed,
             first_epoch=(number - 1) * self.recipe.epochs,
             recordings=self._recordings,
         ).parameters
+        return found
+
+    @property
+    def isolated(self) -> bool:
+        """Whether a client's weights are those it would get alone."""
+        return not self.speed.stacked_clients
 
     def judge(self, weights: Vector, clients: Sequence[Samples]) -> npt.NDArray[np.float64]:
-        """Return loss and share of right answers on every client's rows to judge by."""
+        """Return loss and share of right answers on every client's rows to judge by.
+
+        NaN for a client that has no such rows, or whose rows cannot be judged.
+        """
         if not self.validation:
             raise ParameterError("this learner cannot validate: give it a share of the rows")
-        parts = [self._divided(client)[1] for client in clients]
-        return self.scores(weights, parts)
+        module = self._ready(weights)
+
+        def score(client: Samples) -> tuple[float, float]:
+            return self._score(module, self._divided(client)[1])
+
+        return np.array(list(_each(score, clients, (math.nan, math.nan)))).reshape(-1, 2)
 
     def scorer(self, rows: Samples) -> Callable[[Vector], tuple[float, float]]:
         """Return what judges weights by loss and share of right answers on some public rows."""
@@ -105,31 +125,33 @@ class TorchLearner:
         Shape (sets, 2). NaN for a set without rows; the share is NaN where targets are no
         classes.
         """
+        module = self._ready(weights)
+        return np.array([self._score(module, part) for part in parts]).reshape(-1, 2)
+
+    def _ready(self, weights: Vector) -> "nn.Module":
+        module: nn.Module = self.module(weights).eval().to(_device(self.device))
+        return module
+
+    def _score(self, module: "nn.Module", part: Samples) -> tuple[float, float]:
+        """Judge one set of rows, by itself: what a row gets may depend on those beside it."""
         import torch
 
-        module = self.module(weights).eval()
-        device = _device(self.device)
-        module.to(device)
-        found = np.full((len(parts), 2), np.nan)
-        if self.loss is not TorchLoss.CROSS_ENTROPY:
-            return self._score_each(module, parts, device, found)
-        sizes = [len(part) for part in parts]
-        if not sum(sizes):
-            return found
-        rows: list[npt.NDArray[np.float64]] = []
+        if not len(part):
+            return math.nan, math.nan
+        device = next(module.parameters()).device
+        features, targets = as_tensors(part)
         with torch.no_grad():
-            for features, targets in _batches(parts, device):
-                outputs = module(features).float()
-                losses = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
-                right = (outputs.argmax(dim=1) == targets).float()
-                rows.append(torch.stack([losses, right], dim=1).double().cpu().numpy())
-        scores = np.concatenate(rows)
-        at = 0
-        for place, size in enumerate(sizes):
-            if size:
-                found[place] = scores[at : at + size].mean(axis=0)
-            at += size
-        return found
+            if self.loss is not TorchLoss.CROSS_ENTROPY:
+                outputs = module(features.to(device))
+                return float(mean_loss(outputs, targets.to(device), self.loss, 0.0)), math.nan
+            losses = right = 0.0
+            for start in range(0, len(part), _ROWS):
+                some = targets[start : start + _ROWS].to(device)
+                outputs = module(features[start : start + _ROWS].to(device)).float()
+                each = torch.nn.functional.cross_entropy(outputs, some, reduction="none")
+                losses += float(each.double().sum())
+                right += float((outputs.argmax(dim=1) == some).double().sum())
+        return losses / len(part), right / len(part)
 
     def module(self, weights: Vector) -> Any:  # noqa: ANN401 - a torch module
         """Return a module with these weights, for whatever comes after training."""
@@ -155,10 +177,16 @@ class TorchLearner:
         Guarantee:
             Each record of a client adds a vector of at most `record_clip` to the sum, computed
             from that record and the common weights alone, so replacing one moves it by at most
-            2·`record_clip`. A record is all rows of one id, or a row where there are no ids.
+            2·`record_clip`. A record is all rows of one id, or a row where there are no ids. The
+            row of a client whose data cannot be worked on is NaN.
         """
-        module = self.module(weights).to(_device(self.device))
-        return np.stack([clipped_gradients(module, c, self.loss, record_clip) for c in clients])
+        module = self._ready(weights)
+
+        def summed(client: Samples) -> Matrix:
+            return clipped_gradients(module, client, self.loss, record_clip)
+
+        nothing = np.full(len(weights), np.nan)
+        return np.stack(list(_each(summed, clients, nothing)))
 
     def tensors(self, weights: Vector) -> "dict[str, npt.NDArray[np.float32]]":
         """Return the weights by the names of the module's state, as they are kept in a file."""
@@ -179,23 +207,6 @@ class TorchLearner:
         self._parts[id(client)] = (client, *divided)
         return divided
 
-    def _score_each(
-        self,
-        module: "nn.Module",
-        parts: Sequence[Samples],
-        device: "torch.device",
-        found: npt.NDArray[np.float64],
-    ) -> npt.NDArray[np.float64]:
-        import torch
-
-        with torch.no_grad():
-            for place, part in enumerate(parts):
-                if len(part):
-                    ((features, targets),) = _batches([part], device, rows=len(part))
-                    loss = mean_loss(module(features), targets, self.loss, 0.0)
-                    found[place, 0] = float(loss)
-        return found
-
     def with_recipe(self, **settings: Any) -> "TorchLearner":  # noqa: ANN401 - a recipe's fields
         """Return the same learner with another recipe, such as the winner of a vote."""
         return replace(
@@ -203,17 +214,16 @@ class TorchLearner:
         )
 
 
-def _batches(
-    parts: Sequence[Samples], device: "torch.device", rows: int = _ROWS
-) -> "Iterator[tuple[Tensor, Tensor]]":
-    """Yield the rows of all parts one after the other, some at a time."""
-    import torch
-
-    tensors = [as_tensors(part) for part in parts if len(part)]
-    features, targets = (torch.cat(some) for some in zip(*tensors, strict=True))
-    for start in range(0, len(targets), rows):
-        some = slice(start, start + rows)
-        yield features[some].to(device), targets[some].to(device)
+def _each(
+    work: Callable[[Samples], ResultT], clients: Sequence[Samples], instead: InsteadT
+) -> Iterator[ResultT | InsteadT]:
+    """Yield what becomes of each client, and something instead where its data make it fail."""
+    for place, client in enumerate(clients):
+        try:
+            yield work(client)
+        except Exception as error:  # whatever a stranger's data make strangers' code raise
+            note_failure(place, error)
+            yield instead
 
 
 def _device(name: str) -> "torch.device":

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 from urna.data import Samples
 from urna.errors import CannotBatch, ParameterError
-from urna.local import BatchedObjective, Recipe, TorchObjective, hold_out
+from urna.local import BatchedObjective, Recipe, Speed, TorchObjective, hold_out
 from urna.local.engine.batches import epoch_batches, seeded_module, step_key
 from urna.local.engine.lanes import group_plans
 from urna.local.recipe import plan_candidates
@@ -34,6 +34,7 @@ threads = pytest.importorskip("urna.local.engine.threads")
 nn = torch.nn
 
 features, targets = load_digits(return_X_y=True)
+STACKS = Speed(stacked_clients=True)
 DIGITS = Samples(features[:200].reshape(-1, 1, 8, 8) / 16, targets[:200])
 
 
@@ -243,8 +244,8 @@ def test_simulated_clients_get_the_losses_they_would_get_alone() -> None:
     clients = [DIGITS.take(np.arange(i, i + 60 + 7 * (i > 50))) for i in (0, 50, 100)]
     space = Space(lr=[0.1, 0.01], decay=[0.5, 1.0])
     for factory in (mlp, cnn):
-        objective = BatchedObjective(factory, epochs=2, device="cpu")
-        together = objective.losses_of_clients(clients, space, seeds=[7, 8, 9])
+        objective = BatchedObjective(factory, epochs=2, device="cpu", speed=STACKS)
+        together = objective.scores_of_clients(clients, space, seeds=[7, 8, 9])[..., 0]
         for client, seed, row in zip(clients, (7, 8, 9), together, strict=True):
             np.testing.assert_array_equal(objective.losses(client, space, seed=seed), row)
 
@@ -415,7 +416,7 @@ def test_a_module_that_cannot_be_batched_is_told_so() -> None:
 
 def test_every_client_needs_a_seed() -> None:
     with pytest.raises(ParameterError, match="2 seeds for 1 clients"):
-        BatchedObjective(mlp).losses_of_clients([DIGITS], Space(lr=[0.1]), seeds=[1, 2])
+        BatchedObjective(mlp).scores_of_clients([DIGITS], Space(lr=[0.1]), seeds=[1, 2])
 
 
 def test_accuracies_are_those_of_the_trained_module_on_the_held_out_rows() -> None:

@@ -10,6 +10,7 @@ from urna.errors import ParameterError
 from urna.local import (
     BatchedObjective,
     Race,
+    Speed,
     SuccessiveHalving,
 )
 from urna.space import Space
@@ -66,14 +67,15 @@ def test_pieces_of_one_width_change_no_finalist(
 ) -> None:
     data = [DIGITS.take(np.arange(n, n + 100)) for n in (0, 100, 200)]
     seeds = [4, 5, 6]
-    full = BatchedObjective(softmax, epochs=4, device="cpu").losses_of_clients(
+    stacks = Speed(stacked_clients=True)
+    full = BatchedObjective(softmax, epochs=4, device="cpu", speed=stacks).scores_of_clients(
         data, SPACE, seeds=seeds
-    )
+    )[..., 0]
     _plan(monkeypatch, capacity.Capacity(width, clients, fixed=True))
     race = SuccessiveHalving(4.0, 6)
-    raced = BatchedObjective(softmax, epochs=4, device="cpu", race=race).losses_of_clients(
-        data, SPACE, seeds=seeds
-    )
+    raced = BatchedObjective(
+        softmax, epochs=4, device="cpu", race=race, speed=stacks
+    ).scores_of_clients(data, SPACE, seeds=seeds)[..., 0]
     kept = np.isfinite(raced)
     assert (kept.sum(axis=1) < len(SPACE)).all()
     np.testing.assert_array_equal(raced[kept], full[kept])
@@ -115,9 +117,9 @@ def test_recorded_finalists_with_all_their_state_go_on_as_in_the_full_search(
     options = {"epochs": 4, "batch_size": 32, "device": "cpu"}
     for factory in (_cnn, softmax):
         full, raced = (
-            BatchedObjective(factory, race=race, **options).losses_of_clients(
+            BatchedObjective(factory, race=race, **options).scores_of_clients(
                 data, space, seeds=[1, 2, 3]
-            )
+            )[..., 0]
             for race in (None, SuccessiveHalving(4.0, 5))
         )
         kept = np.isfinite(raced)

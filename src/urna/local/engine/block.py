@@ -33,6 +33,8 @@ class Block:
     """Each client's public seed."""
     sizes: tuple[int, ...]
     """Each client's training rows; more rows than these are padding."""
+    batch: int | None = None
+    """Rows of every batch, where smaller ones are padded; None for as many as there are."""
     validation: tuple[Tensor, Tensor] | None = None
     """Features and targets that candidates are judged by."""
 
@@ -63,25 +65,39 @@ def stack_clients(parts: Sequence[Holdout], seeds: Sequence[int], device: str) -
     """Bring equally large clients to the device."""
     train = _stacked((as_tensors(p.train) for p in parts), device)
     held = _stacked((as_tensors(p.validation) for p in parts), device)
-    return Block(*train, tuple(seeds), (train[1].shape[1],) * len(seeds), held)
+    return Block(*train, tuple(seeds), (train[1].shape[1],) * len(seeds), validation=held)
 
 
-def pad_clients(clients: Sequence[Samples], seeds: Sequence[int], device: str) -> Block:
+def pad_clients(
+    clients: Sequence[Samples],
+    seeds: Sequence[int],
+    device: str,
+    *,
+    rows: int | None = None,
+    batch: int | None = None,
+) -> Block:
     """Bring clients to the device with nothing held out, smaller ones padded.
 
     A row that pads repeats the client's own first row, and its target says to ignore it.
+
+    Args:
+        clients: Each client's rows.
+        seeds: Each client's public seed.
+        device: Where they go.
+        rows: How many rows every client is padded to; by default those of the largest.
+        batch: How many rows every batch is padded to; by default those of the largest client's.
     """
     sizes = tuple(len(client) for client in clients)
 
     def padded(client: Samples) -> tuple[Tensor, Tensor]:
         inputs, targets = as_tensors(client)
-        missing = max(sizes) - len(client)
+        missing = (rows or max(sizes)) - len(client)
         if missing:
             inputs = torch.cat([inputs, inputs[:1].expand(missing, *inputs.shape[1:])])
             targets = torch.cat([targets, targets.new_full((missing,), IGNORED)])
         return inputs, targets
 
-    return Block(*_stacked(map(padded, clients), device), tuple(seeds), sizes)
+    return Block(*_stacked(map(padded, clients), device), tuple(seeds), sizes, batch)
 
 
 def _stacked(pairs: Iterable[tuple[Tensor, Tensor]], device: str) -> tuple[Tensor, Tensor]:
@@ -96,7 +112,7 @@ def plan_epoch(block: Block, batch_size: int, epoch: int) -> Epoch:
         epoch_batches(size, batch_size, seed=seed, epoch=epoch)
         for size, seed in zip(block.sizes, block.seeds, strict=True)
     ]
-    sizes = tuple(max(map(len, step)) for step in zip(*batches, strict=True))
+    sizes = tuple(block.batch or max(map(len, step)) for step in zip(*batches, strict=True))
     rows = np.full((block.clients, sum(sizes)), block.rows - 1)  # where clients differ, padding
     for client, chosen in enumerate(batches):
         visited = np.concatenate(chosen)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from urna.local.engine.masks import KeyedDropout
 
-__all__ = ["Capacity", "lane_bytes", "plan_capacity", "rounds_alike", "rows_apart"]
+__all__ = ["Capacity", "lane_bytes", "plan_capacity", "rounds_alike", "rows_apart", "slots_of"]
 
 _CPU_CACHE = 12 * 2**20
 """What a chunk should keep for its backward pass on a CPU: more falls out of the cache."""
@@ -64,6 +64,24 @@ class Capacity:
         shared = -(-pieces // self.threads) * self.threads
         pieces = max(pieces, min(shared, lanes * self.clients // self.least))
         return max(-(-lanes // pieces), 2)
+
+
+def slots_of(activations: int, state: int, *, lanes: int, most: int) -> int:
+    """Return how many slots a stack of clients has on a CPU.
+
+    What is free just now plays no part: it depends on the other clients.
+
+    Args:
+        activations: Bytes one lane keeps for its backward pass.
+        state: Bytes of one lane's weights and optimiser state.
+        lanes: Lanes of one client.
+        most: Most slots.
+
+    Example:
+        >>> slots_of(2**16, 2**18, lanes=1, most=16), slots_of(2**23, 2**20, lanes=1, most=16)
+        (16, 1)
+    """
+    return max(min(_CPU_CACHE // (lanes * max(activations + state, 1)), most // lanes), 1)
 
 
 def lane_bytes(module: nn.Module, inputs: Tensor, states: int) -> tuple[int, int]:

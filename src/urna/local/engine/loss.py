@@ -55,15 +55,23 @@ def mean_loss(outputs: "Tensor", targets: "Tensor", loss: Loss, smoothing: float
 
 
 def as_tensors(data: Samples) -> "tuple[Tensor, Tensor]":
-    """Return features as float32 and targets as classes or float32, on the host."""
+    """Return features as float32 and targets as classes or float32, on the host.
+
+    They are copies in memory of PyTorch's own, which begins at a multiple of 64 bytes. MKL rounds
+    a product by where its factors begin, and a client's rows may be a part of a table, so that
+    they begin where those of the clients before it end.
+    """
     import torch  # noqa: PLC0415
 
-    targets = np.asarray(data.targets)
-    kind = np.int64 if np.issubdtype(targets.dtype, np.integer) else np.float32
-    return (
-        torch.from_numpy(np.ascontiguousarray(data.features, dtype=np.float32)),
-        torch.from_numpy(np.ascontiguousarray(targets, dtype=kind)),
+    features, targets = np.asarray(data.features), np.asarray(data.targets)
+    whole = np.issubdtype(targets.dtype, np.integer)
+    copies = (
+        torch.empty(features.shape, dtype=torch.float32),
+        torch.empty(targets.shape, dtype=torch.int64 if whole else torch.float32),
     )
+    for copy, given in zip(copies, (features, targets), strict=True):
+        np.copyto(copy.numpy(), given, casting="unsafe")
+    return copies
 
 
 def check_loss(loss: Loss) -> None:
@@ -84,18 +92,26 @@ def check_smoothing(recipes: Iterable[Recipe], loss: Loss) -> None:
 
 
 def count_classes(module: "nn.Module", inputs: "Tensor") -> int:
-    """Return how many classes a module on the host tells apart, by a look at one row."""
+    """Return how many classes a module on the host tells apart, by two made-up rows.
+
+    Two, because batch norm without running statistics cannot judge one. Nobody's rows: what they
+    hold must not decide whether the module takes them.
+
+    Args:
+        module: A module on the host.
+        inputs: Says what a row looks like; its numbers are not used.
+    """
     import torch  # noqa: PLC0415
 
     training = module.training
     module.eval()
     with torch.no_grad():
-        outputs: Tensor = module(inputs[:1])
+        outputs: Tensor = module(inputs.new_zeros((2, *inputs.shape[1:])))
     module.train(training)
     if outputs.dim() < 2:
         raise ParameterError(
             f"for cross_entropy a module returns one logit per class for every row; this one "
-            f"returned shape {tuple(outputs.shape)} for one row"
+            f"returned shape {tuple(outputs.shape)} for two rows"
         )
     return outputs.shape[1]
 

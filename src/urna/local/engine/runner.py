@@ -26,6 +26,7 @@ from urna.local.engine.capacity import (
     plan_capacity,
     rounds_alike,
     rows_apart,
+    slots_of,
 )
 from urna.local.engine.epochs import EagerTrainer, Step, Trainer, eager_step, evaluate
 from urna.local.engine.gradients import Batched, KernelContext, refuse_recurrent
@@ -42,8 +43,16 @@ from urna.local.engine.patches import by_patches
 from urna.local.engine.recorded import RecordedSteps, has_hooks
 from urna.local.engine.search import GroupSearch
 from urna.local.engine.stack import Features, Stack, first_stack, fresh_state, send
-from urna.local.engine.threads import Threads, rounds_to_tf32
-from urna.local.engine.training import GroupTraining, Piece, blocks_of, cut_blocks, repeated
+from urna.local.engine.threads import Threads, cut, rounds_to_tf32
+from urna.local.engine.training import (
+    SLOTS,
+    GroupTraining,
+    Piece,
+    blocks_of,
+    cut_blocks,
+    repeated,
+    slotted,
+)
 from urna.local.holdout import Holdout
 from urna.local.racing import Race
 from urna.local.recipe import Optimiser, Recipe
@@ -56,6 +65,9 @@ _log = logging.getLogger(__name__)
 _REPEATABLE_LANES = 20
 """Lanes of every piece where a GPU is to repeat itself, so that a race runs the same kernels as
 the full search. More cost a race that fills up its last piece, fewer leave the card idle."""
+
+_MUCH_WORK, _LITTLE_WORK = 2, 8
+"""Fewest lanes worth a thread (`Capacity.least`), where a lane alone is much work and where not."""
 
 
 def pick_device(device: str) -> str:
@@ -79,6 +91,19 @@ class _Job:
         capacity = replace(self.capacity, clients=1)
         for place, part, seed in zip(self.places, self.parts, self.seeds, strict=True):
             yield _Job([place], [part], [seed], capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """The shape of a client's training, which follows from its own rows."""
+
+    size: int
+    features: tuple[int, ...]
+    targets: tuple[int, ...]
+    classes: bool
+    """Whether targets are whole numbers."""
+    rows: int | None
+    """To how many rows it is padded, if it may be."""
 
 
 class Runner:
@@ -111,6 +136,8 @@ class Runner:
         self._graphs = self._make_graphs()
         self._threads: dict[tuple[int, bool], Threads] = {}
         self._classes: dict[tuple[int, ...], int] = {}
+        self._bytes: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._apart: dict[tuple[int, ...], bool] = {}
 
     def _make_graphs(self) -> GraphTrainer | None:
         if not (self._on_gpu and self._speed.graphs):
@@ -170,14 +197,10 @@ class Runner:
         kinds = [
             (len(p.train), len(p.validation), *np.shape(p.train.features)[1:]) for p in clients
         ]
-        known: dict[tuple[int, int], Capacity] = {}  # measuring takes longer than a small client
         # The largest first: what is recorded for it serves all others.
         for places in sorted(alike(kinds), key=lambda places: -kinds[places[0]][0]):
             train = clients[places[0]].train
-            size = min(group.batch_size, len(train)), len(places)
-            if size not in known:
-                known[size] = self._search_capacity(group, train, len(places), race, most_lanes)
-            capacity = known[size]
+            capacity = self._search_capacity(group, train, len(places), race, most_lanes)
             for start in range(0, len(places), capacity.clients):
                 some = places[start : start + capacity.clients]
                 yield _Job(some, [clients[p] for p in some], [seeds[p] for p in some], capacity)
@@ -207,11 +230,23 @@ class Runner:
     def _capacity(
         self, train: Samples, batch_size: int, lanes: int, clients: int, running: int | None = None
     ) -> Capacity:
-        """Measure one lane on a client's rows and plan how many run at once."""
-        batch = as_tensors(train)[0][:batch_size]
+        """Measure one lane of a client's shape and plan how many run at once."""
+        batch = min(batch_size, len(train)), *np.shape(train.features)[1:]
+        return self._plan(*self._lane_bytes(batch), lanes, clients, running)
+
+    def _lane_bytes(self, batch: tuple[int, ...]) -> tuple[int, int]:
+        """Measure one lane on a batch of a shape; measuring takes longer than a small client."""
+        if batch not in self._bytes:
+            states = 4 if self._features.optimiser is Optimiser.ADAMW else 3
+            self._bytes[batch] = lane_bytes(
+                self._module, torch.zeros(batch), states + self._features.proximal
+            )
+        return self._bytes[batch]
+
+    def _plan(
+        self, activations: int, state: int, lanes: int, clients: int, running: int | None = None
+    ) -> Capacity:
         threaded = self._speed.threads and not self._on_gpu
-        states = 4 if self._features.optimiser is Optimiser.ADAMW else 3
-        activations, state = lane_bytes(self._module, batch, states + self._features.proximal)
         return plan_capacity(
             activations,
             state,
@@ -292,11 +327,6 @@ class Runner:
             yield idle, repeated(start, len(idle))
         if len(idle) == len(clients):
             return
-        largest = max(clients, key=len)
-        blocks = blocks_of(clients, steps, pads=self._pads(largest))
-        together = max(map(len, blocks)) if self._speed.stacked_clients else 1
-        capacity = self._capacity(largest, batch_size, lanes, together)
-        threads, _ = self._tools(capacity)
         training = GroupTraining(
             recipes, start, clients, seeds, first_epoch, self._features, self._device
         )
@@ -309,29 +339,94 @@ class Runner:
             try:
                 return training.run(piece, trainer(batched))
             except RuntimeError as error:
-                if not out_of_memory(error) or len(piece[0]) == 1:
+                if not out_of_memory(error) or len(piece.stack) == 1:
                     raise
             self._forget()
-            alone = [([place], piece[1]) for place in piece[0]]
+            alone = [replace(piece, places=(place,), slots=(), width=0) for place in piece.places]
             return joined([training.run(one, trainer(batched)) for one in alone])
 
-        pieces = cut_blocks(blocks, lanes, capacity)
-        trained: list[Weights] = []
-        for first in range(0, len(pieces), capacity.threads):
-            wave = pieces[first : first + capacity.threads]
-            with threads.between_pieces():
-                found = threads.run(wave, train)
-            for (places, part), some in zip(wave, found, strict=True):
-                trained.append(some)
-                if part.stop == lanes:
-                    yield places, joined(trained)
-                    trained = []
+        for capacity, pieces in self._pieces(clients, seeds, steps, batch_size, lanes):
+            threads, _ = self._tools(capacity)
+            trained: list[Weights] = []
+            for first in range(0, len(pieces), capacity.threads):
+                wave = pieces[first : first + capacity.threads]
+                with threads.between_pieces():
+                    found = threads.run(wave, train)
+                for piece, some in zip(wave, found, strict=True):
+                    trained.append(some)
+                    if piece.lanes.stop == lanes:
+                        yield list(piece.places), joined(trained)
+                        trained = []
 
-    def _pads(self, client: Samples) -> bool:
+    def _pieces(
+        self,
+        clients: Sequence[Samples],
+        seeds: Sequence[int],
+        steps: Sequence[int],
+        batch_size: int,
+        lanes: int,
+    ) -> Iterator[tuple[Capacity, list[Piece]]]:
+        """Yield what is trained at once, and how; the largest clients first.
+
+        Nothing that decides about a client's numbers depends on the other clients, unless they
+        are asked to train in one stack: not the shape of its stack, and not how many threads a
+        kernel has, which are one where several pieces run, and PyTorch's own where a lane alone is
+        much work.
+        """
+        if self._speed.stacked_clients:
+            yield self._one_stack(clients, steps, batch_size, lanes)
+            return
+        small: list[Piece] = []
+        for kind, places in self._kinds(clients, steps, batch_size):
+            batch = min(batch_size, len(clients[places[0]])) if kind.rows is None else batch_size
+            activations, state = self._lane_bytes((batch, *kind.features))
+            capacity = self._plan(activations, state, lanes, 1)
+            width = 1
+            if not self._on_gpu:
+                width = slots_of(activations, state, lanes=lanes, most=SLOTS)
+            parts = cut(lanes, capacity.width(lanes), least=2) if width == 1 else [slice(0, lanes)]
+            pieces = slotted(places, seeds, width, parts, kind.rows)
+            if capacity.least == _MUCH_WORK:
+                yield replace(capacity, threads=1), pieces
+            else:
+                small += pieces
+        if small:
+            yield Capacity(lanes, 1, threads=capacity.threads, least=_LITTLE_WORK), small
+
+    def _kinds(
+        self, clients: Sequence[Samples], steps: Sequence[int], batch_size: int
+    ) -> list[tuple["_Kind", list[int]]]:
+        """Return clients of one shape each, the largest first."""
+        found: dict[_Kind, list[int]] = {}
+        for place, client in enumerate(clients):
+            if not steps[place]:
+                continue
+            targets = np.asarray(client.targets)
+            features = np.shape(client.features)[1:]
+            # One row more than all batches hold is always there: it is what pads.
+            rows = steps[place] * batch_size + 1 if self._pads(features) else None
+            size = rows or len(client)
+            kind = _Kind(size, features, targets.shape[1:], targets.dtype.kind in "iu", rows)
+            found.setdefault(kind, []).append(place)
+        return sorted(found.items(), key=lambda pair: -pair[0].size)
+
+    def _one_stack(
+        self, clients: Sequence[Samples], steps: Sequence[int], batch_size: int, lanes: int
+    ) -> tuple[Capacity, list[Piece]]:
+        """Return as many clients together as are fast: their last digits depend on each other."""
+        largest = max(clients, key=len)
+        features = np.shape(largest.features)[1:]
+        blocks = blocks_of(clients, steps, pads=self._pads(features))
+        batch = min(batch_size, len(largest)), *features
+        capacity = self._plan(*self._lane_bytes(batch), lanes, max(map(len, blocks)))
+        return capacity, cut_blocks(blocks, lanes, capacity)
+
+    def _pads(self, features: tuple[int, ...]) -> bool:
         """Tell whether rows that the loss ignores may be added to a batch."""
         plain = self._model.loss == TorchLoss.CROSS_ENTROPY and not self._features.label_smoothing
-        stacks = self._speed.stacked_clients
-        return stacks and plain and rows_apart(self._module, as_tensors(client)[0])
+        if plain and features not in self._apart:
+            self._apart[features] = rows_apart(self._module, torch.zeros((0, *features)))
+        return plain and self._apart[features]
 
     def score(self, weights: Weights, data: Samples, rows: int) -> npt.NDArray[np.float64]:
         """Do what `score_group` says."""

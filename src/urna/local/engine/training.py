@@ -1,5 +1,16 @@
 """Training that starts from given weights and gives back the trained ones.
 
+Guarantee:
+    What `slotted` deals out is trained as each client would be alone, to the last bit, whatever
+    the other clients hold and however many they are. A run has one number of slots whoever is in
+    it, every client is padded to a shape that follows from its own number of rows, and its slot
+    follows from its seed. So its numbers lie at the same place in tensors of the same shape, and
+    the same kernels compute with them. No operation mixes what is in different slots.
+
+Assumes:
+    A kernel's arithmetic follows from shapes, from where tensors begin, and from its number of
+    threads: true of PyTorch's kernels on a CPU, and not relied on for a GPU.
+
 This module imports torch.
 """
 
@@ -7,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from urna.data import Samples
 from urna.local.engine import Weights
@@ -17,10 +29,47 @@ from urna.local.engine.stack import Features, SettingsTable, fresh_state, upload
 from urna.local.engine.threads import cut
 from urna.local.recipe import Recipe
 
-__all__ = ["GroupTraining", "Piece", "blocks_of", "cut_blocks", "repeated"]
+__all__ = ["SLOTS", "GroupTraining", "Piece", "blocks_of", "cut_blocks", "repeated", "slotted"]
 
-Piece = tuple[list[int], slice]
-"""The places of clients that train in one stack, and which lanes of each."""
+SLOTS = 16
+"""Most slots of a run. With more a small network's client took a CPU no less time, and an empty
+slot is work all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Clients that train in one stack, and which lanes of each."""
+
+    places: tuple[int, ...]
+    """The places of the clients."""
+    lanes: slice
+    slots: tuple[int, ...] = ()
+    """The clients' slots, where the stack has a fixed number of them."""
+    width: int = 0
+    """How many slots there are."""
+    rows: int | None = None
+    """To how many rows every client is padded; None for as many as the largest has."""
+
+    @property
+    def stack(self) -> list[int]:
+        """Who is in the stack, slot by slot; an empty slot repeats the first client."""
+        if not self.width:
+            return list(self.places)
+        dealt = dict(zip(self.slots, self.places, strict=True))
+        return [dealt.get(slot, self.places[0]) for slot in range(self.width)]
+
+    def kept(self, weights: Weights) -> Weights:
+        """Return the clients' weights, without those of empty slots."""
+        if self.width == len(self.places) <= 1:
+            return weights
+        chosen = list(self.slots or range(len(self.places)))
+        width = len(self.stack)
+
+        def clients(tensor: Tensor) -> Tensor:
+            by_slot = tensor.view(width, -1, *tensor.shape[1:])
+            return by_slot[chosen].flatten(0, 1)
+
+        return weights.each(clients)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,9 +96,13 @@ class GroupTraining:
 
     def run(self, piece: Piece, trainer: Trainer) -> Weights:
         """Train some clients' lanes with a fresh optimiser and return their weights."""
-        places, lanes = piece
+        places, lanes, batch_size = piece.stack, piece.lanes, self.recipes[0].batch_size
         block = pad_clients(
-            [self.clients[p] for p in places], [self.seeds[p] for p in places], self.device
+            [self.clients[p] for p in places],
+            [self.seeds[p] for p in places],
+            self.device,
+            rows=piece.rows,
+            batch=None if piece.rows is None else batch_size,
         )
         start = repeated(self.weights.each(lambda tensor: tensor[lanes]), len(places))
         stack = fresh_state(start.parameters, start.buffers, self.features)
@@ -57,10 +110,10 @@ class GroupTraining:
         width = lanes.stop - lanes.start
         members = upload(np.tile(np.arange(width), len(places)), self.device)
         for epoch in range(self.recipes[0].epochs):
-            plan = plan_epoch(block, self.recipes[0].batch_size, self.first_epoch + epoch)
+            plan = plan_epoch(block, batch_size, self.first_epoch + epoch)
             stack = trainer.epoch(stack, table.at(members, epoch), block, plan, width)
         # A recording's places are written again by the next piece.
-        return Weights(stack.parameters, stack.buffers).each(lambda tensor: tensor.clone())
+        return piece.kept(Weights(stack.parameters, stack.buffers)).each(Tensor.clone)
 
 
 def blocks_of(clients: Sequence[Samples], steps: Sequence[int], *, pads: bool) -> list[list[int]]:
@@ -91,8 +144,42 @@ def cut_blocks(blocks: Sequence[list[int]], lanes: int, capacity: Capacity) -> l
         each = min(most, -(-len(block) // capacity.threads))
         parts = [slice(0, lanes)] if each > 1 else cut(lanes, capacity.width(lanes), least=2)
         for start in range(0, len(block), each):
-            pieces += [(block[start : start + each], part) for part in parts]
+            pieces += [Piece(tuple(block[start : start + each]), part) for part in parts]
     return pieces
+
+
+def slotted(
+    places: Sequence[int],
+    seeds: Sequence[int],
+    width: int,
+    lanes: Sequence[slice],
+    rows: int | None = None,
+) -> list[Piece]:
+    """Deal clients of one shape out to stacks, each to the slot that its own seed names.
+
+    Args:
+        places: The clients.
+        seeds: The seeds of all clients, by place.
+        width: How many slots a stack has.
+        lanes: How each client's lanes are cut.
+        rows: To how many rows every client is padded.
+
+    Example:
+        >>> dealt = slotted([3, 4, 5], [0, 0, 0, 7, 8, 11], width=4, lanes=[slice(0, 1)])
+        >>> [piece.stack for piece in dealt]
+        [[4, 3, 3, 3], [5, 5, 5, 5]]
+    """
+    runs: list[dict[int, int]] = []
+    for place in places:
+        slot = seeds[place] % width
+        run = next((run for run in runs if slot not in run), None)
+        if run is None:
+            run = {}
+            runs.append(run)
+        run[slot] = place
+    return [
+        Piece(tuple(run.values()), part, tuple(run), width, rows) for run in runs for part in lanes
+    ]
 
 
 def repeated(weights: Weights, clients: int) -> Weights:
