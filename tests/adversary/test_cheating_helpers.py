@@ -14,7 +14,7 @@ from cheating_helper import CheatingHelper
 
 from urna.average import Schema
 from urna.data import Samples
-from urna.errors import ProtocolError, RoundUnfinished
+from urna.errors import LedgerError, ProtocolError, RoundUnfinished
 from urna.hidden import Circuit, Stage, answer, offer, run, transfer
 from urna.hidden.helper import Answered
 from urna.hidden.transfer import COLUMNS, BaseSender
@@ -164,6 +164,22 @@ def test_a_helper_that_leaves_with_the_transfers_costs_the_vote(
         VOTES[name](ledger)
     assert len(cheat.heard) == 1
     assert charged(ledger)
+
+
+@pytest.mark.parametrize("name", ["search", "verified"])
+def test_a_selection_that_was_started_is_not_held_again_under_its_id(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a helper that leaves would have as many for one charge as the caller has patience."""
+    ledger = Ledger.open(tmp_path / "ledger", Budget(8.0, 1e-5))
+    with monkeypatch.context() as patched:
+        patched.setattr(GARBLE, CheatingHelper().leave)
+        with pytest.raises(RoundUnfinished):
+            voted(ledger, verified=name == "verified", entry="vote")
+    with pytest.raises(LedgerError, match="revealed already"):
+        voted(ledger, verified=name == "verified", entry="vote")
+    assert voted(ledger, verified=name == "verified", entry="another").entry == "another"
+    assert ledger.spent().epsilon == 8.0
 
 
 @pytest.mark.parametrize("stage", ["leader.open_winner", "helper.conclude"])
