@@ -135,7 +135,8 @@ class RoundAborted(RoundFailed):
 class RoundUnfinished(RoundFailed):
     """Clients began to reveal, and the sum was not unmasked. Count it as released.
 
-    Answers that come late could still unmask it: what was spent stays spent.
+    Answers that come late could still unmask it: what was spent stays spent. The same holds for a
+    circuit that leader and helper started and that opened no winner.
     """
 
 

@@ -157,6 +157,32 @@ def test_made_up_messages_are_refused_with_nothing_but_our_own_error() -> None:
             HELD.receive(stage, bytes(wrong))
 
 
+PRIME = (1 << 32) - (1 << 20) + 1
+QUIET = Circuit(SelectionRelease(50.0, 2, 2), 5, PRIME)  # hardly ever any noise
+
+
+@pytest.mark.parametrize("word", [32 - 12, 64 - 12, PRIME - 12, PRIME + 5, (1 << 32) - 1])
+def test_a_leader_that_puts_in_any_word_moves_no_lead_by_more_than_the_vote(
+    word: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Garbled and transferred: three votes on either side of an edge that the leader has chosen."""
+    monkeypatch.setattr(leader_stages, "check_shares", lambda _, shares: shares)
+    leads = []
+    for votes in range(10, 14):
+        found = run(
+            QUIET,
+            np.array([word, 9], dtype=np.uint64),
+            np.array([votes, 0], dtype=np.uint64),
+            context=b"edge",
+            leader_source=ScriptedSecrets(b"leader"),
+            helper_source=ScriptedSecrets(b"helper"),
+        ).opened
+        assert found.gap is not None
+        leads.append(found.gap if found.place == 0 else 1 - found.gap)
+    assert max(abs(one - other) for one, other in itertools.pairwise(leads)) <= 1
+    assert word < PRIME or max(leads) <= 0  # what is no residue has no vote
+
+
 class Constant:
     """A party whose coins are all tails, and whose keys are its own."""
 

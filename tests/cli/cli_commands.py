@@ -13,7 +13,7 @@ from typing import Any
 import urna.cli
 import urna.cli.app
 import urna.study.stages
-from urna.errors import ProtocolError
+from urna.errors import ProtocolError, RoundAborted
 from urna.privacy import Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.study.journal import Journal
@@ -56,13 +56,17 @@ def clocked(speed: str, *arguments: str) -> None:
     command(*arguments)
 
 
-def without_helper(*arguments: str) -> None:
-    """Be `python -m urna` with these arguments, in votes whose helper never garbles."""
+def without_helper(stage: str, *arguments: str) -> None:
+    """Be `python -m urna` with these arguments, in votes whose helper is lost at a stage.
+
+    `run_round` is the secure sum, `run_hidden` the circuit.
+    """
 
     def lost(*_: Any, **__: Any) -> Any:
-        raise ProtocolError("the helper is lost")
+        failed = RoundAborted if stage == "run_round" else ProtocolError
+        raise failed("the helper is lost")
 
-    setattr(sys.modules["urna.tally.selection"], "run_hidden", lost)  # noqa: B010
+    setattr(sys.modules["urna.tally.selection"], stage, lost)
     command(*arguments)
 
 

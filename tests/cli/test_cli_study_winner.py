@@ -101,13 +101,13 @@ def test_a_winner_alone_with_every_ballot_checked(urna: Command, tmp_path: Path)
     assert entry.cost.epsilon == 20.0
 
 
-def test_a_lost_helper_costs_nothing_and_the_study_may_be_run_again(
+def test_a_helper_lost_before_the_circuit_costs_nothing_and_the_study_may_be_run_again(
     urna: Command, tmp_path: Path, commands: ForkServer
 ) -> None:
     study = written(tmp_path)
-    child = commands.start("cli_commands:without_helper", "run", str(study), "--quiet")
+    child = commands.start("cli_commands:without_helper", "run_round", "run", str(study), "--quiet")
     assert child.wait() == 1
-    assert "no winner was opened" in child.stderr.read_text()
+    assert "the helper is lost" in child.stderr.read_text()
     (entry,) = Ledger(tmp_path / "results" / "ledger").entries()
     assert entry.withdrawn
     assert urna("run", study).code == 0
@@ -115,3 +115,21 @@ def test_a_lost_helper_costs_nothing_and_the_study_may_be_run_again(
     assert winner.id == f"{entry.id}-2"
     assert not winner.withdrawn
     assert training.rounds == 2
+
+
+def test_a_helper_lost_within_the_circuit_costs_the_vote_and_the_study_says_so(
+    urna: Command, tmp_path: Path, commands: ForkServer
+) -> None:
+    study = written(tmp_path)
+    child = commands.start(
+        "cli_commands:without_helper", "run_hidden", "run", str(study), "--quiet"
+    )
+    assert child.wait() == 1
+    assert "no winner was opened, and the vote counts" in child.stderr.read_text()
+    ledger = Ledger(tmp_path / "results" / "ledger")
+    (entry,) = ledger.entries()
+    assert not entry.withdrawn
+    again = urna("run", study)
+    assert again.code == 2
+    assert "was paid for and came to nothing" in again.stderr
+    assert ledger.entries() == [entry]

@@ -16,7 +16,7 @@ from flower_nodes import federation, make_keys
 from flwr.clientapp import ClientApp
 from forks import environment
 
-from urna.errors import RoundAborted
+from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.privacy import Ledger
 from urna.study.node import node_of
 from urna.study.over_flower import serve_study
@@ -26,7 +26,7 @@ from urna.vote import WinnerResult
 
 VOTERS = 4
 HELPER = f"site-{VOTERS}"
-HELP = 5  # letters a helper gets before it is asked to garble
+MASK, HELP = 3, 5  # letters a helper gets before it is asked for its mask, and to garble
 STUDY = f"""\
 title = "a winner over nodes"
 [data]
@@ -159,18 +159,31 @@ def test_a_winner_is_kept_before_nodes_are_told_and_not_opened_twice(
     assert len(Ledger(tmp_path / "results" / "ledger").entries()) == 2
 
 
-def test_a_vote_whose_helper_is_lost_is_held_again_for_the_same_price(tmp_path: Path) -> None:
+def test_a_vote_whose_helper_is_lost_before_the_circuit_is_held_again_for_the_same_price(
+    tmp_path: Path,
+) -> None:
     only_vote = STUDY.replace('what = "train"', 'what = "nothing"').replace("= 60.0", "= 2.0")
-    text = only_vote.replace("epsilon = 16", "epsilon = 8")  # nodes count what left them, twice
-    text = text.replace("lr =", "eta0 =")
-    with pytest.raises(RoundAborted, match="no winner was opened"):
-        served(deployed(tmp_path, {HELP: "silent"}, text), tmp_path)
+    text = only_vote.replace("epsilon = 16", "epsilon = 8").replace("lr =", "eta0 =")
+    with pytest.raises(RoundAborted):
+        served(deployed(tmp_path, {MASK: "silent"}, text), tmp_path)
     (entry,) = Ledger(tmp_path / "results" / "ledger").entries()
     assert entry.withdrawn
     done = served(deployed(tmp_path, text=text), tmp_path)
     assert done.vote.entry == f"{entry.id}-2"
     assert Ledger(tmp_path / "results" / "ledger").spent().epsilon == 8.0
-    assert [one.cost.epsilon for one in ledger_of(tmp_path, 0).entries()] == [8.0, 8.0]
+    # All voters signed that they forgot the first: nobody can open it any more.
+    assert [one.cost.epsilon for one in ledger_of(tmp_path, 0).entries()] == [0.0, 8.0]
+
+
+def test_a_vote_whose_helper_is_lost_within_the_circuit_is_paid_for(tmp_path: Path) -> None:
+    only_vote = STUDY.replace('what = "train"', 'what = "nothing"').replace("= 60.0", "= 2.0")
+    text = only_vote.replace("epsilon = 16", "epsilon = 8").replace("lr =", "eta0 =")
+    with pytest.raises(RoundUnfinished, match="no winner was opened"):
+        served(deployed(tmp_path, {HELP: "silent"}, text), tmp_path)
+    assert Ledger(tmp_path / "results" / "ledger").spent().epsilon == 8.0
+    assert [one.cost.epsilon for one in ledger_of(tmp_path, 0).entries()] == [8.0]
+    with pytest.raises(ParameterError, match="was paid for and came to nothing"):
+        served(deployed(tmp_path, text=text), tmp_path)
 
 
 @pytest.mark.audit

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 
+from cheating_helper import CheatingHelper
 from flower_counts import (
     BUDGET,
     CAST,
@@ -33,9 +34,10 @@ from flower_counts import (
 )
 from flower_grid import Node
 from flower_nodes import SPACE, Near, announced, app_of, federation, node
+from flower_tricks import Answer
 from flwr.app import Context, Message, RecordDict
 
-from urna.errors import ParameterError, RoundAborted, RoundUnfinished
+from urna.errors import ParameterError, RoundAborted, RoundFailed, RoundUnfinished
 from urna.flower import (
     DirectoryFile,
     Grant,
@@ -49,7 +51,7 @@ from urna.flower import (
 )
 from urna.flower.announcement import Announcement
 from urna.flower.mail import Kind, Letter, Reply
-from urna.flower.transcript import sum_digest
+from urna.flower.transcript import Ending, sum_digest
 from urna.privacy import Ledger
 from urna.randomness import OsSecrets
 from urna.secagg.keys import KeyPair, sign_receipt
@@ -182,7 +184,7 @@ def test_data_that_fail_are_an_empty_ballot_in_silence(quick_path: Path) -> None
 # --- a helper that is lost, restarted, asked twice or lied to -------------------------------
 
 
-@pytest.mark.parametrize("letter", [VOUCH, EXAMINE, HELP])
+@pytest.mark.parametrize("letter", [VOUCH, EXAMINE])
 def test_a_lost_helper_aborts_before_anything_is_opened(quick_path: Path, letter: int) -> None:
     grid = signed(quick_path, lost={VOTERS: {letter: "silent"}})
     ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
@@ -193,12 +195,69 @@ def test_a_lost_helper_aborts_before_anything_is_opened(quick_path: Path, letter
     assert spent(quick_path, 0) == (0.0 if letter == VOUCH else 8.0)
 
 
-@pytest.mark.parametrize("letter", [EXAMINE, HELP])
-def test_a_restarted_helper_answers_nothing(quick_path: Path, letter: int) -> None:
+@pytest.mark.parametrize(
+    ("letter", "failed", "cost"), [(EXAMINE, RoundAborted, 0.0), (HELP, RoundUnfinished, 8.0)]
+)
+def test_a_restarted_helper_answers_nothing(
+    quick_path: Path, letter: int, failed: type[RoundFailed], cost: float
+) -> None:
     grid = signed(quick_path, lost={VOTERS: {letter: "restart"}})
-    with pytest.raises(RoundAborted, match="holds no state of a round"):
+    with pytest.raises(failed, match="holds no state of a round"):
         held(grid, quick_path)
-    assert [spent(quick_path, number) for number in range(VOTERS + 1)] == [0.0] * (VOTERS + 1)
+    assert [spent(quick_path, number) for number in range(VOTERS + 1)] == [cost] * VOTERS + [0.0]
+
+
+def test_a_helper_that_is_lost_once_the_circuit_started_costs_the_vote(quick_path: Path) -> None:
+    grid = signed(quick_path, lost={VOTERS: {HELP: "silent"}})
+    ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
+    with pytest.raises(RoundUnfinished, match=f"{HELPER} did not answer in time") as unfinished:
+        held(grid, quick_path, ledger=ledger, deadlines=SHORT)
+    assert (list(unfinished.value.lost), unfinished.value.receipts) == ([HELPING], {})
+    assert ledger.spent().epsilon == 8.0
+    assert [spent(quick_path, number) for number in range(VOTERS)] == [8.0] * VOTERS
+
+
+def test_a_helper_that_has_the_transfers_cannot_take_the_charge_back(quick_path: Path) -> None:
+    """It keeps what it was sent, looks lost, and would sign that it never confirms."""
+    heard: list[bytes] = []
+
+    def trick(answer: Answer, letter: Letter, context: Context) -> Reply:
+        if letter.kind is not Kind.HELP:
+            return answer(letter, context)
+        if not letter.announcement:
+            heard.append(letter.beside)
+            return Reply.refusal("the helper is lost")
+        final = Announcement.read(letter.announcement)
+        coin = final.coin(letter.number, letter.inputs)
+        identity = NodeKey.read(quick_path / f"{VOTERS}.key").identity(letter.client)
+        return Reply.letter(sign_receipt(identity, final.round_id(letter.number, coin)))
+
+    grid = signed(quick_path, tricks={VOTERS: trick})
+    ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
+    with pytest.raises(RoundUnfinished, match="the helper is lost"):
+        held(grid, quick_path, ledger=ledger, transcripts=quick_path / "transcripts")
+    assert len(heard) == 1
+    assert not [at for at in grid.nodes[HELPING].letters if at.kind is Kind.HELP and not at.body]
+    assert ledger.spent().epsilon == 8.0
+    assert [spent(quick_path, number) for number in range(VOTERS)] == [8.0] * VOTERS
+    (kept,) = (quick_path / "transcripts").glob("*.json")
+    found, policy = Transcript.read(kept.read_bytes()), policy_of(quick_path, 0)
+    receipt = sign_receipt(NodeKey.read(quick_path / f"{VOTERS}.key").identity(0), found.round_id)
+    assert found.ending is Ending.UNFINISHED
+    assert not replace(found, receipts={HELPER: receipt}).void_for("site-0", policy)
+
+
+def test_a_helper_that_answers_with_half_the_offer_reads_nothing_and_the_vote_counts(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cheat = CheatingHelper([127]).installed(monkeypatch, "urna.flower.helper.garble")
+    grid = signed(quick_path)
+    ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
+    with pytest.raises(RoundUnfinished, match="coincide"):
+        held(grid, quick_path, ledger=ledger)
+    assert (cheat.heard, cheat.totals) == ([], [])
+    assert ledger.spent().epsilon == 8.0
+    assert [spent(quick_path, number) for number in range(VOTERS)] == [8.0] * VOTERS
 
 
 @pytest.mark.parametrize("letter", [VOUCH, EXAMINE, HELP])
@@ -226,7 +285,7 @@ def test_a_helper_answers_each_letter_once_even_on_its_old_state(
 
 def test_a_helper_confirms_a_count_or_gives_it_up_and_never_both(quick_path: Path) -> None:
     grid = signed(quick_path, lost={VOTERS: {HELP: "silent", HELP + 1: "silent"}})
-    with pytest.raises(RoundAborted):
+    with pytest.raises(RoundUnfinished):
         held(grid, quick_path, deadlines=SHORT)
     helper = grid.nodes[HELPING]
     confirm, state = helper.letters[HELP], RecordDict(dict(helper.state.items()))
@@ -245,9 +304,9 @@ def lengthened(letter: Letter) -> Letter:
 def test_what_was_confirmed_is_not_given_up_and_voters_count_it(quick_path: Path) -> None:
     grid = signed(quick_path)
     altered = changing(grid, lambda at: at.kind is Kind.HELP and bool(at.body), lengthened)
-    with pytest.raises(RoundAborted, match="TRANSFER has") as aborted:
+    with pytest.raises(RoundUnfinished, match="TRANSFER has") as unfinished:
         held(grid, quick_path)
-    assert (len(altered), aborted.value.receipts) == (1, {})
+    assert (len(altered), unfinished.value.receipts) == (1, {})
     assert spent(quick_path, 0) == spent(quick_path, VOTERS) == 8.0
 
 
@@ -298,11 +357,12 @@ def test_an_altered_letter_to_the_helper_opens_nothing_and_blames_no_voter(
     grid = signed(quick_path)
     ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
     altered = changing(grid, lambda at: at.kind is kind and bool(at.beside), change)
-    with pytest.raises(RoundAborted, match=said) as aborted:
+    started = kind is Kind.HELP
+    with pytest.raises(RoundUnfinished if started else RoundAborted, match=said) as failed:
         held(grid, quick_path, ledger=ledger)
     assert len(altered) == 1
-    assert (list(aborted.value.lost), aborted.value.faults) == ([HELPING], {})
-    assert ledger.spent().epsilon == 0.0
+    assert (list(failed.value.lost), failed.value.faults) == ([HELPING], {})
+    assert ledger.spent().epsilon == (8.0 if started else 0.0)
 
 
 @pytest.mark.parametrize(
@@ -310,13 +370,13 @@ def test_an_altered_letter_to_the_helper_opens_nothing_and_blames_no_voter(
     [
         (Kind.BEGIN, lambda at: replace(at, body=flipped(at.body, 3)), False),
         (Kind.STAGE, lambda at: replace(at, body=flipped(at.body)), False),
-        (Kind.STAGE, lambda at: replace(at, beside=flipped(at.beside)), False),
+        (Kind.STAGE, lambda at: replace(at, beside=flipped(at.beside)), True),
         (Kind.HELP, lambda at: replace(at, body=flipped(at.body, 30)), True),
         (Kind.HELP, lambda at: replace(at, beside=flipped(at.beside)), True),
     ],
     ids=["vouching", "answers", "answer", "opening", "circuit"],
 )
-def test_an_altered_answer_of_the_helper_opens_nothing_and_counts_once_it_confirmed(
+def test_an_altered_answer_of_the_helper_opens_nothing_and_counts_once_the_circuit_started(
     quick_path: Path, kind: Kind, change: Callable[[Reply], Reply], counts: bool
 ) -> None:
     grid = signed(quick_path, tricks={VOTERS: answering(kind, change)})
@@ -362,7 +422,7 @@ def test_the_helper_itself_decides_on_every_ballot(
 ) -> None:
     monkeypatch.setattr("urna.verified.leader.judge", lambda _, kept, answers: tuple(kept))
     grid = signed(quick_path, tricks={2: stuffing(quick_path, 2)})
-    with pytest.raises(RoundAborted, match=r"verdict on clients \[2\] is not what follows"):
+    with pytest.raises(RoundUnfinished, match=r"verdict on clients \[2\] is not what follows"):
         held(grid, quick_path)
     assert spent(quick_path, VOTERS) == 0.0
 
@@ -561,7 +621,7 @@ DAY = 86_400.0
 def test_a_count_that_was_given_up_is_never_confirmed(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server keeps the verdict back, has the count given up, and sends the verdict later.
+    """A lying server keeps the verdict back, has the count given up, and sends the verdict later.
 
     It has the helper's old state as well: Flower keeps one for each series of runs.
     """
@@ -576,11 +636,19 @@ def test_a_count_that_was_given_up_is_never_confirmed(
         return message
 
     grid.tamper = hold_back
-    with pytest.raises(RoundAborted) as aborted:
-        held(grid, quick_path)
-    assert aborted.value.receipts
-    assert [spent(quick_path, number) for number in range(VOTERS)] == [0.0] * VOTERS
+    with pytest.raises(RoundUnfinished):
+        held(grid, quick_path, transcripts=quick_path / "transcripts")
+    assert [spent(quick_path, number) for number in range(VOTERS)] == [8.0] * VOTERS
     grid.tamper = lambda message: message
+    give_up = replace(grid.nodes[HELPING].letters[VOUCH], kind=Kind.HELP, body=b"")
+    receipts = {HELPER: again(grid, HELPING, give_up).body}
+    (kept_file,) = (quick_path / "transcripts").glob("*.json")
+    told = replace(
+        Transcript.read(kept_file.read_bytes()), ending=Ending.VOID, lost={}, receipts=receipts
+    )
+    for number in range(VOTERS):
+        again(grid, 1000 - number, Letter(Kind.END, told.as_bytes()))
+    assert [spent(quick_path, number) for number in range(VOTERS)] == [0.0] * VOTERS
     now = time.time
     for later in (0.0, 0.9 * DAY, 4.1 * DAY):  # claims are kept for four days
         monkeypatch.setattr(time, "time", lambda later=later: now() + later)
@@ -604,7 +672,7 @@ def test_no_second_batch_is_examined_however_late(
         return message
 
     grid.tamper = hold_back
-    with pytest.raises(RoundAborted):
+    with pytest.raises(RoundUnfinished):
         held(grid, quick_path)
     grid.tamper = lambda message: message
     now = time.time

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 
+from cheating_helper import CheatingHelper
 from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, SPACE, Near, app_of, federation, make_keys, node
 from flwr.app import Message
@@ -16,7 +17,7 @@ from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfini
 from urna.flower import DirectoryFile, Grant, Helper, Transcript, Voter, poll
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.policy import Policy
-from urna.flower.transcript import sum_digest
+from urna.flower.transcript import Ending, sum_digest
 from urna.privacy import Budget, Ledger
 from urna.vote import WinnerResult
 
@@ -93,13 +94,50 @@ def test_it_takes_the_helper_one_stage_more_than_a_tally(tmp_path: Path) -> None
     assert helper == [*voters[0], Kind.HELP]
 
 
-@pytest.mark.parametrize("letter", [1, 2, MASK, HELP])
+@pytest.mark.parametrize("letter", [1, 2, MASK])
 def test_a_lost_helper_aborts_before_anything_is_opened(tmp_path: Path, letter: int) -> None:
     grid = signed(tmp_path, {letter: "silent"})
     ledger = Ledger.open(tmp_path / "server.ledger", BUDGET)
     with pytest.raises(RoundAborted):
         held(grid, tmp_path, ledger=ledger, deadlines=replace(QUICK, evaluate=5.0, stage=1.0))
     assert ledger.spent().epsilon == 0.0
+
+
+def charged(folder: Path) -> list[float]:
+    """Return what a vote has cost every voter and the helper."""
+    return [Ledger(folder / f"{number}.ledger").spent().epsilon for number in range(VOTERS + 1)]
+
+
+def test_a_helper_that_is_lost_once_the_circuit_started_costs_the_vote(tmp_path: Path) -> None:
+    """It may have read something in the server's transfers: nobody takes the charge back."""
+    grid = signed(tmp_path, {HELP: "silent"})
+    ledger = Ledger.open(tmp_path / "server.ledger", BUDGET)
+    with pytest.raises(RoundUnfinished, match="the vote counts") as unfinished:
+        held(
+            grid,
+            tmp_path,
+            ledger=ledger,
+            deadlines=replace(QUICK, evaluate=5.0, stage=1.0),
+            transcripts=tmp_path / "transcripts",
+        )
+    assert list(unfinished.value.lost) == [1000 - VOTERS]
+    assert ledger.spent().epsilon == 8.0
+    assert charged(tmp_path) == [8.0] * (VOTERS + 1)
+    (kept,) = (tmp_path / "transcripts").glob("*.json")
+    assert Transcript.read(kept.read_bytes()).ending is Ending.UNFINISHED
+
+
+def test_a_helper_that_answers_with_half_the_offer_reads_nothing_and_the_vote_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cheat = CheatingHelper([31]).installed(monkeypatch, "urna.flower.helper.garble")
+    grid = signed(tmp_path)
+    ledger = Ledger.open(tmp_path / "server.ledger", BUDGET)
+    with pytest.raises(RoundUnfinished, match="coincide"):
+        held(grid, tmp_path, ledger=ledger)
+    assert (cheat.heard, cheat.totals) == ([], [])
+    assert ledger.spent().epsilon == 8.0
+    assert charged(tmp_path) == [8.0] * (VOTERS + 1)
 
 
 def test_an_answer_that_opens_nothing_counts(
@@ -120,7 +158,7 @@ def test_an_answer_that_opens_nothing_counts(
 
 def test_a_restarted_helper_garbles_nothing(tmp_path: Path) -> None:
     grid = signed(tmp_path, {HELP: "restart"})
-    with pytest.raises(RoundAborted, match="holds no state of a round"):
+    with pytest.raises(RoundUnfinished, match="holds no state of a round"):
         held(grid, tmp_path)
 
 
@@ -146,7 +184,7 @@ def test_an_altered_request_to_the_helper_opens_nothing(tmp_path: Path) -> None:
         return message
 
     grid.tamper = tamper
-    with pytest.raises(RoundAborted, match="altered on its way"):
+    with pytest.raises(RoundUnfinished, match="altered on its way"):
         held(grid, tmp_path)
 
 

@@ -161,8 +161,8 @@ def poll(
         BudgetExceeded: The server's own ledger would pass its cap. Nothing was released.
         RoundAborted: Too few nodes took part or stayed; it says who was missing and why.
             Nothing was revealed.
-        RoundUnfinished: Too few nodes stayed to open the sum after others had begun to reveal.
-            It counts as released.
+        RoundUnfinished: Too few nodes stayed to open the sum after others had begun to reveal, or
+            the circuit that opens a winner started and opened none. It counts as released.
         RoundSpoiled: What was opened is no tally. It counts as released.
     """
     space, budget = as_space(space), as_budget(budget)

@@ -17,7 +17,7 @@ from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
 from urna.flower.helper import voters_of
 from urna.flower.mail import Kind, Letter, Reply
-from urna.flower.winner import opening_of, told
+from urna.flower.winner import helped_by, opening_of, told
 from urna.flower.winner_subject import VerifiedSubject, selection_of, verified_of
 from urna.hidden import Opened, offer, open_winner, transfer
 from urna.noise import IntVector
@@ -57,9 +57,10 @@ class VerifiedLeader:
         """Count verified ballots, and find the winner. Who is refused is named.
 
         Raises:
-            RoundAborted: The helper is lost or refuses, or too few ballots are valid. Nothing
-                was opened.
-            RoundUnfinished: The helper confirmed, and its answer opens nothing. It counts.
+            RoundAborted: The helper is lost or refuses before the circuit started, or too few
+                ballots are valid. Nothing was opened.
+            RoundUnfinished: The circuit started, and the helper is lost, refuses, or sends what
+                opens nothing. It counts, and nobody is asked to give it up.
         """
         final, secrets = self.announcement, OsSecrets()
         if desk.keys is None:
@@ -77,6 +78,7 @@ class VerifiedLeader:
             decided, verdict = leader.decide(collected, answers)
             self._refused |= decided.refused
             shares = residues(decided.share, selection_of(final), statement.plan.proven.modulus)
+        with helped_by(self._helper, self._lost | self._refused, self._refused):
             state, sent = transfer(offered, reply.beside, shares, secrets)
             reply = self._ask(desk, opened, Kind.HELP, verdict, sent)
         with opening_of(self._helper):
@@ -138,7 +140,10 @@ class VerifiedLeader:
 
     @contextmanager
     def _aborting(self, desk: Desk) -> Iterator[None]:
-        """Say of a count that ends before anything was opened who was lost, and who is to blame."""
+        """Say of a count that ends before the circuit who was lost, and who is to blame.
+
+        Only such a count may be given up: the leader sent nothing that depends on the sum.
+        """
         try:
             yield
         except RoundAborted as aborted:

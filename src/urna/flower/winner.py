@@ -6,14 +6,14 @@ offer travels with the round's inputs, the helper's answer beside its keys, so t
 one stage more. How verified ballots are counted is in `urna.flower.verified`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from urna.errors import ProtocolError, Refused, RoundAborted, RoundUnfinished
+from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
 from urna.flower.contributor import Call, simulated
@@ -26,9 +26,9 @@ from urna.noise import IntVector
 from urna.randomness import OsSecrets
 from urna.secagg import ClientId
 from urna.tally import Tallied, tallied
-from urna.tally.selection import leader_shares
+from urna.tally.selection import circuit_started, leader_shares
 
-__all__ = ["Leader", "VerifiedVotes", "WinnerVotes", "opening_of", "told"]
+__all__ = ["Leader", "VerifiedVotes", "WinnerVotes", "helped_by", "opening_of", "told"]
 
 
 class WinnerVotes(Votes[Any]):
@@ -93,22 +93,20 @@ class Leader:
         """Find the winner of a sum whose masked total is the leader's share.
 
         Raises:
-            RoundAborted: The helper is lost, or refuses. Nothing was opened.
-            RoundUnfinished: The helper answered, and its answer opens nothing. It counts: whether
-                an answer opens may itself say something about the sum.
+            RoundAborted: The secure sum was aborted: the circuit has not started, and nothing
+                counts.
+            RoundUnfinished: The circuit started, and the helper is lost, refuses, or sends what
+                opens nothing. It counts, whoever ended it.
         """
         announcement, outcome = self.announcement, desk.secure_sum()
         place = announcement.names.index(subject_of(announcement).helper)
         selection = selection_of(announcement)
-        try:
-            said = desk.grid.beside.get(place, b"")
-            shares = leader_shares(outcome.total, selection)
+        said = desk.grid.beside.get(place, b"")
+        shares = leader_shares(outcome.total, selection)
+        with helped_by(place):
             state, asked = transfer(self.state, said, shares, OsSecrets())
             letter = Letter(Kind.HELP, asked)
             reply = desk.ask(place, letter, stage="finding the winner", last=True)
-        except ProtocolError as error:
-            lost = {place: f"did not help: {error}"}
-            raise RoundAborted(f"no winner was opened: {error}", lost) from error
         with opening_of(place):
             self.opened, _ = open_winner(state, reply.body)
         self.traffic = len(self.inputs) + len(said) + len(asked) + len(reply.body)
@@ -116,13 +114,28 @@ class Leader:
 
 
 @contextmanager
-def opening_of(helper: ClientId) -> Iterator[None]:
-    """Say of a helper's last answer that it opens nothing. It counts."""
+def helped_by(
+    helper: ClientId,
+    lost: Mapping[ClientId, str] | None = None,
+    faults: Mapping[ClientId, str] | None = None,
+) -> Iterator[None]:
+    """Name a helper that leaves a circuit that has started. It counts."""
     try:
         yield
     except ProtocolError as error:
-        fault = {helper: f"sent what opens nothing: {error}"}
-        raise RoundUnfinished(f"no winner was opened: {error}", faults=fault) from error
+        missing = {**(lost or {}), helper: f"did not help: {error}"}
+        with circuit_started(missing, faults):
+            raise
+
+
+@contextmanager
+def opening_of(helper: ClientId) -> Iterator[None]:
+    """Name a helper whose last answer opens nothing. It counts."""
+    try:
+        yield
+    except ProtocolError as error:
+        with circuit_started({}, {helper: f"sent what opens nothing: {error}"}):
+            raise
 
 
 def told(opened: Opened, announcement: Announcement) -> IntVector:

@@ -83,17 +83,17 @@ class Circuit:
     Candidates stand in a public order: of equal totals the earlier wins.
 
     Guarantee:
-        Shares modulo 2^(width + 1) are added up there and *folded*: x stands for itself below
-        2^width and for 2^(width + 1) − 1 − x from there on. On a circle of residues this is
-        continuous: whoever moves a sum by d steps moves the total by d at most, wherever
-        others, who may not keep to their levels, have put it. Without it a voter could place
-        a candidate on the edge at which one step more becomes nothing.
+        Sums are *folded*: a residue x of the modulus stands for itself below 2^width, for
+        2^(width + 1) − 1 − x from there to 2^(width + 1), and for nothing beyond. On the circle
+        of residues this is 1-Lipschitz: who moves a sum by d steps moves the total by d at most,
+        wherever others have put it. That holds for every word a leader may put in as its share,
+        numbers beyond the modulus included. Without it a leader, or a voter that keeps to no
+        levels, could place a candidate on an edge where one step more takes everything away.
 
     Args:
         release: Whose winner is opened, and under which noise.
         width: Totals, in steps of the noise's grid, are whole numbers below 2^width.
-        modulus: What shares of contributions that were verified add up to totals modulo: a number
-            no sum of them reaches. By default 2^(width + 1), and folded.
+        modulus: What shares add up to totals modulo: 2^(width + 1) by default, and no less.
 
     Raises:
         ParameterError: The numbers are too wide.
@@ -106,10 +106,10 @@ class Circuit:
     def __post_init__(self) -> None:
         if type(self.width) is not int or not 1 <= self.width <= 48:
             raise ParameterError(f"totals have 1 to 48 bits, got {self.width}")
-        if self.modulus is not None and not 1 << self.width <= self.modulus < 1 << 128:
+        if self.modulus is not None and not 2 << self.width <= self.modulus < 1 << 128:
             raise ParameterError(
-                f"shares of {self.width} bits need a modulus from 2^{self.width} up to 2^128, got "
-                f"{self.modulus}"
+                f"totals of {self.width} bits are folded within a modulus from 2^{self.width + 1} "
+                f"up to 2^128, got {self.modulus}"
             )
         if self.candidates > _MOST_CANDIDATES or self.bits > _MOST_BITS:
             raise ParameterError(
@@ -167,7 +167,7 @@ class Circuit:
     def digest(self) -> bytes:
         """What both parties must agree on."""
         text = json.dumps([self.release.as_mapping(), self.width, self.modulus], sort_keys=True)
-        return hashlib.sha256(b"urna hidden circuit 2\0" + text.encode()).digest()
+        return hashlib.sha256(b"urna hidden circuit 3\0" + text.encode()).digest()
 
     def planes(self, shares: npt.NDArray[np.unsignedinteger]) -> Bits:
         """Return a party's shares as wires: bit by bit, all candidates of each."""
@@ -191,7 +191,7 @@ class Circuit:
             whole = _add(gates, leader, helper, self.share_width)
             total = whole[:-1] ^ whole[-1:]
         else:
-            total = _add_modulo(gates, leader, helper, self.modulus, self.width)
+            total = _fold_modulo(gates, leader, helper, self.modulus, self.width)
         noisy = _add(gates, total, self._noise(gates, coins), self.noisy_bits)
         # Of equal totals the earlier has the larger index below it: no two are ever equal.
         backwards = np.arange(self.candidates)[::-1]
@@ -293,30 +293,53 @@ def _add(gates: Gates, a: Wires, b: Wires, width: int) -> Wires:
     return np.stack(total)
 
 
-def _add_modulo(gates: Gates, a: Wires, b: Wires, modulus: int, width: int) -> Wires:
-    """Return the low bits of a + b modulo a number that is larger than either.
+def _fold_modulo(gates: Gates, a: Wires, b: Wires, modulus: int, width: int) -> Wires:
+    """Return the folded sum of two shares modulo a number.
 
-    a + b + 2^k − modulus carries out of k bits exactly if a + b reaches the modulus, and is then
-    what is left of it.
+    x = a + b modulo the number is read as x below 2^width, as 2^(width + 1) − 1 − x below
+    2^(width + 1), and as 0 beyond. The helper's share is a residue. The leader's may be any word
+    of as many bits; one that is no residue is read as 0, whatever the helper's share is.
     """
-    size = len(a) + 1
-    total = _add(gates, a, b, size)
-    constant = (1 << size) - modulus
-    less: list[Wires] = []
+    size, one = len(a), np.array(1, dtype=np.uint8)
+    excess = (1 << size) - modulus
+    raised, beyond = _add_constant(gates, a, excess)
+    # a + b + excess carries out of `size` bits exactly if a + b reaches the modulus; what is left
+    # below is then the residue, and otherwise the residue and the excess.
+    whole = _add(gates, raised, b, size + 1)
+    below = gates.flip(whole[size], one)
+    nothing = gates.constant(np.zeros(b.shape[1], dtype=np.uint8))
+    back = np.stack([below if modulus >> place & 1 else nothing for place in range(size)])
+    residue = _add(gates, whole[:size], back, size)
+    outside = np.concatenate([residue[width + 1 :], beyond[None]])
+    inside = _all(gates, gates.flip(outside, one))
+    return gates.both(residue[:width] ^ residue[width], inside)
+
+
+def _add_constant(gates: Gates, a: Wires, constant: int) -> tuple[Wires, Wires]:
+    """Return the low bits of a + constant, and whether it is carried out of them."""
+    found: list[Wires] = []
     carry: Wires | None = None
-    for place in range(size):
+    for place in range(len(a)):
         one = np.array(constant >> place & 1, dtype=np.uint8)
-        bit = total[place]
-        less.append(gates.flip(bit if carry is None else bit ^ carry, one))
-        if carry is None:
-            carry = bit if one else None  # nothing is carried below the constant's lowest one
-        else:
+        found.append(gates.flip(a[place] if carry is None else a[place] ^ carry, one))
+        if carry is not None:
             # Majority: both where the constant is 0, either where it is 1.
-            carry = gates.flip(gates.both(gates.flip(bit, one), gates.flip(carry, one)), one)
+            both = gates.both(gates.flip(a[place], one), gates.flip(carry, one))
+            carry = gates.flip(both, one)
+        elif one:
+            carry = a[place]  # nothing is carried below the constant's lowest one
     if carry is None:
-        raise ParameterError("a modulus has a bit that is one")
-    low = total[:width]
-    return low ^ gates.both(low ^ np.stack(less[:width]), carry[None])
+        carry = gates.constant(np.zeros(a.shape[1], dtype=np.uint8))
+    return np.stack(found), carry
+
+
+def _all(gates: Gates, bits: Wires) -> Wires:
+    """Return whether all bits along the first axis are 1."""
+    while len(bits) > 1:
+        pairs = len(bits) // 2
+        both = gates.both(bits[:pairs], bits[pairs : 2 * pairs])
+        bits = np.concatenate([both, bits[2 * pairs :]])
+    return np.asarray(bits[0])
 
 
 def _subtract(gates: Gates, a: Wires, b: Wires) -> Wires:

@@ -74,9 +74,12 @@ def garble(
     columns, check = decode(transfer, Stage.TRANSFER, circuit, state.session, state.sent)
     authenticate(transfer, base.shared_key)
     count = circuit.share_bits + circuit.coin_bits
-    zeros = receive_extension(base.seeds, state.offset, columns, check, count)
+    hash_key = digest_of(state.sent)
+    zeros = receive_extension(
+        state.session + hash_key, base.seeds, state.offset, columns, check, count
+    )
     seed = source.take(SEED_BYTES)
-    garbler = Garbler(digest_of(state.sent), state.offset, seed)
+    garbler = Garbler(hash_key, state.offset, seed)
     helper = garbler.constant(circuit.planes(check_shares(circuit, shares)))
     leader = zeros[: circuit.share_bits].reshape(helper.shape)
     coins = garbler.flip(zeros[circuit.share_bits :], coins_of(circuit, source))

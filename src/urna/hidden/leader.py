@@ -64,11 +64,11 @@ def transfer(
     """Stage 3: ask, without showing them, for the labels of the leader's shares and coins.
 
     Guarantee:
-        The helper learns nothing about shares or coins: it sees each bit under a mask that
-        one of two seeds makes, and it knows only the other one.
+        The helper learns nothing about shares or coins, whatever it answered: it sees each bit
+        under masks from two different seeds, and it knows at most one of the two.
 
     Raises:
-        ProtocolError: The answer is not one to this offer.
+        ProtocolError: The answer is not one to this offer, or its points could show bits.
     """
     circuit = state.circuit
     point, answers = decode(answer, Stage.ANSWER, circuit, state.session, state.sent)
@@ -77,9 +77,10 @@ def transfer(
     bits = np.concatenate(
         [circuit.planes(check_shares(circuit, shares)).ravel(), coins_of(circuit, source)]
     )
-    made = extend(state.base.seeds(state.session, answers), bits, source)
-    sent = encode(Stage.TRANSFER, circuit, state.session, answer, key, made.columns, made.check)
     hash_key = digest_of(answer)
+    seeds = state.base.seeds(state.session, answers)
+    made = extend(state.session + hash_key, seeds, bits, source)
+    sent = encode(Stage.TRANSFER, circuit, state.session, answer, key, made.columns, made.check)
     return Transferred(circuit, state.session, sent, key, hash_key, made.labels), sent
 
 

@@ -1,10 +1,13 @@
 """Oblivious transfer: the leader gets the labels of its own bits, and the helper learns no bit.
 
 128 base transfers after Chou & Orlandi (2015) on P-256, extended after Ishai, Kilian, Nissim &
-Petrank (2003). The extension's secret is the offset between a wire's two labels, so what it gives
-are labels at once. A leader that cheats in the extension could learn the offset; the consistency
-check of Keller, Orsini & Scholl (2015), with the universal hash that Roy (2022) proves, is what
-prevents that.
+Petrank (2003). The extension's secret is the offset between a wire's two labels, so the extension
+gives labels at once.
+
+Two checks stop a party that cheats here. The leader refuses a base transfer whose two seeds could
+coincide, because equal seeds would send its bits in the clear. The helper checks that all columns
+belong to one choice of bits (Keller, Orsini & Scholl 2015, with the universal hash that Roy 2022
+proves), because other columns could show the leader the offset.
 """
 
 import hashlib
@@ -35,8 +38,9 @@ __all__ = [
 
 COLUMNS = 8 * LABEL_BYTES
 """Base transfers: one for each bit of the offset."""
-CHECK_ROWS = 64
-"""Bits of the check: a cheating leader passes it unnoticed with probability 2^−64."""
+CHECK_ROWS = 128
+"""Bits of the check. The leader can try columns offline until a hash suits it: each try passes with
+probability 2^−128."""
 POINT_BYTES = 33
 
 _CURVE = ec.SECP256R1()
@@ -64,6 +68,9 @@ def _point(data: bytes) -> ec.EllipticCurvePublicKey:
         raise ProtocolError("a transfer holds what is no point of the curve") from error
 
 
+_COINCIDE = "two points of a transfer coincide"
+
+
 def _sum(
     a: ec.EllipticCurvePublicKey, b: ec.EllipticCurvePublicKey, *, minus: bool = False
 ) -> ec.EllipticCurvePublicKey:
@@ -71,8 +78,8 @@ def _sum(
     one, other = a.public_numbers(), b.public_numbers()
     y = -other.y % _PRIME if minus else other.y
     if one.x == other.x:
-        # Equal or opposite: nobody who follows the protocol meets it, but for a chance of 2^−256.
-        raise ProtocolError("two points of a transfer coincide")
+        # Equal or opposite. Parties that follow the protocol meet it with a chance of 2^−256.
+        raise ProtocolError(_COINCIDE)
     slope = (y - one.y) * pow(other.x - one.x, -1, _PRIME) % _PRIME
     x = (slope * slope - one.x - other.x) % _PRIME
     return ec.EllipticCurvePublicNumbers(
@@ -80,9 +87,17 @@ def _sum(
     ).public_key()
 
 
-def _seed(session: bytes, place: int, first: bytes, second: bytes, shared: bytes) -> bytes:
-    text = b"urna base transfer\0" + session + place.to_bytes(2, "big") + first + second + shared
-    return hashlib.sha256(text).digest()
+def _seed(
+    session: bytes, place: int, branch: int, offer: bytes, answer: bytes, point: bytes, x: bytes
+) -> bytes:
+    """Return the seed of one branch of a base transfer.
+
+    The shared point is the product of the leader's secret with `point`, which is the answer for
+    branch 0 and the answer less the offer for branch 1. ECDH gives its x-coordinate alone. The
+    offer and both coordinates of `point` determine the whole of it, so all of these are hashed.
+    """
+    where = session + place.to_bytes(2, "big") + bytes([branch])
+    return hashlib.sha256(b"urna base transfer 2\0" + where + offer + answer + point + x).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +123,34 @@ class BaseSender:
     def seeds(self, session: bytes, answers: bytes) -> list[tuple[bytes, bytes]]:
         """Return both seeds of each transfer.
 
+        Guarantee:
+            The helper computes at most one seed of each pair (Chou & Orlandi 2015), and no two
+            seeds are hashes of the same text.
+
         Raises:
-            ProtocolError: An answer is no point, or the offer itself.
+            ProtocolError: An answer is not on the curve, is the offer or its opposite, or is half
+                the offer, for which both products have the same x-coordinate.
         """
         offer, public = self.offer, self.secret.public_key()
         found = []
         for place in range(COLUMNS):
             answer = answers[POINT_BYTES * place : POINT_BYTES * (place + 1)]
             point = _point(answer)
-            both = (point, _sum(point, public, minus=True))
-            shared = [self.secret.exchange(ec.ECDH(), each) for each in both]
-            zero, one = (_seed(session, place, offer, answer, each) for each in shared)
+            less = _sum(point, public, minus=True)
+            if less.public_numbers().x == point.public_numbers().x:
+                raise ProtocolError(_COINCIDE)
+            zero, one = (
+                _seed(
+                    session,
+                    place,
+                    branch,
+                    offer,
+                    answer,
+                    _encoded(each),
+                    self.secret.exchange(ec.ECDH(), each),
+                )
+                for branch, each in enumerate((point, less))
+            )
             found.append((zero, one))
         return found
 
@@ -150,10 +182,13 @@ class BaseReceiver:
             pair = (key.public_key(), _sum(key.public_key(), offered))  # both, whatever the bit
             answer = _encoded(pair[bit])
             answers.append(answer)
-            seeds.append(_seed(session, place, offer, answer, key.exchange(ec.ECDH(), offered)))
-        own = _key_of(source.take(_KEY_SECRET))
-        shared = own.exchange(ec.ECDH(), offered)
-        return cls(b"".join(answers), seeds, _encoded(own.public_key()), shared)
+            shared = key.exchange(ec.ECDH(), offered)
+            # Less the offer where its bit is 1, the answer is the helper's own point either way.
+            own = _encoded(key.public_key())
+            seeds.append(_seed(session, place, bit, offer, answer, own, shared))
+        common = _key_of(source.take(_KEY_SECRET))
+        point, shared = _encoded(common.public_key()), common.exchange(ec.ECDH(), offered)
+        return cls(b"".join(answers), seeds, point, shared)
 
 
 def columns_bytes(count: int) -> int:
@@ -171,8 +206,17 @@ class Extended:
     """One for each of its bits."""
 
 
-def extend(seeds: list[tuple[bytes, bytes]], bits: Bits, source: SecretSource) -> Extended:
-    """Leader: extend the base transfers to all of its bits."""
+def extend(
+    transcript: bytes, seeds: list[tuple[bytes, bytes]], bits: Bits, source: SecretSource
+) -> Extended:
+    """Leader: extend the base transfers to all of its bits.
+
+    Args:
+        transcript: Session and digest of all messages so far; the check is drawn from them too.
+        seeds: Both of each base transfer.
+        bits: The leader's choices.
+        source: Where the random bits of the last rows come from.
+    """
     size = columns_bytes(len(bits))
     chosen = np.frombuffer(source.take(size), dtype=np.uint8).copy()  # the last rows stay random
     packed = np.packbits(bits, bitorder="little")
@@ -185,14 +229,24 @@ def extend(seeds: list[tuple[bytes, bytes]], bits: Bits, source: SecretSource) -
     held = first.reshape(COLUMNS, size)
     columns = (held ^ other.reshape(COLUMNS, size) ^ chosen).tobytes()
     rows = _transposed(held)
-    rule = _Rule.of(columns, 8 * size)
+    rule = _Rule.of(transcript, columns, 8 * size)
     return Extended(columns, rule.of_bits(chosen) + rule.of_rows(rows).tobytes(), rows[: len(bits)])
 
 
 def receive_extension(
-    seeds: list[bytes], offset: Labels, columns: bytes, check: bytes, count: int
+    transcript: bytes,
+    seeds: list[bytes],
+    offset: Labels,
+    columns: bytes,
+    check: bytes,
+    count: int,
 ) -> Labels:
     """Helper: return the label of 0 for each of the leader's bits.
+
+    Guarantee:
+        Columns that belong to no one choice of bits pass the check with probability 2^−128 for
+        each try, also where the leader tries offline, but for guesses of bits of the offset: each
+        guess is right at even odds, and a wrong one is refused.
 
     Raises:
         ProtocolError: The columns are not those of one choice of bits.
@@ -202,7 +256,7 @@ def receive_extension(
     own = np.frombuffer(b"".join(expand(seed, size) for seed in seeds), dtype=np.uint8)
     bits = np.unpackbits(offset.astype("<u8").view(np.uint8), bitorder="little")
     rows = _transposed(own.reshape(COLUMNS, size) ^ (sent * bits[:, None]))
-    rule = _Rule.of(columns, 8 * size)
+    rule = _Rule.of(transcript, columns, 8 * size)
     words = CHECK_ROWS // 8
     chosen = np.unpackbits(np.frombuffer(check[:words], dtype=np.uint8), bitorder="little")
     expected = read_labels(check[words:]) ^ (chosen.astype(np.uint64)[:, None] * offset)
@@ -225,9 +279,11 @@ class _Rule:
     """Shape (rows, CHECK_ROWS / 8): which images a row is added to."""
 
     @classmethod
-    def of(cls, columns: bytes, rows: int) -> "_Rule":
-        """Draw it from the columns, as their random oracle."""
-        seed = hashlib.sha256(b"urna transfer check\0" + columns).digest()
+    def of(cls, transcript: bytes, columns: bytes, rows: int) -> "_Rule":
+        """Draw it from all that was sent before the check, as a random oracle."""
+        text = hashlib.sha256(b"urna transfer check 2\0" + transcript)
+        text.update(columns)
+        seed = text.digest()
         words = CHECK_ROWS // 8
         drawn = np.frombuffer(expand(seed, rows * words), dtype=np.uint8).reshape(rows, words)
         drawn = drawn.copy()
@@ -250,7 +306,7 @@ class _Rule:
         for group in self.bytes_of_rows.T:
             order = np.argsort(group, kind="stable")
             values, starts = np.unique(group[order], return_index=True)
-            sums = np.bitwise_xor.reduceat(rows[order], starts, axis=0)
+            sums = np.bitwise_xor.reduceat(rows.take(order, axis=0), starts, axis=0)
             for bit in range(8):
                 images.append(np.bitwise_xor.reduce(sums[(values >> bit) & 1 == 1], axis=0))
         return np.array(images, dtype=np.uint64).astype("<u8")

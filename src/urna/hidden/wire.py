@@ -29,7 +29,7 @@ __all__ = [
     "session_of",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _MAGIC = b"URNH"
 _DIGEST = 32
@@ -53,7 +53,7 @@ class Stage(IntEnum):
 
 def session_of(circuit: Circuit, context: bytes) -> bytes:
     """Return the id of the one session of this circuit in this context."""
-    return hashlib.sha256(b"urna hidden session 1\0" + circuit.digest + context).digest()
+    return hashlib.sha256(b"urna hidden session 2\0" + circuit.digest + context).digest()
 
 
 def _sizes(stage: Stage, circuit: Circuit) -> tuple[int, ...]:

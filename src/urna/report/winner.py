@@ -15,9 +15,12 @@ _CHEATING = (
     "Either of the two can make another candidate win.",
     "A helper that garbles another function can put as many bits of the exact sum into the result "
     "as are opened.",
-    "A leader that shifts its share can learn one comparison of exact totals.",
+    "A leader that alters its share or its coins learns no more than epsilon allows.",
 )
-_HONEST = "The promise is for two that follow the protocol, however curious they are."
+_HONEST = (
+    "The promise is for a helper that follows the protocol, and for a leader that does so but for "
+    "its share and its coins, however curious they are."
+)
 _REFUSING = "Either of the two can refuse clients without cause, and have them named for it."
 _LISTS = (
     "A leader that tells clients different lists of who is left can unmask single ballots, which "

@@ -22,7 +22,7 @@ from urna.tally.summation import ClientId, Tallied
 
 __all__ = ["Released", "Releases"]
 
-_NOTHING = hashlib.sha256(b"urna: nothing that may be read").hexdigest()
+NOTHING = hashlib.sha256(b"urna: nothing that may be read").hexdigest()
 """Noted of a round that counts and gave no sum."""
 
 
@@ -151,7 +151,7 @@ class Releases:
                 self._take_back(aborted.reason)
             raise
         except (RoundUnfinished, RoundSpoiled) as failed:
-            with self._noting(_NOTHING, held):
+            with self._noting(NOTHING, held):
                 if keep_failure is not None:
                     keep_failure(failed)
             raise

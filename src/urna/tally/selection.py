@@ -7,13 +7,14 @@ where the winner is found, from both parties' coins.
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from urna.errors import ParameterError, ProtocolError, RoundAborted
+from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
 from urna.hidden import Circuit, Outcome
 from urna.hidden import run as run_hidden
 from urna.noise import IntVector
@@ -33,7 +34,7 @@ from urna.secagg import run as run_round
 from urna.secagg.masks import centred, wrapped
 from urna.tally.contribution import SumRange
 from urna.tally.plan import TallyPlan
-from urna.tally.release import noting
+from urna.tally.release import NOTHING, noting
 from urna.tally.secure import SERVERS
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
@@ -258,7 +259,9 @@ class Selection(Protocol):
         """Return the winner.
 
         Raises:
-            RoundAborted: Too few clients or the helper were lost. Nothing was opened.
+            RoundAborted: Too few clients or the helper were lost before the circuit started.
+                Nothing was opened, and nothing counts.
+            RoundUnfinished: The circuit started and opened no winner. It counts, whoever ended it.
         """
         ...
 
@@ -300,7 +303,7 @@ class HelperSelection:
             {**contributions, plan.helper: mask}, plan.round_plan, secrets, dropouts=self.dropouts
         )
         lost = {c: str(loss) for c, loss in sorted(outcome.lost.items())}
-        try:
+        with circuit_started(lost):
             found = run_hidden(
                 plan.circuit,
                 leader_shares(outcome.total, plan),
@@ -309,11 +312,32 @@ class HelperSelection:
                 leader_source=secrets,
                 helper_source=secrets,
             )
-        except ProtocolError as error:
-            raise RoundAborted(f"no winner was opened: {error}", lost) from error
         survivors = outcome.survivors - {plan.helper}
         kept = {client: why for client, why in lost.items() if client not in outcome.survivors}
         return selected(found, plan, survivors, kept, outcome.faults)
+
+
+@contextmanager
+def circuit_started(
+    lost: Mapping[ClientId, str], faults: Mapping[ClientId, str] | None = None
+) -> Iterator[None]:
+    """Let a selection whose circuit has started count, however it ends.
+
+    From the leader's transfers on, a message depends on the sum. A party that cheats could learn
+    something from one and then look lost: no failure from here on takes the charge back.
+
+    Args:
+        lost: Clients that are lost, and why.
+        faults: Clients that broke the protocol, and how.
+
+    Raises:
+        RoundUnfinished: The circuit opened no winner. It counts.
+    """
+    try:
+        yield
+    except ProtocolError as error:
+        reason = f"no winner was opened, and the vote counts: {error}"
+        raise RoundUnfinished(reason, lost, faults) from error
 
 
 def rests_on(leader: str, helper: str, terms: Terms, *, verified: bool = False) -> str:
@@ -403,13 +427,16 @@ def open_selection(
     """Count a selection, hold it, and say what it cost; the one place where a winner is opened.
 
     Guarantee:
-        It is in the ledger before it happens, and no longer if nothing was opened. What was
-        opened is noted, after `keep` has written it down, and never opened again under its id.
+        It is in the ledger before it happens. It is withdrawn only if it ends before leader and
+        helper start the circuit. What was opened is noted, after `keep` has written it down, and
+        never opened again under its id; nor is a selection whose circuit started and opened
+        nothing.
 
     Raises:
         BudgetExceeded: The ledger's cap would be passed. Nothing was opened.
-        LedgerError: A winner was opened under this id before. Nothing was opened now.
-        RoundAborted: Nothing was opened, and nothing counts.
+        LedgerError: A circuit was started under this id before. Nothing was opened now.
+        RoundAborted: It ended before the circuit started, and nothing counts.
+        RoundUnfinished: It ended after that, and counts.
     """
     release = plan.release
     event: Release = release if private else NonPrivateRelease("scripted secrets")
@@ -423,6 +450,9 @@ def open_selection(
         if ledger is not None and entry is not None:
             ledger.withdraw(entry, reason=aborted.reason)
         raise
+    except RoundUnfinished:
+        with noting(ledger, entry, NOTHING):
+            raise
     if ledger is not None and entry is not None:
         # Another process may have opened or withdrawn it meanwhile.
         ledger.enter(event, label=label, id=entry)

@@ -27,7 +27,14 @@ from urna.privacy import (
 from urna.privacy.accountant import accountant_of
 from urna.randomness import SecretSource
 from urna.tally.release import digest_of_sum
-from urna.tally.selection import PLAYED, Selected, SelectionPlan, rests_on, selected
+from urna.tally.selection import (
+    PLAYED,
+    Selected,
+    SelectionPlan,
+    circuit_started,
+    rests_on,
+    selected,
+)
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
 from urna.verified import FAST_CODEC, CountPlan, Layout, play
@@ -61,24 +68,24 @@ class VerifiedSelection:
         """Return the winner.
 
         Raises:
-            RoundAborted: Too few ballots are valid, or no winner was opened. Nothing counts.
+            RoundAborted: Too few ballots are valid. Nothing was opened, and nothing counts.
+            RoundUnfinished: The circuit started and opened no winner. It counts, whoever ended it.
         """
         count = count_of(plan, self.codec)
+        circuit = circuit_modulo(plan, count.proven.modulus)  # what does not fit is said first
         played = play(_ballots(contributions, count), count, secrets)
         ours, theirs, modulus = played.shares()
         shares = [residues(share, plan, modulus) for share in (ours, theirs)]
         shares[1] = started(shares[1], plan, modulus)
-        try:
+        refused = dict(played.refused)
+        with circuit_started(refused, refused):
             found = run_hidden(
-                circuit_modulo(plan, modulus),
+                circuit,
                 *shares,
                 context=played.statement.digest,
                 leader_source=secrets,
                 helper_source=secrets,
             )
-        except ProtocolError as error:
-            raise RoundAborted(f"no winner was opened: {error}", {}, played.refused) from error
-        refused = dict(played.refused)
         return selected(found, plan, played.accepted, refused, refused, verified=True)
 
 

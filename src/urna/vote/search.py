@@ -194,7 +194,8 @@ def search(
         BudgetExceeded: The ledger's cap would be passed. Nothing was released.
         LedgerError: The ledger knows of a result of this entry. Nothing was released now.
         RoundAborted: Too many clients dropped out. Nothing was released.
-        RoundUnfinished: They did so while the sum was opened. It stays counted.
+        RoundUnfinished: They did so while the sum was opened, or the circuit that opens a winner
+            started and opened none. It stays counted.
         RoundSpoiled: What was opened is no tally. It stays counted.
     """
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)

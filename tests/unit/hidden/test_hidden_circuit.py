@@ -1,19 +1,25 @@
 """The circuit in the clear against enumerated chances, and garbled against clear."""
 
+import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy import stats
 
 from urna.errors import ParameterError, ProtocolError
 from urna.hidden import Circuit, ClearGates, Opened
-from urna.hidden.circuit import Bits, Gates, Wires
+from urna.hidden.circuit import Bits, Gates, Wires, _fold_modulo
 from urna.hidden.garble import Evaluator, Garbler, decode, fresh_offset, read_labels
 from urna.privacy import SelectionRelease
 from urna.randomness import ScriptedSecrets
+from urna.verified import CODECS, Layout
+from urna.verified.codec import codec_for
 
 VOTES = 1500
+PRIMES = [codec_for(codec, Layout(5, 3)).modulus for codec in CODECS]
 FALSE_ALARM = 1e-6  # how often a correct circuit would fail a test here on a fresh seed
 
 
@@ -183,7 +189,7 @@ def test_a_width_that_cannot_be_is_refused(width: int) -> None:
         Circuit(SelectionRelease(1.0, 6, 4), width)
 
 
-@pytest.mark.parametrize("modulus", [64, 67, 100, (1 << 32) - (1 << 20) + 1, (1 << 66) + 3])
+@pytest.mark.parametrize("modulus", [128, 131, 200, *PRIMES])
 def test_shares_modulo_any_number_give_what_shares_modulo_a_power_of_two_do(modulus: int) -> None:
     release = SelectionRelease(1.0, 6, 5)
     plain, other = Circuit(release, 6), Circuit(release, 6, modulus)
@@ -204,7 +210,7 @@ def test_shares_modulo_any_number_give_what_shares_modulo_a_power_of_two_do(modu
             assert garbled(other, shares, coins, source) == expected
 
 
-@pytest.mark.parametrize("modulus", [63, 1 << 128])
+@pytest.mark.parametrize("modulus", [127, 1 << 128])
 def test_a_modulus_too_small_or_too_large_is_refused(modulus: int) -> None:
     with pytest.raises(ParameterError, match="modulus"):
         Circuit(SelectionRelease(1.0, 6, 4), 6, modulus)
@@ -220,11 +226,14 @@ def test_bits_that_name_no_candidate_are_refused() -> None:
             circuit.read(bits)
 
 
-def test_a_sum_that_is_pushed_anywhere_moves_totals_by_no_more_than_itself() -> None:
+@pytest.mark.parametrize("modulus", [None, 32, 37, 61])
+def test_a_sum_that_is_pushed_anywhere_moves_totals_by_no_more_than_itself(
+    modulus: int | None,
+) -> None:
     """Residues of all sums: neighbours on the circle are neighbours as totals, at the edge too."""
     width = 4
-    circuit = Circuit(SelectionRelease(50.0, 2, 2), width)
-    steps = 1 << circuit.share_width
+    circuit = Circuit(SelectionRelease(50.0, 2, 2), width, modulus)
+    steps = modulus or 1 << circuit.share_width
 
     def total(residue: int) -> int:
         """How far ahead of nothing a candidate is found, by the circuit without noise."""
@@ -241,3 +250,126 @@ def test_a_sum_that_is_pushed_anywhere_moves_totals_by_no_more_than_itself() -> 
     found = [total(residue) for residue in range(steps)]
     assert found[: 1 << width] == list(range(1 << width))
     assert all(abs(found[i] - found[i - 1]) <= 1 for i in range(steps))  # the last beside the first
+
+
+# --- a leader that puts in any word it likes -------------------------------------------------
+
+Fold = Callable[[int, int], npt.NDArray[np.int64]]
+"""Total by leader's word and helper's share, for a modulus and a width."""
+
+
+def words_of(modulus: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return all words that a leader can put in, and all shares of an honest helper."""
+    return np.arange(1 << (modulus - 1).bit_length())[:, None], np.arange(modulus)[None]
+
+
+def by_circuit(modulus: int, width: int) -> npt.NDArray[np.int64]:
+    size = (modulus - 1).bit_length()
+    pairs = np.broadcast_arrays(*words_of(modulus))
+    places = np.arange(size)[:, None]
+    a, b = ((pair.ravel()[None] >> places & 1).astype(np.uint8) for pair in pairs)
+    bits = _fold_modulo(ClearGates(), a, b, modulus, width).astype(np.int64)
+    found: npt.NDArray[np.int64] = (bits << np.arange(width)[:, None]).sum(axis=0)
+    return found.reshape(pairs[0].shape)
+
+
+def low_bits(modulus: int, width: int) -> npt.NDArray[np.int64]:
+    """A wrong variant: totals jump wherever a multiple of 2^width is passed."""
+    a, b = words_of(modulus)
+    return (a + b) % modulus % (1 << width)
+
+
+def without_range(modulus: int, width: int) -> npt.NDArray[np.int64]:
+    """A wrong variant: words beyond the modulus are taken for residues, and reduced once."""
+    a, b = words_of(modulus)
+    x = np.where(a + b >= modulus, a + b - modulus, a + b)
+    top = 2 << width
+    return np.where(x < top, np.minimum(x, top - 1 - x), 0)
+
+
+def steepest(totals: npt.NDArray[np.int64]) -> int:
+    """Return the largest step between neighbouring shares of the helper, around the circle."""
+    return int(np.abs(totals - np.roll(totals, 1, axis=1)).max())
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_whatever_word_a_leader_puts_in_a_vote_moves_a_total_by_a_vote(width: int) -> None:
+    """Every modulus up to six bits, every word of the leader's, every share of the helper's."""
+    for modulus in range(2 << width, 64):
+        totals = by_circuit(modulus, width)
+        assert steepest(totals) == 1
+        sums = np.add(*words_of(modulus)) % modulus
+        honest = (sums < 1 << width) & (np.arange(len(totals)) < modulus)[:, None]
+        assert (totals[honest] == sums[honest]).all()
+        assert not totals[modulus:].any()
+        assert steepest(low_bits(modulus, width)) == (1 << width) - 1
+    assert width == 1 or steepest(without_range(37, width)) > 1
+
+
+@pytest.mark.parametrize("modulus", PRIMES)
+def test_a_vote_moves_a_total_by_a_vote_modulo_the_primes_in_use(modulus: int) -> None:
+    """At every edge: where the fold begins, turns and ends, and where words leave the field."""
+    width, size = 5, (modulus - 1).bit_length()
+    beyond = (1 << size) - 1
+    edges = [0, 1 << width, 2 << width, modulus - 1, modulus, modulus + (2 << width), beyond]
+    words = {word for edge in edges for word in range(edge - 2, edge + 3) if 0 <= word <= beyond}
+
+    def total(word: int, share: int) -> int:
+        a, b = (np.array([[n >> at & 1] for at in range(size)], np.uint8) for n in (word, share))
+        bits = _fold_modulo(ClearGates(), a, b, modulus, width)
+        return sum(int(bit) << at for at, bit in enumerate(bits[:, 0]))
+
+    for word in words:
+        # Shares with which the sum passes each edge, and around the whole circle from 0 to p − 1.
+        starts = {(edge - word) % modulus for edge in edges} | {0}
+        for start in starts:
+            run = [total(word, (start + step) % modulus) for step in range(-3, 4)]
+            assert max(abs(a - b) for a, b in itertools.pairwise(run)) <= 1
+    for number in (0, 1, 17, (1 << width) - 1):
+        assert total(number, 0) == total(0, number) == total(modulus - 1, number + 1) == number
+
+
+@pytest.mark.parametrize(
+    ("fold", "holds"),
+    [(by_circuit, True), (low_bits, False), (without_range, False)],
+    ids=["folded", "low bits", "no range"],
+)
+def test_epsilon_holds_against_every_word_of_a_leader(fold: Fold, holds: bool) -> None:
+    """Two candidates, ballots of one level: every word, every share, every neighbour."""
+    width, modulus, epsilon = 4, 37, 0.25
+    release = SelectionRelease(epsilon, 2, 2)
+    chances = np.array(
+        [[winning_chances([a, b], release) for b in range(1 << width)] for a in range(1 << width)]
+    )
+    totals = fold(modulus, width)
+    moved = [np.roll(totals, by, axis=1) for by in (-1, 0, 1)]
+    worst = 1.0
+    # What a leader's word does to a candidate is one pair of totals for each of three moves.
+    rows = np.stack([row.ravel() for row in (moved[1], *moved)], axis=1)
+    kinds = np.unique(np.concatenate([rows[:, [0, by]] for by in (1, 2, 3)]), axis=0)
+    for before, after in kinds:
+        for other, later in kinds:
+            ratio = chances[before, other] / chances[after, later]
+            worst = max(worst, float(ratio.max()))
+    assert (worst <= math.exp(epsilon) * (1 + 1e-6)) == holds
+
+
+def test_a_shift_once_told_one_vote_by_hundreds_to_one() -> None:
+    """A leader shifts its share until a candidate of 30 votes has the last total of seven bits."""
+    release, width, modulus = SelectionRelease(0.25, 6, 2), 7, PRIMES[0]
+    circuit = Circuit(release, width, modulus)
+    leader = np.array([(1 << width) - 1 - 30, 0], dtype=np.uint64)
+
+    def totals(votes: int) -> list[int]:
+        helper = np.array([votes, 0], dtype=np.uint64)
+        words = circuit.planes(leader), circuit.planes(helper)
+        bits = _fold_modulo(ClearGates(), words[0], words[1], modulus, width)
+        return (bits.astype(np.int64) << np.arange(width)[:, None]).sum(axis=0).tolist()
+
+    def ratio(before: list[int], after: list[int]) -> float:
+        return float((winning_chances(before, release) / winning_chances(after, release)).max())
+
+    assert (totals(30), totals(31)) == ([127, 0], [127, 0])  # the fold turns here
+    for votes in range(25, 36):
+        assert ratio(totals(votes), totals(votes + 1)) <= math.exp(0.25)
+    assert ratio([0, 0], [127, 0]) > 100  # what the low bits of the same two sums told
