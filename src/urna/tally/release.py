@@ -296,8 +296,8 @@ def _colluding(plan: TallyPlan) -> tuple[str, ...]:
     if plan.event is None or not terms.colluders:
         return ()
     return (
-        f"It assumes that at most {terms.colluders} of the {terms.clients} clients in a sum "
-        "collude with the server",
+        f"The guarantee assumes that at most {terms.colluders} of the {terms.clients} clients in a "
+        "sum collude with the server",
     )
 
 
