@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from urna.errors import ProtocolError, Refused, RoundAborted, RoundUnfinished
+from urna.errors import Altered, ProtocolError, Refused, RoundAborted, RoundUnfinished
 from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
 from urna.flower.contributor import Call, simulated
@@ -117,9 +117,15 @@ class Leader:
 
 @contextmanager
 def opening_of(helper: ClientId) -> Iterator[None]:
-    """Say of a helper's last answer that it opens nothing. It counts."""
+    """Say of a helper's last answer that it opens nothing. It counts.
+
+    The helper is to blame for what it wrote, and not for what was altered on the way.
+    """
     try:
         yield
+    except Altered as error:
+        lost = {helper: f"its last answer arrived altered: {error}"}
+        raise RoundUnfinished(f"no winner was opened: {error}", lost) from error
     except ProtocolError as error:
         fault = {helper: f"sent what opens nothing: {error}"}
         raise RoundUnfinished(f"no winner was opened: {error}", faults=fault) from error

@@ -76,9 +76,12 @@ class VerifiedSelection:
                 helper_source=secrets,
             )
         except ProtocolError as error:
-            raise RoundAborted(f"no winner was opened: {error}", {}, played.refused) from error
+            raise RoundAborted(
+                f"no winner was opened: {error}", played.lost, played.refused
+            ) from error
         refused = dict(played.refused)
-        return selected(found, plan, played.accepted, refused, refused, verified=True)
+        lost = {**played.lost, **refused}
+        return selected(found, plan, played.accepted, lost, refused, verified=True)
 
 
 def count_of(plan: SelectionPlan, codec: str = FAST_CODEC) -> CountPlan:
