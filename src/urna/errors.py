@@ -108,6 +108,10 @@ class ProtocolError(UrnaError):
     """A message or a request breaks the protocol. Nothing was answered."""
 
 
+class Altered(ProtocolError):
+    """What arrived is not what its sender wrote. It says nothing about the sender."""
+
+
 class RoundFailed(ProtocolError):
     """A private sum came to nothing."""
 

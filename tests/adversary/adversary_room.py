@@ -17,12 +17,12 @@ from urna.randomness import ScriptedSecrets
 from urna.secagg import ClientSession, Directory, Identity, Member, ServerModel, Stage, server
 from urna.secagg.bundles import bundle_digest
 from urna.secagg.client import Advertised, Shared
-from urna.secagg.keys import channel_keys, seal, sign_bundle, unseal
+from urna.secagg.keys import channel_keys, seal, sign_bundle, sign_reply, unseal
 from urna.secagg.masks import centred, wrapped
 from urna.secagg.messages import Message, Refusal, SealedShares, UnmaskReply
 from urna.secagg.parts import Parts
 from urna.secagg.transport import Letter
-from urna.secagg.wire import decode, encode
+from urna.secagg.wire import decode, encode, without_signature
 
 COIN = b"adversary's own coin, 32 bytes.."
 CURIOUS, DISHONEST = ServerModel.HONEST_BUT_CURIOUS, ServerModel.DISHONEST
@@ -75,8 +75,12 @@ class Liar(Watched):
 
     def handle(self, data: bytes) -> bytes:
         answer = super().handle(data)
-        reply = self._trick(self, decode(data, self.plan), decode(answer, self.plan))
-        return reply if isinstance(reply, bytes) else encode(reply, self.plan)
+        right = decode(without_signature(answer), self.plan)
+        reply = self._trick(self, decode(data, self.plan), right)
+        sent = reply if isinstance(reply, bytes) else encode(reply, self.plan)
+        if self.member.identity is None or isinstance(reply, Refusal):
+            return sent
+        return sent + sign_reply(self.member.identity, data, sent)  # it signs its lies
 
     @property
     def round_id(self) -> bytes:
@@ -193,7 +197,7 @@ class Recorder:
 
     def _read(self, answer: bytes) -> Message | None:
         try:
-            return decode(answer, self._plan)
+            return decode(without_signature(answer), self._plan)
         except ProtocolError:
             return None
 

@@ -114,6 +114,16 @@ def anothers(field: str) -> Callable[[Liar], bytes]:
     return make
 
 
+def topped(field: str) -> Callable[[Liar], bytes]:
+    """The same key in other bytes: X25519 ignores the top bit."""
+
+    def make(liar: Liar) -> bytes:
+        key = anothers(field)(liar)
+        return key[:-1] + bytes([key[-1] | 0x80])
+
+    return make
+
+
 def off_curve(liar: Liar) -> bytes:
     """A key that no private key belongs to."""
     tries = (ScriptedSecrets(b"off %d" % i).take(31) + b"\0" for i in range(99))
@@ -141,6 +151,8 @@ def key_deeds() -> Iterator[Deed]:
                 keys(**{field: fixed(number | 1 << 255)}),
             )
         yield Deed(f"another client's {field}", keys(**{field: anothers(field)}))
+        yield Deed(f"another client's {field}, top bit set", keys(**{field: topped(field)}))
+        yield Deed(f"a {field} above the prime", keys(**{field: fixed(P + 2)}))
     yield Deed("one key twice", keys(channel_key=own_mask_key))
     yield Deed("another client's mask key as channel key", keys(channel_key=anothers("mask_key")))
     # It cannot agree with anybody on a key, so all its bundles are garbage to those who get them.
@@ -576,7 +588,7 @@ def a_receipt(liar: Liar, reply: Message) -> Message:
 
 def a_servers_message(liar: Liar, reply: Message) -> bytes:
     """A message that only a server sends."""
-    return b"URNA\x02\x0d" + (32).to_bytes(4, "big") + liar.round_id
+    return b"URNA\x03\x0d" + (32).to_bytes(4, "big") + liar.round_id
 
 
 def a_refusal_in_anothers_name(liar: Liar, reply: Message) -> Message:

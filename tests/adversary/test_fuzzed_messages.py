@@ -9,7 +9,7 @@ from urna.errors import ProtocolError
 from urna.secagg import ServerModel, server
 from urna.secagg.messages import Advertisement, MaskedVector, Message, Refusal, UnmaskRequest
 from urna.secagg.parts import Parts
-from urna.secagg.wire import decode, encode
+from urna.secagg.wire import decode, encode, without_signature
 
 HEAD = 10
 
@@ -108,7 +108,7 @@ def garble_requests(seed: int, model: ServerModel) -> tuple[int, int]:
         seen.append(data)
         if client and rng.random() < rate:
             wrong = mutated(data, rng, seen)
-            answer = decode(game.sessions[client].handle(wrong), plan)
+            answer = decode(without_signature(game.sessions[client].handle(wrong)), plan)
             garbled.append(answer)
             try:
                 meant = decode(wrong, plan)

@@ -248,6 +248,6 @@ def test_an_aborted_round_says_who_is_to_blame_and_can_be_held_again() -> None:
     ended = hold(deed, 9, CURIOUS, liar=2)
     assert isinstance(ended.failed, RoundFailed)
     harmed = ended.room.neighbours(2)[0]
-    said = f"client 2 sent client {harmed} shares that cannot be decrypted. Nothing was revealed"
-    assert str(ended.failed).startswith(said)
+    deed = f"sent client {harmed} shares that cannot be decrypted, as it was sent or as it arrived"
+    assert str(ended.failed).startswith(f"client 2 {deed}. Nothing was revealed")
     assert "hold the round again without it. Fault: 2: sent" in str(ended.failed)

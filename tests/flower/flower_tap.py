@@ -17,7 +17,7 @@ from urna.flower.mail import Letter, Reply
 from urna.flower.transcript import Transcript
 from urna.randomness import ScriptedSecrets
 from urna.secagg.messages import MaskedVector
-from urna.secagg.wire import decode, encode
+from urna.secagg.wire import decode, encode, without_signature
 from urna.vote import Result
 
 __all__ = ["Heard", "listen"]
@@ -98,7 +98,7 @@ def _reply(message: Message, node: int, heard: Heard) -> tuple[int, Mapping[str,
     body = Reply.read(message.content).body
     if sender == node and body and plans:
         plan = plans[-1].round_plan
-        opened = decode(body, plan)
+        opened = decode(without_signature(body), plan)
         if isinstance(opened, MaskedVector):
             heard.vectors.append(opened.words)
             values["body"] = encode(replace(opened, words=bytes(len(opened.words))), plan)

@@ -9,12 +9,14 @@ import numpy as np
 from flwr.app import Context
 
 from urna.flower.announcement import Announcement
+from urna.flower.identities import NodeKey
 from urna.flower.mail import Letter, Reply
 from urna.noise import IntVector
 from urna.randomness import ScriptedSecrets
 from urna.secagg import Member, Plan, ServerModel, thaw
 from urna.secagg.client import Shared, complaint_context
 from urna.secagg.evidence import PROOF_BYTES, prove
+from urna.secagg.keys import sign_reply
 from urna.secagg.messages import (
     Advertisement,
     Complaint,
@@ -26,9 +28,9 @@ from urna.secagg.messages import (
 )
 from urna.secagg.parts import Parts
 from urna.secagg.shamir import share
-from urna.secagg.wire import decode, encode
+from urna.secagg.wire import decode, encode, without_signature
 
-__all__ = ["CAUGHT", "TRICKS", "Answer", "Trick", "bare"]
+__all__ = ["CAUGHT", "TRICKS", "Answer", "Trick", "bare", "signing"]
 
 Answer = Callable[[Letter, Context], Reply]
 """How an honest node answers."""
@@ -52,13 +54,36 @@ def _changing(kind: type, change: Change) -> Trick:
         if not known or not reply.body:
             return reply
         plan = Announcement.read(known).round_plan
-        message = decode(reply.body, plan)
+        message = decode(without_signature(reply.body), plan)
         if not isinstance(message, kind):
             return reply
         changed = change(message, decode(letter.body, plan), plan, held)
         return replace(reply, body=encode(changed, plan))
 
     return trick
+
+
+def signing(trick: Trick, key: NodeKey) -> Trick:
+    """Play a trick and sign what comes of it, as one's own key can."""
+
+    def signs(answer: Answer, letter: Letter, context: Context) -> Reply:
+        honest: list[bytes] = []
+
+        def noted(letter: Letter, context: Context) -> Reply:
+            reply = answer(letter, context)
+            honest.append(reply.body)
+            return reply
+
+        client = letter.client
+        if "urna" in context.state and client < 0:
+            client = cast(Held, context.state["urna"])["client"]
+        reply = trick(noted, letter, context)
+        if not reply.body or reply.body in honest:
+            return reply
+        signature = sign_reply(key.identity(client), letter.body, reply.body)
+        return replace(reply, body=reply.body + signature)
+
+    return signs
 
 
 def _garbage(answer: Answer, letter: Letter, context: Context) -> Reply:

@@ -13,10 +13,11 @@ pytest.importorskip("flwr", reason="sums over Flower need Flower")
 
 from flower_grid import LocalGrid
 from flower_nodes import BUDGET, OPEN, SPACE, federation, make_keys, node
-from flower_tricks import CAUGHT, TRICKS, Trick, bare
+from flower_tricks import CAUGHT, TRICKS, Trick, bare, signing
 
 from urna.errors import RoundAborted, RoundFailed, RoundSpoiled, RoundUnfinished
 from urna.flower import Deadlines, Policy, Transcript, poll
+from urna.flower.identities import NodeKey
 from urna.privacy import Budget, Ledger
 from urna.secagg import Plan
 from urna.space import Space
@@ -47,6 +48,13 @@ def policies(folder: Path, count: int, *, signed: bool = False) -> list[Policy]:
     ]
 
 
+def played(trick: Trick, folder: Path, how: str) -> dict[int, Trick]:
+    """Return what the culprit plays: in signed votes it signs its lies."""
+    if how != "unsigned":
+        trick = signing(trick, NodeKey.read(folder / f"{CULPRIT}.key"))
+    return {CULPRIT: trick}
+
+
 def counted(folder: Path, nodes: Iterable[int]) -> set[tuple[int, int]]:
     """Return of the ledgers of some nodes how many entries count, and how many there are."""
     found = set()
@@ -73,7 +81,7 @@ def test_who_plays_a_trick_is_named_and_nobody_pays_twice(
     tmp_path: Path, name: str, how: str
 ) -> None:
     allowed = policies(tmp_path, 8, signed=how != "unsigned")
-    tricks: dict[int, Trick] = {CULPRIT: TRICKS[name]}
+    tricks = played(TRICKS[name], tmp_path, how)
     grid = federation(*(node(n, policy=allowed[n], trick=tricks.get(n)) for n in range(8)))
     result = vote(grid, tmp_path, how)
     assert result.faults.keys() == {1000 - CULPRIT}
@@ -85,13 +93,35 @@ def test_who_plays_a_trick_is_named_and_nobody_pays_twice(
 
 
 @pytest.mark.parametrize("how", SIGNED)
+@pytest.mark.parametrize("name", TRICKS)
+def test_what_the_network_alters_is_nobodys_fault_in_a_signed_vote(
+    tmp_path: Path, name: str, how: str
+) -> None:
+    """The same, done on the way: without the node's key nobody can sign what comes of it."""
+    if name == "unfit shares":
+        return  # nobody else could
+    allowed = policies(tmp_path, 8, signed=how != "unsigned")
+    tricks = {CULPRIT: TRICKS[name]}
+    grid = federation(*(node(n, policy=allowed[n], trick=tricks.get(n)) for n in range(8)))
+    result = vote(grid, tmp_path, how)
+    if how == "unsigned":
+        assert result.faults[1000 - CULPRIT].endswith("as it was sent or as it arrived")
+        return
+    assert result.faults == {}
+    if name == "wrong shares":  # its vector was in by then
+        assert (result.took_part, dict(result.lost)) == (8, {})
+    else:
+        assert "its message arrived altered" in result.lost[1000 - CULPRIT]
+
+
+@pytest.mark.parametrize("how", SIGNED)
 def test_an_attempt_that_was_aborted_is_withdrawn_by_each_nodes_own_rule(
     tmp_path: Path, how: str
 ) -> None:
     """Of many nodes some sent their vectors before others could complain."""
     size = 40
     allowed = policies(tmp_path, size, signed=how != "unsigned")
-    tricks = {CULPRIT: TRICKS["garbage bundles"]}
+    tricks = played(TRICKS["garbage bundles"], tmp_path, how)
     grid = federation(*(node(n, policy=allowed[n], trick=tricks.get(n)) for n in range(size)))
     result = vote(grid, tmp_path, how)
     assert result.took_part == size - 1
@@ -105,17 +135,17 @@ def test_an_attempt_that_was_aborted_is_withdrawn_by_each_nodes_own_rule(
 def test_twenty_votes_with_a_random_trick_each_all_finish(tmp_path: Path) -> None:
     rng, size = np.random.default_rng(7), 10
     allowed = policies(tmp_path, size)
-    played: list[int] = []
+    culprits: list[int] = []
     for _ in range(20):
         culprit, name = int(rng.integers(size)), str(rng.choice(list(TRICKS)))
-        played.append(culprit)
+        culprits.append(culprit)
         tricks = {culprit: TRICKS[name]}
         grid = federation(*(node(n, policy=allowed[n], trick=tricks.get(n)) for n in range(size)))
         result = vote(grid, tmp_path, "unsigned", budget=Budget(1.0, 1e-6), anyway=True)
         assert result.faults.keys() == {1000 - culprit}
     for n in range(size):
         ((paid, _),) = counted(tmp_path, [n])
-        assert 20 - played.count(n) <= paid <= 21
+        assert 20 - culprits.count(n) <= paid <= 21
 
 
 def test_whoever_stays_away_on_purpose_costs_no_more_than_the_round(tmp_path: Path) -> None:
@@ -153,7 +183,7 @@ def test_a_vector_without_masks_spoils_the_sum_which_counts_and_is_not_read(
     tmp_path: Path, how: str, vector: Callable[[Plan], Any]
 ) -> None:
     allowed = policies(tmp_path, 8, signed=how != "unsigned")
-    tricks = {CULPRIT: bare(vector)}
+    tricks = played(bare(vector), tmp_path, how)
     grid = federation(*(node(n, policy=allowed[n], trick=tricks.get(n)) for n in range(8)))
     ledger = Ledger.open(tmp_path / "server.ledger", Budget(30.0, 1e-4))
     results: list[Result] = []

@@ -111,9 +111,10 @@ def test_a_mutated_report_costs_its_sender_alone(quick_path: Path) -> None:
         grid = signed(folder, tricks={2: rewriting(lambda data: mutated(data, rng, []))})
         result = held(grid, folder, dropout=0.3)
         assert result.best == {"lr": 0.4}
-        assert set(result.faults) == set(result.lost) <= {998}
-        assert result.took_part == VOTERS - len(result.faults)
-        harmed += len(result.faults)
+        assert set(result.lost) <= {998}
+        assert result.faults == {}, "it may have been altered on the way"
+        assert result.took_part == VOTERS - len(result.lost)
+        harmed += len(result.lost)
     assert harmed > 3
 
 
@@ -136,4 +137,4 @@ def test_a_mutated_answer_of_the_helper_ends_the_vote_and_names_no_voter(
         folder.mkdir()
         with pytest.raises(RoundFailed) as failed:
             held(signed(folder, tricks={VOTERS: answering(kind, change)}), folder)
-        assert {*failed.value.lost, *failed.value.faults} == {HELPING}
+        assert (set(failed.value.lost), failed.value.faults) == ({HELPING}, {})

@@ -18,6 +18,7 @@ from urna.cli.app import app
 from urna.errors import OutputError, ParameterError, ProtocolError, RoundAborted
 from urna.flower import DirectoryFile, NodeKey, Policy, poll
 from urna.flower.announcement import Announcement
+from urna.flower.identities import read_public_key, write_public_key
 from urna.flower.mail import Kind, Letter, Reply
 from urna.randomness import ScriptedSecrets
 from urna.secagg.messages import UnmaskRequest, Void
@@ -305,3 +306,17 @@ def test_a_key_is_never_overwritten_nor_read_when_others_can(tmp_path: Path) -> 
 def test_the_policy_of_an_identity_names_both_files() -> None:
     with pytest.raises(ParameterError, match="together"):
         Policy(epsilon=1.0, delta=1e-5, key=Path("a.key"))
+
+
+def test_a_key_that_is_written_otherwise_or_signs_anything_stands_in_no_file(
+    tmp_path: Path,
+) -> None:
+    """Two names with one key are refused by comparing bytes, so a key has one encoding."""
+    (key,) = make_keys(tmp_path, 1)
+    above = (2**255 - 19 + 3).to_bytes(32, "little")
+    for wrong in (bytes(32), b"\x01" + bytes(31), above):
+        with pytest.raises(ParameterError, match="the key of 'site-1': an identity key is not"):
+            DirectoryFile({"site-0": key.public, "site-1": wrong})
+        with pytest.raises(ParameterError, match="not one that Ed25519 makes"):
+            read_public_key(write_public_key(wrong))
+    assert read_public_key(write_public_key(key.public)) == key.public

@@ -120,7 +120,10 @@ def test_a_share_that_is_none_is_refused(
     name: str, change: Callable[[Shards], Shards], reason: str
 ) -> None:
     played = run(PLANS[name], with_shards(PLANS[name], change))
-    assert reason in played.refused[VICTIM]
+    # Bytes of another length are no report, so nothing shows who wrote them.
+    blamed = {} if reason.startswith("too") else played.refused
+    assert played.refused == blamed
+    assert reason in (played.lost | played.refused)[VICTIM]
     assert played.accepted == EVERYBODY - {VICTIM}
 
 
@@ -151,9 +154,9 @@ def test_every_byte_of_a_report_is_covered_by_its_signature(name: str) -> None:
     for place in places:
         played = run(plan, tamper=flipped("report", place, VICTIM))
         assert played.accepted == EVERYBODY - {VICTIM}, place
-        assert VICTIM in played.refused
+        assert played.refused == {}, "nobody is to blame for what the network did"
         reasons = ("not signed by it", "in the name of")
-        assert any(words in played.refused[VICTIM] for words in reasons), played.refused
+        assert any(words in played.lost[VICTIM] for words in reasons), played.lost
 
 
 def run_one_report(plan: CountPlan) -> bytes:
@@ -201,14 +204,31 @@ def test_another_client_s_report_is_refused_in_one_s_own_name() -> None:
         return [seen[0]] if kind == "report" and sender == VICTIM else [data]
 
     played = run(LEVELS, tamper=tamper)
-    assert played.refused == {VICTIM: f"sent a report in the name of client {VICTIM - 1}"}
+    why = f"its report arrived altered: it is in the name of client {VICTIM - 1}"
+    assert (played.refused, played.lost) == ({}, {VICTIM: why})
 
 
 def test_a_report_of_an_earlier_count_is_refused() -> None:
     old = run_one_report(LEVELS)
     swap = lambda kind, who, data: [old if (kind, who) == ("report", VICTIM) else data]  # noqa: E731
     played = run(LEVELS, tamper=swap, label=b"a later count")
-    assert "not signed by it" in played.refused[VICTIM]
+    assert played.refused == {}
+    assert "not signed by it" in played.lost[VICTIM]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_an_altered_copy_of_a_report_does_it_no_harm(first: bool) -> None:
+    """Whoever sits on the way could otherwise have anybody refused, and named."""
+
+    def tamper(kind: str, sender: int, data: bytes) -> list[bytes]:
+        if (kind, sender) != ("report", VICTIM):
+            return [data]
+        wrong = data[:-1] + bytes([data[-1] ^ 1])
+        return [wrong, data] if first else [data, wrong]
+
+    played = run(LEVELS, tamper=tamper)
+    assert (played.refused, played.lost) == ({}, {})
+    assert opened(played) == exact_sum(LEVELS, EVERYBODY)
 
 
 def test_clients_that_drop_out_are_missed_by_nobody() -> None:

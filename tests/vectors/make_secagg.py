@@ -18,8 +18,10 @@ from urna import secagg
 from urna.errors import RoundFailed
 from urna.randomness import ScriptedSecrets
 from urna.secagg import Stage
+from urna.secagg.keys import sign_reply
 from urna.secagg.run import _Electorate, conduct
 from urna.secagg.transport import Letter
+from urna.secagg.wire import without_signature
 
 HERE = Path(__file__).parent
 COIN = bytes(range(32))
@@ -27,10 +29,12 @@ PLANS = {
     "secagg_curious": {"xnoise": "precise", "server": "honest-but-curious", "ring_bits": 32},
     "secagg_dishonest": {"xnoise": "approximate", "server": "dishonest", "ring_bits": 16},
 }
-HEAD, DIGEST, NUMBER, SHARE = 10, 32, 4, 32  # lengths on the wire
+HEAD, DIGEST, NUMBER, SHARE, SIGNATURE = 10, 32, 4, 32, 64  # lengths on the wire
 FIRST_ROW = 1 << 20  # stands for the first bundle of a client's shares, wherever it begins
 Alteration = tuple[str, Stage, int]
-"""Direction, stage, place of the byte that is altered by one bit (from the end if negative)."""
+"""Direction, stage, place of the byte that is altered by one bit (from the end if negative).
+
+What is altered "to" or "from" a client is altered on its way; "by" it, it signs what it altered."""
 TAMPERED: dict[str, tuple[str, tuple[Alteration, ...]]] = {
     "plan_digest": ("secagg_curious", (("to", Stage.ADVERTISE, -1),)),
     "mask_key": ("secagg_curious", (("to", Stage.SHARE, -66),)),
@@ -49,11 +53,16 @@ TAMPERED: dict[str, tuple[str, tuple[Alteration, ...]]] = {
         (("from", Stage.UNMASK, HEAD + DIGEST + 8 * NUMBER + 2 * SHARE),),
     ),
     "version": ("secagg_curious", (("from", Stage.MASK, 4),)),
-    "advertisement": ("secagg_dishonest", (("from", Stage.ADVERTISE, -1),)),
-    "agreement": ("secagg_dishonest", (("from", Stage.AGREE, -1),)),
+    # Where the server has the clients' keys, whoever's message is altered is lost and not named.
+    "advertisement": ("secagg_dishonest", (("from", Stage.ADVERTISE, HEAD + DIGEST + NUMBER),)),
+    "shares": ("secagg_dishonest", (("from", Stage.SHARE, -1),)),
+    "box": ("secagg_dishonest", (("to", Stage.MASK, -1),)),
+    "vector": ("secagg_dishonest", (("from", Stage.MASK, -SIGNATURE - 1),)),
+    "agreement": ("secagg_dishonest", (("from", Stage.AGREE, -SIGNATURE - 1),)),
+    "reply": ("secagg_dishonest", (("from", Stage.UNMASK, HEAD + DIGEST + 8 * NUMBER),)),
     # Without its sender's signature a bundle is complained about, and nothing is shown.
-    "unsigned": ("secagg_dishonest", (("from", Stage.SHARE, FIRST_ROW),)),
-    "receipt": ("secagg_dishonest", (("from", Stage.SHARE, FIRST_ROW), ("from", Stage.VOID, -1))),
+    "unsigned": ("secagg_dishonest", (("by", Stage.SHARE, FIRST_ROW),)),
+    "receipt": ("secagg_dishonest", (("by", Stage.SHARE, FIRST_ROW), ("by", Stage.VOID, -1))),
 }
 VICTIM = 1
 REFUSAL, COMPLAINT = 11, 12  # kinds on the wire
@@ -79,6 +88,7 @@ class Recording:
         source = ScriptedSecrets(b"urna test vectors")
         seeds = {c: source.take(32) for c in range(plan.clients)}
         keys = {c: source.take(32) for c in range(plan.clients)}
+        self._victim = secagg.Identity.of(VICTIM, keys[VICTIM])
         self.directory = secagg.Directory(
             {c: secagg.Identity.of(c, key).public for c, key in keys.items()}
         )
@@ -92,7 +102,9 @@ class Recording:
     def exchange(self, stage: Stage, letters: list[Letter]) -> list[Letter]:
         there = [(c, self._pass("to", stage, c, data)) for c, data in letters]
         replies = self._inner.exchange(stage, there)
-        back = [(c, self._pass("from", stage, c, data)) for c, data in replies]
+        asked = dict(there)
+        lied = [(c, self._lie(stage, c, asked[c], data)) for c, data in replies]
+        back = [(c, self._pass("from", stage, c, data)) for c, data in lied]
         self.steps.append(
             {
                 "stage": stage.name,
@@ -108,9 +120,16 @@ class Recording:
         if place is None or client != VICTIM:
             return data
         altered = bytearray(data)
-        first_row = 5 - self._plan.neighbours * self._plan.bundle_bytes
-        altered[first_row if place == FIRST_ROW else place] ^= 1
+        if place == FIRST_ROW:
+            place = len(without_signature(data)) + 5
+            place -= self._plan.neighbours * self._plan.bundle_bytes
+        altered[place] ^= 1
         return bytes(altered)
+
+    def _lie(self, stage: Stage, client: int, request: bytes, data: bytes) -> bytes:
+        honest = without_signature(data)
+        said = self._pass("by", stage, client, honest)
+        return data if said == honest else said + sign_reply(self._victim, request, said)
 
 
 def vector(name: str, tampered: str | None = None) -> dict[str, Any]:

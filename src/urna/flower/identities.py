@@ -23,6 +23,7 @@ from urna.errors import OutputError, ParameterError
 from urna.flower.announcement import check_name
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.secagg import Directory, Identity
+from urna.secagg.keys import check_identity_key
 
 __all__ = [
     "DirectoryFile",
@@ -118,8 +119,10 @@ class DirectoryFile:
     def __post_init__(self) -> None:
         for name, key in self.keys.items():
             check_name(name)
-            if len(key) != SEED_BYTES:
-                raise ParameterError(f"the key of {name!r} must have {SEED_BYTES} bytes")
+            try:
+                check_identity_key(key)
+            except ParameterError as error:
+                raise ParameterError(f"the key of {name!r}: {error}") from error
         if len(set(self.keys.values())) < len(self.keys):
             raise ParameterError("two names in the directory have the same key")
 
@@ -181,8 +184,7 @@ def read_public_key(text: str) -> bytes:
         key = _decode(text)
     except ValueError as error:
         raise ParameterError("a public key is written in base64") from error
-    if len(key) != SEED_BYTES:
-        raise ParameterError(f"a public key has {SEED_BYTES} bytes, got {len(key)}")
+    check_identity_key(key)
     return key
 
 

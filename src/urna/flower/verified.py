@@ -71,6 +71,7 @@ class VerifiedLeader:
             letters = self._cast(desk, opened)
             collected, batch = leader.collect(opened, letters, voters, secrets)
             self._refused |= collected.refused
+            self._lost |= collected.lost
             statement, pair = opened.statement, opened.pair
             offered, sent = offer(circuit, statement.digest, secrets)
             reply = self._ask(desk, opened, Kind.STAGE, batch, sent)
@@ -148,7 +149,7 @@ class VerifiedLeader:
             yield
         except RoundAborted as aborted:
             refused = self._refused | aborted.faults
-            lost, receipts = self._lost | refused, self._receipts(desk)
+            lost, receipts = self._lost | aborted.lost | refused, self._receipts(desk)
             raise RoundAborted(aborted.reason, lost, refused, receipts) from aborted
         except ProtocolError as error:
             lost = self._lost | self._refused | {self._helper: f"did not help: {error}"}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from urna.errors import ProtocolError, Refused
+from urna.errors import Altered, ProtocolError, Refused
 from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
 from urna.flower.contributor import Call, simulated
@@ -130,9 +130,15 @@ def helped_by(
 
 @contextmanager
 def opening_of(helper: ClientId) -> Iterator[None]:
-    """Name a helper whose last answer opens nothing. It counts."""
+    """Name a helper whose last answer reveals nothing. It counts.
+
+    The helper is to blame for what it wrote, and not for what was altered on the way.
+    """
     try:
         yield
+    except Altered as error:
+        with circuit_started({helper: f"its last answer arrived altered: {error}"}):
+            raise
     except ProtocolError as error:
         with circuit_started({}, {helper: f"sent what opens nothing: {error}"}):
             raise

@@ -93,11 +93,12 @@ def open_winner(state: Transferred, garbled: bytes) -> tuple[Opened, bytes]:
         circular correlation robust).
 
     Raises:
+        Altered: It is not what the helper wrote.
         ProtocolError: It is not the circuit asked for, or it does not open.
     """
     circuit = state.circuit
-    parts = decode(garbled, Stage.GARBLED, circuit, state.session, state.sent)
     authenticate(garbled, state.key)
+    parts = decode(garbled, Stage.GARBLED, circuit, state.session, state.sent)
     seed, tables, commitments = parts
     gates = Evaluator(state.hash_key, tables, seed)
     helper = gates.constant(np.zeros((circuit.share_width, circuit.candidates), dtype=np.uint8))

@@ -12,7 +12,7 @@ import hmac
 from enum import IntEnum
 from typing import Final
 
-from urna.errors import ProtocolError
+from urna.errors import Altered, ProtocolError
 from urna.hidden.circuit import Circuit
 from urna.hidden.garble import LABEL_BYTES, TABLE_BYTES
 from urna.hidden.transfer import CHECK_ROWS, COLUMNS, POINT_BYTES, columns_bytes
@@ -133,10 +133,10 @@ def authenticate(data: bytes, key: bytes) -> None:
     """Refuse a message that was not made with this key.
 
     Raises:
-        ProtocolError: It was altered on the way, or made by somebody else.
+        Altered: It was altered on the way, or made by somebody else.
     """
     if not hmac.compare_digest(data[-_DIGEST:], _tag(key, data[:-_DIGEST])):
-        raise ProtocolError("the message was altered on its way")
+        raise Altered("the message was altered on its way")
 
 
 def _tag(key: bytes, text: bytes) -> bytes:

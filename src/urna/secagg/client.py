@@ -22,8 +22,9 @@ Guarantee:
 
 Assumes:
     X25519, HKDF, AES-256 and SHA-256 are what they are believed to be; Ed25519 signatures and
-    an authentic directory against a dishonest server; the coin of the round does not depend on
-    who colludes. A dishonest *client* may put in any vector and may spoil the sum.
+    an authentic directory against a dishonest server, and against a network that alters messages
+    (without a directory: an authentic channel to the server, TLS); the coin of the round does
+    not depend on who colludes. A dishonest *client* may put in any vector and may spoil the sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ from urna.secagg.bundles import (
     in_field,
     partly_shown,
 )
-from urna.secagg.evidence import on_curve, prove
+from urna.secagg.evidence import canonical, on_curve, prove
 from urna.secagg.graph import ServerModel, ring
 from urna.secagg.keys import (
     SIGNATURE_BYTES,
@@ -437,6 +438,8 @@ def _check_book(state: Advertised, book: KeyBook) -> None:
         )
     own = {state.channel_pair.public, state.mask_pair.public}
     keys = [key for entry in book.advertisements for key in (entry.channel_key, entry.mask_key)]
+    if not all(map(canonical, keys)):
+        raise ProtocolError("a public key is not written as X25519 writes it")
     if len(own | set(keys)) < len(own) + len(keys):
         raise ProtocolError("a public key appears twice in the key book")
     for entry in book.advertisements:

@@ -13,7 +13,10 @@ Guarantee:
 
 Assumes:
     The client was given the bundle as its neighbour sent it. An honest-but-curious server
-    does so; against a dishonest one the bundle is signed, and nothing is shown without it.
+    does so, over a channel that alters nothing; against a dishonest one the bundle is signed, and
+    nothing is shown without it. Where such a channel fails nobody is blamed (the complaint is
+    signed together with what it answers), but the bundles between two honest clients are shown:
+    each of the two then counts as one colluding neighbour of the other.
 
 Arithmetic is in Python's integers, on extended coordinates (Hisil et al. 2008); it takes some
 milliseconds and not constant time. The secret it is computed with is that of one round, in which
@@ -26,7 +29,7 @@ from dataclasses import dataclass
 from urna.errors import ProtocolError
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["PROOF_BYTES", "on_curve", "prove", "small_order", "verified"]
+__all__ = ["PROOF_BYTES", "canonical", "on_curve", "prove", "signs", "small_order", "verified"]
 
 PROOF_BYTES = 4 * 32
 """Length of a proof: the shared point, its own key's point, a challenge and a response."""
@@ -47,6 +50,8 @@ _SMALL_ORDER = frozenset(
     }
 )
 """Coordinates of the points of order 1, 2, 4 and 8 on the curve and its twist (RFC 7748, 6)."""
+_SMALL_ORDER_Y = frozenset((u - 1) * pow(u + 1, -1, _P) % _P for u in _SMALL_ORDER - {_P - 1}) | {1}
+"""The same points as Ed25519 writes them, without their sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +99,30 @@ class _Point:
 _ZERO = _Point(0, 1, 1, 0)
 
 
+def canonical(public: bytes) -> bool:
+    """Say whether a public key is written as X25519 writes it: below p, with the top bit clear.
+
+    X25519 ignores the top bit and reduces modulo p, so other bytes stand for the same key. Bytes
+    of keys may be compared once this holds.
+    """
+    return int.from_bytes(public, "little") < _P
+
+
 def small_order(public: bytes) -> bool:
     """Say whether everybody knows what this key has in common with any other.
 
     The server asks before it passes a key on.
     """
     return int.from_bytes(public, "little") % 2**255 % _P in _SMALL_ORDER
+
+
+def signs(public: bytes) -> bool:
+    """Say whether 32 bytes may be an Ed25519 key: below p, and not of small order.
+
+    Under a key of small order a signature can fit many messages.
+    """
+    y = int.from_bytes(public, "little") % 2**255
+    return y < _P and y not in _SMALL_ORDER_Y
 
 
 def on_curve(public: bytes) -> bool:

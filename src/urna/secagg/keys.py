@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from urna.errors import ParameterError, ProtocolError
 from urna.randomness import SEED_BYTES, SecretSource
+from urna.secagg.evidence import canonical, signs
 from urna.secagg.messages import Advertisement, ClientId
 from urna.secagg.shamir import draw_secret
 
@@ -27,6 +28,7 @@ __all__ = [
     "Identity",
     "KeyPair",
     "channel_keys",
+    "check_identity_key",
     "commitment",
     "mask_seed",
     "seal",
@@ -35,6 +37,7 @@ __all__ = [
     "sign_bundle",
     "sign_lists",
     "sign_receipt",
+    "sign_reply",
     "unseal",
 ]
 
@@ -65,7 +68,14 @@ class KeyPair:
         return cls.of(draw_secret(source))
 
     def agree(self, peer: bytes, round_id: bytes, purpose: bytes, length: int) -> bytes:
-        """Return secret bytes that only the holder of the other private key also computes."""
+        """Return secret bytes that only the holder of the other private key also computes.
+
+        Raises:
+            ProtocolError: The peer's key is written in another way than X25519 writes it, or the
+                result would be public.
+        """
+        if not canonical(peer):
+            raise ProtocolError("a public key is not written as X25519 writes it")
         try:
             shared = self._key.exchange(X25519PublicKey.from_public_bytes(peer))
         except ValueError as error:  # a point of small order: the result would be public
@@ -159,6 +169,20 @@ class Identity:
         return self._key.sign(message)
 
 
+def check_identity_key(public: bytes) -> None:
+    """Refuse bytes that are no Ed25519 key of prime order, or not written in the one way.
+
+    Two keys with the same bytes are then one key, and other bytes are another.
+    """
+    if len(public) != SEED_BYTES:
+        raise ParameterError(f"an identity key has {SEED_BYTES} bytes, got {len(public)}")
+    if not signs(public):
+        raise ParameterError(
+            "an identity key is not one that Ed25519 makes: ask its owner for the public line "
+            "that `urna keys make` prints"
+        )
+
+
 class Directory:
     """The identity keys of all clients, held by every client.
 
@@ -171,12 +195,11 @@ class Directory:
     """
 
     def __init__(self, keys: Mapping[ClientId, bytes]) -> None:
-        try:
-            self._keys = {
-                client: Ed25519PublicKey.from_public_bytes(key) for client, key in keys.items()
-            }
-        except ValueError as error:
-            raise ParameterError("the directory must hold Ed25519 keys of 32 bytes") from error
+        for key in keys.values():
+            check_identity_key(key)
+        self._keys = {
+            client: Ed25519PublicKey.from_public_bytes(key) for client, key in keys.items()
+        }
 
     def __contains__(self, client: ClientId) -> bool:
         return client in self._keys
@@ -189,6 +212,17 @@ class Directory:
             self._keys[client].verify(signature, message)
         except InvalidSignature as error:
             raise ProtocolError(f"{what} of client {client} is not signed by it") from error
+
+    def replied(self, client: ClientId, signature: bytes, request: bytes, reply: bytes) -> bool:
+        """Say whether a client signed these bytes as its reply to a request of this digest.
+
+        Where it did not, request or reply may have been altered on the way: nobody is to blame.
+        """
+        try:
+            self.verify(client, signature, _replied(client, request, reply), "the reply")
+        except ProtocolError:
+            return False
+        return True
 
     def verify_advertisement(self, advertisement: Advertisement) -> None:
         """Refuse keys that are not their owner's, or not for this round."""
@@ -215,6 +249,14 @@ class Directory:
         self.verify(client, signature, _agreed(digest), "the agreement on the lists")
 
 
+def sign_reply(identity: Identity, request: bytes, reply: bytes) -> bytes:
+    """Sign a whole reply, and the whole request that it answers.
+
+    Both hold the round's id and say by their kind which stage they belong to.
+    """
+    return identity.sign(_replied(identity.client, hashlib.sha256(request).digest(), reply))
+
+
 def sign_advertisement(
     identity: Identity, round_id: bytes, channel_key: bytes, mask_key: bytes
 ) -> bytes:
@@ -235,6 +277,11 @@ def sign_bundle(identity: Identity, recipient: ClientId, round_id: bytes, bundle
 def sign_receipt(identity: Identity, round_id: bytes) -> bytes:
     """Sign that nothing of a round was revealed and nothing is held any more."""
     return identity.sign(_received(round_id))
+
+
+def _replied(client: ClientId, request: bytes, reply: bytes) -> bytes:
+    who = client.to_bytes(4, "big")
+    return b"urna secagg reply\0" + who + request + hashlib.sha256(reply).digest()
 
 
 def _bundled(round_id: bytes, sender: ClientId, recipient: ClientId, bundle: bytes) -> bytes:

@@ -118,11 +118,12 @@ class Plan:
         """Most bytes one client sends and receives in a round, without transport headers."""
         k, survivors = self.neighbours, SEED_BYTES * (self.secrets - 1)
         keys = 88 + (172 * k + 50) + 172  # invitation, key book, advertisement
+        signatures = 5 * SIGNATURE_BYTES  # of whole replies, where clients have identity keys
         shares = 2 * (k * (self.bundle_bytes + 4) + 60) + SEED_BYTES * (self.secrets - 1)
         lists = 2 * ((self.clients + 7) // 8)
         agreement = 120 + lists + 68 * self.clients if self.server is ServerModel.DISHONEST else 0
         reply = k * (survivors + DIGEST_BYTES + 4) + 60
-        return keys + shares + self.vector_bytes + 92 + agreement + lists + 60 + reply
+        return keys + signatures + shares + self.vector_bytes + 92 + agreement + lists + 60 + reply
 
     @property
     def client_seconds(self) -> float:

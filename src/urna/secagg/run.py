@@ -4,7 +4,9 @@
 clients. Together they are the executable specification: every message passes through `wire`.
 """
 
+import contextlib
 import functools
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +15,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from urna.errors import (
+    Altered,
     ParameterError,
     ProtocolError,
     RoundAborted,
@@ -24,7 +27,7 @@ from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets
 from urna.secagg import server
 from urna.secagg.client import Member, check_vector
 from urna.secagg.graph import ServerModel
-from urna.secagg.keys import Directory, Identity
+from urna.secagg.keys import SIGNATURE_BYTES, Directory, Identity
 from urna.secagg.messages import (
     Advertisement,
     Agreement,
@@ -43,7 +46,7 @@ from urna.secagg.plan import Plan
 from urna.secagg.session import ClientSession, Vector
 from urna.secagg.transport import Faults, MemoryTransport, Party, Transport
 from urna.secagg.void import closed_for_all
-from urna.secagg.wire import decode, encode_each
+from urna.secagg.wire import decode, encode_each, kind_of, without_signature
 from urna.secagg.workers import WorkerTransport
 
 __all__ = ["Loss", "Outcome", "conduct", "run"]
@@ -83,7 +86,10 @@ class Outcome:
     server_seconds: float
     """CPU time of the server."""
     faults: Mapping[ClientId, str] = field(default_factory=dict)
-    """Who broke the protocol and how, whether its vector is in the sum or not."""
+    """Who broke the protocol and how, whether its vector is in the sum or not.
+
+    Where the server has a directory, by what each of them signed. Without one, by what arrived in
+    its name."""
 
     @property
     def bytes_per_client(self) -> int:
@@ -111,8 +117,8 @@ def run(
         secrets: Where all parties' randomness comes from.
         dropouts: Clients that are silent from a stage on.
         faults: More that goes wrong on the way; `dropouts` is a short form.
-        signed: Whether clients hold a directory and sign their keys. Always so where the plan
-            expects a dishonest server.
+        signed: Whether everybody holds a directory, and clients sign all they send. Always so
+            where the plan expects a dishonest server.
         number: The number of the round.
         workers: Processes for the clients; by default all cores for a large electorate and
             this process for a small one. A script that starts processes needs the usual
@@ -176,9 +182,13 @@ def conduct(
         transport: Reaches the clients.
         number: The number of the round; clients refuse one they have seen.
         coin: 32 public bytes that decide the graph.
-        directory: The clients' identity keys, if the server has them too: then one client
-            with a wrong signature is lost, and not all who would refuse it. A plan against a
-            dishonest server needs it, to decide who is to blame for an unsigned bundle.
+        directory: The clients' identity keys, if the server has them too. A reply without its
+            sender's signature then counts as none, so that what the network alters spoils no
+            sum and blames nobody. A plan against a dishonest server needs it.
+
+    Assumes:
+        Without a directory, that the network alters nothing (TLS): a vector that was altered on its
+        way makes the sum wrong, and whose message was altered is named in `faults`.
 
     Raises:
         ParameterError: The plan needs a directory, and there is none.
@@ -187,11 +197,11 @@ def conduct(
     """
     if plan.server is ServerModel.DISHONEST and directory is None:
         raise ParameterError("a plan against a dishonest server needs a directory of identity keys")
-    desk = _Desk(plan, transport)
+    desk = _Desk(plan, transport, directory)
     try:
-        return _conduct(desk, number=number, coin=coin, directory=directory)
+        return _conduct(desk, number=number, coin=coin)
     except RoundFailed as failed:
-        receipts = desk.void(directory)
+        receipts = desk.void()
         kind: type[RoundFailed] = type(failed)
         reason = failed.reason
         if kind is RoundUnfinished and desk.closed(receipts):
@@ -201,11 +211,11 @@ def conduct(
                 "revealed, and nothing ever will be"
             )
         lost = {client: str(loss) for client, loss in desk.lost.items()}
-        raise kind(reason, lost, desk.faults | failed.faults, receipts) from failed
+        raise kind(reason, lost, desk.faults | desk.deeds(failed.faults), receipts) from failed
 
 
-def _conduct(desk: "_Desk", *, number: int, coin: bytes, directory: Directory | None) -> Outcome:
-    plan = desk.plan
+def _conduct(desk: "_Desk", *, number: int, coin: bytes) -> Outcome:
+    plan, directory = desk.plan, desk.directory
     invited, invitation = server.invite(plan, number, coin)
     everyone = dict.fromkeys(range(plan.clients), invitation)
     check_keys = server.KeyCheck(directory)
@@ -223,9 +233,10 @@ def _conduct(desk: "_Desk", *, number: int, coin: bytes, directory: Directory | 
         blamed, deed = server.judge(routed, complaint, boxes[complaint.client], directory)
         if blamed == complaint.client:
             return deed
-        desk.faults[blamed] = deed
+        desk.faults |= desk.deeds({blamed: deed})
         raise RoundAborted(
-            f"client {blamed} {deed}. Nothing was revealed: hold the round again without it"
+            f"client {blamed} {desk.faults[blamed]}. Nothing was revealed: hold the round again "
+            "without it"
         )
 
     desk.ask(
@@ -259,15 +270,15 @@ def _conduct(desk: "_Desk", *, number: int, coin: bytes, directory: Directory | 
         desk.traffic,
         desk.client_seconds(),
         desk.seconds(),
-        {**desk.faults, **unmasked.faults},
+        {**desk.faults, **desk.deeds(unmasked.faults)},
     )
 
 
 class _Desk:
     """Where the server's letters leave and arrive: encodes, decodes, counts, notes losses."""
 
-    def __init__(self, plan: Plan, transport: Transport) -> None:
-        self.plan, self._transport = plan, transport
+    def __init__(self, plan: Plan, transport: Transport, directory: Directory | None) -> None:
+        self.plan, self._transport, self.directory = plan, transport, directory
         self._start = time.process_time()
         self.lost: dict[ClientId, Loss] = {}
         self.faults: dict[ClientId, str] = {}
@@ -275,6 +286,7 @@ class _Desk:
         self.survivors: frozenset[ClientId] = frozenset()
         self.traffic: dict[ClientId, int] = {}
         self._past: set[type] = set()
+        self._sent: dict[ClientId, bytes] = {}  # digests of the latest letters, where replies sign
 
     def ask(
         self,
@@ -289,7 +301,8 @@ class _Desk:
     ) -> dict[ClientId, Reply]:
         """Send one stage's messages; return the first right reply of each client.
 
-        A reply to an earlier stage is nobody's fault: a network may be late or repeat itself.
+        A reply to an earlier stage is nobody's fault: a network may be late or repeat itself. Nor
+        is what its sender did not sign, where there is a directory.
 
         Args:
             stage: The stage.
@@ -317,15 +330,15 @@ class _Desk:
             if sender not in messages or sender in answered:
                 continue
             try:
-                reply = decode(data, self.plan)
+                if kind_of(data) in past:
+                    continue
+                reply = self._read(sender, data)
                 if isinstance(reply, Refusal):
                     reasons[sender] = f"refused: {reply.reason}"
                     continue
                 if isinstance(reply, Complaint) and hear is not None:
                     self._check_sender(reply, sender, round_id)
                     raise ProtocolError(hear(reply))
-                if type(reply) in past:
-                    continue
                 if not isinstance(reply, kind):
                     wanted, found = kind.__name__, type(reply).__name__
                     raise ProtocolError(f"sent {found} instead of {wanted}")
@@ -335,8 +348,12 @@ class _Desk:
             except RoundFailed as error:
                 failed = failed or error
                 continue
+            except Altered as error:
+                reasons[sender] = str(error)
+                continue
             except ProtocolError as error:
-                reasons[sender] = self.faults[sender] = str(error)
+                self.faults |= self.deeds({sender: str(error)})
+                reasons[sender] = self.faults[sender]
                 continue
             answered.add(sender)
             use(reply)
@@ -347,14 +364,38 @@ class _Desk:
             self.lost[client] = Loss(stage, reasons.get(client, "did not answer in time"))
         return dict(sorted(replies.items()))
 
-    def void(self, directory: Directory | None) -> dict[ClientId, bytes]:
+    def _read(self, sender: ClientId, data: bytes) -> Message:
+        """Return what a client sent.
+
+        Raises:
+            Altered: The client did not sign it as the answer to the latest letter to it.
+            ProtocolError: The client sent what is no message.
+        """
+        if self.directory is None:
+            return decode(without_signature(data), self.plan)
+        reply, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
+        if self.directory.replied(sender, signature, self._sent.get(sender, b""), reply):
+            return decode(reply, self.plan)
+        with contextlib.suppress(ProtocolError):
+            if isinstance(refusal := decode(data, self.plan), Refusal):
+                return refusal  # unsigned: it says no more than silence does
+        raise Altered(
+            "its message arrived altered, or the one it answers did: its signature does not fit"
+        )
+
+    def deeds(self, faults: Mapping[ClientId, str]) -> dict[ClientId, str]:
+        """Return what is said of those who broke the protocol: no more than is known."""
+        known = "" if self.directory is not None else ", as it was sent or as it arrived"
+        return {client: deed + known for client, deed in faults.items()}
+
+    def void(self) -> dict[ClientId, bytes]:
         """Ask all who shared to forget the round; return the receipts of those who could.
 
         Who has revealed anything refuses, and who is gone is silent.
         """
         if self.routed is None:
             return {}
-        round_id, lost = self.routed.round_id, dict(self.lost)
+        round_id, lost, directory = self.routed.round_id, dict(self.lost), self.directory
 
         def check(receipt: Receipt) -> None:
             if directory is not None:
@@ -394,6 +435,8 @@ class _Desk:
     def _letters(self, messages: Mapping[ClientId, Message]) -> Iterator[tuple[ClientId, bytes]]:
         for client, data in encode_each(messages, self.plan):
             self._count(client, len(data))
+            if self.directory is not None:
+                self._sent[client] = hashlib.sha256(data).digest()
             yield client, data
 
     def _count(self, client: ClientId, size: int) -> None:

@@ -19,7 +19,7 @@ from urna.noise import IntVector
 from urna.randomness import SEED_BYTES
 from urna.secagg.bundles import DIGEST_BYTES, KEY, SEED, good_bundle, partial_size, shown_digest
 from urna.secagg.client import complaint_context
-from urna.secagg.evidence import on_curve, small_order, verified
+from urna.secagg.evidence import canonical, on_curve, small_order, verified
 from urna.secagg.graph import ServerModel, ring
 from urna.secagg.keys import (
     SIGNATURE_BYTES,
@@ -187,6 +187,8 @@ class KeyCheck:
         if self._directory is not None:
             self._directory.verify_advertisement(advertisement)
         keys = (advertisement.channel_key, advertisement.mask_key)
+        if not all(map(canonical, keys)):
+            raise ProtocolError("it advertised a key that is not written as X25519 writes it")
         if any(small_order(key) for key in keys):
             raise ProtocolError("it advertised a key of small order")
         if keys[0] == keys[1] or self._seen.intersection(keys):

@@ -27,6 +27,7 @@ from urna.secagg.client import (
     reveal_shares,
     share_keys,
 )
+from urna.secagg.keys import sign_reply
 from urna.secagg.messages import (
     AgreeRequest,
     Invitation,
@@ -52,10 +53,11 @@ class ClientSession:
     """One client in one round.
 
     A message that breaks the protocol is answered with a refusal, and the client takes no
-    further part in a round it had joined. A message that is not the one it waits for is refused and
-    changes nothing. A message that comes twice in a row is answered with the same bytes
-    again: a network that repeats itself does no harm, and a second, different request gets
-    nothing.
+    further part in a round it had joined. A message that is not the one it waits for is refused
+    and changes nothing. With an identity key, each answer but a refusal is signed as a whole, and
+    with it the message that it answers. A message that comes twice in a row is answered with the
+    same bytes again: a network that repeats itself does no harm, and a second, different request
+    gets nothing.
 
     Args:
         member: What the client knows before the round.
@@ -112,6 +114,8 @@ class ClientSession:
                 f"{type(message).__name__}"
             )
         answer = encode(reply, plan)
+        if self._member.identity is not None:
+            answer += sign_reply(self._member.identity, data, answer)
         self._last = data, answer
         return answer
 

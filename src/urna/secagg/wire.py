@@ -5,6 +5,9 @@ big-endian) and the body. Numbers are big-endian, maps are sorted by client and 
 once, lists of clients are bitmaps. There is one encoding for a message and one message for an
 encoding: anything else, trailing bytes included, is refused. All lengths follow from the plan
 and are checked before anything is allocated.
+
+A client with an identity key sends its signature (64 bytes) behind each message but a refusal:
+`keys.sign_reply`.
 """
 
 import itertools
@@ -40,9 +43,17 @@ from urna.secagg.messages import (
 from urna.secagg.parts import Parts
 from urna.secagg.plan import Plan
 
-__all__ = ["VERSION", "decode", "encode", "encode_each", "largest_message"]
+__all__ = [
+    "VERSION",
+    "decode",
+    "encode",
+    "encode_each",
+    "kind_of",
+    "largest_message",
+    "without_signature",
+]
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 _MAGIC = b"URNA"
 _HEAD = len(_MAGIC) + 2 + 4
@@ -112,6 +123,17 @@ def decode(data: bytes, plan: Plan) -> Message:
     message = reader(body)
     body.end()
     return message
+
+
+def kind_of(data: bytes) -> type | None:
+    """Return the kind of message that bytes are said to be, which need not be true."""
+    return _TYPES.get(data[5]) if len(data) > 5 else None
+
+
+def without_signature(data: bytes) -> bytes:
+    """Return a client's message alone, for who cannot check the signature behind it."""
+    end = _HEAD + int.from_bytes(data[6:_HEAD], "big")
+    return data[:end] if len(data) == end + SIGNATURE_BYTES else data
 
 
 class _Body:
@@ -411,6 +433,7 @@ _KINDS: dict[type, int] = {
     Void: 13,
     Receipt: 14,
 }
+_TYPES = {number: kind for kind, number in _KINDS.items()}
 _WRITERS: dict[int, Callable[..., bytes]] = {
     1: _write_invitation,
     2: _write_advertisement,

@@ -78,7 +78,8 @@ class VerifiedSelection:
         shares = [residues(share, plan, modulus) for share in (ours, theirs)]
         shares[1] = started(shares[1], plan, modulus)
         refused = dict(played.refused)
-        with circuit_started(refused, refused):
+        lost = {**played.lost, **refused}
+        with circuit_started(lost, refused):
             found = run_hidden(
                 circuit,
                 *shares,
@@ -86,7 +87,7 @@ class VerifiedSelection:
                 leader_source=secrets,
                 helper_source=secrets,
             )
-        return selected(found, plan, played.accepted, refused, refused, verified=True)
+        return selected(found, plan, played.accepted, lost, refused, verified=True)
 
 
 def count_of(plan: SelectionPlan, codec: str = FAST_CODEC) -> CountPlan:

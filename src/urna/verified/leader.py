@@ -20,7 +20,13 @@ from urna.verified.codec import HELPER, LEADER, Examination
 from urna.verified.messages import Answers, Batch, Opening, Verdict, batch_digest, decode
 from urna.verified.plan import CountPlan
 from urna.verified.public_bits import commitment_to, noisy_share, public_seed
-from urna.verified.report import Announcement, Report, Statement, check_signature, open_part
+from urna.verified.report import (
+    Announcement,
+    Report,
+    Statement,
+    check_signature,
+    open_part,
+)
 
 __all__ = ["Collected", "Counted", "Decided", "Opened", "Prepared", "collect", "decide"]
 __all__ += ["finish", "open_count", "prepare", "query_key"]
@@ -58,6 +64,7 @@ class Collected:
     examination: Examination = field(repr=False)
     reveal: bytes = field(repr=False)
     refused: Mapping[ClientId, str]
+    lost: Mapping[ClientId, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,7 @@ class Decided:
     reveal: bytes = field(repr=False)
     commitment: bytes
     refused: Mapping[ClientId, str]
+    lost: Mapping[ClientId, str]
 
     @property
     def share(self) -> list[int]:
@@ -87,8 +95,10 @@ class Counted:
     """The noisy sum, in half levels."""
     accepted: frozenset[ClientId]
     refused: Mapping[ClientId, str]
-    """Who is not in the sum, and why: every one of them is to blame for it, unless leader or
-    helper lied, who can refuse anybody."""
+    """Who signed a report that is not in the sum, and why: every one of them is to blame for it,
+    unless leader or helper lied, who can refuse anybody."""
+    lost: Mapping[ClientId, str]
+    """Of whom nothing arrived that it had signed: it may have been altered on its way."""
     noise_variance: Fraction
     """Of the noise in the sum, in half levels squared."""
     release: CoinRelease
@@ -131,7 +141,8 @@ def collect(
 ) -> tuple[Collected, Batch]:
     """Open the leader's part of each report; pass the helper's parts on.
 
-    A report that came twice is one report. Who signs two different ones is refused.
+    A report that came twice is one report. Who signs two different ones is refused. What its
+    sender did not sign is no report, and nobody is to blame for it.
 
     Args:
         opened: The open count.
@@ -147,27 +158,27 @@ def collect(
     reports: dict[ClientId, Report] = {}
     shares: dict[ClientId, bytes] = {}
     refused: dict[ClientId, str] = {}
+    altered: dict[ClientId, str] = {}
     for sender, data in letters:
         try:
-            report = decode(data, statement)
-            if not isinstance(report, Report):
-                raise ProtocolError(f"sent {type(report).__name__} instead of a report")
-            if report.client != sender:
-                raise ProtocolError(f"sent a report in the name of client {report.client}")
-            if reports.get(sender) == report or sender in refused:
-                continue
-            part = report.part(LEADER)
-            check_signature(LEADER, part, digest, directory)
-            share = open_part(LEADER, part, opened.pair, digest, codec)
+            report = _signed_report(data, sender, statement, directory)
+        except ProtocolError as error:
+            altered[sender] = f"its report arrived altered: {error}"
+            continue
+        if reports.get(sender) == report or sender in refused:
+            continue
+        try:
+            share = open_part(LEADER, report.part(LEADER), opened.pair, digest, codec)
             if sender in reports:
                 raise ProtocolError("signed two different reports")
         except ProtocolError as error:
             reports.pop(sender, None)
-            refused.setdefault(sender, str(error))
+            refused[sender] = str(error)
             continue
         reports[sender], shares[sender] = report, share
+    lost = {c: why for c, why in sorted(altered.items()) if c not in reports and c not in refused}
     clients = tuple(sorted(reports))
-    _check_enough(len(clients), statement, refused)
+    _check_enough(len(clients), statement, refused, lost)
     parts = tuple(reports[client].part(HELPER) for client in clients)
     batch = batch_digest(HELPER, digest, parts)
     examination = codec.examine(
@@ -178,7 +189,7 @@ def collect(
         [shares[client] for client in clients],
     )
     reveal = secrets.take(SEED_BYTES)
-    state = Collected(statement, batch, clients, examination, reveal, refused)
+    state = Collected(statement, batch, clients, examination, reveal, refused, lost)
     return state, Batch(digest, commitment_to(LEADER, reveal, batch), parts)
 
 
@@ -205,7 +216,7 @@ def decide(collected: Collected, answers: Answers) -> tuple[Decided, Verdict]:
     valid = judge(collected.examination, kept, answers.answers)
     accepted = tuple(collected.clients[place] for place in valid)
     refused |= {collected.clients[place]: INVALID for place in sorted(set(kept) - set(valid))}
-    _check_enough(len(accepted), collected.statement, refused)
+    _check_enough(len(accepted), collected.statement, refused, collected.lost)
     own = collected.examination.answers
     state = Decided(
         collected.statement,
@@ -216,6 +227,7 @@ def decide(collected: Collected, answers: Answers) -> tuple[Decided, Verdict]:
         collected.reveal,
         answers.commitment,
         refused,
+        collected.lost,
     )
     given = tuple(own[place] for place in kept)
     return state, Verdict(collected.batch, given, accepted, collected.reveal)
@@ -240,7 +252,7 @@ def finish(decided: Decided, opening: Opening) -> Counted:
     total = np.array([v - modulus if v > modulus // 2 else v for v in whole], dtype=np.int64)
     variance = Fraction(statement.plan.tossing * statement.plan.layout.noise_variance)
     refused = dict(sorted(decided.refused.items()))
-    return Counted(total, frozenset(decided.accepted), refused, variance, release)
+    return Counted(total, frozenset(decided.accepted), refused, decided.lost, variance, release)
 
 
 def check_opening(decided: Decided, opening: Opening) -> None:
@@ -269,11 +281,29 @@ def query_key(pair: KeyPair, peer: bytes, digest: bytes, batch: bytes) -> bytes:
 INVALID = "its ballot is not valid: the proof fails"
 
 
-def _check_enough(count: int, statement: Statement, refused: Mapping[ClientId, str]) -> None:
+def _signed_report(
+    data: bytes, sender: ClientId, statement: Statement, directory: Directory
+) -> Report:
+    """Read a report and refuse what its sender has not signed."""
+    report = decode(data, statement)
+    if not isinstance(report, Report):
+        raise ProtocolError(f"it is {type(report).__name__} instead of a report")
+    if report.client != sender:
+        raise ProtocolError(f"it is in the name of client {report.client}")
+    check_signature(LEADER, report.part(LEADER), statement.digest, directory)
+    return report
+
+
+def _check_enough(
+    count: int,
+    statement: Statement,
+    refused: Mapping[ClientId, str],
+    lost: Mapping[ClientId, str],
+) -> None:
     if count < statement.plan.least:
         raise RoundAborted(
             f"{count} valid ballots are left; the statement asks for {statement.plan.least}. "
             "Nothing was opened",
-            {},
+            lost,
             refused,
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from urna.errors import ProtocolError
+from urna.errors import Altered, ProtocolError
 from urna.randomness import SEED_BYTES
 from urna.secagg.keys import SIGNATURE_BYTES, KeyPair, seal, unseal
 from urna.secagg.messages import ClientId
@@ -179,13 +179,14 @@ def open_letter(
     """Decrypt and read a letter between leader and helper.
 
     Raises:
-        ProtocolError: It is not the other's, or not of this kind and count. Nobody is to blame.
+        Altered: It is not the other's, or not of this kind and count. Nobody is to blame.
+        ProtocolError: The other wrote what is no such letter.
     """
     kind, digest = _KINDS[wanted], statement.digest
     key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)
     plain = unseal(key, data, digest, kind, kind)
     if plain is None:
-        raise ProtocolError(
+        raise Altered(
             f"no {wanted.__name__.lower()} of the other came: what came was altered, or is not "
             "its own"
         )

@@ -47,6 +47,7 @@ class Played:
     statement: Statement
     accepted: frozenset[ClientId]
     refused: Mapping[ClientId, str]
+    lost: Mapping[ClientId, str]
     counted: Counted | None
     """The noisy sum; None where ballots have no coins, and nothing is opened."""
     leader_share: list[int] = field(repr=False)
@@ -129,6 +130,7 @@ def play(
         statement,
         frozenset(decided.accepted),
         refused,
+        decided.lost,
         counted,
         decided.share,
         confirmed.share,

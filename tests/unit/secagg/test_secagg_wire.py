@@ -138,7 +138,7 @@ def test_a_mangled_message_raises_the_protocols_error_only(
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 @example(b"")
-@example(b"URNA\x02\x03\xff\xff\xff\xff")
+@example(b"URNA\x03\x03\xff\xff\xff\xff")
 def test_any_bytes_raise_the_protocols_error_only(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode(data, PLAN)
@@ -148,10 +148,10 @@ def test_lengths_are_checked_before_anything_is_allocated() -> None:
     # A map that claims four billion parts of four billion bytes, in 60 bytes.
     body = ROUND + b"\xff" * 8
     with pytest.raises(ProtocolError, match="at most"):
-        decode(b"URNA\x02\x05" + len(body).to_bytes(4, "big") + body, PLAN)
+        decode(b"URNA\x03\x05" + len(body).to_bytes(4, "big") + body, PLAN)
     body = ROUND + (1).to_bytes(4, "big") + b"\xff" * 4
     with pytest.raises(ProtocolError, match="not expected here"):
-        decode(b"URNA\x02\x05" + len(body).to_bytes(4, "big") + body, PLAN)
+        decode(b"URNA\x03\x05" + len(body).to_bytes(4, "big") + body, PLAN)
     with pytest.raises(ProtocolError, match="has 10 to"):
         decode(bytes(largest_message(PLAN) + 1), PLAN)
 
@@ -160,8 +160,8 @@ def test_lengths_are_checked_before_anything_is_allocated() -> None:
     ("wrong", "message"),
     [
         (b"URNB", "not a message"),
-        (b"URNA\x01", "version 2 is spoken here, got 1"),
-        (b"URNA\x02\x63", "unknown kind"),
+        (b"URNA\x01", "version 3 is spoken here, got 1"),
+        (b"URNA\x03\x63", "unknown kind"),
     ],
 )
 def test_what_is_no_message_is_said_to_be_none(wrong: bytes, message: str) -> None:
