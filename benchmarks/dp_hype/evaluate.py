@@ -27,8 +27,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from benchmarks.papers.baselines import opt, rand_guess
-from benchmarks.papers.figure_2 import FIGURE_2_GOOD, FIGURE_2_SPREADS, simulate
 from scipy import stats
 
 from urna.privacy import Budget
@@ -44,6 +42,8 @@ from benchmarks.dp_hype.published import EPSILONS, OPT, RUNS, VOTES
 from benchmarks.dp_hype.recorded import Recorded, read_all, read_notes
 from benchmarks.dp_hype.resources import estimates, training, votes
 from benchmarks.dp_hype.settings import DATASETS
+from benchmarks.papers.baselines import opt, rand_guess
+from benchmarks.papers.figure_2 import FIGURE_2_GOOD, FIGURE_2_SPREADS, simulate
 
 HERE = Path(__file__).parent
 MOST = 0.75
