@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -342,17 +343,20 @@ def test_a_gpu_keeps_one_width_and_one_client_only_where_asked_to_repeat_itself(
     space = Space(lr=[0.3, 0.1, 0.03, 0.01], momentum=[0.0, 0.9], decay=[0.0, 0.5, 1.0])
     for factory in (mlp, cnn):
         fast, steady = (
-            BatchedObjective(factory, device="cpu", repeatable=wanted) for wanted in (False, True)
+            BatchedObjective(factory, device="cpu", repeatable=wanted, speed=STACKS)
+            for wanted in (False, True)
         )
+        apart = replace(fast, speed=Speed())
         (group,) = fast.groups(space)
         planned = []
-        for objective, clients in ((fast, 10), (steady, 10), (steady, 1)):
+        for objective, clients in ((fast, 10), (steady, 10), (steady, 1), (apart, 10)):
             here = runner.Runner(objective.model(group), stack.Features.of(group.recipes))
             here._device, here._on_gpu = "cuda", True
             planned.append(here._search_capacity(group, DIGITS, clients, None, None))
         assert (planned[0].lanes, planned[0].clients, planned[0].fixed) == (24, 10, False)
         assert (planned[1].lanes, planned[1].clients, planned[1].fixed) == (20, 1, True)
         assert planned[1] == planned[2]
+        assert (planned[3].lanes, planned[3].clients, planned[3].fixed) == (24, 1, False)
 
 
 def test_a_step_that_cannot_be_recorded_runs_eagerly(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 
 from urna.data import Samples
 from urna.errors import CannotBatch, ParameterError
-from urna.local import Recipe, Recordings, first_weights, train_clients
-from urna.local.engine.batches import epoch_batches, step_key
+from urna.local import Recipe, Recordings, Speed, engine, first_weights, train_clients
+from urna.local.engine.batches import count_steps, epoch_batches, step_key
 
 torch = pytest.importorskip("torch")
 masks = pytest.importorskip("urna.local.engine.masks")
@@ -20,6 +20,7 @@ capacity = pytest.importorskip("urna.local.engine.capacity")
 gradients = pytest.importorskip("urna.local.engine.gradients")
 graphs = pytest.importorskip("urna.local.engine.graphs")
 runner = pytest.importorskip("urna.local.engine.runner")
+stack = pytest.importorskip("urna.local.engine.stack")
 training = pytest.importorskip("urna.local.engine.training")
 nn = torch.nn
 
@@ -153,25 +154,53 @@ def _stacks(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     seen: list[list[int]] = []
     run = training.GroupTraining.run
 
-    def noted(self: object, piece: tuple[list[int], slice], trainer: object) -> object:
-        seen.append(piece[0])
+    def noted(self: object, piece: Any, trainer: object) -> object:
+        seen.append(list(piece.places))
         return run(self, piece, trainer)
 
     monkeypatch.setattr(training.GroupTraining, "run", noted)
     return seen
 
 
+@pytest.mark.parametrize("speed", [Speed(), Speed(stacked_clients=True)], ids=["slots", "stack"])
 def test_clients_that_take_equally_many_steps_train_together(
-    monkeypatch: pytest.MonkeyPatch,
+    speed: Speed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = _stacks(monkeypatch)
     recipe = Recipe(batch_size=16, epochs=1)
     for factory in (mlp, with_norm):
         weights = first_weights(factory, seed=0).parameters
-        train_clients(factory, weights, CLIENTS, recipe, seeds=SEEDS, device="cpu")
+        train_clients(factory, weights, CLIENTS, recipe, seeds=SEEDS, device="cpu", speed=speed)
     by_steps, by_size = seen[:4], seen[4:]
     assert by_steps == [[0, 2, 5], [1, 7], [3], [4, 6]]
     assert by_size == [[0, 5], [2], [1], [7], [3], [6], [4]]
+
+
+def test_a_client_whose_slot_is_taken_trains_in_a_stack_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = _stacks(monkeypatch)
+    recipe = Recipe(batch_size=16, epochs=1)
+    weights = first_weights(mlp, seed=0).parameters
+    clients, seeds = [CLIENTS[0]] * 4, [5, 5, 21, 6]
+    found = train_clients(mlp, weights, clients, recipe, seeds=seeds, device="cpu").parameters
+    assert seen == [[0, 3], [1], [2]]
+    np.testing.assert_array_equal(found[0], found[1])  # the same rows, seed and slot
+    assert not np.array_equal(found[0], found[2])
+
+
+def test_on_a_gpu_clients_train_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A stand-in for a GPU: only what is planned for one is looked at.
+    monkeypatch.setattr(capacity, "free_bytes", lambda device: 2**36)
+    recipe = Recipe(batch_size=16, epochs=1)
+    steps = [count_steps(size, 16) for size in SIZES]
+    for speed, most in ((Speed(), 1), (Speed(stacked_clients=True), 3)):
+        model = engine.Model(mlp, device="cpu", speed=speed)
+        here = runner.Runner(model, stack.Features.of([recipe]))
+        here._device, here._on_gpu = "cuda", True
+        planned = list(here._pieces(CLIENTS, SEEDS, steps, 16, 1))
+        assert max(len(piece.stack) for _, pieces in planned for piece in pieces) == most
+        assert {how.threads for how, _ in planned} == {1}
 
 
 class _Repeat:
@@ -271,8 +300,8 @@ def test_what_breaks_a_stack_is_found_client_by_client(
 ) -> None:
     run = training.GroupTraining.run
 
-    def breaks(self: Any, piece: tuple[list[int], slice], trainer: object) -> object:
-        if any(len(self.clients[place]) == 48 for place in piece[0]):
+    def breaks(self: Any, piece: Any, trainer: object) -> object:
+        if any(len(self.clients[place]) == 48 for place in piece.places):
             raise RuntimeError("a patient's name")
         return run(self, piece, trainer)
 

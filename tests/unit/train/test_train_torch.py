@@ -65,6 +65,20 @@ def test_one_record_moves_a_clients_sum_by_twice_the_clip_at_most(clip: float) -
         assert np.allclose(whole, -exact.numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize("target", [3, -1, np.nan, 0.5], ids=["above", "below", "NaN", "between"])
+def test_a_record_without_a_class_adds_nothing_and_costs_no_other(target: float) -> None:
+    learner, clip = TorchLearner(linear, device="cpu"), 0.05
+    weights, client = learner.first_weights(seed=0), CLIENTS[0]
+    (whole,) = learner.record_sums(weights, [client], record_clip=clip)
+    targets = client.targets.astype(np.int64 if isinstance(target, int) else np.float64)
+    targets[5] = target
+    (found,) = learner.record_sums(weights, [Samples(client.features, targets)], record_clip=clip)
+    rest = client.take(np.delete(np.arange(len(client)), 5))
+    (without,) = learner.record_sums(weights, [rest], record_clip=clip)
+    assert np.allclose(found, without, atol=1e-7)
+    assert 0 < np.linalg.norm(found - whole) <= clip
+
+
 @pytest.mark.parametrize("rows", [12, 700])  # within one batch of rows, and over several
 def test_all_rows_of_one_id_are_one_record(rows: int) -> None:
     learner = TorchLearner(linear, device="cpu")
