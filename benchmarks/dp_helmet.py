@@ -27,13 +27,22 @@ import dp_helmet_baselines as baselines
 import numpy as np
 from dp_hype.charts import Line, Panel, chart
 
-from urna.average import Blind, Moments, Schema, Settings, Trainer, choose, fit, plan_average
-from urna.average.batch import batches
-from urna.average.schema import Prepared
 from urna.data import Samples
 from urna.privacy import Adjacency, Budget
 from urna.randomness import OsSecrets
 from urna.study import tune_then_fit
+from urna.systems.average import (
+    Blind,
+    Moments,
+    Schema,
+    Settings,
+    Trainer,
+    choose,
+    fit,
+    plan_average,
+)
+from urna.systems.average.batch import batches
+from urna.systems.average.schema import Prepared
 from urna.tally import ClearSummation, SecureSummation, Terms
 
 DELTA = 1e-5

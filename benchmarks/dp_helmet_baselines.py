@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.linear_model import LogisticRegression
 
-from urna.average import Blind, Moments, Schema, plan_average
-from urna.average.moments import moments_of, unpack
-from urna.average.schema import Prepared
 from urna.data import Samples
 from urna.privacy import Budget, Cover
+from urna.systems.average import Blind, Moments, Schema, plan_average
+from urna.systems.average.moments import moments_of, unpack
+from urna.systems.average.schema import Prepared
 from urna.tally import Terms
 
 __all__ = [

@@ -41,7 +41,7 @@ from urna.noise import IntVector
 from urna.privacy import Adjacency, Budget
 from urna.randomness import derive_seed
 from urna.space import Space
-from urna.vote import (
+from urna.systems.vote import (
     ArgmaxDecoder,
     BallotKind,
     Decoder,

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from urna import he
+from urna.protocols import he
 from urna.randomness import OsSecrets
 
 Value = TypeVar("Value")

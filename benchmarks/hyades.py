@@ -43,10 +43,10 @@ from benchmarks.papers.enforcement import PoissonRounds, Scheme, noise_left
 from urna.noise import IntVector
 from urna.privacy import Budget
 from urna.privacy.rdp import sampled_noise_multiplier
+from urna.protocols.secagg import Removal, Stage, plan, run
 from urna.randomness import OsSecrets
-from urna.secagg import Removal, Stage, plan, run
+from urna.systems.train import plan_training
 from urna.tally import to_grid
-from urna.train import plan_training
 
 TARGET = Budget(6.0, 1e-3)
 ROUNDS = 50

@@ -24,11 +24,11 @@ from urna.local import Recipe
 from urna.privacy import Budget, gaussian_epsilon
 from urna.privacy.cost import SLIP_PART
 from urna.privacy.rdp import sampled_noise_multiplier
+from urna.protocols.secagg import Removal, Stage
 from urna.randomness import SecretSource
-from urna.secagg import Removal, Stage
+from urna.systems.train import FedAvgM, Settings, TorchLearner, fit, plan_training
+from urna.systems.train.models import Network
 from urna.tally import Contributions, SecureSummation, Tallied, TallyPlan
-from urna.train import FedAvgM, Settings, TorchLearner, fit, plan_training
-from urna.train.models import Network
 
 Vector = npt.NDArray[np.float32]
 

@@ -12,12 +12,12 @@ import numpy as np
 from hyades_removal import removing
 
 from urna.privacy import Budget
+from urna.protocols.secagg import Removal, Stage
 from urna.randomness import OsSecrets
-from urna.secagg import Removal, Stage
+from urna.systems.train import plan_training
+from urna.systems.train.links import mobile_links
+from urna.systems.train.pipelined import PipelinedSummation
 from urna.tally import to_grid
-from urna.train import plan_training
-from urna.train.links import mobile_links
-from urna.train.pipelined import PipelinedSummation
 
 TURNS = 1
 OVERHEAD_TURNS = 3

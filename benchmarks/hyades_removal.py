@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 
-from urna.secagg import Removal
+from urna.protocols.secagg import Removal
 from urna.tally import TallyPlan, Terms
 
 

@@ -20,7 +20,7 @@ from torch import nn
 
 from urna.data import Samples
 from urna.local import Recipe, Recordings, Speed
-from urna.train import TorchLearner
+from urna.systems.train import TorchLearner
 
 CLIENTS, TURNS = 100, 3
 

@@ -11,7 +11,7 @@ of the winners is printed, in per cent of the distance from the worst to the bes
 With `--opens winner` ballots of levels are compared, for votes of which only the winner is opened
 (docs/decisions/0032-levels-again.md); winners' probabilities are computed, not drawn.
 
-The defaults of `urna.vote.ballot.choose_ballot` are the winners of this table;
+The defaults of `urna.systems.vote.ballot.choose_ballot` are the winners of this table;
 docs/decisions/0008-default-ballot-and-decoder.md shows it.
 """
 
@@ -30,7 +30,7 @@ import numpy.typing as npt
 from urna.forecast import landscapes
 from urna.privacy import SelectionRelease
 from urna.space import Space
-from urna.vote import (
+from urna.systems.vote import (
     ArgmaxDecoder,
     Ballot,
     BallotShape,
@@ -40,8 +40,8 @@ from urna.vote import (
     fill_ballot,
     head_start,
 )
-from urna.vote.ballot import reference_loss
-from urna.vote.levels import LEVELS
+from urna.systems.vote.ballot import reference_loss
+from urna.systems.vote.levels import LEVELS
 
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator

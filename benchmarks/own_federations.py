@@ -28,7 +28,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from urna.combine import (
+from urna.errors import ParameterError
+from urna.space import Axis, Space
+from urna.systems.combine import (
     Anchored,
     Dbscan,
     Frame,
@@ -39,8 +41,6 @@ from urna.combine import (
     Strategy,
     TrimmedMean,
 )
-from urna.errors import ParameterError
-from urna.space import Axis, Space
 
 Tensor = Any  # torch's, which is imported where something is trained
 Array = npt.NDArray[np.float64]

@@ -38,8 +38,12 @@ if not __package__:  # run as a file: the folder above holds the package
 
 from benchmarks.papers.vote_strategy import VoteStrategy
 
-from urna import he
-from urna.combine import (
+from urna.errors import ParameterError
+from urna.privacy import Budget
+from urna.protocols import he
+from urna.randomness import OsSecrets, ScriptedSecrets
+from urna.space import Axis, Space
+from urna.systems.combine import (
     STRATEGIES,
     Anchored,
     Averaging,
@@ -65,11 +69,7 @@ from urna.combine import (
     private_mean,
     read_searches,
 )
-from urna.combine.tasks import Task
-from urna.errors import ParameterError
-from urna.privacy import Budget
-from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.space import Axis, Space
+from urna.systems.combine.tasks import Task
 from urna.tally import ClearSummation
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "privtuna_results.csv.gz"

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from urna.forecast.landscapes import KINDS, draw_space
 from urna.privacy import Budget
 from urna.space import Space
-from urna.vote import (
+from urna.systems.vote import (
     Decoder,
     NoisyVotes,
     PosteriorDecoder,

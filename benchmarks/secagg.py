@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
-from urna import secagg
+from urna.protocols import secagg
+from urna.protocols.secagg.masks import zeros
 from urna.randomness import OsSecrets
-from urna.secagg.masks import zeros
 
 _STAGES = (secagg.Stage.SHARE, secagg.Stage.MASK, secagg.Stage.UNMASK)
 _VARIANCE = Fraction(250_000)

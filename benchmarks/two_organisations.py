@@ -35,20 +35,20 @@ from benchmarks.battery.tables import FOLDER, read_tables
 from benchmarks.papers.replay import Recording, read_recording, replay
 
 from urna.forecast.votes import draw_winners, forecast
-from urna.hidden import Circuit
-from urna.hidden import run as find_winner
 from urna.privacy import Budget, Cover, SelectionRelease, parts_of, pure_first
+from urna.protocols.winner import Circuit
+from urna.protocols.winner import run as find_winner
 from urna.randomness import OsSecrets
 from urna.space import Space
-from urna.tally import Terms
-from urna.vote import (
+from urna.systems.vote import (
     PosteriorDecoder,
     VotePlan,
     WinnerPlan,
     plan_vote,
     plan_winner,
 )
-from urna.vote.openings import BESIDE, Kind, priced_beside
+from urna.systems.vote.openings import BESIDE, Kind, priced_beside
+from urna.tally import Terms
 
 RESULTS = Path(__file__).parent / "dp_hype" / "results"
 CANDIDATES = 200

@@ -29,13 +29,13 @@ if not __package__:  # run as a file: the folder above holds the package
 from benchmarks.papers.replay import read_recording
 
 from urna.space import Space
-from urna.vote import (
+from urna.systems.vote import (
     NoisyVotes,
     PosteriorDecoder,
     choose_ballot,
     fill_ballot,
 )
-from urna.vote.rounds import FIRST_SHARE, KEPT, after_first
+from urna.systems.vote.rounds import FIRST_SHARE, KEPT, after_first
 
 SETTINGS = ((FIRST_SHARE, KEPT), (FIRST_SHARE, 0.25), (0.2, KEPT))
 STRUCTURED = [kind for kind in KINDS if kind != "none"]

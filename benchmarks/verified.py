@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.privacy import Budget
+from urna.protocols.ballots import Announcement, CountPlan, Layout, Played, Report, Voter, play
+from urna.protocols.ballots.codec import FastCodec
+from urna.protocols.ballots.report import seal_report
 from urna.randomness import OsSecrets, SecretSource
-from urna.verified import Announcement, CountPlan, Layout, Played, Report, Voter, play
-from urna.verified.codec import FastCodec
-from urna.verified.report import seal_report
 
 Ballot = npt.NDArray[np.int64]
 BUDGET = Budget(1.0, 1e-5)

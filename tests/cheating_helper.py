@@ -9,9 +9,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from urna.errors import ProtocolError
-from urna.hidden.helper import Answered
-from urna.hidden.transfer import COLUMNS, POINT_BYTES, BaseReceiver
-from urna.hidden.wire import Stage, decode
+from urna.protocols.winner.helper import Answered
+from urna.protocols.winner.transfer import COLUMNS, POINT_BYTES, BaseReceiver
+from urna.protocols.winner.wire import Stage, decode
 
 __all__ = ["CheatingHelper", "half_of"]
 

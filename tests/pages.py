@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 
 import urna
-from urna.average import ModelResult, RowRule, Schema
-from urna.average import fit as average
-from urna.combine import (
+from urna.data import Samples
+from urna.privacy import Adjacency, PrivacyStatement
+from urna.randomness import ScriptedSecrets
+from urna.report import Account, Run, StudyResult, page
+from urna.systems.average import ModelResult, RowRule, Schema
+from urna.systems.average import fit as average
+from urna.systems.combine import (
     Combination,
     FederatedDbscan,
     Frame,
@@ -20,13 +24,9 @@ from urna.combine import (
     Searches,
     combine,
 )
-from urna.data import Samples
-from urna.privacy import Adjacency, PrivacyStatement
-from urna.randomness import ScriptedSecrets
-from urna.report import Account, Run, StudyResult, page
+from urna.systems.train import FunctionLearner, TrainResult, fit
+from urna.systems.vote import ArgmaxDecoder, Result, WinnerResult
 from urna.tally import ClearSummation, VerifiedSelection
-from urna.train import FunctionLearner, TrainResult, fit
-from urna.vote import ArgmaxDecoder, Result, WinnerResult
 
 __all__ = ["KINDS", "RUN", "TITLE", "Read", "made", "read", "shown", "vote"]
 

@@ -15,7 +15,7 @@ from benchmarks.papers.replay import Recording, replay
 
 from urna.privacy import Budget
 from urna.space import Space
-from urna.vote import Decoded, Decoder, DecoderKind, NoisyVotes, plan
+from urna.systems.vote import Decoded, Decoder, DecoderKind, NoisyVotes, plan
 
 __all__ = ["BINS", "METHODS", "Cell", "hold"]
 

@@ -15,7 +15,7 @@ from benchmarks.papers.replay import FEDERATED, Recording, replay
 from urna.local.models import authors_space
 from urna.privacy import Budget
 from urna.space import Space
-from urna.vote import ArgmaxDecoder, BallotKind, Decoder
+from urna.systems.vote import ArgmaxDecoder, BallotKind, Decoder
 
 __all__ = ["METHODS", "SPACE", "Method", "noise_of"]
 

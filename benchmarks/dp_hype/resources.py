@@ -10,12 +10,12 @@ from benchmarks.dp_hype.published import DELTA, VOTES
 from benchmarks.dp_hype.recorded import same_training
 from benchmarks.dp_hype.settings import Setting, all_settings
 
-from urna import secagg
 from urna.privacy import Budget
+from urna.protocols import secagg
+from urna.protocols.secagg.masks import zeros
 from urna.randomness import OsSecrets
-from urna.secagg.masks import zeros
+from urna.systems.vote import BallotShape, plan_vote
 from urna.tally import Terms
-from urna.vote import BallotShape, plan_vote
 
 __all__ = ["estimates", "training", "votes"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.forecast import exact_interval
 from urna.privacy import Budget
-from urna.vote.plan import plan
+from urna.systems.vote.plan import plan
 
 __all__ = [
     "FIGURE_2_GOOD",

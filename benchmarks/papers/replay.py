@@ -28,13 +28,13 @@ from urna.privacy.accountant import GAUSSIAN
 from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES
 from urna.space import Axis, Space
-from urna.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
-from urna.vote.decode import Decoder, NoisyVotes
-from urna.vote.inputs import as_clients, as_objective, as_space
-from urna.vote.plan import plan
-from urna.vote.posterior import PosteriorDecoder
-from urna.vote.search import usable
-from urna.vote.shapes import Ballot, BallotShape
+from urna.systems.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
+from urna.systems.vote.decode import Decoder, NoisyVotes
+from urna.systems.vote.inputs import as_clients, as_objective, as_space
+from urna.systems.vote.plan import plan
+from urna.systems.vote.posterior import PosteriorDecoder
+from urna.systems.vote.search import usable
+from urna.systems.vote.shapes import Ballot, BallotShape
 
 __all__ = [
     "NOT_PRIVATE",

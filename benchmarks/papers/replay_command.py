@@ -13,7 +13,7 @@ from urna.cli.output import Format, FormatOption, errors, print_json, print_tabl
 from urna.cli.progress import live_progress
 from urna.cli.terms import QuietOption
 from urna.space import Space
-from urna.vote import DecoderKind
+from urna.systems.vote import DecoderKind
 
 __all__ = ["replay"]
 

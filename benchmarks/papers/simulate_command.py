@@ -14,7 +14,7 @@ from urna.errors import ParameterError
 from urna.forecast import AGREEMENTS, WITHIN, Forecast, forecast, stand_in
 from urna.privacy import Adjacency, Budget
 from urna.privacy.accountant import GAUSSIAN
-from urna.vote import BallotKind, DecoderKind, VotePlan, describe_ballot, plan
+from urna.systems.vote import BallotKind, DecoderKind, VotePlan, describe_ballot, plan
 
 __all__ = ["simulate"]
 

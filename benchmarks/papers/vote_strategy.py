@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from benchmarks.papers.replay import Recording, replay
 
-from urna.combine import Combined, Searches
 from urna.space import Axis, Space
 from urna.study.recorded_vote import losses_on
+from urna.systems.combine import Combined, Searches
 
 __all__ = ["VoteStrategy"]
 

@@ -14,10 +14,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from sklearn.datasets import load_breast_cancer
 
-from urna import average, flower
+from urna import flower
 from urna.data import Samples
 from urna.flower.simulation import run_apps
 from urna.privacy import Adjacency, Budget
+from urna.systems import average
 
 X, Y = load_breast_cancer(return_X_y=True)
 X = X / np.array([30, 40, 200, 2500, 0.2, 0.4, 0.5, 0.2, 0.3, 0.1] * 3)  # public scales

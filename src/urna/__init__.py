@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from urna.privacy import Adjacency, Budget, Ledger
     from urna.report import load_result
     from urna.space import Axis, Space
-    from urna.vote import Result, plan, search
+    from urna.systems.average import fit as average
+    from urna.systems.combine import combine
+    from urna.systems.train import fit as train
+    from urna.systems.vote import Result, plan, search
 
 __all__ = [
     "Adjacency",
@@ -24,23 +27,29 @@ __all__ = [
     "Result",
     "Space",
     "UrnaError",
+    "average",
+    "combine",
     "load_result",
     "plan",
     "search",
+    "train",
 ]
 __version__ = "0.2.0"
 
 _HOMES = {
-    "Adjacency": "privacy",
-    "Axis": "space",
-    "Budget": "privacy",
-    "Ledger": "privacy",
-    "Result": "vote",
-    "Space": "space",
-    "UrnaError": "errors",
-    "load_result": "report",
-    "plan": "vote",
-    "search": "vote",
+    "Adjacency": "privacy:Adjacency",
+    "Axis": "space:Axis",
+    "Budget": "privacy:Budget",
+    "Ledger": "privacy:Ledger",
+    "Result": "systems.vote:Result",
+    "Space": "space:Space",
+    "UrnaError": "errors:UrnaError",
+    "average": "systems.average:fit",
+    "combine": "systems.combine:combine",
+    "load_result": "report:load_result",
+    "plan": "systems.vote:plan",
+    "search": "systems.vote:search",
+    "train": "systems.train:fit",
 }
 
 
@@ -48,7 +57,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands fo
     """Import what is asked for: a command that only prints its help need not import numpy."""
     if name not in _HOMES:
         raise AttributeError(f"module 'urna' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"urna.{_HOMES[name]}"), name)
+    home, _, inside = _HOMES[name].partition(":")
+    return getattr(importlib.import_module(f"urna.{home}"), inside)
 
 
 def __dir__() -> list[str]:

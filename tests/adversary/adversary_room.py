@@ -10,19 +10,27 @@ from fractions import Fraction
 
 import numpy as np
 
-from urna import secagg
 from urna.errors import ProtocolError, RoundAborted, RoundFailed
 from urna.noise import IntVector
+from urna.protocols import secagg
+from urna.protocols.secagg import (
+    ClientSession,
+    Directory,
+    Identity,
+    Member,
+    ServerModel,
+    Stage,
+    server,
+)
+from urna.protocols.secagg.bundles import bundle_digest
+from urna.protocols.secagg.client import Advertised, Shared
+from urna.protocols.secagg.keys import channel_keys, seal, sign_bundle, sign_reply, unseal
+from urna.protocols.secagg.masks import centred, wrapped
+from urna.protocols.secagg.messages import Message, Refusal, SealedShares, UnmaskReply
+from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.transport import Letter
+from urna.protocols.secagg.wire import decode, encode, without_signature
 from urna.randomness import ScriptedSecrets
-from urna.secagg import ClientSession, Directory, Identity, Member, ServerModel, Stage, server
-from urna.secagg.bundles import bundle_digest
-from urna.secagg.client import Advertised, Shared
-from urna.secagg.keys import channel_keys, seal, sign_bundle, sign_reply, unseal
-from urna.secagg.masks import centred, wrapped
-from urna.secagg.messages import Message, Refusal, SealedShares, UnmaskReply
-from urna.secagg.parts import Parts
-from urna.secagg.transport import Letter
-from urna.secagg.wire import decode, encode, without_signature
 
 COIN = b"adversary's own coin, 32 bytes.."
 CURIOUS, DISHONEST = ServerModel.HONEST_BUT_CURIOUS, ServerModel.DISHONEST

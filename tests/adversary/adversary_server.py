@@ -11,15 +11,14 @@ from itertools import combinations
 
 import numpy as np
 
-from urna import secagg
 from urna.noise import IntVector
-from urna.randomness import ScriptedSecrets
-from urna.secagg import ClientSession, Directory, Identity, Member, ServerModel, server
-from urna.secagg.bundles import KEY, SEED
-from urna.secagg.client import Masked, Shared
-from urna.secagg.keys import mask_seed, sign_lists
-from urna.secagg.masks import add_mask, centred, subtract_mask, zeros
-from urna.secagg.messages import (
+from urna.protocols import secagg
+from urna.protocols.secagg import ClientSession, Directory, Identity, Member, ServerModel, server
+from urna.protocols.secagg.bundles import KEY, SEED
+from urna.protocols.secagg.client import Masked, Shared
+from urna.protocols.secagg.keys import mask_seed, sign_lists
+from urna.protocols.secagg.masks import add_mask, centred, subtract_mask, zeros
+from urna.protocols.secagg.messages import (
     Advertisement,
     Agreement,
     AgreeRequest,
@@ -36,8 +35,9 @@ from urna.secagg.messages import (
     Void,
     lists_digest,
 )
-from urna.secagg.parts import Parts
-from urna.secagg.wire import decode, encode, without_signature
+from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.wire import decode, encode, without_signature
+from urna.randomness import ScriptedSecrets
 
 Lists = tuple[frozenset[int], frozenset[int]]
 

@@ -7,12 +7,11 @@ import numpy as np
 from adversary_room import CURIOUS, DISHONEST, Liar, Trick
 
 from urna.errors import RoundAborted, RoundUnfinished
-from urna.randomness import ScriptedSecrets
-from urna.secagg import Outcome, ServerModel, Stage
-from urna.secagg.client import complaint_context
-from urna.secagg.evidence import PROOF_BYTES, on_curve, prove
-from urna.secagg.keys import sign_advertisement, sign_lists, sign_receipt
-from urna.secagg.messages import (
+from urna.protocols.secagg import Outcome, ServerModel, Stage
+from urna.protocols.secagg.client import complaint_context
+from urna.protocols.secagg.evidence import PROOF_BYTES, on_curve, prove
+from urna.protocols.secagg.keys import sign_advertisement, sign_lists, sign_receipt
+from urna.protocols.secagg.messages import (
     Advertisement,
     Agreement,
     Complaint,
@@ -25,9 +24,10 @@ from urna.secagg.messages import (
     lists_digest,
     peers_digest,
 )
-from urna.secagg.messages import MaskedVector as Masked
-from urna.secagg.parts import Parts
-from urna.secagg.wire import encode, largest_message
+from urna.protocols.secagg.messages import MaskedVector as Masked
+from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.wire import encode, largest_message
+from urna.randomness import ScriptedSecrets
 
 __all__ = ["DEEDS", "MALFORMED", "Deed", "deeds"]
 

@@ -12,24 +12,24 @@ import numpy as np
 import pytest
 from cheating_helper import CheatingHelper
 
-from urna.average import Schema
 from urna.data import Samples
 from urna.errors import LedgerError, ProtocolError, RoundUnfinished
-from urna.hidden import Circuit, Stage, answer, offer, run, transfer
-from urna.hidden.helper import Answered
-from urna.hidden.transfer import COLUMNS, BaseSender
-from urna.hidden.wire import encode
 from urna.privacy import Budget, Ledger, SelectionRelease
+from urna.protocols.winner import Circuit, Stage, answer, offer, run, transfer
+from urna.protocols.winner.helper import Answered
+from urna.protocols.winner.transfer import COLUMNS, BaseSender
+from urna.protocols.winner.wire import encode
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Axis, Space
 from urna.study import tune_then_fit
-from urna.vote import search
+from urna.systems.average import Schema
+from urna.systems.vote import search
 
 CIRCUIT = Circuit(SelectionRelease(4.0, 6, 3), 5)
 SHARES = np.array([3, 31, 7], dtype=np.uint64)
 BUDGET = Budget(4.0, 1e-5)
 HELPER = "hospital-7"
-GARBLE = "urna.hidden.helper.garble"
+GARBLE = "urna.protocols.winner.helper.garble"
 
 
 def resent(answered: Answered, sent_offer: bytes, answers: bytes) -> bytes:
@@ -112,7 +112,7 @@ def trained(ledger: Ledger) -> Any:
     torch = pytest.importorskip("torch", reason="these models are torch's")
     from urna.local import Recipe  # noqa: PLC0415 - needs torch to be of use
     from urna.study import tune_and_train  # noqa: PLC0415
-    from urna.train import TorchLearner  # noqa: PLC0415
+    from urna.systems.train import TorchLearner  # noqa: PLC0415
 
     recipe = Recipe(epochs=1, batch_size=8)
     return tune_and_train(
@@ -190,7 +190,7 @@ def test_a_party_that_leaves_later_costs_the_vote(
     def leave(*_: object) -> None:
         raise ProtocolError("gone")
 
-    monkeypatch.setattr(f"urna.hidden.{stage}", leave)
+    monkeypatch.setattr(f"urna.protocols.winner.{stage}", leave)
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)
     with pytest.raises(RoundUnfinished, match="gone"):
         VOTES[name](ledger)

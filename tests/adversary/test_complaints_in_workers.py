@@ -7,10 +7,10 @@ import pytest
 from adversary_room import COIN, CURIOUS, Room, plan_for
 from adversary_tricks import DEEDS
 
-from urna import secagg
 from urna.errors import RoundAborted
-from urna.secagg.transport import Party
-from urna.secagg.workers import WorkerTransport
+from urna.protocols import secagg
+from urna.protocols.secagg.transport import Party
+from urna.protocols.secagg.workers import WorkerTransport
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import pytest
 from adversary_bytes import mutated
 
 from urna.errors import ProtocolError, RoundAborted
-from urna.verified.messages import (
+from urna.protocols.ballots.messages import (
     decode,
     decode_announcement,
     encode,
     encode_announcement,
 )
-from urna.verified.report import Announcement, Statement
+from urna.protocols.ballots.report import Announcement, Statement
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
 

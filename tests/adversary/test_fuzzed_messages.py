@@ -6,10 +6,16 @@ from adversary_room import CURIOUS, DISHONEST, Ended, Liar, Room, plan_for
 from adversary_server import Game
 
 from urna.errors import ProtocolError
-from urna.secagg import ServerModel, server
-from urna.secagg.messages import Advertisement, MaskedVector, Message, Refusal, UnmaskRequest
-from urna.secagg.parts import Parts
-from urna.secagg.wire import decode, encode, without_signature
+from urna.protocols.secagg import ServerModel, server
+from urna.protocols.secagg.messages import (
+    Advertisement,
+    MaskedVector,
+    Message,
+    Refusal,
+    UnmaskRequest,
+)
+from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.wire import decode, encode, without_signature
 
 HEAD = 10
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from urna.errors import ProtocolError
-from urna.hidden import (
+from urna.privacy import SelectionRelease
+from urna.protocols.winner import (
     Circuit,
     Opened,
     Stage,
@@ -20,9 +21,8 @@ from urna.hidden import (
     run,
     transfer,
 )
-from urna.hidden import helper as helper_stages
-from urna.hidden import leader as leader_stages
-from urna.privacy import SelectionRelease
+from urna.protocols.winner import helper as helper_stages
+from urna.protocols.winner import leader as leader_stages
 from urna.randomness import OsSecrets, ScriptedSecrets
 
 CIRCUIT = Circuit(SelectionRelease(4.0, 6, 3), 5)

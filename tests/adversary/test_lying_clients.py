@@ -12,10 +12,10 @@ import pytest
 from adversary_room import COIN, CURIOUS, DISHONEST, Ended, Liar, Room, plan_for
 from adversary_tricks import DEEDS, MALFORMED, Deed, Mangling
 
-from urna import secagg
 from urna.errors import RoundAborted, RoundFailed
-from urna.secagg import Outcome, ServerModel, Stage
-from urna.secagg.messages import (
+from urna.protocols import secagg
+from urna.protocols.secagg import Outcome, ServerModel, Stage
+from urna.protocols.secagg.messages import (
     Advertisement,
     Agreement,
     MaskedVector,
@@ -24,7 +24,7 @@ from urna.secagg.messages import (
     SealedShares,
     UnmaskReply,
 )
-from urna.secagg.transport import Letter
+from urna.protocols.secagg.transport import Letter
 
 MODELS = (CURIOUS, DISHONEST)
 STAGES = {
@@ -248,6 +248,6 @@ def test_an_aborted_round_says_who_is_to_blame_and_can_be_held_again() -> None:
     ended = hold(deed, 9, CURIOUS, liar=2)
     assert isinstance(ended.failed, RoundFailed)
     harmed = ended.room.neighbours(2)[0]
-    deed = f"sent client {harmed} shares that cannot be decrypted, as it was sent or as it arrived"
-    assert str(ended.failed).startswith(f"client 2 {deed}. Nothing was revealed")
+    said = f"sent client {harmed} shares that cannot be decrypted, as it was sent or as it arrived"
+    assert str(ended.failed).startswith(f"client 2 {said}. Nothing was revealed")
     assert "hold the round again without it. Fault: 2: sent" in str(ended.failed)

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from adversary_server import Game, Lists, splits
 
-from urna import secagg
-from urna.randomness import ScriptedSecrets
-from urna.secagg import client as stages
-from urna.secagg import server, session
-from urna.secagg.keys import KeyPair, sign_bundle
-from urna.secagg.messages import (
+from urna.protocols import secagg
+from urna.protocols.secagg import client as stages
+from urna.protocols.secagg import server, session
+from urna.protocols.secagg.keys import KeyPair, sign_bundle
+from urna.protocols.secagg.messages import (
     Advertisement,
     Complaint,
     Invitation,
@@ -26,8 +25,9 @@ from urna.secagg.messages import (
     UnmaskRequest,
     Void,
 )
-from urna.secagg.parts import Parts
-from urna.secagg.wire import encode
+from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.wire import encode
+from urna.randomness import ScriptedSecrets
 
 NOBODY: frozenset[int] = frozenset()
 

@@ -14,10 +14,6 @@ import numpy.typing as npt
 import pytest
 from sklearn.linear_model import SGDClassifier
 
-from urna.average import Blind, LossKind, Moments, RowRule, Schema, Sizes, Trainer, plan_average
-from urna.average.batch import Batch
-from urna.average.fit import contributions as average_contributions
-from urna.average.objective import BlindObjective, default_space
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import (
@@ -37,8 +33,20 @@ from urna.local import (
 from urna.privacy import Adjacency, Budget, Unit
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Space
-from urna.tally import Terms
-from urna.train import (
+from urna.systems.average import (
+    Blind,
+    LossKind,
+    Moments,
+    RowRule,
+    Schema,
+    Sizes,
+    Trainer,
+    plan_average,
+)
+from urna.systems.average.batch import Batch
+from urna.systems.average.fit import contributions as average_contributions
+from urna.systems.average.objective import BlindObjective, default_space
+from urna.systems.train import (
     AdaptiveClip,
     FunctionLearner,
     Lots,
@@ -48,9 +56,10 @@ from urna.train import (
     fit,
     plan_training,
 )
-from urna.train.contributions import contributions
-from urna.vote import plan_vote
-from urna.vote.search import fill_all
+from urna.systems.train.contributions import contributions
+from urna.systems.vote import plan_vote
+from urna.systems.vote.search import fill_all
+from urna.tally import Terms
 
 torch = pytest.importorskip("torch", reason="most stacks are torch's")
 capacity = pytest.importorskip("urna.local.engine.capacity")

@@ -7,12 +7,12 @@ import pytest
 from adversary_room import COIN, CURIOUS, DISHONEST, Liar, Room, plan_for
 from adversary_tricks import DEEDS, MALFORMED, Mangling, a_receipt
 
-from urna import secagg
 from urna.errors import RoundAborted, RoundFailed, RoundUnfinished
-from urna.secagg import ServerModel, Stage
-from urna.secagg.messages import Message, Receipt, Refusal, UnmaskReply, Void
-from urna.secagg.transport import Letter
-from urna.secagg.void import _most_colluding, closed, closed_for_all
+from urna.protocols import secagg
+from urna.protocols.secagg import ServerModel, Stage
+from urna.protocols.secagg.messages import Message, Receipt, Refusal, UnmaskReply, Void
+from urna.protocols.secagg.transport import Letter
+from urna.protocols.secagg.void import _most_colluding, closed, closed_for_all
 
 MODELS = (CURIOUS, DISHONEST)
 

@@ -8,19 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from urna import average
-from urna.combine import Averaging, Frame, LocalSearch
-from urna.combine.private import private_mean
 from urna.data import Samples
 from urna.errors import LedgerError, OutputError, RoundUnfinished
 from urna.files import read_json
 from urna.privacy import Budget, Ledger
+from urna.protocols.ballots import CountPlan, Layout
+from urna.protocols.secagg import Stage
 from urna.randomness import OsSecrets, SecretSource
-from urna.secagg import Stage
 from urna.space import Axis, Space
 from urna.study.file import read_study
 from urna.study.journal import Journal
 from urna.study.run import run_study
+from urna.systems import average
+from urna.systems.combine import Averaging, Frame, LocalSearch
+from urna.systems.combine.private import private_mean
+from urna.systems.train import Cohorts, FedAvg, FunctionLearner, Settings, fit
+from urna.systems.train.checkpoint import FILE
+from urna.systems.vote import Result, search, search_twice
 from urna.tally import (
     ClearSummation,
     Mean,
@@ -30,10 +34,6 @@ from urna.tally import (
     TallyPlan,
     verified_tally,
 )
-from urna.train import Cohorts, FedAvg, FunctionLearner, Settings, fit
-from urna.train.checkpoint import FILE
-from urna.verified import CountPlan, Layout
-from urna.vote import Result, search, search_twice
 
 BUDGET = Budget(4.0, 1e-4)
 TWENTY = Budget(20.0, 1e-3)

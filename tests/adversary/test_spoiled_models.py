@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from urna.average import Schema, fit
 from urna.data import Samples
 from urna.errors import RoundSpoiled
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Budget
+from urna.systems.average import Schema, fit
 
 X, Y = load_digits(return_X_y=True)
 CLIENTS = [Samples(X[place:1500:30], Y[place:1500:30]) for place in range(30)]
@@ -21,7 +21,7 @@ SCHEMA = Schema(features=64, classes=tuple(range(10)))
 
 def accuracy(monkeypatch: pytest.MonkeyPatch, times: float) -> float:
     """Return the accuracy where one client negates its vector, so many times too long."""
-    module = sys.modules["urna.average.fit"]
+    module = sys.modules["urna.systems.average.fit"]
     honest = module.contributions
 
     def one_lies(plan: Any, *given: Any, **named: Any) -> Mapping[int, Callable[[], IntVector]]:

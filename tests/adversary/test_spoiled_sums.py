@@ -12,12 +12,12 @@ from adversary_tricks import at, keys, off_curve
 from urna.errors import RoundSpoiled
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger
-from urna.secagg import ServerModel
-from urna.secagg.keys import mask_seed
-from urna.secagg.masks import Words, add_mask, residues, subtract_mask
-from urna.secagg.messages import MaskedVector, Message
+from urna.protocols.secagg import ServerModel
+from urna.protocols.secagg.keys import mask_seed
+from urna.protocols.secagg.masks import Words, add_mask, residues, subtract_mask
+from urna.protocols.secagg.messages import MaskedVector, Message
+from urna.systems.vote import Ballots, BallotShape
 from urna.tally import Releases, Tallied, TallyPlan, Terms, plan_tally, tallied, to_grid
-from urna.vote import Ballots, BallotShape
 
 CLIENTS, CANDIDATES = 8, 40
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from adversary_room import COIN, CURIOUS, DISHONEST, Room, plan_for
 
-from urna import secagg
 from urna.errors import RoundAborted, RoundFailed, RoundUnfinished
-from urna.secagg import ServerModel, Stage
-from urna.secagg.messages import KeyBook, ShareBox, UnmaskRequest
-from urna.secagg.parts import Parts
-from urna.secagg.transport import Letter
-from urna.secagg.wire import decode, encode
+from urna.protocols import secagg
+from urna.protocols.secagg import ServerModel, Stage
+from urna.protocols.secagg.messages import KeyBook, ShareBox, UnmaskRequest
+from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.transport import Letter
+from urna.protocols.secagg.wire import decode, encode
 
 VICTIM = 2
 MODELS = (CURIOUS, DISHONEST)

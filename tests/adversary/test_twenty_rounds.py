@@ -10,7 +10,7 @@ from adversary_room import CURIOUS, DISHONEST, Room, plan_for
 from adversary_tricks import DEEDS
 
 from urna.errors import RoundAborted
-from urna.secagg import Outcome, ServerModel
+from urna.protocols.secagg import Outcome, ServerModel
 
 ROUNDS = 20
 

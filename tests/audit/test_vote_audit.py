@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from urna import secagg
 from urna.errors import ParameterError
 from urna.local import CallableObjective
 from urna.privacy import Budget
+from urna.protocols import secagg
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.space import Space
+from urna.systems.vote import Ballots, BallotShape, search
 from urna.tally import TallyPlan, Terms, plan_tally
-from urna.vote import Ballots, BallotShape, search
 
 pytestmark = pytest.mark.audit
 

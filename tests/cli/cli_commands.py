@@ -17,8 +17,8 @@ from urna.errors import ProtocolError, RoundAborted
 from urna.privacy import Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.study.journal import Journal
-from urna.train.checkpoint import Progress
-from urna.vote import plan
+from urna.systems.train.checkpoint import Progress
+from urna.systems.vote import plan
 
 __all__ = ["clocked", "command", "killed", "without_helper"]
 
@@ -89,7 +89,7 @@ def killed(point: str, *arguments: str) -> None:
     elif point == "entered":  # the same for what is entered whole
         dying(Ledger, "enter", lambda *_: True)
     elif point == "summed":  # the same where nothing is counted
-        dying(sys.modules["urna.vote.search"], "_ballots", lambda *_: True)
+        dying(sys.modules["urna.systems.vote.search"], "_ballots", lambda *_: True)
     elif point == "tallied":  # the tally is on disk, its winner is not weighed
         dying(Journal, "keep", lambda _, name, *__: name == "vote.json")
     elif point == "trained":  # a round of training is on disk

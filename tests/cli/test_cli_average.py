@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from commands import Command
 
-from urna.average import ModelResult, load_model
 from urna.data import Columns, Samples, read_tables
 from urna.errors import DataMissing, ParameterError
 from urna.privacy import Adjacency, Budget, Ledger
+from urna.systems.average import ModelResult, load_model
 
 CENTRES = np.array([[3.0, 0, 0], [0, 3, 0], [0, 0, 3]])
 NAMES = np.array(["ant", "bee", "cow"])

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from commands import Command
 
-from urna.combine import Combination
 from urna.privacy import Budget, Ledger
 from urna.space import Axis, Space
+from urna.systems.combine import Combination
 
 PEAKS = [(0.1, 0.9)] * 5 + [(0.03, 0.6)] * 3 + [(0.1, 0.6)] * 2
 GRID = list(itertools.product((0.01, 0.03, 0.1, 0.3), (0.0, 0.6, 0.9)))

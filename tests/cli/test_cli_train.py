@@ -79,7 +79,7 @@ def test_tuning_and_training_share_one_budget(urna: Command, tmp_path: Path) -> 
     for page in ("model-card.md", "report.html"):
         text = (tmp_path / "run" / page).read_text()
         assert "of a vote on hyperparameters and of 3 rounds" in text
-    from urna.train.checkpoint import read_tensors  # noqa: PLC0415 - an extra
+    from urna.systems.train.checkpoint import read_tensors  # noqa: PLC0415 - an extra
 
     _, kept = read_tensors(tmp_path / "run" / "model.safetensors")
     assert kept["privacy"] == together["privacy"]

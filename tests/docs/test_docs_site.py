@@ -33,7 +33,7 @@ def test_every_command_is_in_the_reference() -> None:
 def test_every_public_package_is_in_the_reference() -> None:
     rooms = {path.parent.name for path in (HOUSE / "src" / "urna").glob("*/__init__.py")}
     assert {f"urna.{room}" for room in rooms - {"cli"}} <= set(public_packages())
-    assert ".. automodule:: urna.vote\n" in package_page("urna.vote")
+    assert ".. automodule:: urna.systems.vote\n" in package_page("urna.systems.vote")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def evaluate_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         return _losses_here(objective, pieces, space, seeds)
 
     monkeypatch.setattr("urna.flower.voter.losses_apart", evaluate)
-    monkeypatch.setattr("urna.vote.shards.losses_apart", evaluate)
+    monkeypatch.setattr("urna.systems.vote.shards.losses_apart", evaluate)
 
 
 def _losses_here(

@@ -15,11 +15,11 @@ from urna.flower import Grant, Helper, NodeKey, poll
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.policy import Policy
 from urna.privacy import Budget, Ledger
+from urna.protocols.ballots.codec import FastCodec
+from urna.protocols.ballots.messages import decode_announcement, encode
+from urna.protocols.ballots.report import seal_report
 from urna.randomness import OsSecrets
-from urna.verified.codec import FastCodec
-from urna.verified.messages import decode_announcement, encode
-from urna.verified.report import seal_report
-from urna.vote import WinnerResult
+from urna.systems.vote import WinnerResult
 
 __all__ = [
     "BUDGET",

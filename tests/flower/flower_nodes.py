@@ -16,12 +16,12 @@ from urna.flower.announcement import Announcement
 from urna.flower.mail import ACTION, Kind, Letter, Reply
 from urna.local import Losses, Progress
 from urna.privacy import Budget
+from urna.protocols.secagg.messages import Invitation
+from urna.protocols.secagg.wire import encode
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.secagg.messages import Invitation
-from urna.secagg.wire import encode
 from urna.space import Space
+from urna.systems.vote import BallotShape
 from urna.tally import Terms
-from urna.vote import BallotShape
 
 __all__ = [
     "BUDGET",

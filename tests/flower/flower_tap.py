@@ -15,10 +15,10 @@ from urna.errors import RoundFailed
 from urna.flower.announcement import Announcement
 from urna.flower.mail import Letter, Reply
 from urna.flower.transcript import Transcript
+from urna.protocols.secagg.messages import MaskedVector
+from urna.protocols.secagg.wire import decode, encode, without_signature
 from urna.randomness import ScriptedSecrets
-from urna.secagg.messages import MaskedVector
-from urna.secagg.wire import decode, encode, without_signature
-from urna.vote import Result
+from urna.systems.vote import Result
 
 __all__ = ["Heard", "listen"]
 

@@ -12,12 +12,11 @@ from urna.flower.announcement import Announcement
 from urna.flower.identities import NodeKey
 from urna.flower.mail import Letter, Reply
 from urna.noise import IntVector
-from urna.randomness import ScriptedSecrets
-from urna.secagg import Member, Plan, ServerModel, thaw
-from urna.secagg.client import Shared, complaint_context
-from urna.secagg.evidence import PROOF_BYTES, prove
-from urna.secagg.keys import sign_reply
-from urna.secagg.messages import (
+from urna.protocols.secagg import Member, Plan, ServerModel, thaw
+from urna.protocols.secagg.client import Shared, complaint_context
+from urna.protocols.secagg.evidence import PROOF_BYTES, prove
+from urna.protocols.secagg.keys import sign_reply
+from urna.protocols.secagg.messages import (
     Advertisement,
     Complaint,
     MaskedVector,
@@ -26,9 +25,10 @@ from urna.secagg.messages import (
     ShareBox,
     UnmaskReply,
 )
-from urna.secagg.parts import Parts
-from urna.secagg.shamir import share
-from urna.secagg.wire import decode, encode, without_signature
+from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.shamir import share
+from urna.protocols.secagg.wire import decode, encode, without_signature
+from urna.randomness import ScriptedSecrets
 
 __all__ = ["CAUGHT", "TRICKS", "Answer", "Trick", "bare", "signing"]
 
@@ -140,7 +140,7 @@ def _unfit_shares(answer: Answer, letter: Letter, context: Context) -> Reply:
         first[16] ^= 1  # of the self-mask's seed, which is opened
         return [first.tobytes(), *parts[1:]]
 
-    with patch("urna.secagg.client.share", bent):
+    with patch("urna.protocols.secagg.client.share", bent):
         return answer(letter, context)
 
 

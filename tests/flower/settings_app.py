@@ -8,13 +8,13 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from urna.combine import FederatedDbscan, Frame, LocalSearch, Searches
 from urna.flower import Deadlines, Participant
 from urna.flower.encrypted import EncryptedParty, combine_encrypted
 from urna.flower.settings import Settings, combine_settings
 from urna.flower.simulation import run_apps
 from urna.privacy import Budget
 from urna.space import Axis, Space
+from urna.systems.combine import FederatedDbscan, Frame, LocalSearch, Searches
 
 NODES = 6
 RATES, MOMENTA = [0.01, 0.1, 1.0], [0.0, 0.5, 0.9]

@@ -17,12 +17,12 @@ from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, app_of
 from forks import environment
 
-from urna.average import ModelResult, Moments, RowRule, Schema
 from urna.data import Samples
 from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.flower import Averages, AverageSubject, Grant, Participant, average
 from urna.flower.subjects import read_subject, size_of
 from urna.privacy import Adjacency, Budget, Ledger, Unit
+from urna.systems.average import ModelResult, Moments, RowRule, Schema
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
 SCHEMA = Schema(3, (0, 1, 2))

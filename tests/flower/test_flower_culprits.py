@@ -19,9 +19,9 @@ from urna.errors import RoundAborted, RoundFailed, RoundSpoiled, RoundUnfinished
 from urna.flower import Deadlines, Policy, Transcript, poll
 from urna.flower.identities import NodeKey
 from urna.privacy import Budget, Ledger
-from urna.secagg import Plan
+from urna.protocols.secagg import Plan
 from urna.space import Space
-from urna.vote import Result
+from urna.systems.vote import Result
 
 PATIENT = Deadlines(gather=5.0, evaluate=5.0, stage=5.0)
 CULPRIT = 3

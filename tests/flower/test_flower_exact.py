@@ -22,11 +22,6 @@ from flwr.clientapp import ClientApp
 
 import urna.flower
 import urna.flower.settings
-from urna.combine import Averaging, Frame, LocalSearch, Mean, MeanTask, Searches, conduct
-from urna.combine.letters import Kind as Stage
-from urna.combine.letters import Letter as PartyLetter
-from urna.combine.letters import Run, kind_of
-from urna.combine.party import invitation
 from urna.errors import ParameterError, Refused, RoundAborted, RoundUnfinished
 from urna.flower import Deadlines, Grant, Helper, NodeKey, Participant, Policy, Voter
 from urna.flower.claims import count_run, runs
@@ -36,9 +31,14 @@ from urna.flower.identities import write_public_key
 from urna.flower.mail import ACTION, Kind, Letter, Reply
 from urna.flower.subjects import _READERS
 from urna.flower.transcript import server_statement
+from urna.protocols.secagg import ServerModel
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.secagg import ServerModel
 from urna.space import Axis, Space
+from urna.systems.combine import Averaging, Frame, LocalSearch, Mean, MeanTask, Searches, conduct
+from urna.systems.combine.letters import Kind as Stage
+from urna.systems.combine.letters import Letter as PartyLetter
+from urna.systems.combine.letters import Run, kind_of
+from urna.systems.combine.party import invitation
 
 GRID = np.array(list(itertools.product((0.01, 0.1, 1.0), (0.0, 0.5, 0.9))))
 FRAME = Frame.of(Space(lr=Axis.log([0.01, 0.1, 1.0]), momentum=Axis.linear([0.0, 0.5, 0.9])))

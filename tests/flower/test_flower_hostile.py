@@ -25,14 +25,14 @@ from urna.flower.mail import Kind, Letter
 from urna.flower.memory import recall
 from urna.flower.transcript import server_statement
 from urna.privacy import Budget, Ledger
+from urna.protocols.secagg import Member, thaw
+from urna.protocols.secagg.client import Advertised
+from urna.protocols.secagg.messages import Void
+from urna.protocols.secagg.wire import decode, encode
 from urna.randomness import ScriptedSecrets
-from urna.secagg import Member, thaw
-from urna.secagg.client import Advertised
-from urna.secagg.messages import Void
-from urna.secagg.wire import decode, encode
 from urna.space import Space
+from urna.systems.vote import BallotShape
 from urna.tally import BoundedVector
-from urna.vote import BallotShape
 
 DEFAULT = Policy(epsilon=10.0, delta=1e-4, ledger=Path("unused"))
 NAMES = tuple(str(n) for n in range(20))

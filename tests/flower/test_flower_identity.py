@@ -20,9 +20,9 @@ from urna.flower import DirectoryFile, NodeKey, Policy, poll
 from urna.flower.announcement import Announcement
 from urna.flower.identities import read_public_key, write_public_key
 from urna.flower.mail import Kind, Letter, Reply
+from urna.protocols.secagg.messages import UnmaskRequest, Void
+from urna.protocols.secagg.wire import decode, encode
 from urna.randomness import ScriptedSecrets
-from urna.secagg.messages import UnmaskRequest, Void
-from urna.secagg.wire import decode, encode
 
 
 def signed_federation(folder: Path, count: int) -> LocalGrid:

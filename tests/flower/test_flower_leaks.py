@@ -43,8 +43,8 @@ from urna.flower.mail import Kind, Letter
 from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Ledger
 from urna.space import Space
+from urna.systems.vote import plan_vote, shard_ballots
 from urna.tally import BoundedVector, Terms
-from urna.vote import plan_vote, shard_ballots
 
 VICTIM, SIZE = 1000, 8
 SECRET = "patient 4711"

@@ -17,8 +17,8 @@ from urna.flower import Grant, NodeKey, Policy, Statistic, poll
 from urna.flower.accounts import Account
 from urna.flower.identities import write_public_key
 from urna.privacy import Adjacency, Budget, Ledger
+from urna.protocols.secagg import ServerModel
 from urna.randomness import ScriptedSecrets
-from urna.secagg import ServerModel
 from urna.space import Space
 from urna.tally import BoundedVector
 

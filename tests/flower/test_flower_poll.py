@@ -26,7 +26,7 @@ from urna.flower.mail import Kind
 from urna.privacy import Budget, Ledger
 from urna.randomness import ScriptedSecrets
 from urna.space import Space
-from urna.vote import ArgmaxDecoder, NoisyVotes, rehearse, search
+from urna.systems.vote import ArgmaxDecoder, NoisyVotes, rehearse, search
 
 # Letters a node gets: 0 the announcement, 1 advertise, 2 share, 3 mask, 4 unmask.
 ADVERTISE, SHARE, MASK, UNMASK = 1, 2, 3, 4

@@ -23,8 +23,8 @@ from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Space
+from urna.systems.vote import BallotShape, Result, search
 from urna.tally import Terms
-from urna.vote import BallotShape, Result, search
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
 BY_RECORD = replace(OPEN, relation=RECORD, smallest_shard=5)

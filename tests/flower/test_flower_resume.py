@@ -33,7 +33,7 @@ from urna.flower import (
 from urna.flower.keeping import Journal
 from urna.flower.mail import Kind, Letter
 from urna.privacy import Budget, Ledger
-from urna.secagg import Stage
+from urna.protocols.secagg import Stage
 from urna.tally import BoundedVector
 
 SIZE, ROUNDS = 6, 4

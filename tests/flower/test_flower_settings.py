@@ -15,16 +15,6 @@ from flower_nodes import OPEN
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 
-from urna.combine import (
-    Clustering,
-    Combination,
-    FederatedDbscan,
-    Frame,
-    LocalSearch,
-    Mean,
-    Searches,
-)
-from urna.combine.sums import SettingsSum
 from urna.errors import (
     BudgetExceeded,
     ParameterError,
@@ -39,6 +29,16 @@ from urna.flower.subjects import read_subject, size_of
 from urna.privacy import Budget, Ledger
 from urna.report import page
 from urna.space import Axis, Space
+from urna.systems.combine import (
+    Clustering,
+    Combination,
+    FederatedDbscan,
+    Frame,
+    LocalSearch,
+    Mean,
+    Searches,
+)
+from urna.systems.combine.sums import SettingsSum
 
 GRID = np.array(list(itertools.product((0.01, 0.1, 1.0), (0.0, 0.5, 0.9))))
 FRAME = Frame.of(Space(lr=Axis.log([0.01, 0.1, 1.0]), momentum=Axis.linear([0.0, 0.5, 0.9])))

@@ -21,8 +21,8 @@ from urna.privacy import Ledger
 from urna.study.node import node_of
 from urna.study.over_flower import serve_study
 from urna.study.stages import Outcome, Stages
-from urna.train import TrainResult
-from urna.vote import WinnerResult
+from urna.systems.train import TrainResult
+from urna.systems.vote import WinnerResult
 
 VOTERS = 4
 HELPER = f"site-{VOTERS}"

@@ -23,7 +23,7 @@ from urna.flower import Grant, Policy, PrivateTraining, Trainer
 from urna.flower.updates import ModelLetter
 from urna.privacy import Budget, Ledger
 from urna.report import page
-from urna.train import AdaptiveClip, Validation
+from urna.systems.train import AdaptiveClip, Validation
 
 SIZE, ROUNDS = 12, 4
 TRUTH = {"bias": np.array([0.5]), "weight": np.array([[1.0, -2.0]])}

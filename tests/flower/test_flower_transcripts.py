@@ -22,7 +22,7 @@ from urna.flower.mail import Kind, Letter
 from urna.flower.transcript import Ending
 from urna.privacy import Ledger
 from urna.randomness import ScriptedSecrets
-from urna.vote import Result
+from urna.systems.vote import Result
 
 SERVER = NodeKey.draw("server", ScriptedSecrets(b"server"))
 SIZE, SILENT = 8, 2

@@ -53,12 +53,17 @@ from urna.flower.announcement import Announcement
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.transcript import Ending, sum_digest
 from urna.privacy import Ledger
+from urna.protocols.ballots import Statement
+from urna.protocols.ballots.helper import Confirmed, Examined, confirm
+from urna.protocols.ballots.messages import (
+    Opening,
+    Verdict,
+    decode_announcement,
+    encode_announcement,
+)
+from urna.protocols.ballots.report import vouch_for
+from urna.protocols.secagg.keys import KeyPair, sign_receipt
 from urna.randomness import OsSecrets
-from urna.secagg.keys import KeyPair, sign_receipt
-from urna.verified import Statement
-from urna.verified.helper import Confirmed, Examined, confirm
-from urna.verified.messages import Opening, Verdict, decode_announcement, encode_announcement
-from urna.verified.report import vouch_for
 
 
 def begins(*clients: int) -> Callable[[Letter], bool]:
@@ -395,7 +400,7 @@ def test_a_helper_that_opens_other_bits_than_it_committed_to_is_not_believed(
         state, opening = confirm(examined, verdict)
         return state, replace(opening, reveal=bytes(32))
 
-    monkeypatch.setattr("urna.verified.session.confirm", confirmed)
+    monkeypatch.setattr("urna.protocols.ballots.session.confirm", confirmed)
     with pytest.raises(RoundUnfinished, match="not those it committed to") as unfinished:
         held(signed(quick_path), quick_path)
     assert list(unfinished.value.faults) == [HELPING]
@@ -412,7 +417,7 @@ def test_only_a_verified_count_is_given_up(quick_path: Path) -> None:
 def test_the_helper_itself_insists_on_the_fewest_ballots(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("urna.verified.leader._check_enough", lambda *_: None)
+    monkeypatch.setattr("urna.protocols.ballots.leader._check_enough", lambda *_: None)
     grid = signed(quick_path, lost={2: {CAST: "crash"}})
     with pytest.raises(RoundAborted, match="3 reports stand; the statement asks for 4"):
         held(grid, quick_path)
@@ -422,7 +427,7 @@ def test_the_helper_itself_insists_on_the_fewest_ballots(
 def test_the_helper_itself_decides_on_every_ballot(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("urna.verified.leader.judge", lambda _, kept, answers: tuple(kept))
+    monkeypatch.setattr("urna.protocols.ballots.leader.judge", lambda _, kept, answers: tuple(kept))
     grid = signed(quick_path, tricks={2: stuffing(quick_path, 2)})
     with pytest.raises(RoundUnfinished, match=r"verdict on clients \[2\] is not what follows"):
         held(grid, quick_path)

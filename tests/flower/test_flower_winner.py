@@ -19,7 +19,7 @@ from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.policy import Policy
 from urna.flower.transcript import Ending, sum_digest
 from urna.privacy import Budget, Ledger
-from urna.vote import WinnerResult
+from urna.systems.vote import WinnerResult
 
 VOTERS = 6
 HELPER = f"site-{VOTERS}"

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from urna import secagg
 from urna.noise import IntVector
-from urna.randomness import ScriptedSecrets
-from urna.secagg import client as stages
-from urna.secagg import server
-from urna.secagg.keys import Directory, Identity, KeyPair, mask_seed
-from urna.secagg.masks import add_mask, centred, subtract_mask
-from urna.secagg.messages import (
+from urna.protocols import secagg
+from urna.protocols.secagg import client as stages
+from urna.protocols.secagg import server
+from urna.protocols.secagg.keys import Directory, Identity, KeyPair, mask_seed
+from urna.protocols.secagg.masks import add_mask, centred, subtract_mask
+from urna.protocols.secagg.messages import (
     Advertisement,
     Invitation,
     KeyBook,
@@ -22,7 +21,8 @@ from urna.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from urna.secagg.shamir import recover
+from urna.protocols.secagg.shamir import recover
+from urna.randomness import ScriptedSecrets
 
 COIN = b"c" * 32
 

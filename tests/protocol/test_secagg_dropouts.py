@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from secagg_play import ballots, small_plan
 
-from urna import secagg
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
+from urna.protocols import secagg
+from urna.protocols.secagg import ServerModel, Stage
+from urna.protocols.secagg.graph import choose
+from urna.protocols.secagg.shamir import draw_secret
 from urna.randomness import KeyStream, ScriptedSecrets, derive_seed
-from urna.secagg import ServerModel, Stage
-from urna.secagg.graph import choose
-from urna.secagg.shamir import draw_secret
 
 FOUR = [Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK]
 

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 from secagg_play import ballots, small_plan
 
-from urna import secagg
 from urna.errors import RoundAborted, RoundUnfinished
-from urna.randomness import ScriptedSecrets
-from urna.secagg.messages import (
+from urna.protocols import secagg
+from urna.protocols.secagg.messages import (
     Advertisement,
     Agreement,
     AgreeRequest,
@@ -31,11 +30,12 @@ from urna.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from urna.secagg.parts import Parts
-from urna.secagg.run import _Electorate, conduct
-from urna.secagg.server import invite
-from urna.secagg.transport import Letter
-from urna.secagg.wire import decode, encode, without_signature
+from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.run import _Electorate, conduct
+from urna.protocols.secagg.server import invite
+from urna.protocols.secagg.transport import Letter
+from urna.protocols.secagg.wire import decode, encode, without_signature
+from urna.randomness import ScriptedSecrets
 
 PLAN = small_plan(server="dishonest")
 NOISY = small_plan(noise_variance=Fraction(400), xnoise="precise")

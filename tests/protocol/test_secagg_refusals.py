@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from secagg_play import COIN, Play, ballots, rebuild, small_plan, unmask_alone
 
-from urna import secagg
 from urna.errors import ParameterError, ProtocolError, RoundAborted
-from urna.randomness import ScriptedSecrets
-from urna.secagg import client as stages
-from urna.secagg import server
-from urna.secagg.bundles import KEY, SEED
-from urna.secagg.client import BadShares, _check_lists
-from urna.secagg.keys import Identity, KeyPair, channel_keys, unseal
-from urna.secagg.messages import (
+from urna.protocols import secagg
+from urna.protocols.secagg import client as stages
+from urna.protocols.secagg import server
+from urna.protocols.secagg.bundles import KEY, SEED
+from urna.protocols.secagg.client import BadShares, _check_lists
+from urna.protocols.secagg.keys import Identity, KeyPair, channel_keys, unseal
+from urna.protocols.secagg.messages import (
     Advertisement,
     AgreeRequest,
     Invitation,
@@ -26,8 +25,9 @@ from urna.secagg.messages import (
     UnmaskRequest,
     lists_digest,
 )
-from urna.secagg.parts import Parts
-from urna.secagg.wire import decode, encode, without_signature
+from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.wire import decode, encode, without_signature
+from urna.randomness import ScriptedSecrets
 
 NOBODY = Parts.of({}, 64)
 """No signatures: the server is honest-but-curious."""

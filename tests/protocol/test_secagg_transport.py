@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from secagg_play import ballots, small_plan
 
-from urna import secagg
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
+from urna.protocols import secagg
+from urna.protocols.secagg import Faults, Stage
+from urna.protocols.secagg.messages import Advertisement, Invitation, Refusal
+from urna.protocols.secagg.run import conduct
+from urna.protocols.secagg.transport import Letter
+from urna.protocols.secagg.wire import decode, encode
 from urna.randomness import ScriptedSecrets
-from urna.secagg import Faults, Stage
-from urna.secagg.messages import Advertisement, Invitation, Refusal
-from urna.secagg.run import conduct
-from urna.secagg.transport import Letter
-from urna.secagg.wire import decode, encode
 
 FOUR = [Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK]
 

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 from secagg_echoes import Echoes
 
-from urna.secagg import MemoryTransport, Transport
-from urna.secagg.workers import WorkerTransport
+from urna.protocols.secagg import MemoryTransport, Transport
+from urna.protocols.secagg.workers import WorkerTransport
 from urna.testing import Echo, TransportContract
 
 

@@ -22,13 +22,22 @@ from verified_play import (
 )
 
 from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted, RoundUnfinished
+from urna.protocols.ballots import (
+    Announcement,
+    CountPlan,
+    HelperMember,
+    Layout,
+    Report,
+    Voter,
+    cast,
+    helper,
+)
+from urna.protocols.ballots import leader as leading
+from urna.protocols.ballots.codec import Shards
+from urna.protocols.ballots.messages import decode, encode
+from urna.protocols.ballots.report import seal_report
+from urna.protocols.secagg.keys import Directory, Identity
 from urna.randomness import ScriptedSecrets
-from urna.secagg.keys import Directory, Identity
-from urna.verified import Announcement, CountPlan, HelperMember, Layout, Report, Voter, cast, helper
-from urna.verified import leader as leading
-from urna.verified.codec import Shards
-from urna.verified.messages import decode, encode
-from urna.verified.report import seal_report
 
 EVERYBODY = frozenset(range(CLIENTS))
 INVALID = "its ballot is not valid: the proof fails"

@@ -7,10 +7,8 @@ import pytest
 from verified_play import NOISY, ballots_for
 
 from urna.errors import ProtocolError, Refused
-from urna.randomness import ScriptedSecrets
-from urna.secagg.keys import Directory, Identity
-from urna.verified import HelperMember, HelperSession, Statement, Voter, cast, leader
-from urna.verified.messages import (
+from urna.protocols.ballots import HelperMember, HelperSession, Statement, Voter, cast, leader
+from urna.protocols.ballots.messages import (
     Answers,
     Opening,
     decode_announcement,
@@ -18,6 +16,8 @@ from urna.verified.messages import (
     open_letter,
     seal_letter,
 )
+from urna.protocols.secagg.keys import Directory, Identity
+from urna.randomness import ScriptedSecrets
 
 
 @dataclass

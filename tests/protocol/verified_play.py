@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.privacy import Budget
+from urna.protocols.ballots import Announcement, CountPlan, Layout, Played, Report, Voter, play
+from urna.protocols.ballots.codec import FastCodec, Shards
+from urna.protocols.ballots.report import seal_report
 from urna.randomness import ScriptedSecrets, SecretSource
-from urna.verified import Announcement, CountPlan, Layout, Played, Report, Voter, play
-from urna.verified.codec import FastCodec, Shards
-from urna.verified.report import seal_report
 
 CLIENTS, VICTIM = 8, 3
 LEVELS = CountPlan(Layout(5), CLIENTS, 5)

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from urna import he
-from urna.combine import Clustering, DbscanTask, Frame
+from urna.protocols import he
 from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
+from urna.systems.combine import Clustering, DbscanTask, Frame
 
 FALSE_ALARM = 1e-6
 PRIME = 65_537

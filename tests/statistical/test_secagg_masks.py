@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from urna import secagg
 from urna.noise import IntVector
+from urna.protocols import secagg
+from urna.protocols.secagg import Stage
+from urna.protocols.secagg.masks import add_mask, zeros
 from urna.randomness import ScriptedSecrets
-from urna.secagg import Stage
-from urna.secagg.masks import add_mask, zeros
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
 from secagg_play import Play, small_plan

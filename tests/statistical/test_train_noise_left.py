@@ -13,9 +13,9 @@ from scipy import stats
 
 from urna.errors import RoundAborted
 from urna.privacy import Budget
+from urna.protocols.secagg import Removal, Stage, plan, run
 from urna.randomness import ScriptedSecrets
-from urna.secagg import Removal, Stage, plan, run
-from urna.train import plan_training
+from urna.systems.train import plan_training
 
 FALSE_ALARM = 1e-6  # how often a good sum would fail one of these tests on a fresh script
 CLIENTS, TOLERATED, ENTRIES = 6, 2, 3000

@@ -5,11 +5,11 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from urna.protocols.ballots import Announcement, CountPlan, Layout, Report, Voter, play, public_bits
+from urna.protocols.ballots.codec import FastCodec
+from urna.protocols.ballots.layout import Bits
+from urna.protocols.ballots.report import Statement, seal_report
 from urna.randomness import ScriptedSecrets, SecretSource
-from urna.verified import Announcement, CountPlan, Layout, Report, Voter, play, public_bits
-from urna.verified.codec import FastCodec
-from urna.verified.layout import Bits
-from urna.verified.report import Statement, seal_report
 
 FALSE_ALARM = 1e-6  # how often fair coins would fail here on a fresh script
 

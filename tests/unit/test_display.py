@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import urna
-from urna.combine import Combination, Guarantee
-from urna.combine.frame import Frame
 from urna.display import as_frame, axes_for, card
 from urna.errors import DataMissing, ParameterError
 from urna.files import write_json
@@ -21,9 +19,11 @@ from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.progress import live_line
 from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
+from urna.systems.combine import Combination, Guarantee
+from urna.systems.combine.frame import Frame
+from urna.systems.train import RoundReport, TrainResult
+from urna.systems.vote import Result, TwoRounds, search_twice
 from urna.tally import ClearSummation, Terms
-from urna.train import RoundReport, TrainResult
-from urna.vote import Result, TwoRounds, search_twice
 
 SPACE = {"depth": [2, 4, None], "sizes": [(8,), (8, 8)], "kind": ["<b>", "b"]}
 PRIVATE = PrivacyStatement(1.0, 1e-5, Adjacency.REPLACE_ONE_CLIENT, "GDP", ("A caveat",))

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from urna.combine import Combination, Guarantee
-from urna.combine.frame import Frame
-from urna.combine.result import Point
 from urna.errors import DataMissing
 from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
+from urna.systems.combine import Combination, Guarantee
+from urna.systems.combine.frame import Frame
+from urna.systems.combine.result import Point
+from urna.systems.train import RoundReport, TrainResult
+from urna.systems.vote import Result, search
 from urna.tally import ClearSummation, Terms
 from urna.tracking import log_to_mlflow, log_to_tensorboard
-from urna.train import RoundReport, TrainResult
-from urna.vote import Result, search
 
 PRIVATE = PrivacyStatement(0.5, 1e-5, Adjacency.REPLACE_ONE_CLIENT, "GDP")
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from urna import secagg
 from urna.errors import RoundFailed
+from urna.protocols import secagg
+from urna.protocols.secagg import Stage
+from urna.protocols.secagg.keys import sign_reply
+from urna.protocols.secagg.run import _Electorate, conduct
+from urna.protocols.secagg.transport import Letter
+from urna.protocols.secagg.wire import without_signature
 from urna.randomness import ScriptedSecrets
-from urna.secagg import Stage
-from urna.secagg.keys import sign_reply
-from urna.secagg.run import _Electorate, conduct
-from urna.secagg.transport import Letter
-from urna.secagg.wire import without_signature
 
 HERE = Path(__file__).parent
 COIN = bytes(range(32))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from make_secagg import PLANS, TAMPERED, files, plan_of, text_of
 
-from urna.secagg.evidence import PROOF_BYTES
-from urna.secagg.messages import Complaint, Invitation, Message, Receipt, UnmaskReply
-from urna.secagg.wire import VERSION, decode, encode, without_signature
+from urna.protocols.secagg.evidence import PROOF_BYTES
+from urna.protocols.secagg.messages import Complaint, Invitation, Message, Receipt, UnmaskReply
+from urna.protocols.secagg.wire import VERSION, decode, encode, without_signature
 
 HERE = Path(__file__).parent
 CONTENT = files()

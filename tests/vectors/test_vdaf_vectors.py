@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from urna.verified.prio3 import FIELD128, Prio3SumVec
-from urna.verified.turboshake import turboshake128
+from urna.protocols.ballots.prio3 import FIELD128, Prio3SumVec
+from urna.protocols.ballots.turboshake import turboshake128
 
 HERE = Path(__file__).parent
 

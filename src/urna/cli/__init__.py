@@ -1,11 +1,9 @@
 """The command line. A command parses, calls one library function and prints."""
 
+import signal
 import sys
 
 __all__ = ["main"]
-
-STOPPED = 130
-"""What a shell reports for Ctrl-C."""
 
 
 def main() -> None:
@@ -16,5 +14,5 @@ def main() -> None:
         code = run()
     except KeyboardInterrupt:
         sys.stderr.write("stopped; no half-written file is left\n")
-        code = STOPPED
+        code = 128 + signal.SIGINT  # what a shell reports for Ctrl-C
     sys.exit(code)

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import signal
 import sys
 from typing import TextIO
 
@@ -12,7 +13,6 @@ import typer
 from rich.text import Text
 
 import urna
-from urna.cli import STOPPED
 from urna.cli.average import average
 from urna.cli.combine import combine
 from urna.cli.data import data
@@ -98,7 +98,9 @@ def run() -> int:
         if not isinstance(error, BrokenPipeError):
             _tell(f"cannot print the result: {error.strerror or error}. What was kept is kept")
         code = 1
-    if code == STOPPED:  # Typer turns Ctrl-C into this code, older ones into an exception
+    if (
+        code == 128 + signal.SIGINT
+    ):  # Typer turns Ctrl-C into this code, older ones into an exception
         raise KeyboardInterrupt
     return code or 0
 

@@ -9,18 +9,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from urna.average import (
-    LearnerKind,
-    ModelResult,
-    RowRule,
-    Schema,
-    Settings,
-    Trainer,
-    fit,
-    model_card,
-)
-from urna.average.batch import check_device
-from urna.average.schema import Class
 from urna.cli.keep import Keeper, keeping
 from urna.cli.origin import origin
 from urna.cli.output import Format, FormatOption, results
@@ -45,12 +33,24 @@ from urna.data import Columns, Samples, Split, catalogue, load, read_tables, spl
 from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.privacy import Budget
+from urna.protocols.secagg import ServerModel
 from urna.randomness import secrets_of
-from urna.secagg import ServerModel
 from urna.space import Space
 from urna.study import VOTE_SHARE, tune_then_fit
+from urna.systems.average import (
+    LearnerKind,
+    ModelResult,
+    RowRule,
+    Schema,
+    Settings,
+    Trainer,
+    fit,
+    model_card,
+)
+from urna.systems.average.batch import check_device
+from urna.systems.average.schema import Class
+from urna.systems.vote import Result
 from urna.tally import ClearSummation, SecureSummation
-from urna.vote import Result
 
 __all__ = ["average"]
 

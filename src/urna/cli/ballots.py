@@ -7,7 +7,7 @@ import typer
 
 from urna.errors import ParameterError
 from urna.space import Space
-from urna.vote import BallotKind, DecoderKind
+from urna.systems.vote import BallotKind, DecoderKind
 
 __all__ = ["BallotOption", "DecoderOption", "VotesOption", "asked_space"]
 

@@ -20,7 +20,14 @@ from urna.cli.terms import (
     ScriptOption,
     ledger_at,
 )
-from urna.combine import (
+from urna.errors import ParameterError, UnknownName
+from urna.files import write_json, write_whole
+from urna.privacy import Budget, Ledger
+from urna.randomness import SecretSource, secrets_of
+from urna.report import settings_chart
+from urna.space import Axis, Space
+from urna.study.recorded_vote import vote_on
+from urna.systems.combine import (
     STRATEGIES,
     Anchored,
     Combination,
@@ -39,14 +46,7 @@ from urna.combine import (
     read_searches,
     strategy_named,
 )
-from urna.combine import combine as combine_searches
-from urna.errors import ParameterError, UnknownName
-from urna.files import write_json, write_whole
-from urna.privacy import Budget, Ledger
-from urna.randomness import SecretSource, secrets_of
-from urna.report import settings_chart
-from urna.space import Axis, Space
-from urna.study.recorded_vote import vote_on
+from urna.systems.combine import combine as combine_searches
 from urna.tally import Options
 
 __all__ = ["combine"]

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from urna.combine import Combination
 from urna.errors import OutputError, RoundSpoiled, RoundUnfinished
 from urna.files import check_folder, digest_of, reserved, write_json, write_whole
 from urna.privacy import Ledger
 from urna.report import Run, Signer, account_of, load_run, load_whole, page
+from urna.systems.combine import Combination
 
 __all__ = ["Keeper", "keeping", "write_page"]
 

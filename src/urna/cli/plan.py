@@ -44,10 +44,9 @@ from urna.forecast.votes import (
 )
 from urna.privacy import Budget, Unit
 from urna.privacy.budget import rounded_up
-from urna.secagg import Plan, ServerModel
+from urna.protocols.secagg import Plan, ServerModel
 from urna.space import Space
-from urna.tally import Terms
-from urna.vote import (
+from urna.systems.vote import (
     Decoder,
     DecoderKind,
     Leads,
@@ -57,7 +56,8 @@ from urna.vote import (
     plan_vote,
     plan_winner,
 )
-from urna.vote.kernels import describe_structure
+from urna.systems.vote.kernels import describe_structure
+from urna.tally import Terms
 
 __all__ = ["plan"]
 

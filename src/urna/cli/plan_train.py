@@ -29,8 +29,8 @@ from urna.cli.training import (
 )
 from urna.privacy import Budget, Unit
 from urna.privacy.budget import rounded_up
-from urna.secagg import ServerModel
-from urna.train import TrainPlan, plan_training
+from urna.protocols.secagg import ServerModel
+from urna.systems.train import TrainPlan, plan_training
 
 __all__ = ["plan_train"]
 

@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.text import Text
 
 from urna.cli.output import errors
-from urna.vote import SearchProgress
+from urna.systems.vote import SearchProgress
 
 __all__ = ["live_progress"]
 

@@ -11,10 +11,10 @@ from urna.cli.keep import write_page
 from urna.cli.output import Format, FormatOption, errors, print_json, results
 from urna.cli.progress import live_progress
 from urna.cli.terms import QuietOption, cache_folder
-from urna.combine import Combination
 from urna.report import Run
 from urna.study import Hooks, Outcome, read_study, run_study
-from urna.vote import Result, WinnerResult
+from urna.systems.combine import Combination
+from urna.systems.vote import Result, WinnerResult
 
 __all__ = ["StudyArgument", "run_file"]
 

@@ -37,18 +37,12 @@ from urna.errors import ParameterError
 from urna.local import CachedObjective, Objective
 from urna.local.presets import PRESETS
 from urna.privacy import Budget, Unit
+from urna.protocols.secagg import ServerModel
 from urna.randomness import secrets_of
-from urna.secagg import ServerModel
 from urna.space import Space
 from urna.study.file import DataPart, ObjectivePart
 from urna.study.objectives import choose_objective
-from urna.tally import (
-    ClearSummation,
-    EncryptedSummation,
-    SecureSummation,
-    Summation,
-)
-from urna.vote import (
+from urna.systems.vote import (
     DecoderKind,
     Rehearsal,
     Result,
@@ -56,10 +50,16 @@ from urna.vote import (
     WinnerResult,
     search_twice,
 )
-from urna.vote import rehearse as rehearse_votes
-from urna.vote import search as search_votes
-from urna.vote.kernels import structure_left_out
-from urna.vote.selecting import check_opening
+from urna.systems.vote import rehearse as rehearse_votes
+from urna.systems.vote import search as search_votes
+from urna.systems.vote.kernels import structure_left_out
+from urna.systems.vote.selecting import check_opening
+from urna.tally import (
+    ClearSummation,
+    EncryptedSummation,
+    SecureSummation,
+    Summation,
+)
 
 __all__ = ["say_left_out", "search"]
 

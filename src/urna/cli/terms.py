@@ -8,7 +8,7 @@ import typer
 
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Ledger, Unit
-from urna.secagg import ServerModel
+from urna.protocols.secagg import ServerModel
 from urna.tally import Options
 
 __all__ = [

@@ -49,18 +49,18 @@ from urna.files import write_whole
 from urna.local import Recipe, TorchLoss
 from urna.privacy import Budget
 from urna.privacy.budget import rounded_up
+from urna.protocols.secagg import ServerModel
 from urna.randomness import secrets_of
 from urna.report import load_result
-from urna.secagg import ServerModel
 from urna.study.tune_and_train import Tuned, tune_and_train
+from urna.systems.train import RoundReport, Settings, TorchLearner, TrainResult, fit
+from urna.systems.train.card import model_card
+from urna.systems.train.checkpoint import FILE, write_model
+from urna.systems.train.models import MODELS, network
+from urna.systems.train.pipelined import PipelinedSummation
+from urna.systems.vote import PosteriorDecoder, Result, SearchProgress, read_again
+from urna.systems.vote.search import UNREAD
 from urna.tally import ClearSummation, SecureSummation, Summation
-from urna.train import RoundReport, Settings, TorchLearner, TrainResult, fit
-from urna.train.card import model_card
-from urna.train.checkpoint import FILE, write_model
-from urna.train.models import MODELS, network
-from urna.train.pipelined import PipelinedSummation
-from urna.vote import PosteriorDecoder, Result, SearchProgress, read_again
-from urna.vote.search import UNREAD
 
 __all__ = ["train"]
 

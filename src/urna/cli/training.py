@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from urna.errors import ParameterError
-from urna.train import (
+from urna.systems.train import (
     AdaptiveClip,
     Clip,
     Cohorts,
@@ -18,7 +18,7 @@ from urna.train import (
     Validation,
     read_optimiser,
 )
-from urna.train.optimisers import OPTIMISERS
+from urna.systems.train.optimisers import OPTIMISERS
 
 __all__ = [
     "AdaptiveOption",

@@ -9,7 +9,7 @@ from urna.cli.output import Format, FormatOption, print_json, print_table, resul
 from urna.cli.verify_page import verify_page
 from urna.errors import ParameterError, ProtocolError
 from urna.report import load_result
-from urna.vote import Result, WinnerResult
+from urna.systems.vote import Result, WinnerResult
 
 __all__ = ["verify"]
 

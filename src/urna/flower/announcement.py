@@ -16,8 +16,8 @@ from typing import Any, Protocol, Self
 
 from urna.errors import ParameterError, ProtocolError
 from urna.flower.subjects import Subject, read_subject, size_of
-from urna.secagg import Plan, ServerModel
-from urna.secagg.messages import Invitation
+from urna.protocols.secagg import Plan, ServerModel
+from urna.protocols.secagg.messages import Invitation
 from urna.tally import TallyPlan, Terms
 
 __all__ = ["LONGEST", "Announced", "Announcement", "check_name"]

@@ -9,7 +9,16 @@ from typing import Any, Unpack
 from flwr.app import Context
 from flwr.serverapp import Grid
 
-from urna.average import (
+from urna.data import Samples
+from urna.errors import ParameterError, ProtocolError, Refused
+from urna.flower.contributor import Call
+from urna.flower.identities import DirectoryFile, NodeKey
+from urna.flower.post import Deadlines, Progress
+from urna.flower.subjects import register
+from urna.flower.sums import COLLUDING, Sums
+from urna.noise import IntVector
+from urna.privacy import Budget, Ledger
+from urna.systems.average import (
     AveragePlan,
     Learner,
     LearnerKind,
@@ -20,18 +29,9 @@ from urna.average import (
     plan_average,
     read_learner,
 )
-from urna.average.fit import label_of, read_model
-from urna.average.learners import check_named
-from urna.average.moments import moments_length
-from urna.data import Samples
-from urna.errors import ParameterError, ProtocolError, Refused
-from urna.flower.contributor import Call
-from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.post import Deadlines, Progress
-from urna.flower.subjects import register
-from urna.flower.sums import COLLUDING, Sums
-from urna.noise import IntVector
-from urna.privacy import Budget, Ledger
+from urna.systems.average.fit import label_of, read_model
+from urna.systems.average.learners import check_named
+from urna.systems.average.moments import moments_length
 from urna.tally import Options, Released, TallyPlan, Terms
 
 __all__ = ["AverageSubject", "Averages", "average"]

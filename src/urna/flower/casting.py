@@ -8,11 +8,11 @@ from urna.flower.announcement import Announcement
 from urna.flower.policy import Policy
 from urna.flower.winner_subject import verified_of
 from urna.noise import IntVector
+from urna.protocols.ballots import Announcement as Vouched
+from urna.protocols.ballots import Statement, Voter, cast
+from urna.protocols.ballots.messages import decode_announcement, encode
+from urna.protocols.secagg import Member
 from urna.randomness import SecretSource
-from urna.secagg import Member
-from urna.verified import Announcement as Vouched
-from urna.verified import Statement, Voter, cast
-from urna.verified.messages import decode_announcement, encode
 
 __all__ = ["check_statement", "helper_key", "read_vouched", "report_of"]
 

@@ -9,7 +9,7 @@ from urna.flower.identities import DirectoryFile
 from urna.flower.mail import Letter, Reply
 from urna.flower.post import GridTransport
 from urna.noise import IntVector
-from urna.secagg import ClientId, Outcome, Transport, conduct
+from urna.protocols.secagg import ClientId, Outcome, Transport, conduct
 from urna.tally import Tallied, tallied
 
 __all__ = ["Conduct", "Desk", "add_up"]

@@ -6,9 +6,9 @@ to be opened by name, and as often as was granted: once by default. Simulated no
 policy take part in everything.
 
 Assumes:
-    A server that follows the protocol, as `urna.combine` does for all encrypted combinations.
-    With a directory, parties sign their letters and compute keys and results again; what this
-    stops is said in `urna.combine.party`.
+    A server that follows the protocol, as `urna.systems.combine` does for all encrypted
+    combinations. With a directory, parties sign their letters and compute keys and results again;
+    what this stops is said in `urna.systems.combine.party`.
 """
 
 import logging
@@ -22,19 +22,6 @@ from flwr.app import ConfigRecord, Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from urna.combine import (
-    Combination,
-    Frame,
-    LocalSearch,
-    Strategy,
-    agreed_on,
-    conduct,
-    strategy_named,
-)
-from urna.combine.combining import opened, task_for
-from urna.combine.memory import kept, thaw
-from urna.combine.party import Given, Invited, Joined, Keyed, PartySession, Place, State
-from urna.combine.tasks import Task
 from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted, RoundUnfinished
 from urna.flower.exact import ExactAnnouncement
 from urna.flower.gathering import Gathering
@@ -44,8 +31,21 @@ from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.post import Deadlines, Post, Progress
 from urna.flower.transcript import presence, server_statement
+from urna.protocols.secagg import Directory, Identity
 from urna.randomness import SEED_BYTES, OsSecrets
-from urna.secagg import Directory, Identity
+from urna.systems.combine import (
+    Combination,
+    Frame,
+    LocalSearch,
+    Strategy,
+    agreed_on,
+    conduct,
+    strategy_named,
+)
+from urna.systems.combine.combining import opened, task_for
+from urna.systems.combine.memory import kept, thaw
+from urna.systems.combine.party import Given, Invited, Joined, Keyed, PartySession, Place, State
+from urna.systems.combine.tasks import Task
 
 __all__ = ["ENCRYPTED_ACTION", "EncryptedParty", "combine_encrypted"]
 
@@ -211,7 +211,7 @@ def combine_encrypted(
 
     Guarantee:
         Nobody learns more than what `Combination.opened` holds and who took part, as
-        `urna.he` promises. The result is exact, and is no differential privacy.
+        `urna.protocols.he` promises. The result is exact, and is no differential privacy.
 
     Args:
         grid: Flower's grid, as `@app.main()` gets it.

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from urna.combine.tasks import Task, read_task
 from urna.errors import ParameterError, ProtocolError
 from urna.flower.announcement import check_name
-from urna.secagg import ServerModel
+from urna.protocols.secagg import ServerModel
+from urna.systems.combine.tasks import Task, read_task
 
 __all__ = ["ExactAnnouncement"]
 

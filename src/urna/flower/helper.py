@@ -23,16 +23,16 @@ from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.participant import Participant
 from urna.flower.policy import Policy
 from urna.flower.winner_subject import is_verified, selection_of, subject_of, verified_of
-from urna.hidden import answer, garble
-from urna.hidden.helper import Answered
 from urna.noise import IntVector
+from urna.protocols.ballots import HelperMember, HelperSession, Statement
+from urna.protocols.ballots.messages import decode_announcement
+from urna.protocols.secagg import Directory, Member
+from urna.protocols.secagg.keys import sign_receipt
+from urna.protocols.winner import answer, garble
+from urna.protocols.winner.helper import Answered
 from urna.randomness import StreamSecrets, derive_seed
-from urna.secagg import Directory, Member
-from urna.secagg.keys import sign_receipt
 from urna.tally.selection import helper_shares, mask_of
 from urna.tally.verified import residues, started
-from urna.verified import HelperMember, HelperSession, Statement
-from urna.verified.messages import decode_announcement
 
 __all__ = ["Helper", "voters_of"]
 

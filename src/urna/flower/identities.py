@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from urna.errors import OutputError, ParameterError
 from urna.flower.announcement import check_name
+from urna.protocols.secagg import Directory, Identity
+from urna.protocols.secagg.keys import check_identity_key
 from urna.randomness import SEED_BYTES, SecretSource
-from urna.secagg import Directory, Identity
-from urna.secagg.keys import check_identity_key
 
 __all__ = [
     "DirectoryFile",

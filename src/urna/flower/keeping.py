@@ -20,7 +20,7 @@ from urna.files import check_folder, read_json, write_json
 from urna.flower.announcement import Announcement
 from urna.flower.gathering import Gathering
 from urna.flower.identities import DirectoryFile
-from urna.secagg import ClientId, Stage, Transport
+from urna.protocols.secagg import ClientId, Stage, Transport
 
 __all__ = ["Journal", "JournaledTransport", "Kept"]
 

@@ -14,8 +14,8 @@ from flwr.serverapp.strategy import Strategy
 from urna.data import Samples
 from urna.errors import UnknownName
 from urna.flower.strategy import PrivateTraining
-from urna.train import Settings, TorchLearner, TrainResult
-from urna.train.learner import Vector
+from urna.systems.train import Settings, TorchLearner, TrainResult
+from urna.systems.train.learner import Vector
 
 __all__ = ["LearnerTraining", "server_strategy", "train_learner"]
 

@@ -25,9 +25,9 @@ from urna.flower.transcript import Transcript, presence
 from urna.flower.winner_subject import is_verified
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Unit
+from urna.protocols.secagg import ClientSession, ClientState, Member, freeze, thaw
+from urna.protocols.secagg.client import Advertised, Finished, Masked, Shared
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
-from urna.secagg import ClientSession, ClientState, Member, freeze, thaw
-from urna.secagg.client import Advertised, Finished, Masked, Shared
 from urna.tally import to_grid
 
 __all__ = ["POLICY_KEY", "Participant"]

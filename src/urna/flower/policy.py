@@ -18,10 +18,10 @@ from urna.flower.identities import DirectoryFile, NodeKey, read_public_key, veri
 from urna.flower.shard_key import kept_key
 from urna.flower.transcript import server_statement
 from urna.privacy import Adjacency, Budget, Unit
+from urna.protocols.secagg import ServerModel
 from urna.randomness import OsSecrets
-from urna.secagg import ServerModel
+from urna.systems.vote.shards import LEAST_RECORDS
 from urna.tally import Part, exact_part
-from urna.vote.shards import LEAST_RECORDS
 
 __all__ = ["EXACT", "Electorate", "ExactRequest", "Grant", "Policy"]
 

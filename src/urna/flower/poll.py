@@ -18,9 +18,7 @@ from urna.flower.winner import Leader
 from urna.flower.winner_subject import VerifiedSubject, WinnerSubject, is_verified
 from urna.privacy import Budget, Ledger
 from urna.space import Space
-from urna.tally import Options, Released, Selected
-from urna.tally.selection import rests_on, statement_of
-from urna.vote import (
+from urna.systems.vote import (
     Ballot,
     BallotKind,
     Decoder,
@@ -34,9 +32,11 @@ from urna.vote import (
     relative_noise,
     unread_result,
 )
-from urna.vote.inputs import as_budget, as_space
-from urna.vote.search import check_readable
-from urna.vote.selecting import check_opening, winner_result
+from urna.systems.vote.inputs import as_budget, as_space
+from urna.systems.vote.search import check_readable
+from urna.systems.vote.selecting import check_opening, winner_result
+from urna.tally import Options, Released, Selected
+from urna.tally.selection import rests_on, statement_of
 
 __all__ = ["poll"]
 

@@ -12,9 +12,9 @@ from flwr.serverapp import Grid
 
 from urna.errors import ParameterError, ProtocolError
 from urna.flower.mail import ACTION, Kind, Letter, Reply
-from urna.secagg import ClientId, Plan, Stage
-from urna.secagg.messages import Refusal
-from urna.secagg.wire import encode
+from urna.protocols.secagg import ClientId, Plan, Stage
+from urna.protocols.secagg.messages import Refusal
+from urna.protocols.secagg.wire import encode
 
 __all__ = ["Deadlines", "GridTransport", "Post", "Progress", "SumProgress"]
 

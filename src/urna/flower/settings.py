@@ -13,7 +13,16 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid
 
-from urna.combine import (
+from urna.errors import Refused
+from urna.files import today
+from urna.flower.contributor import Call
+from urna.flower.identities import DirectoryFile, NodeKey
+from urna.flower.post import Deadlines, Progress
+from urna.flower.subjects import register
+from urna.flower.sums import Sums
+from urna.noise import IntVector
+from urna.privacy import Budget, Ledger, Unit, parts_of
+from urna.systems.combine import (
     Averaging,
     Clustering,
     Combination,
@@ -25,19 +34,10 @@ from urna.combine import (
     agreed_on,
     strategy_named,
 )
-from urna.combine.noisy import UNITS, dense_cells, densest, read_clusters
-from urna.combine.private import FIRST_SHARE
-from urna.combine.result import name_of
-from urna.combine.sums import KIND, SettingsSum, mean_from, together
-from urna.errors import Refused
-from urna.files import today
-from urna.flower.contributor import Call
-from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.post import Deadlines, Progress
-from urna.flower.subjects import register
-from urna.flower.sums import Sums
-from urna.noise import IntVector
-from urna.privacy import Budget, Ledger, Unit, parts_of
+from urna.systems.combine.noisy import UNITS, dense_cells, densest, read_clusters
+from urna.systems.combine.private import FIRST_SHARE
+from urna.systems.combine.result import name_of
+from urna.systems.combine.sums import KIND, SettingsSum, mean_from, together
 from urna.tally import Options, Released, TallyPlan, in_units
 
 __all__ = ["Settings", "combine_settings"]

@@ -30,11 +30,11 @@ from urna.flower.voter import Voter
 from urna.local import Objective
 from urna.privacy import Budget, Ledger, Unit
 from urna.space import Space
+from urna.systems.vote import Ballot, BallotKind, Decoder, Rehearsal, Result, WinnerResult
+from urna.systems.vote.inputs import as_budget, as_clients, as_objective, as_space
+from urna.systems.vote.search import check_objective
+from urna.systems.vote.selecting import check_opening
 from urna.tally import Options, Terms
-from urna.vote import Ballot, BallotKind, Decoder, Rehearsal, Result, WinnerResult
-from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
-from urna.vote.search import check_objective
-from urna.vote.selecting import check_opening
 
 __all__ = ["run_among", "run_apps", "simulate"]
 

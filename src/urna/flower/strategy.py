@@ -26,12 +26,12 @@ from urna.flower.post import Deadlines, SumProgress
 from urna.flower.sums import Sums
 from urna.flower.updates import ModelLetter, UpdateSubject, Vector, flattened, shaped
 from urna.privacy import Budget, Ledger, PrivacyStatement
+from urna.systems.train import Clip, FedAvg, Layout, Settings, TrainPlan, TrainResult, Validation
+from urna.systems.train.checkpoint import Progress
+from urna.systems.train.reading import after_failure, after_round
+from urna.systems.train.result import RoundReport
+from urna.systems.train.settings import ACCURACY, LOSS
 from urna.tally import Options, Released
-from urna.train import Clip, FedAvg, Layout, Settings, TrainPlan, TrainResult, Validation
-from urna.train.checkpoint import Progress
-from urna.train.reading import after_failure, after_round
-from urna.train.result import RoundReport
-from urna.train.settings import ACCURACY, LOSS
 
 __all__ = ["PrivateTraining"]
 

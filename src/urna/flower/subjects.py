@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from urna.errors import ParameterError, ProtocolError
 from urna.space import Space
+from urna.systems.vote import Ballot, VotePlan, plan_vote, read_ballot
 from urna.tally import BoundedVector, TallyPlan, Terms, plan_tally
-from urna.vote import Ballot, VotePlan, plan_vote, read_ballot
 
 __all__ = ["Statistic", "Subject", "VoteSubject", "read_subject", "register", "size_of"]
 

@@ -29,8 +29,8 @@ from urna.flower.subjects import Subject
 from urna.flower.transcript import Ending, Transcript, server_statement, sum_digest
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, PrivacyStatement
+from urna.protocols.secagg import Transport
 from urna.randomness import SEED_BYTES, OsSecrets
-from urna.secagg import Transport
 from urna.tally import Options, Released, Releases, Tallied, Terms
 from urna.tally.secure import SERVERS
 

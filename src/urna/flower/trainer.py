@@ -19,16 +19,16 @@ from urna.flower.updates import ModelLetter, UpdateSubject, flattened
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.randomness import StreamSecrets, derive_seed
-from urna.train.clipping import SHORT
-from urna.train.layout import norm_of
-from urna.train.settings import ACCURACY, LOSS
+from urna.systems.train.clipping import SHORT
+from urna.systems.train.layout import norm_of
+from urna.systems.train.settings import ACCURACY, LOSS
 
 __all__ = ["Trainer", "Updates"]
 
 Function = Callable[[Message, Context], Message]
 """What people register with `@app.train()` or `@app.evaluate()`."""
 
-_log = logging.getLogger("urna.train.client")
+_log = logging.getLogger("urna.systems.train.client")
 
 
 class Updates:

@@ -18,8 +18,8 @@ from urna.flower.announcement import LONGEST, Announced, Announcement, check_nam
 from urna.flower.identities import DirectoryFile, NodeKey, verify
 from urna.flower.winner_subject import is_verified, subject_of
 from urna.noise import IntVector
-from urna.secagg import closed
-from urna.secagg.graph import ring
+from urna.protocols.secagg import closed
+from urna.protocols.secagg.graph import ring
 
 if TYPE_CHECKING:
     from urna.flower.policy import Policy

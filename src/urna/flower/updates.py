@@ -15,8 +15,8 @@ from flwr.app import Array, ArrayRecord
 
 from urna.errors import ParameterError, ProtocolError
 from urna.flower.subjects import register
+from urna.systems.train import Layout
 from urna.tally import TallyPlan, Terms, plan_tally
-from urna.train import Layout
 
 __all__ = ["ModelLetter", "UpdateSubject", "Vector", "flattened", "shaped"]
 

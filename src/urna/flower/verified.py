@@ -19,14 +19,9 @@ from urna.flower.helper import voters_of
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.winner import helped_by, opening_of, told
 from urna.flower.winner_subject import VerifiedSubject, selection_of, verified_of
-from urna.hidden import Opened, offer, open_winner, transfer
 from urna.noise import IntVector
-from urna.randomness import OsSecrets
-from urna.secagg import ClientId
-from urna.tally import Tallied
-from urna.tally.verified import residues
-from urna.verified import leader
-from urna.verified.messages import (
+from urna.protocols.ballots import leader
+from urna.protocols.ballots.messages import (
     Answers,
     Batch,
     Opening,
@@ -36,6 +31,11 @@ from urna.verified.messages import (
     open_letter,
     seal_letter,
 )
+from urna.protocols.secagg import ClientId
+from urna.protocols.winner import Opened, offer, open_winner, transfer
+from urna.randomness import OsSecrets
+from urna.tally import Tallied
+from urna.tally.verified import residues
 
 __all__ = ["VerifiedLeader"]
 

@@ -18,9 +18,9 @@ from urna.local import Losses, Objective, Progress, check_objective, losses_apar
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.space import Space
+from urna.systems.vote import VotePlan, WinnerPlan, check_records, shard_ballots
+from urna.systems.vote.inputs import as_objective, as_space
 from urna.tally import Terms
-from urna.vote import VotePlan, WinnerPlan, check_records, shard_ballots
-from urna.vote.inputs import as_objective, as_space
 
 __all__ = ["HELPER_KEY", "Statistics", "Voter", "Votes"]
 

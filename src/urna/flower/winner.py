@@ -20,11 +20,11 @@ from urna.flower.contributor import Call, simulated
 from urna.flower.mail import Kind, Letter
 from urna.flower.voter import Votes
 from urna.flower.winner_subject import selection_of, subject_of
-from urna.hidden import Opened, offer, open_winner, transfer
-from urna.hidden.leader import Offered
 from urna.noise import IntVector
+from urna.protocols.secagg import ClientId
+from urna.protocols.winner import Opened, offer, open_winner, transfer
+from urna.protocols.winner.leader import Offered
 from urna.randomness import OsSecrets
-from urna.secagg import ClientId
 from urna.tally import Tallied, tallied
 from urna.tally.selection import circuit_started, leader_shares
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from urna.errors import ProtocolError, Refused
 from urna.flower.subjects import VoteSubject, register
-from urna.hidden import Circuit
+from urna.protocols.ballots import FAST_CODEC, CountPlan
+from urna.protocols.winner import Circuit
 from urna.space import Space
+from urna.systems.vote import WinnerPlan, plan_winner
 from urna.tally import SelectionPlan, SharedPlan, Terms
 from urna.tally.verified import circuit_modulo, count_of
-from urna.verified import FAST_CODEC, CountPlan
-from urna.vote import WinnerPlan, plan_winner
 
 if TYPE_CHECKING:
     from urna.flower.announcement import Announcement

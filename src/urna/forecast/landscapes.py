@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.space import Axis, AxisKind, Space
-from urna.vote.windows import windows_of
+from urna.systems.vote.windows import windows_of
 
 __all__ = ["KINDS", "Landscape", "draw_space", "kinds_of", "stand_in", "within_windows"]
 
@@ -238,8 +238,8 @@ KINDS: dict[str, Callable[..., Landscape]] = {
 def within_windows(rng: Rng, space: Space, land: Landscape) -> Landscape:
     """Return a landscape of which little is left where its axes may not work.
 
-    Of every axis's windows (`urna.vote.windows`) one is drawn with the weight that a decoder gives
-    it: each end that is known or declared has no edge with one half.
+    Of every axis's windows (`urna.systems.vote.windows`) one is drawn with the weight that a
+    decoder gives it: each end that is known or declared has no edge with one half.
 
     Args:
         rng: Public generator; an axis of which nothing is known draws nothing.

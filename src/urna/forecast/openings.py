@@ -10,8 +10,8 @@ from typing import Any
 from urna.forecast.votes import HELD, Forecast, forecast
 from urna.privacy import Budget
 from urna.space import Space
-from urna.vote import Decoder, VotePlan, WinnerPlan, plan_winner
-from urna.vote.openings import BESIDE, priced_beside
+from urna.systems.vote import Decoder, VotePlan, WinnerPlan, plan_winner
+from urna.systems.vote.openings import BESIDE, priced_beside
 
 __all__ = ["NEAR", "Openings", "forecast_openings", "winner_beside"]
 

@@ -21,8 +21,15 @@ from urna.forecast.landscapes import KINDS, Landscape, kinds_of, within_windows
 from urna.privacy import Budget
 from urna.randomness import SEED_BYTES
 from urna.space import AxisKind, Space
+from urna.systems.vote import (
+    Decoder,
+    NoisyVotes,
+    PosteriorDecoder,
+    VotePlan,
+    WinnerPlan,
+    fill_ballot,
+)
 from urna.tally import Terms
-from urna.vote import Decoder, NoisyVotes, PosteriorDecoder, VotePlan, WinnerPlan, fill_ballot
 
 __all__ = [
     "AGREEMENTS",

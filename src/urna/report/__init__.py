@@ -1,6 +1,5 @@
 """A result as a page to show to a colleague, and results read back from their files."""
 
-from urna.average import ModelResult
 from urna.errors import ParameterError
 from urna.report.combination import combination_stage
 from urna.report.document import document
@@ -14,8 +13,9 @@ from urna.report.study import StageResult, StudyResult
 from urna.report.training import training_stage
 from urna.report.vote import vote_stage
 from urna.report.winner import winner_stage
-from urna.train import TrainResult
-from urna.vote import Result, TwoRounds, WinnerResult
+from urna.systems.average import ModelResult
+from urna.systems.train import TrainResult
+from urna.systems.vote import Result, TwoRounds, WinnerResult
 
 __all__ = [
     "Account",

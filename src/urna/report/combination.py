@@ -2,11 +2,11 @@
 
 import math
 
-from urna.combine import Combination, Guarantee
 from urna.report.parties import combined_parties, not_covered, parties
 from urna.report.settings import settings_picture
 from urna.report.stages import Answer, StageView, electorate_of, warnings_of
 from urna.report.words import count, size, slug
+from urna.systems.combine import Combination, Guarantee
 
 __all__ = ["combination_stage"]
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from urna.average import ModelResult
-from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.files import read_json
 from urna.privacy import PrivacyStatement
 from urna.report.run import Run
 from urna.report.study import StudyResult
-from urna.train import TrainResult
-from urna.vote import BOTH_ROUNDS, Result, TwoRounds, WinnerResult
+from urna.systems.average import ModelResult
+from urna.systems.combine import Combination
+from urna.systems.train import TrainResult
+from urna.systems.vote import BOTH_ROUNDS, Result, TwoRounds, WinnerResult
 
 __all__ = ["AnyResult", "FailedRound", "load_result", "load_run", "load_whole"]
 

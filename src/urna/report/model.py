@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from urna.average import ModelResult, Moments
 from urna.report.figures import Curve, Picture, curves
 from urna.report.parties import not_covered, parties
 from urna.report.stages import Answer, StageView, electorate_of, warnings_of
 from urna.report.words import said, settings, slug
+from urna.systems.average import ModelResult, Moments
 
 __all__ = ["model_stage"]
 

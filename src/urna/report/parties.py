@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from urna.combine import Combination, Guarantee
 from urna.privacy import PrivacyStatement, Unit
-from urna.secagg import ServerModel
+from urna.protocols.secagg import ServerModel
+from urna.systems.combine import Combination, Guarantee
 from urna.tally import Terms
 
 __all__ = ["Added", "Party", "added", "not_covered", "parties"]

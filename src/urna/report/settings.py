@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from urna.combine import Combination, Ruler
 from urna.report.figures import INK, SERIES, SOFT, Picture, drawn
 from urna.report.words import settings
+from urna.systems.combine import Combination, Ruler
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

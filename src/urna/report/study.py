@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from urna.average import ModelResult
-from urna.combine import Combination
 from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
-from urna.train import TrainResult
-from urna.vote import Result, WinnerResult
+from urna.systems.average import ModelResult
+from urna.systems.combine import Combination
+from urna.systems.train import TrainResult
+from urna.systems.vote import Result, WinnerResult
 
 __all__ = ["KIND", "VERSION", "StageResult", "StudyResult"]
 

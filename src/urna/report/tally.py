@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from urna.report.figures import Curve, Picture, curves
 from urna.report.words import said, settings
-from urna.vote import Result
+from urna.systems.vote import Result
 
 __all__ = ["Bar", "Bars", "Grid", "TallyView"]
 

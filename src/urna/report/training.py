@@ -9,9 +9,9 @@ from urna.report.figures import Curve, Picture, curves
 from urna.report.parties import not_covered, parties
 from urna.report.stages import Answer, StageView, electorate_of, warnings_of
 from urna.report.words import slug
-from urna.train import RoundReport, TrainResult
-from urna.train.result import REASONS
-from urna.train.settings import ACCURACY, LOSS
+from urna.systems.train import RoundReport, TrainResult
+from urna.systems.train.result import REASONS
+from urna.systems.train.settings import ACCURACY, LOSS
 
 __all__ = ["training_stage"]
 

@@ -6,8 +6,8 @@ from urna.report.parties import not_covered, parties
 from urna.report.stages import Answer, StageView, electorate_of, warnings_of
 from urna.report.tally import STEPS, TallyView
 from urna.report.words import at_least, count, said, settings, slug
-from urna.vote import Result, describe_ballot
-from urna.vote.result import BY_REHEARSAL
+from urna.systems.vote import Result, describe_ballot
+from urna.systems.vote.result import BY_REHEARSAL
 
 __all__ = ["vote_stage"]
 

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from urna.protocols.secagg import ServerModel
 from urna.report.parties import Party, not_covered, simulated
 from urna.report.stages import Answer, StageView, warnings_of
 from urna.report.words import said
-from urna.secagg import ServerModel
+from urna.systems.vote import WinnerResult
 from urna.tally import Terms
-from urna.vote import WinnerResult
 
 __all__ = ["winner_stage"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, Unit
-from urna.secagg import ServerModel
+from urna.protocols.secagg import ServerModel
 from urna.space import Space
 from urna.study.keys import KEYS, SECTIONS, Follow, Key, Kind, keys_of
 from urna.tally import Options

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from urna.average import LearnerKind
-from urna.combine import STRATEGIES
 from urna.data import Split
 from urna.local import Metric
 from urna.privacy import Adjacency, Unit
-from urna.secagg import ServerModel
-from urna.train.optimisers import OPTIMISERS
-from urna.vote import BallotKind, DecoderKind
+from urna.protocols.secagg import ServerModel
+from urna.systems.average import LearnerKind
+from urna.systems.combine import STRATEGIES
+from urna.systems.train.optimisers import OPTIMISERS
+from urna.systems.vote import BallotKind, DecoderKind
 
 __all__ = ["KEYS", "SECTIONS", "Follow", "Key", "Kind", "keys_of", "keys_table"]
 

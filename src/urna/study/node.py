@@ -17,7 +17,7 @@ from urna.study.file import Study, read_study
 from urna.study.keys import Follow
 from urna.study.prepare import Prepared, learner_of, prepare_with
 from urna.study.sources import blank_electorate, gather, gather_one, is_known
-from urna.train import TorchLearner
+from urna.systems.train import TorchLearner
 
 __all__ = ["DATA_KEY", "NodeData", "blank", "node_of", "participant_of"]
 

@@ -20,7 +20,7 @@ from urna.local.presets import PRESETS, preset
 from urna.space import Axis, Space
 from urna.study.file import ObjectivePart
 from urna.study.tune_and_train import RATES
-from urna.train.models import MODELS, network
+from urna.systems.train.models import MODELS, network
 
 __all__ = ["Chosen", "choose_objective"]
 

@@ -7,8 +7,7 @@ from typing import Any
 from urna.errors import ParameterError
 from urna.privacy import Budget, Ledger, Release, parts_of, pure_first
 from urna.space import Space
-from urna.tally import HelperSelection, Selection, Terms
-from urna.vote import (
+from urna.systems.vote import (
     Ballot,
     BallotKind,
     Result,
@@ -18,8 +17,9 @@ from urna.vote import (
     plan_vote,
     plan_winner,
 )
-from urna.vote.selecting import check_opening
-from urna.vote.winner import WINNER
+from urna.systems.vote.selecting import check_opening
+from urna.systems.vote.winner import WINNER
+from urna.tally import HelperSelection, Selection, Terms
 
 __all__ = [
     "TALLY",

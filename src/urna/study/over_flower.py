@@ -20,7 +20,7 @@ from urna.study.prepare import division_of, learner_of, settings_of
 from urna.study.run import outcome_of, run_stages
 from urna.study.stages import Done, Hooks, Outcome, Stages, within
 from urna.study.tune_and_train import Division
-from urna.train import TorchLearner, TrainResult
+from urna.systems.train import TorchLearner, TrainResult
 
 __all__ = ["conduct", "serve_study", "simulate_study"]
 

@@ -6,9 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from urna.average import Schema, choose, plan_average
-from urna.average.blind import Blind
-from urna.average.objective import default_space
 from urna.data import count_records
 from urna.errors import ParameterError
 from urna.forecast.openings import Openings, forecast_openings
@@ -21,11 +18,14 @@ from urna.study.keys import Follow
 from urna.study.opening import TALLY, Opening, Voting
 from urna.study.prepare import Prepared, division_of, learner_of, opening_of, settings_of
 from urna.study.tune_and_train import Division
+from urna.systems.average import Schema, choose, plan_average
+from urna.systems.average.blind import Blind
+from urna.systems.average.objective import default_space
+from urna.systems.train.plan import TrainPlan, plan_training
+from urna.systems.vote import DecoderKind, VotePlan, WinnerPlan
+from urna.systems.vote.openings import epsilon_leading, leading_chance
 from urna.tally import Terms
 from urna.tally.selection import ACCOUNTANT
-from urna.train.plan import TrainPlan, plan_training
-from urna.vote import DecoderKind, VotePlan, WinnerPlan
-from urna.vote.openings import epsilon_leading, leading_chance
 
 __all__ = ["StagePlan", "StudyPlan", "plan_study"]
 

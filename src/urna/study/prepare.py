@@ -15,8 +15,8 @@ from urna.study.opening import Opening
 from urna.study.sources import Electorate, gather
 from urna.study.tune import VOTE_SHARE
 from urna.study.tune_and_train import Division, divide
+from urna.systems.train import Settings, TorchLearner, read_optimiser
 from urna.tally import VerifiedSelection
-from urna.train import Settings, TorchLearner, read_optimiser
 
 __all__ = [
     "Prepared",

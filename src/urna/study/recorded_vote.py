@@ -6,13 +6,13 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from urna.combine import Combination, Guarantee, Searches
 from urna.privacy import Budget, Ledger
 from urna.randomness import SecretSource
 from urna.space import Space
+from urna.systems.combine import Combination, Guarantee, Searches
+from urna.systems.vote import Result
+from urna.systems.vote import search as hold_vote
 from urna.tally import EncryptedSummation, Options, SecureSummation
-from urna.vote import Result
-from urna.vote import search as hold_vote
 
 __all__ = ["losses_on", "vote_on"]
 

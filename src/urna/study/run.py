@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from urna.average import ModelResult
-from urna.combine import Combination
 from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
 from urna.files import check_folder, held_alone
 from urna.privacy import Ledger, PrivacyStatement
@@ -16,7 +14,9 @@ from urna.study.journal import LEDGER, Journal
 from urna.study.opening import read_vote
 from urna.study.prepare import Prepared, prepare
 from urna.study.stages import Done, Hooks, Outcome, Stages, files_in
-from urna.train import TrainResult
+from urna.systems.average import ModelResult
+from urna.systems.combine import Combination
+from urna.systems.train import TrainResult
 
 __all__ = ["outcome_of", "run_stages", "run_study"]
 

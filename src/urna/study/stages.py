@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from urna.average import ModelResult, Schema
-from urna.average import model_card as average_card
-from urna.combine import Combination, Frame, LocalSearch, Searches, combine
 from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.local import losses_of_each
@@ -24,12 +21,15 @@ from urna.study.opening import Vote, read_vote, said_of
 from urna.study.prepare import Prepared, division_of, learner_of, opening_of, settings_of
 from urna.study.tune import tune_then_fit
 from urna.study.tune_and_train import tune_and_train
+from urna.systems.average import ModelResult, Schema
+from urna.systems.average import model_card as average_card
+from urna.systems.combine import Combination, Frame, LocalSearch, Searches, combine
+from urna.systems.train import RoundReport, TorchLearner, TrainResult
+from urna.systems.train.card import model_card as train_card
+from urna.systems.train.checkpoint import read_tensors, write_model
+from urna.systems.vote import DecoderKind, SearchProgress, WinnerResult, read_again, search
+from urna.systems.vote.search import UNREAD
 from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
-from urna.train import RoundReport, TorchLearner, TrainResult
-from urna.train.card import model_card as train_card
-from urna.train.checkpoint import read_tensors, write_model
-from urna.vote import DecoderKind, SearchProgress, WinnerResult, read_again, search
-from urna.vote.search import UNREAD
 
 __all__ = ["Done", "Hooks", "Outcome", "Stages", "files_in", "within"]
 

@@ -4,13 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
 
-from urna.average import Blind, ModelResult, Schema, choose, plan_average
-from urna.average import fit as fit_model
-from urna.average.batch import check_device
-from urna.average.choose import LearnerKind, Settings
-from urna.average.fit import AverageProgress, as_samples
-from urna.average.learners import check_samples
-from urna.average.objective import BlindObjective, candidate_learner, default_space
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.local import losses_of_each
@@ -24,10 +17,17 @@ from urna.privacy import (
 from urna.randomness import OsSecrets, SecretSource, staged_secrets
 from urna.space import Space
 from urna.study.opening import Opening, Vote, check_same, event_of, said_of
+from urna.systems.average import Blind, ModelResult, Schema, choose, plan_average
+from urna.systems.average import fit as fit_model
+from urna.systems.average.batch import check_device
+from urna.systems.average.choose import LearnerKind, Settings
+from urna.systems.average.fit import AverageProgress, as_samples
+from urna.systems.average.learners import check_samples
+from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
+from urna.systems.vote import Decoder, PosteriorDecoder, WinnerPlan, WinnerResult, read_again
+from urna.systems.vote.search import fill_all, hold_tally
+from urna.systems.vote.selecting import hold_winner, label_of
 from urna.tally import Options, Releases, SecureSummation, Selection, Summation, Terms
-from urna.vote import Decoder, PosteriorDecoder, WinnerPlan, WinnerResult, read_again
-from urna.vote.search import fill_all, hold_tally
-from urna.vote.selecting import hold_winner, label_of
 
 __all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
 

@@ -33,10 +33,10 @@ from urna.randomness import OsSecrets, SecretSource, staged_secrets
 from urna.space import Axis, Space
 from urna.study.dry_run import DryRun
 from urna.study.opening import TALLY, Opening, Vote, Voting, check_same, event_of, said_of
+from urna.systems.train import PublicScore, Settings, TorchLearner, TrainProgress, TrainResult, fit
+from urna.systems.train.plan import TrainPlan, plan_training
+from urna.systems.vote import Ballot, BallotKind, Decoder, PosteriorDecoder, SearchProgress, search
 from urna.tally import Options, SecureSummation, Selection, Summation, Terms
-from urna.train import PublicScore, Settings, TorchLearner, TrainProgress, TrainResult, fit
-from urna.train.plan import TrainPlan, plan_training
-from urna.vote import Ballot, BallotKind, Decoder, PosteriorDecoder, SearchProgress, search
 
 __all__ = ["Division", "Tuned", "divide", "tune_and_train"]
 

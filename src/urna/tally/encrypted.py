@@ -7,7 +7,8 @@ from enum import IntEnum
 import numpy as np
 
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
-from urna.he import (
+from urna.noise import IntVector
+from urna.protocols.he import (
     Ciphertext,
     Desk,
     Parameters,
@@ -18,9 +19,8 @@ from urna.he import (
     encrypt,
     make_keys,
 )
-from urna.noise import IntVector
+from urna.protocols.secagg import ServerModel
 from urna.randomness import SecretSource
-from urna.secagg import ServerModel
 from urna.tally.mechanism import add_noise
 from urna.tally.plan import TallyPlan
 from urna.tally.summation import (
@@ -68,7 +68,7 @@ class EncryptedSummation:
     Guarantee:
         The server's part computes from what a server would see: ciphertexts, decryption
         shares, the noisy sum and who took part. With fewer than the threshold of clients it
-        learns nothing else, under ring learning with errors (`urna.he`, unaudited).
+        learns nothing else, under ring learning with errors (`urna.protocols.he`, unaudited).
 
     Assumes:
         A server that is honest but curious. The plan's colluders are fewer than the threshold,

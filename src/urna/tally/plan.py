@@ -20,8 +20,8 @@ from urna.privacy import (
 )
 from urna.privacy.budget import rounded_up
 from urna.privacy.calibration import calibrate_sampled, sampled_delta
-from urna.secagg import Plan
-from urna.secagg import plan as plan_round
+from urna.protocols.secagg import Plan
+from urna.protocols.secagg import plan as plan_round
 from urna.tally.contribution import Contribution
 from urna.tally.terms import Terms
 

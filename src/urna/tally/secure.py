@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from urna.protocols.secagg import Outcome, ServerModel, Stage, run
 from urna.randomness import SecretSource
-from urna.secagg import Outcome, ServerModel, Stage, run
 from urna.tally.plan import TallyPlan
 from urna.tally.summation import ClientId, Contributions, Tallied, check_clients, really_released
 from urna.tally.terms import Terms
@@ -26,8 +26,8 @@ class SecureSummation:
 
     Guarantee:
         The server's part computes from what a server would see: masked vectors, shares, the
-        noisy sum and who took part. See `urna.secagg` for what is proven against which server;
-        the plan's terms say which it is.
+        noisy sum and who took part. See `urna.protocols.secagg` for what is proven against which
+        server; the plan's terms say which it is.
 
     Args:
         dropouts: Clients that vanish, and the stage from which on they are silent; for trying

@@ -1,8 +1,8 @@
 """A sum of which only the largest entry's place is opened: the sibling of `Summation`.
 
 Nobody ever holds the sum. A leader and a helper, two organisations that do not collude, hold a
-share of it each, and open the winner together (`urna.hidden`). Clients add no noise: it is drawn
-where the winner is found, from both parties' coins.
+share of it each, and open the winner together (`urna.protocols.winner`). Clients add no noise: it
+is drawn where the winner is found, from both parties' coins.
 """
 
 import hashlib
@@ -15,8 +15,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
-from urna.hidden import Circuit, Outcome
-from urna.hidden import run as run_hidden
 from urna.noise import IntVector
 from urna.privacy import (
     Adjacency,
@@ -27,11 +25,13 @@ from urna.privacy import (
     Release,
     SelectionRelease,
 )
+from urna.protocols.secagg import Plan, Stage
+from urna.protocols.secagg import plan as plan_round
+from urna.protocols.secagg import run as run_round
+from urna.protocols.secagg.masks import centred, wrapped
+from urna.protocols.winner import Circuit, Outcome
+from urna.protocols.winner import run as run_hidden
 from urna.randomness import SEED_BYTES, SecretSource, expand_words
-from urna.secagg import Plan, Stage
-from urna.secagg import plan as plan_round
-from urna.secagg import run as run_round
-from urna.secagg.masks import centred, wrapped
 from urna.tally.contribution import SumRange
 from urna.tally.plan import TallyPlan
 from urna.tally.release import NOTHING, noting

@@ -8,8 +8,8 @@ from typing import Protocol
 from urna.errors import ParameterError, RoundAborted
 from urna.noise import IntVector
 from urna.privacy import NonPrivateRelease, Release
+from urna.protocols.secagg.masks import centred, wrapped, zeros
 from urna.randomness import SecretSource
-from urna.secagg.masks import centred, wrapped, zeros
 from urna.tally.mechanism import add_noise
 from urna.tally.plan import TallyPlan
 from urna.tally.terms import Terms

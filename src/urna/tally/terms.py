@@ -12,7 +12,7 @@ from urna.errors import ParameterError, UnknownName
 from urna.noise import FAMILIES, Noise
 from urna.privacy import Adjacency, Budget, Unit
 from urna.privacy.distributions import SKELLAM
-from urna.secagg import Removal, ServerModel
+from urna.protocols.secagg import Removal, ServerModel
 
 __all__ = ["MOST_PRECISE", "MOST_SHARDS", "Options", "Part", "Terms", "exact_part"]
 

@@ -1,7 +1,7 @@
 """Verified ballots behind the seams: a noisy tally, or only the winner, of ballots that are valid.
 
-Leader and helper check every ballot on shares of it (`urna.verified`). What they open is either
-the sum under the noise of clients' coins (`verified_tally`), or the winner alone
+Leader and helper check every ballot on shares of it (`urna.protocols.ballots`). What they open is
+either the sum under the noise of clients' coins (`verified_tally`), or the winner alone
 (`VerifiedSelection`). Refused ballots are named, and the others go on.
 """
 
@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError, ProtocolError, RoundAborted
-from urna.hidden import Circuit
-from urna.hidden import run as run_hidden
 from urna.noise import IntVector
 from urna.privacy import (
     Adjacency,
@@ -25,6 +23,9 @@ from urna.privacy import (
     Release,
 )
 from urna.privacy.accountant import accountant_of
+from urna.protocols.ballots import FAST_CODEC, CountPlan, Layout, play
+from urna.protocols.winner import Circuit
+from urna.protocols.winner import run as run_hidden
 from urna.randomness import SecretSource
 from urna.tally.release import digest_of_sum
 from urna.tally.selection import (
@@ -37,7 +38,6 @@ from urna.tally.selection import (
 )
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
-from urna.verified import FAST_CODEC, CountPlan, Layout, play
 
 __all__ = ["VerifiedSelection", "VerifiedTally", "verified_tally"]
 

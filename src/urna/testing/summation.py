@@ -12,8 +12,9 @@ import pytest
 from urna.errors import ParameterError, RoundAborted
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Budget, Calibration, SumRelease
+from urna.protocols.secagg import ServerModel
 from urna.randomness import SEED_BYTES, ScriptedSecrets
-from urna.secagg import ServerModel
+from urna.systems.vote import Ballots, BallotShape, fill_ballot
 from urna.tally import (
     BoundedVector,
     ClientId,
@@ -26,7 +27,6 @@ from urna.tally import (
     Terms,
     to_grid,
 )
-from urna.vote import Ballots, BallotShape, fill_ballot
 
 __all__ = ["SILENT", "SummationContract", "ballots_for", "unpriced_plan"]
 

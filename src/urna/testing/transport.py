@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from urna.secagg import ClientId, Stage, Transport
+from urna.protocols.secagg import ClientId, Stage, Transport
 
 __all__ = ["Echo", "TransportContract"]
 

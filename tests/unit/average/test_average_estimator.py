@@ -14,10 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from urna.average import load_model
-from urna.average.estimator import PrivateClassifier, PrivateRegressor
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, Ledger
+from urna.systems.average import load_model
+from urna.systems.average.estimator import PrivateClassifier, PrivateRegressor
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
 SKIPPED = {"check_array_api_input"}

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from urna.average import (
+from urna.data import Samples
+from urna.errors import BudgetExceeded, ParameterError, RoundAborted, UnknownName
+from urna.files import write_json
+from urna.privacy import Adjacency, Budget, Ledger, Unit
+from urna.protocols.secagg import Stage
+from urna.randomness import ScriptedSecrets
+from urna.report import load_result
+from urna.systems.average import (
     AveragePlan,
     Blind,
     LossKind,
@@ -24,13 +31,6 @@ from urna.average import (
     plan_average,
     read_learner,
 )
-from urna.data import Samples
-from urna.errors import BudgetExceeded, ParameterError, RoundAborted, UnknownName
-from urna.files import write_json
-from urna.privacy import Adjacency, Budget, Ledger, Unit
-from urna.randomness import ScriptedSecrets
-from urna.report import load_result
-from urna.secagg import Stage
 from urna.tally import ClearSummation, SecureSummation, Terms
 
 RECORD = Adjacency.REPLACE_ONE_RECORD

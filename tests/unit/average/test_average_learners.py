@@ -8,16 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
-from urna.average import Blind, Loss, LossKind, Moments, RowRule, Schema, Trainer, plan_average
-from urna.average.batch import Batch, batches
-from urna.average.certified import Uncertified, certify, minimise
-from urna.average.moments import pack, unpack
-from urna.average.permutation_sgd import train_by_sgd
-from urna.average.rows import GRID
-from urna.average.shrink import denoise, solve
 from urna.data import Samples
 from urna.privacy import Budget, Unit
 from urna.randomness import ScriptedSecrets
+from urna.systems.average import (
+    Blind,
+    Loss,
+    LossKind,
+    Moments,
+    RowRule,
+    Schema,
+    Trainer,
+    plan_average,
+)
+from urna.systems.average.batch import Batch, batches
+from urna.systems.average.certified import Uncertified, certify, minimise
+from urna.systems.average.moments import pack, unpack
+from urna.systems.average.permutation_sgd import train_by_sgd
+from urna.systems.average.rows import GRID
+from urna.systems.average.shrink import denoise, solve
 from urna.tally import Terms
 
 
@@ -67,9 +76,10 @@ def test_the_certificate_catches_a_solver_that_stopped_early(loss: LossKind) -> 
 
 
 def test_no_certificate_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("urna.average.certified._MOST_STEPS", 1)
+    monkeypatch.setattr("urna.systems.average.certified._MOST_STEPS", 1)
     monkeypatch.setattr(
-        "urna.average.certified._accelerated", lambda batch, loss, reg, tol, weights: (weights, 0)
+        "urna.systems.average.certified._accelerated",
+        lambda batch, loss, reg, tol, weights: (weights, 0),
     )
     with pytest.raises(Uncertified):
         minimise(stack([client(1)]), Loss(LossKind.SOFTMAX), 0.01, tolerance=1e-9)
@@ -78,7 +88,7 @@ def test_no_certificate_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gradient_steps_finish_what_quasi_newton_steps_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("urna.average.certified._MOST_STEPS", 1)
+    monkeypatch.setattr("urna.systems.average.certified._MOST_STEPS", 1)
     trained = minimise(stack([client(1)]), Loss(LossKind.SVM), 0.01, tolerance=1e-8)
     assert float(trained.gradient_norms.max()) <= 1e-8
 

@@ -7,12 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from urna.average import Blind, LossKind, Moments, RowRule, Schema, Sizes, Trainer, plan_average
-from urna.average.learners import check_samples
-from urna.average.sensitivity import class_moments_square, value_moments_square
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.privacy import Budget, Unit
+from urna.systems.average import (
+    Blind,
+    LossKind,
+    Moments,
+    RowRule,
+    Schema,
+    Sizes,
+    Trainer,
+    plan_average,
+)
+from urna.systems.average.learners import check_samples
+from urna.systems.average.sensitivity import class_moments_square, value_moments_square
 from urna.tally import Terms
 
 POINTS = 8

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
-from urna.combine import Averaging, Clustering, Frame, LocalSearch, Searches
 from urna.space import Axis, Space
+from urna.systems.combine import Averaging, Clustering, Frame, LocalSearch, Searches
 
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 MOMENTA = (0.0, 0.3, 0.6, 0.9)

@@ -10,8 +10,10 @@ from combine_play import averaging, clustering, peaked, random_searches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from urna import he
-from urna.combine import (
+from urna.errors import ParameterError, RoundAborted, RoundUnfinished
+from urna.protocols import he
+from urna.randomness import ScriptedSecrets
+from urna.systems.combine import (
     DbscanTask,
     FederatedDbscan,
     Mean,
@@ -20,10 +22,8 @@ from urna.combine import (
     combine,
     play,
 )
-from urna.combine.circuits import DenseCells
-from urna.combine.combining import task_for
-from urna.errors import ParameterError, RoundAborted, RoundUnfinished
-from urna.randomness import ScriptedSecrets
+from urna.systems.combine.circuits import DenseCells
+from urna.systems.combine.combining import task_for
 
 PARTIES = 3
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import DBSCAN
 
-from urna.combine import (
+from urna.errors import ParameterError
+from urna.systems.combine import (
     Clustering,
     FederatedDbscan,
     Frame,
@@ -17,9 +18,8 @@ from urna.combine import (
     Ruler,
     Searches,
 )
-from urna.combine.federated import Points
-from urna.combine.frame import PLACE_BITS
-from urna.errors import ParameterError
+from urna.systems.combine.federated import Points
+from urna.systems.combine.frame import PLACE_BITS
 
 WHOLE = 1 << PLACE_BITS
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 from combine_play import averaging
 
-from urna.combine import Clustering, Frame
-from urna.combine.tasks import DbscanTask, MeanTask, Task
-from urna.he import Parameters
 from urna.privacy import Budget
+from urna.protocols.he import Parameters
 from urna.space import Axis, Space
+from urna.systems.combine import Clustering, Frame
+from urna.systems.combine.tasks import DbscanTask, MeanTask, Task
 from urna.tally import BoundedVector, Terms, plan_tally
 from urna.tally.encrypted import _parameters
 

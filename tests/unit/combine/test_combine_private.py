@@ -10,7 +10,10 @@ from combine_play import FRAME, GRID, averaging, clustering, peaked, random_sear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from urna.combine import (
+from urna.errors import BudgetExceeded, ParameterError
+from urna.privacy import Adjacency, Budget, Ledger, Unit
+from urna.randomness import ScriptedSecrets
+from urna.systems.combine import (
     FederatedDbscan,
     LocalSearch,
     Mean,
@@ -18,18 +21,15 @@ from urna.combine import (
     private_dbscan,
     private_mean,
 )
-from urna.combine.contributions import ClusterShares, Presence
-from urna.combine.noisy import (
+from urna.systems.combine.contributions import ClusterShares, Presence
+from urna.systems.combine.noisy import (
     UNITS,
     cluster_vector,
     dense_cells,
     mean_vector,
     read_clusters,
 )
-from urna.combine.sums import SettingsSum
-from urna.errors import BudgetExceeded, ParameterError
-from urna.privacy import Adjacency, Budget, Ledger, Unit
-from urna.randomness import ScriptedSecrets
+from urna.systems.combine.sums import SettingsSum
 from urna.tally import ClearSummation, EncryptedSummation, SecureSummation
 
 scores = st.lists(st.floats(0, 1), min_size=len(GRID), max_size=len(GRID))

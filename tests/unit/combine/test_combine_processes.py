@@ -5,7 +5,8 @@ import functools
 import pytest
 from combine_play import averaging, clustering, random_searches
 
-from urna.combine import (
+from urna.errors import ParameterError, RoundAborted, RoundUnfinished
+from urna.systems.combine import (
     DbscanTask,
     FederatedDbscan,
     LocalSearch,
@@ -14,7 +15,6 @@ from urna.combine import (
     Searches,
     play_in_processes,
 )
-from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 
 
 def test_parties_in_processes_find_what_is_found_in_the_clear() -> None:

@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 from combine_play import averaging, clustering, random_searches
 
-from urna import he
-from urna.combine import DbscanTask, MeanTask, conduct, play
-from urna.combine.letters import (
+from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
+from urna.protocols import he
+from urna.protocols.he.messages import ChannelBook
+from urna.protocols.he.wire import decode, encode
+from urna.protocols.secagg import Directory, Identity
+from urna.randomness import OsSecrets, ScriptedSecrets
+from urna.systems.combine import DbscanTask, MeanTask, conduct, play
+from urna.systems.combine.letters import (
     Kind,
     Letter,
     Run,
@@ -19,8 +24,8 @@ from urna.combine.letters import (
     pack_opened,
     unpack_opened,
 )
-from urna.combine.memory import kept, thaw
-from urna.combine.party import (
+from urna.systems.combine.memory import kept, thaw
+from urna.systems.combine.party import (
     Given,
     Invited,
     Joined,
@@ -30,13 +35,8 @@ from urna.combine.party import (
     check_statement,
     invitation,
 )
-from urna.combine.run import MemoryTransport
-from urna.combine.tasks import Task, digest_of
-from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
-from urna.he.messages import ChannelBook
-from urna.he.wire import decode, encode
-from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.secagg import Directory, Identity
+from urna.systems.combine.run import MemoryTransport
+from urna.systems.combine.tasks import Task, digest_of
 
 BINDING = bytes(range(32))
 LETTER = Letter(Kind.GIVEN, ((b"one", b""), (b"three",)), 2)
@@ -578,7 +578,7 @@ def test_a_party_goes_on_from_what_it_has_kept(
     searches = random_searches(3, seed=5)
     task = DbscanTask(3, threshold, clustering())
     straight = play(task, searches.clients, ScriptedSecrets(b"kept"))
-    monkeypatch.setattr("urna.combine.run.PartySession", Forgetful)
+    monkeypatch.setattr("urna.systems.combine.run.PartySession", Forgetful)
     anew = play(task, searches.clients, ScriptedSecrets(b"kept"))
     assert anew.outcome.combined == straight.outcome.combined
     assert [o.tolist() for o in anew.outcome.shown] == [o.tolist() for o in straight.outcome.shown]

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from urna.combine import (
+from urna.errors import ParameterError, UnknownName
+from urna.space import Axis, Space
+from urna.systems.combine import (
     STRATEGIES,
     Anchored,
     Dbscan,
@@ -26,8 +28,6 @@ from urna.combine import (
     keep_good,
     strategy_named,
 )
-from urna.errors import ParameterError, UnknownName
-from urna.space import Axis, Space
 
 
 def test_a_log_axis_is_averaged_on_its_log_scale_and_plainly_when_asked() -> None:

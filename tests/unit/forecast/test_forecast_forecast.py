@@ -17,7 +17,7 @@ from urna.forecast.votes import (
 )
 from urna.privacy import Budget
 from urna.space import Axis, Space
-from urna.vote import (
+from urna.systems.vote import (
     ArgmaxDecoder,
     Decoder,
     NoisyVotes,

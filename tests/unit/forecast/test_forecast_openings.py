@@ -9,9 +9,9 @@ from urna.forecast.openings import NEAR, Openings, forecast_openings, winner_bes
 from urna.forecast.votes import draw_winners, forecast
 from urna.privacy import Adjacency, Budget
 from urna.space import Axis, Space
+from urna.systems.vote import ArgmaxDecoder, plan_vote, plan_winner
+from urna.systems.vote.openings import leading_chance
 from urna.tally import Terms
-from urna.vote import ArgmaxDecoder, plan_vote, plan_winner
-from urna.vote.openings import leading_chance
 
 GRID = Space(lr=Axis.log_range(1e-5, 1.0, 6), depth=[1, 2, 3])
 TERMS = Terms.of(20, Budget(1.0, 1e-5))

@@ -7,9 +7,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from urna import he
-from urna.he.noise import Arithmetic
-from urna.he.ntt import Residues
+from urna.protocols import he
+from urna.protocols.he.noise import Arithmetic
+from urna.protocols.he.ntt import Residues
 from urna.randomness import ScriptedSecrets
 
 Value = TypeVar("Value")

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from urna.he.ntt import Residues
+from urna.protocols.he.ntt import Residues
 
 sealapi = pytest.importorskip("tenseal.sealapi")
 

@@ -9,9 +9,9 @@ from he_play import Play, exact, fourth_power, sums
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from urna import he
 from urna.errors import ParameterError, ProtocolError
-from urna.he.noise import NoiseModel
+from urna.protocols import he
+from urna.protocols.he.noise import NoiseModel
 
 MODULUS = 65537
 entries = st.lists(st.integers(0, MODULUS - 1), min_size=16, max_size=16)

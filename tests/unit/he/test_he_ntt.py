@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from urna.errors import ParameterError
-from urna.he import ntt
-from urna.he.primes import is_prime, minimal_root, primes_below
-from urna.he.rns import basis
+from urna.protocols.he import ntt
+from urna.protocols.he.primes import is_prime, minimal_root, primes_below
+from urna.protocols.he.rns import basis
 
 LARGE = primes_below(1 << 47, step=2 * 32768, count=1)[0]
 PRIMES = [*primes_below(1 << 47, step=128, count=2), *primes_below(1 << 20, step=128, count=1), 257]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from urna import he
 from urna.errors import ParameterError
-from urna.he import bounds
-from urna.he.primes import primes_below
-from urna.he.sampling import ERROR_BOUND, ERROR_VARIANCE, SECRET_VARIANCE
+from urna.protocols import he
+from urna.protocols.he import bounds
+from urna.protocols.he.primes import primes_below
+from urna.protocols.he.sampling import ERROR_BOUND, ERROR_VARIANCE, SECRET_VARIANCE
 
 DEGREE = 8192
 LEVEL = primes_below(1 << 47, step=2 * DEGREE * 65537, count=2)

@@ -5,9 +5,9 @@ from typing import TypeVar
 
 import pytest
 
-from urna import he
 from urna.errors import ParameterError
-from urna.he.noise import Arithmetic, NoiseModel
+from urna.protocols import he
+from urna.protocols.he.noise import Arithmetic, NoiseModel
 
 Value = TypeVar("Value")
 

@@ -13,11 +13,11 @@ import pytest
 from he_play import Play
 from seal_bridge import Seal, sealapi
 
-from urna import he
-from urna.he import ntt
-from urna.he.encoding import encode
-from urna.he.primes import primes_below
-from urna.he.session import public_reference
+from urna.protocols import he
+from urna.protocols.he import ntt
+from urna.protocols.he.encoding import encode
+from urna.protocols.he.primes import primes_below
+from urna.protocols.he.session import public_reference
 
 MODULUS, WIDTH = 65537, 64
 DEGREE = 8192

@@ -6,9 +6,9 @@ import itertools
 import numpy as np
 import pytest
 
-from urna import he
 from urna.errors import ProtocolError
-from urna.he import threshold
+from urna.protocols import he
+from urna.protocols.he import threshold
 from urna.randomness import ScriptedSecrets
 
 SECRETS = ScriptedSecrets(b"threshold")

@@ -11,18 +11,18 @@ from he_play import Play, exact, sums
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from urna import he
 from urna.errors import ProtocolError
-from urna.he import threshold
-from urna.he.messages import (
+from urna.protocols import he
+from urna.protocols.he import threshold
+from urna.protocols.he.messages import (
     ChannelBook,
     Message,
     SealedShares,
     ShareBox,
 )
-from urna.he.packing import pack, packed_bytes, unpack
-from urna.he.primes import primes_below
-from urna.he.wire import VERSION, decode, encode, largest_message
+from urna.protocols.he.packing import pack, packed_bytes, unpack
+from urna.protocols.he.primes import primes_below
+from urna.protocols.he.wire import VERSION, decode, encode, largest_message
 from urna.randomness import ScriptedSecrets
 
 BODY = 4 + 2 + 8

@@ -10,13 +10,13 @@ import pytest
 from scipy import stats
 
 from urna.errors import ParameterError, ProtocolError
-from urna.hidden import Circuit, ClearGates, Opened
-from urna.hidden.circuit import Bits, Gates, Wires, _fold_modulo
-from urna.hidden.garble import Evaluator, Garbler, decode, fresh_offset, read_labels
 from urna.privacy import SelectionRelease
+from urna.protocols.ballots import CODECS, Layout
+from urna.protocols.ballots.codec import codec_for
+from urna.protocols.winner import Circuit, ClearGates, Opened
+from urna.protocols.winner.circuit import Bits, Gates, Wires, _fold_modulo
+from urna.protocols.winner.garble import Evaluator, Garbler, decode, fresh_offset, read_labels
 from urna.randomness import ScriptedSecrets
-from urna.verified import CODECS, Layout
-from urna.verified.codec import codec_for
 
 VOTES = 1500
 PRIMES = [codec_for(codec, Layout(5, 3)).modulus for codec in CODECS]

@@ -8,8 +8,8 @@ from cheating_helper import half_of
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from urna.errors import ProtocolError
-from urna.hidden.garble import fresh_offset
-from urna.hidden.transfer import (
+from urna.protocols.winner.garble import fresh_offset
+from urna.protocols.winner.transfer import (
     CHECK_ROWS,
     COLUMNS,
     POINT_BYTES,

@@ -16,7 +16,7 @@ from benchmarks.papers.enforcement import (
 
 from urna.errors import ParameterError
 from urna.privacy import gaussian_epsilon
-from urna.train import FedAvg, FunctionLearner
+from urna.systems.train import FedAvg, FunctionLearner
 
 TRUTH = np.array([1.0, -1.0, 0.5])
 LEARNER: FunctionLearner[float] = FunctionLearner(

@@ -16,7 +16,7 @@ from benchmarks.papers.replay import (
 
 from urna.errors import ParameterError
 from urna.space import Axis, Space
-from urna.vote import ArgmaxDecoder, BallotShape, fill_ballot
+from urna.systems.vote import ArgmaxDecoder, BallotShape, fill_ballot
 
 SPACE = Space(lr=Axis.log_range(1e-3, 1.0, 6), momentum=[0.0, 0.9])
 RNG = np.random.default_rng

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 from pages import read
 
-from urna.combine import (
+from urna.privacy import Budget
+from urna.randomness import ScriptedSecrets
+from urna.report import page, settings_chart
+from urna.space import Axis, Space
+from urna.systems.combine import (
     Combination,
     FederatedDbscan,
     Frame,
@@ -17,10 +21,6 @@ from urna.combine import (
     combine,
     judge,
 )
-from urna.privacy import Budget
-from urna.randomness import ScriptedSecrets
-from urna.report import page, settings_chart
-from urna.space import Axis, Space
 
 RATES, MOMENTA = (0.01, 0.1, 1.0), (0.0, 0.5, 0.9)
 GRID = np.array([(lr, momentum) for lr in RATES for momentum in MOMENTA])

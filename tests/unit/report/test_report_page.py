@@ -13,7 +13,7 @@ from urna.errors import ParameterError
 from urna.files import write_json
 from urna.privacy import PrivacyStatement
 from urna.report import FailedRound, StudyResult, load_result, load_run, load_whole, page
-from urna.vote import Result
+from urna.systems.vote import Result
 
 
 @pytest.fixture(scope="module", params=KINDS)

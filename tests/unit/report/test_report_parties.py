@@ -8,10 +8,10 @@ from pages import made, read, shown
 
 from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.privacy.accountant import GAUSSIAN
+from urna.protocols.secagg import ServerModel
 from urna.report.parties import Added, added, not_covered, parties, simulated
-from urna.secagg import ServerModel
+from urna.systems.train.pipelined import PipelinedSummation
 from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation, Terms
-from urna.train.pipelined import PipelinedSummation
 
 TERMS = Terms.of(20, Budget(1.0, 1e-5), colluding=0.1)
 OVER_FLOWER = (

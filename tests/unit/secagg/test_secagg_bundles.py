@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from urna.randomness import ScriptedSecrets
-from urna.secagg.bundles import (
+from urna.protocols.secagg.bundles import (
     bundle_digest,
     good_bundle,
     partial_size,
     partly_shown,
     shown_digest,
 )
-from urna.secagg.shamir import PRIME, draw_secret
+from urna.protocols.secagg.shamir import PRIME, draw_secret
+from urna.randomness import ScriptedSecrets
 
 ROUND = bytes(range(32))
 

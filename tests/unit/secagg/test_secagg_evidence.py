@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from urna.errors import ProtocolError
+from urna.protocols.secagg.evidence import PROOF_BYTES, on_curve, prove, small_order, verified
+from urna.protocols.secagg.keys import KeyPair, channel_keys, shown_channel_keys
 from urna.randomness import ScriptedSecrets
-from urna.secagg.evidence import PROOF_BYTES, on_curve, prove, small_order, verified
-from urna.secagg.keys import KeyPair, channel_keys, shown_channel_keys
 
 CONTEXT = b"a round and two clients"
 P = 2**255 - 19

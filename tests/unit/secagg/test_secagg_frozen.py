@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from urna import secagg
 from urna.errors import ProtocolError
+from urna.protocols import secagg
+from urna.protocols.secagg import ClientSession, Directory, Identity, Member, Stage, freeze, thaw
+from urna.protocols.secagg.client import Advertised, Agreed, Finished, Masked, Shared
+from urna.protocols.secagg.session import ClientState
+from urna.protocols.secagg.transport import Letter
 from urna.randomness import ScriptedSecrets
-from urna.secagg import ClientSession, Directory, Identity, Member, Stage, freeze, thaw
-from urna.secagg.client import Advertised, Agreed, Finished, Masked, Shared
-from urna.secagg.session import ClientState
-from urna.secagg.transport import Letter
 
 CLIENTS = 7
 PLANS = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from urna.errors import ParameterError
-from urna.secagg.graph import ServerModel, choose, largest_likely, ring, threshold_range
+from urna.protocols.secagg.graph import ServerModel, choose, largest_likely, ring, threshold_range
 
 CURIOUS, DISHONEST = ServerModel.HONEST_BUT_CURIOUS, ServerModel.DISHONEST
 

@@ -6,10 +6,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from urna.errors import ParameterError, ProtocolError
+from urna.protocols.secagg import Directory, Identity
+from urna.protocols.secagg.evidence import canonical, signs
+from urna.protocols.secagg.keys import KeyPair, check_identity_key, sign_reply
 from urna.randomness import ScriptedSecrets
-from urna.secagg import Directory, Identity
-from urna.secagg.evidence import canonical, signs
-from urna.secagg.keys import KeyPair, check_identity_key, sign_reply
 
 P = 2**255 - 19
 LOW_ORDER = [

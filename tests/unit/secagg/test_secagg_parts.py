@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from urna import secagg
 from urna.errors import ProtocolError
-from urna.secagg.messages import ShareBox
-from urna.secagg.parts import Parts, turned
-from urna.secagg.wire import decode, encode
+from urna.protocols import secagg
+from urna.protocols.secagg.messages import ShareBox
+from urna.protocols.secagg.parts import Parts, turned
+from urna.protocols.secagg.wire import decode, encode
 
 PLAN = secagg.plan(clients=20, dimension=3, dropouts=4)
 SIZE = PLAN.bundle_bytes

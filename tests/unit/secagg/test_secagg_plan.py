@@ -6,10 +6,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from urna import secagg
 from urna.errors import ParameterError
+from urna.protocols import secagg
+from urna.protocols.secagg.graph import threshold_range
 from urna.randomness import ScriptedSecrets
-from urna.secagg.graph import threshold_range
 
 
 def test_everything_offered_can_be_imported() -> None:

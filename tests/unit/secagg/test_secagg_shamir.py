@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from urna.errors import ParameterError
+from urna.protocols.secagg.shamir import PRIME, draw_secret, recover, share, shareable
 from urna.randomness import ScriptedSecrets
-from urna.secagg.shamir import PRIME, draw_secret, recover, share, shareable
 
 
 def rebuild(bundles: list[bytes], points: list[int]) -> bytes:

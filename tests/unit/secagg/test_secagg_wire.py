@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from urna import secagg
 from urna.errors import ProtocolError
-from urna.secagg.bundles import partial_size
-from urna.secagg.evidence import PROOF_BYTES
-from urna.secagg.messages import (
+from urna.protocols import secagg
+from urna.protocols.secagg.bundles import partial_size
+from urna.protocols.secagg.evidence import PROOF_BYTES
+from urna.protocols.secagg.messages import (
     Advertisement,
     Agreement,
     AgreeRequest,
@@ -28,8 +28,8 @@ from urna.secagg.messages import (
     UnmaskRequest,
     Void,
 )
-from urna.secagg.parts import Parts
-from urna.secagg.wire import VERSION, decode, encode, largest_message
+from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.wire import VERSION, decode, encode, largest_message
 
 PLAN = secagg.plan(
     clients=20,

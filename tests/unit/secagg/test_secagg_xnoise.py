@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from urna.errors import ParameterError
 from urna.noise import DISCRETE_GAUSSIAN, table
+from urna.protocols.secagg.masks import wrapped, zeros
+from urna.protocols.secagg.xnoise import NoisePlan, Removal
 from urna.randomness import ScriptedSecrets, derive_seed
-from urna.secagg.masks import wrapped, zeros
-from urna.secagg.xnoise import NoisePlan, Removal
 
 
 @st.composite

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from urna.average import Schema
 from urna.data import Samples
 from urna.errors import BudgetExceeded, LedgerError, ParameterError
 from urna.privacy import Budget, Ledger
@@ -17,8 +16,9 @@ from urna.study.file import parse_study
 from urna.study.opening import TALLY, Opening, check_same, read_vote
 from urna.study.plan import plan_study
 from urna.study.prepare import opening_of, prepare
+from urna.systems.average import Schema
+from urna.systems.vote import WinnerPlan, WinnerResult, search
 from urna.tally import HelperSelection, Terms, VerifiedSelection
-from urna.vote import WinnerPlan, WinnerResult, search
 
 BUDGET = Budget(4.0, 1e-5)
 SPACE = Space(lr=Axis.log([0.01, 0.1, 1.0]))

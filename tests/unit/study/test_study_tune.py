@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from urna.average import Schema, Sizes
-from urna.average.objective import BlindObjective, candidate_learner, default_space
 from urna.data import Samples
 from urna.errors import BudgetExceeded, ParameterError
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import ScriptedSecrets
 from urna.space import Space
 from urna.study import tune_then_fit
+from urna.systems.average import Schema, Sizes
+from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
 from urna.tally import ClearSummation
 
 RECORD = Adjacency.REPLACE_ONE_RECORD

@@ -20,7 +20,7 @@ from urna.space import Axis, Space
 from urna.study import divide, tune_and_train
 from urna.study.dry_run import DryRun
 from urna.study.tune_and_train import Division
-from urna.train import Lots, Settings, TorchLearner
+from urna.systems.train import Lots, Settings, TorchLearner
 
 BUDGET = Budget(6.0, 1e-3)
 RNG = np.random.default_rng(0)

@@ -10,9 +10,9 @@ from urna.errors import RoundSpoiled
 from urna.noise import FAMILIES, IntVector
 from urna.privacy import Budget
 from urna.randomness import ScriptedSecrets
+from urna.systems.vote import Ballots, BallotShape, ScoreShape
 from urna.tally import BoundedVector, TallyPlan, Terms, check_sum, plan_exact, plan_tally, to_grid
 from urna.tally.mechanism import FALSE_ALARM, _tail_bound, sum_of
-from urna.vote import Ballots, BallotShape, ScoreShape
 
 TERMS = Terms.of(30, Budget(1.0, 1e-5))
 KINDS = {

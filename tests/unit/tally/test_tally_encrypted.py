@@ -7,11 +7,11 @@ import pytest
 
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.privacy import Budget, Ledger
+from urna.protocols.secagg import ServerModel
 from urna.randomness import ScriptedSecrets
-from urna.secagg import ServerModel
+from urna.systems.vote import search
 from urna.tally import BoundedVector, EncryptedSummation, Summation, Terms, Vanished, plan_exact
 from urna.testing import SummationContract, ballots_for, unpriced_plan
-from urna.vote import search
 
 
 class TestEncryptedSummation(SummationContract):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import Budget
-from urna.secagg.masks import centred, wrapped, zeros
+from urna.protocols.secagg.masks import centred, wrapped, zeros
+from urna.systems.vote import Ballots, BallotShape
 from urna.tally import BoundedVector, Terms, add_noise, in_units, plan_exact, to_grid
 from urna.testing import ScriptedSecrets, unpriced_plan
-from urna.vote import Ballots, BallotShape
 
 CANDIDATES = 6
 TOP_3 = unpriced_plan(clients=4, candidates=CANDIDATES, votes=3, scale=8)

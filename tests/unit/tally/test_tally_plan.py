@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, Repeated
+from urna.systems.vote import Ballots, BallotShape
 from urna.tally import BoundedVector, TallyPlan, Terms, plan_exact, plan_tally
 from urna.testing import unpriced_plan
-from urna.vote import Ballots, BallotShape
 
 TOP_5 = Ballots(BallotShape.top_k(5, 100))
 BUDGET = Budget(1.0, 1e-5)

@@ -21,6 +21,7 @@ from urna.errors import (
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Repeated
 from urna.privacy.budget import rounded_up
 from urna.randomness import OsSecrets
+from urna.systems.vote import Ballots, BallotShape
 from urna.tally import (
     BoundedVector,
     ClearSummation,
@@ -33,7 +34,6 @@ from urna.tally import (
     plan_tally,
     to_grid,
 )
-from urna.vote import Ballots, BallotShape
 
 SHAPE = BallotShape.top_k(2, 12)
 PLAN = plan_tally(Terms.of(20, Budget(0.5, 1e-5)), Ballots(SHAPE), removes_excess=False)

@@ -6,11 +6,11 @@ import pytest
 
 from urna.errors import ParameterError, RoundAborted
 from urna.privacy import Budget, SumRelease
+from urna.protocols.secagg import Removal, ServerModel, Stage
 from urna.randomness import ScriptedSecrets
-from urna.secagg import Removal, ServerModel, Stage
+from urna.systems.vote import Ballots, BallotShape
 from urna.tally import ClearSummation, SecureSummation, Summation, TallyPlan, Terms, plan_tally
 from urna.testing import SummationContract, ballots_for, unpriced_plan
-from urna.vote import Ballots, BallotShape
 
 
 class TestHonestButCurious(SummationContract):

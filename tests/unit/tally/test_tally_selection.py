@@ -6,8 +6,8 @@ from scipy import stats
 
 from urna.errors import ParameterError
 from urna.privacy import Budget, SelectionRelease
+from urna.protocols.secagg import run as run_round
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.secagg import run as run_round
 from urna.tally import HelperSelection, SelectionPlan, SharedPlan, Terms, public_order
 from urna.tally.selection import helper_shares, leader_shares, mask_of
 

@@ -7,8 +7,8 @@ import pytest
 
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted
 from urna.privacy import Budget, Ledger
+from urna.protocols.secagg import Stage
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.secagg import Stage
 from urna.tally import Histogram, Mean, SecureSummation, Series
 
 DEVICES, DAYS, BUDGET = 30, 5, Budget(8.0, 1e-4)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from urna.errors import ParameterError, UnknownName
 from urna.privacy import Adjacency, Budget
-from urna.secagg import Removal, ServerModel
+from urna.protocols.secagg import Removal, ServerModel
 from urna.tally import Terms, exact_part
 from urna.tally.terms import MOST_PRECISE, MOST_SHARDS
 

@@ -8,10 +8,10 @@ import pytest
 
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted
 from urna.privacy import Budget, Ledger, SelectionRelease
+from urna.protocols.ballots import CODECS, CountPlan, Layout
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.tally import SelectionPlan, Terms, VerifiedSelection, public_order, verified_tally
 from urna.tally.verified import circuit_modulo, residues, started
-from urna.verified import CODECS, CountPlan, Layout
 
 TERMS = Terms.of(6, Budget(9.0, 1e-5), dropout=0.2)
 BUDGET = Budget(1.0, 1e-5)

@@ -13,10 +13,9 @@ from train_setting import BUDGET, CLIENTS, LEARNER, ROUNDS, SETTINGS, TRUTH, tra
 
 from urna.errors import BudgetExceeded, ParameterError, RoundUnfinished
 from urna.privacy import Budget, Ledger
+from urna.protocols.secagg import Stage
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.secagg import Stage
-from urna.tally import ClearSummation
-from urna.train import (
+from urna.systems.train import (
     AdaptiveClip,
     Cohorts,
     EarlyStop,
@@ -28,10 +27,11 @@ from urna.train import (
     Validation,
     fit,
 )
-from urna.train.checkpoint import Progress
-from urna.train.layout import Layout
-from urna.train.plan import plan_training
-from urna.train.reading import after_failure
+from urna.systems.train.checkpoint import Progress
+from urna.systems.train.layout import Layout
+from urna.systems.train.plan import plan_training
+from urna.systems.train.reading import after_failure
+from urna.tally import ClearSummation
 
 Reals = npt.NDArray[np.floating[Any]]
 
@@ -91,7 +91,7 @@ def test_a_client_that_fails_contributes_nothing_and_only_its_log_says_so(
 
     with caplog.at_level(logging.WARNING):
         found = trained(learner=FunctionLearner(np.zeros(4), step))
-    assert {record.name for record in caplog.records} == {"urna.train.client"}
+    assert {record.name for record in caplog.records} == {"urna.systems.train.client"}
     assert all("contributes nothing" in record.getMessage() for record in caplog.records)
     # To everybody else it is a client whose update is zero.
     same = trained(learner=FunctionLearner(np.zeros(4), absent))

@@ -8,14 +8,12 @@ import pytest
 
 from urna.errors import ParameterError, RoundAborted
 from urna.privacy import Budget, SumRelease
+from urna.protocols.secagg import Stage
 from urna.randomness import ScriptedSecrets
-from urna.secagg import Stage
-from urna.tally import Released, Releases, to_grid
-from urna.tally.mechanism import check_sum
-from urna.train import plan_training
-from urna.train.checkpoint import Progress
-from urna.train.links import Links
-from urna.train.pipeline import (
+from urna.systems.train import plan_training
+from urna.systems.train.checkpoint import Progress
+from urna.systems.train.links import Links
+from urna.systems.train.pipeline import (
     ONE_WAY,
     STAGES,
     TWO_WAYS,
@@ -24,8 +22,10 @@ from urna.train.pipeline import (
     StageModel,
     makespan,
 )
-from urna.train.pipelined import PipelinedSummation, _ChunkTransport
-from urna.train.reading import after_round
+from urna.systems.train.pipelined import PipelinedSummation, _ChunkTransport
+from urna.systems.train.reading import after_round
+from urna.tally import Released, Releases, to_grid
+from urna.tally.mechanism import check_sum
 
 CLIENTS, ENTRIES = 8, 500
 

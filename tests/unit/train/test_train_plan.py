@@ -6,8 +6,8 @@ import pytest
 
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, gaussian_epsilon
-from urna.secagg import NoisePlan, Removal
-from urna.train import (
+from urna.protocols.secagg import NoisePlan, Removal
+from urna.systems.train import (
     AdaptiveClip,
     Cohorts,
     Everyone,
@@ -16,7 +16,7 @@ from urna.train import (
     TrainPlan,
     plan_training,
 )
-from urna.train.clipping import SHORT
+from urna.systems.train.clipping import SHORT
 
 MNIST = Budget(6.0, 1e-3)
 

@@ -18,9 +18,9 @@ from urna.errors import ParameterError
 from urna.files import held_alone
 from urna.privacy import Ledger
 from urna.randomness import OsSecrets
+from urna.systems.train import RoundReport
+from urna.systems.train.checkpoint import FILE, Progress
 from urna.tally import ClearSummation
-from urna.train import RoundReport
-from urna.train.checkpoint import FILE, Progress
 
 ROUNDS, KILLS = 40, 30
 

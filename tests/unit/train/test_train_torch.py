@@ -14,8 +14,8 @@ from urna.local import Recipe
 from urna.privacy import Adjacency, Budget
 from urna.randomness import ScriptedSecrets
 from urna.report import page
-from urna.train import FedAvg, Settings, TorchLearner, Validation, fit
-from urna.train.card import model_card
+from urna.systems.train import FedAvg, Settings, TorchLearner, Validation, fit
+from urna.systems.train.card import model_card
 
 RNG = np.random.default_rng(0)
 CLIENTS = [

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from urna.privacy import Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.train import FedAvg, FunctionLearner, Settings, TrainResult, fit
+from urna.systems.train import FedAvg, FunctionLearner, Settings, TrainResult, fit
 
 __all__ = ["BUDGET", "CLIENTS", "LEARNER", "ROUNDS", "SETTINGS", "TRUTH", "killed", "trained"]
 

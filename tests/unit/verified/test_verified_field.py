@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from urna.errors import ParameterError
+from urna.protocols.ballots.field import FAST, Cubic, Field
 from urna.randomness import expand_words
-from urna.verified.field import FAST, Cubic, Field
 
 Q = FAST.modulus
 TOY = Field(19, 2)

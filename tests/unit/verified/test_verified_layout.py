@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from urna.errors import ParameterError
-from urna.verified.layout import Layout
+from urna.protocols.ballots.layout import Layout
 
 LAYOUTS = [
     Layout(3),

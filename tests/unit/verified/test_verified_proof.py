@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from urna.verified import proof as proofs
-from urna.verified.field import FAST, Cubic, Field
-from urna.verified.proof import BLINDS, BitProof, Questions
+from urna.protocols.ballots import proof as proofs
+from urna.protocols.ballots.field import FAST, Cubic, Field
+from urna.protocols.ballots.proof import BLINDS, BitProof, Questions
 
 SMALL = BitProof(Field(13, 2), 1)
 TOY = BitProof(Field(19, 2), 3)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from urna.errors import ParameterError
-from urna.vote import (
+from urna.systems.vote import (
     Ballot,
     BallotKind,
     BallotShape,

@@ -7,7 +7,7 @@ from scipy import integrate, stats
 from scipy.special import ndtr
 
 from urna.space import Space
-from urna.vote import (
+from urna.systems.vote import (
     ArgmaxDecoder,
     Decoder,
     NoisyVotes,

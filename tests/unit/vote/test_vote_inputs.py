@@ -14,9 +14,9 @@ from urna.local import CallableObjective, EstimatorObjective
 from urna.privacy import Budget
 from urna.randomness import ScriptedSecrets
 from urna.space import Space
+from urna.systems.vote import search, search_twice
+from urna.systems.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.tally import ClearSummation
-from urna.vote import search, search_twice
-from urna.vote.inputs import as_budget, as_clients, as_objective, as_space
 
 SPACE = Space(x=[0.0, 1.0, 2.0], y=["a", "b"])
 BUDGET = Budget(4.0, 1e-3)

@@ -8,7 +8,7 @@ import pytest
 from urna.errors import ParameterError
 from urna.privacy import SelectionRelease
 from urna.space import Axis, Space
-from urna.vote import LevelShape, choose_levels, fill_levels, head_start
+from urna.systems.vote import LevelShape, choose_levels, fill_levels, head_start
 
 SHAPE = LevelShape(5)
 

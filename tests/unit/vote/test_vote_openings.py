@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from urna.privacy import Budget, SelectionRelease, gaussian_mu
-from urna.vote import compare_leads, plan
-from urna.vote.openings import epsilon_leading, leading_chance, priced_beside
+from urna.systems.vote import compare_leads, plan
+from urna.systems.vote.openings import epsilon_leading, leading_chance, priced_beside
 
 
 @pytest.mark.parametrize(("clients", "epsilon"), [(20, 1.0), (100, 0.1), (100, 0.25), (50, 0.5)])

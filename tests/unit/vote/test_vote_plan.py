@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget
-from urna.vote import VotePlan, plan
+from urna.systems.vote import VotePlan, plan
 
 PAPER = Budget(1.0, 1e-5)
 SMALL = Budget(0.5, 1e-3)
@@ -115,7 +115,7 @@ def test_the_epsilon_for_a_gap_undoes_the_gap_for_an_epsilon(small: VotePlan) ->
 def test_a_gap_that_no_epsilon_serves_is_refused(
     small: VotePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module("urna.vote.plan")
+    module = importlib.import_module("urna.systems.vote.plan")
     monkeypatch.setattr(module, "LARGEST_EPSILON", SMALL.epsilon)  # pricing beyond it is slow
     with pytest.raises(ParameterError, match=r"even epsilon 0\.5 is not enough for this gap"):
         small.epsilon_for(1.0)

@@ -11,10 +11,10 @@ from scipy import stats
 
 from urna.errors import ParameterError
 from urna.space import Axis, Space
-from urna.vote import ArgmaxDecoder, Decoder, DecoderKind, NoisyVotes, PosteriorDecoder
-from urna.vote.decode import credible_set
-from urna.vote.kernels import RANGES, describe_structure, families, unrelated
-from urna.vote.windows import usual_edges, windows_of
+from urna.systems.vote import ArgmaxDecoder, Decoder, DecoderKind, NoisyVotes, PosteriorDecoder
+from urna.systems.vote.decode import credible_set
+from urna.systems.vote.kernels import RANGES, describe_structure, families, unrelated
+from urna.systems.vote.windows import usual_edges, windows_of
 
 FALSE_ALARM = 1e-6  # how often a right decoder would fail a statistical test on a fresh seed
 

@@ -14,7 +14,7 @@ from urna.privacy import Budget
 from urna.randomness import ScriptedSecrets
 from urna.report import page
 from urna.space import Axis, Space
-from urna.vote import (
+from urna.systems.vote import (
     ArgmaxDecoder,
     NoisyVotes,
     PosteriorDecoder,
@@ -26,7 +26,7 @@ from urna.vote import (
     relative_noise,
     search,
 )
-from urna.vote.rehearsal import FEWEST, USELESS
+from urna.systems.vote.rehearsal import FEWEST, USELESS
 
 Array = npt.NDArray[np.float64]
 

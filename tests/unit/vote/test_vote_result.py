@@ -12,8 +12,8 @@ from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
+from urna.systems.vote import BallotShape, Result, ScoreShape, search
 from urna.tally import ClearSummation, Terms
-from urna.vote import BallotShape, Result, ScoreShape, search
 
 SPACE = Space(lr=Axis.log([1e-3, 1e-2, 0.1]), kind=["a", "b"])
 

@@ -10,8 +10,8 @@ from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Budget, Ledger, compose
 from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
+from urna.systems.vote import Result, search_twice
 from urna.tally import ClearSummation
-from urna.vote import Result, search_twice
 
 SPACE = Space(lr=Axis.log_range(1e-4, 1.0, 10), momentum=[0.0, 0.5, 0.9])
 BUDGET = Budget(8.0, 1e-3)
@@ -84,7 +84,7 @@ def test_rounds_that_cannot_be_read_cost_nothing(
     def unfit(*_: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr("urna.vote.posterior.PosteriorDecoder.winner", unfit)
+    monkeypatch.setattr("urna.systems.vote.posterior.PosteriorDecoder.winner", unfit)
     ledger = Ledger.open(tmp_path / "ledger", cap=BUDGET, adjacency=Adjacency.REPLACE_ONE_CLIENT)
     bowl = Bowl()
     with pytest.raises(MemoryError):

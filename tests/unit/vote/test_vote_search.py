@@ -16,9 +16,9 @@ from urna.local import EstimatorObjective, Losses, Progress
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, SumRelease
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.space import Space
+from urna.systems.vote import ArgmaxDecoder, Decoded, NoisyVotes, Result, VotePlan, plan, search
 from urna.tally import ClearSummation, Contributions, Tallied, TallyPlan
 from urna.testing import ScriptedSecrets
-from urna.vote import ArgmaxDecoder, Decoded, NoisyVotes, Result, VotePlan, plan, search
 
 SPACE = Space(x=[0, 1, 2, 3, 4], y=["a", "b"])
 BUDGET = Budget(2.0, 1e-3)

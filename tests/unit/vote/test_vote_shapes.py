@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Move
+from urna.systems.vote import Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.tally import SumRange
-from urna.vote import Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 
 REPLACE, ZERO_OUT = Adjacency.REPLACE_ONE_CLIENT, Adjacency.ZERO_OUT_CLIENT
 

@@ -17,13 +17,11 @@ from urna.errors import ParameterError
 from urna.local import CallableObjective, Losses, Objective, Progress
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Budget, Ledger
+from urna.protocols.secagg import Stage
 from urna.randomness import ScriptedSecrets
 from urna.report import page
-from urna.secagg import Stage
 from urna.space import Space
-from urna.tally import ClearSummation, SecureSummation, to_grid
-from urna.testing import unpriced_plan
-from urna.vote import (
+from urna.systems.vote import (
     ArgmaxDecoder,
     Ballot,
     Ballots,
@@ -37,6 +35,8 @@ from urna.vote import (
     shard_ballots,
     shards,
 )
+from urna.tally import ClearSummation, SecureSummation, to_grid
+from urna.testing import unpriced_plan
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
 SPACE = Space(x=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])

@@ -9,12 +9,12 @@ import pytest
 
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted, UnknownName
 from urna.privacy import Budget, Ledger
+from urna.protocols.secagg import Stage
 from urna.randomness import ScriptedSecrets
 from urna.report import load_result, page
-from urna.secagg import Stage
 from urna.space import Space
+from urna.systems.vote import WinnerResult, plan_winner, search
 from urna.tally import HelperSelection, Terms
-from urna.vote import WinnerResult, plan_winner, search
 
 SPACE = Space(lr=[0.1, 0.2, 0.3, 0.4])
 BUDGET = Budget(4.0, 1e-5)

@@ -1,0 +1,192 @@
+"""The helper of a verified count, stage by stage: an organisation of its own.
+
+It trusts the leader with nothing but its half of the shares: signatures, one report per client,
+the least number of ballots and every verdict are checked here again.
+"""
+
+from dataclasses import dataclass, field
+
+from urna.errors import ProtocolError, Refused, RoundAborted
+from urna.protocols.ballots.codec import HELPER, LEADER, Examination
+from urna.protocols.ballots.leader import judge, query_key
+from urna.protocols.ballots.messages import Answers, Batch, Opening, Verdict, batch_digest
+from urna.protocols.ballots.public_bits import commitment_to, noisy_share, public_seed
+from urna.protocols.ballots.report import (
+    Announcement,
+    Statement,
+    check_signature,
+    open_part,
+    vouch_for,
+)
+from urna.protocols.secagg.keys import Directory, Identity, KeyPair
+from urna.protocols.secagg.messages import ClientId
+from urna.randomness import SEED_BYTES, SecretSource
+
+__all__ = ["Confirmed", "Examined", "HelperMember", "Vouched", "confirm", "examine", "vouch"]
+
+
+@dataclass(frozen=True, slots=True)
+class HelperMember:
+    """What a helper knows before any count.
+
+    Args:
+        identity: Its signing key, whose public half clients hold.
+        directory: The clients' identity keys.
+        least: Fewest valid ballots with which it opens anything.
+        latest: Number of the last count it took part in.
+    """
+
+    identity: Identity
+    directory: Directory
+    least: int
+    latest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """The helper has signed a statement and waits for the batch. It serves one batch only."""
+
+    statement: Statement
+    directory: Directory
+    pair: KeyPair = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The helper has answered, and waits for the verdict."""
+
+    statement: Statement
+    batch: bytes
+    commitment: bytes
+    clients: tuple[ClientId, ...]
+    """Those it answered for."""
+    examination: Examination = field(repr=False)
+    reveal: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The helper has opened what it was to open."""
+
+    statement: Statement
+    accepted: tuple[ClientId, ...]
+    places: tuple[int, ...] = field(repr=False)
+    examination: Examination = field(repr=False)
+
+    @property
+    def share(self) -> list[int]:
+        """The helper's share of the exact sum, for a computation that hides it."""
+        return self.examination.exact_share(self.places)
+
+
+def vouch(
+    member: HelperMember, statement: Statement, secrets: SecretSource
+) -> tuple[Vouched, Announcement]:
+    """Sign a statement, with a fresh key for this count.
+
+    Raises:
+        Refused: The count is not new, or would be opened with fewer ballots than this helper
+            allows.
+    """
+    if statement.number <= member.latest:
+        raise Refused(f"count {statement.number} is not new: the last one was {member.latest}")
+    if statement.plan.least < member.least:
+        raise Refused(
+            f"this helper opens nothing with fewer than {member.least} valid ballots; the "
+            f"statement allows {statement.plan.least}"
+        )
+    if statement.helper_key:
+        raise ProtocolError("the statement names a helper's key already")
+    pair = KeyPair.draw(secrets)
+    announcement = vouch_for(statement, pair.public, member.identity)
+    return Vouched(announcement.statement, member.directory, pair), announcement
+
+
+def examine(vouched: Vouched, batch: Batch, secrets: SecretSource) -> tuple[Examined, Answers]:
+    """Check every report alone; answer the query for those that stand.
+
+    Raises:
+        ProtocolError: The batch belongs to another count, lists a client twice, or holds what
+            no client signed.
+        RoundAborted: Too few reports stand. Nothing was revealed.
+    """
+    statement, digest = vouched.statement, vouched.statement.digest
+    codec = statement.plan.proven
+    if batch.digest != digest:
+        raise ProtocolError("the batch belongs to another count")
+    numbers = [part.client for part in batch.parts]
+    if len(set(numbers)) != len(numbers):
+        raise ProtocolError("the batch lists a client twice")
+    refused: dict[ClientId, str] = {}
+    standing, shares = [], []
+    for part in batch.parts:
+        if part.client not in vouched.directory:
+            refused[part.client] = "it is not in the helper's directory"
+            continue
+        try:
+            check_signature(HELPER, part, digest, vouched.directory)
+        except ProtocolError as error:  # no client can do this: the leader checks it as well
+            raise ProtocolError(f"the leader passed on what is no report: {error}") from error
+        try:
+            share = open_part(HELPER, part, vouched.pair, digest, codec)
+        except ProtocolError as error:
+            refused[part.client] = str(error)
+            continue
+        standing.append(part)
+        shares.append(share)
+    if len(standing) < statement.plan.least:
+        raise RoundAborted(
+            f"{len(standing)} reports stand; the statement asks for {statement.plan.least}. "
+            "Nothing was opened",
+            {},
+            refused,
+        )
+    name = batch_digest(HELPER, digest, batch.parts)
+    key = query_key(vouched.pair, statement.leader_key, digest, name)
+    examination = codec.examine(HELPER, key, digest, [part.public for part in standing], shares)
+    reveal = secrets.take(SEED_BYTES)
+    state = Examined(
+        statement,
+        name,
+        batch.commitment,
+        tuple(part.client for part in standing),
+        examination,
+        reveal,
+    )
+    answers = tuple(examination.answers)
+    return state, Answers(name, commitment_to(HELPER, reveal, name), refused, answers)
+
+
+def confirm(examined: Examined, verdict: Verdict) -> tuple[Confirmed, Opening]:
+    """Decide again, and open the noisy sum of those both accept.
+
+    Raises:
+        ProtocolError: The leader decided otherwise, or its public bits are not those it had
+            committed to. Nothing was opened.
+        RoundAborted: Too few are valid. Nothing was opened.
+    """
+    statement = examined.statement
+    if verdict.batch != examined.batch:
+        raise ProtocolError("the verdict is about another batch")
+    if commitment_to(LEADER, verdict.reveal, examined.batch) != examined.commitment:
+        raise ProtocolError("the leader's public bits are not those it committed to")
+    if len(verdict.answers) != len(examined.clients):
+        raise ProtocolError(
+            f"the leader has {len(verdict.answers)} answers for {len(examined.clients)} reports"
+        )
+    places = judge(examined.examination, list(range(len(examined.clients))), verdict.answers)
+    accepted = tuple(examined.clients[place] for place in places)
+    if accepted != verdict.accepted:
+        wrong = sorted(set(accepted) ^ set(verdict.accepted))
+        raise ProtocolError(f"the leader's verdict on clients {wrong[:10]} is not what follows")
+    if len(accepted) < statement.plan.least:
+        raise RoundAborted(
+            f"{len(accepted)} ballots are valid; the statement asks for {statement.plan.least}. "
+            "Nothing was opened"
+        )
+    share: tuple[int, ...] = ()
+    if statement.plan.layout.coins:
+        seed = public_seed(verdict.reveal, examined.reveal, examined.batch, accepted)
+        share = noisy_share(examined.examination, statement, places, seed)
+    state = Confirmed(statement, accepted, places, examined.examination)
+    return state, Opening(examined.batch, examined.reveal, share)

@@ -1,0 +1,309 @@
+"""The leader of a verified count, stage by stage: the federation's server.
+
+It announces, collects reports, passes the helper's parts on, decides with the helper which are
+valid, and opens the noisy sum or keeps its share of the exact one.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+
+from urna.errors import ProtocolError, RoundAborted
+from urna.noise import IntVector
+from urna.privacy import CoinRelease
+from urna.protocols.ballots.codec import HELPER, LEADER, Examination
+from urna.protocols.ballots.messages import Answers, Batch, Opening, Verdict, batch_digest, decode
+from urna.protocols.ballots.plan import CountPlan
+from urna.protocols.ballots.public_bits import commitment_to, noisy_share, public_seed
+from urna.protocols.ballots.report import (
+    Announcement,
+    Report,
+    Statement,
+    check_signature,
+    open_part,
+)
+from urna.protocols.secagg.keys import Directory, KeyPair
+from urna.protocols.secagg.messages import ClientId
+from urna.randomness import SEED_BYTES, SecretSource
+
+__all__ = ["Collected", "Counted", "Decided", "Opened", "Prepared", "collect", "decide"]
+__all__ += ["finish", "open_count", "prepare", "query_key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The leader has a statement that nobody has vouched for yet."""
+
+    statement: Statement
+    pair: KeyPair = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The count is open: clients may cast ballots."""
+
+    announcement: Announcement
+    """What they are shown."""
+    pair: KeyPair = field(repr=False)
+
+    @property
+    def statement(self) -> Statement:
+        """What was announced."""
+        return self.announcement.statement
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The leader holds its shares, and waits for the helper's answers."""
+
+    statement: Statement
+    batch: bytes
+    clients: tuple[ClientId, ...]
+    examination: Examination = field(repr=False)
+    reveal: bytes = field(repr=False)
+    refused: Mapping[ClientId, str]
+    lost: Mapping[ClientId, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """It is decided who is accepted; the leader waits for the helper to agree and to open."""
+
+    statement: Statement
+    batch: bytes
+    accepted: tuple[ClientId, ...]
+    places: tuple[int, ...] = field(repr=False)
+    examination: Examination = field(repr=False)
+    reveal: bytes = field(repr=False)
+    commitment: bytes
+    refused: Mapping[ClientId, str]
+    lost: Mapping[ClientId, str]
+
+    @property
+    def share(self) -> list[int]:
+        """The leader's share of the exact sum, for a computation that hides it."""
+        return self.examination.exact_share(self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a verified count opened, and what became of each client."""
+
+    total: IntVector
+    """The noisy sum, in half levels."""
+    accepted: frozenset[ClientId]
+    refused: Mapping[ClientId, str]
+    """Who signed a report that is not in the sum, and why: every one of them is to blame for it,
+    unless leader or helper lied, who can refuse anybody."""
+    lost: Mapping[ClientId, str]
+    """Of whom nothing arrived that it had signed: it may have been altered on its way."""
+    noise_variance: Fraction
+    """Of the noise in the sum, in half levels squared."""
+    release: CoinRelease
+    """What became public."""
+
+
+def prepare(
+    plan: CountPlan, *, number: int, secrets: SecretSource, session: bytes | None = None
+) -> Prepared:
+    """Write the statement of a count, with fresh keys.
+
+    Args:
+        plan: What will be done.
+        number: Of the count.
+        secrets: Where its keys come from.
+        session: 32 bytes that no other count has; drawn by default.
+    """
+    named, pair = session or secrets.take(SEED_BYTES), KeyPair.draw(secrets)
+    return Prepared(Statement(number, named, plan, pair.public), pair)
+
+
+def open_count(prepared: Prepared, announcement: Announcement, helper: bytes) -> Opened:
+    """Open the count once the helper has vouched for the statement.
+
+    Raises:
+        ProtocolError: It vouched for another one, or is not the helper that is known.
+    """
+    announcement.check(helper)
+    found = announcement.statement
+    if replace(found, helper_key=b"") != prepared.statement:
+        raise ProtocolError("the helper vouched for another statement than was asked for")
+    return Opened(announcement, prepared.pair)
+
+
+def collect(
+    opened: Opened,
+    letters: Iterable[tuple[ClientId, bytes]],
+    directory: Directory,
+    secrets: SecretSource,
+) -> tuple[Collected, Batch]:
+    """Open the leader's part of each report; pass the helper's parts on.
+
+    A report that came twice is one report. Who signs two different ones is refused. What its
+    sender did not sign is no report, and nobody is to blame for it.
+
+    Args:
+        opened: The open count.
+        letters: Who sent what.
+        directory: The clients' identity keys.
+        secrets: Where the leader's half of the public bits comes from.
+
+    Raises:
+        RoundAborted: Fewer reports are left than the statement asks for. Nothing was revealed.
+    """
+    statement, digest = opened.statement, opened.statement.digest
+    codec = statement.plan.proven
+    reports: dict[ClientId, Report] = {}
+    shares: dict[ClientId, bytes] = {}
+    refused: dict[ClientId, str] = {}
+    altered: dict[ClientId, str] = {}
+    for sender, data in letters:
+        try:
+            report = _signed_report(data, sender, statement, directory)
+        except ProtocolError as error:
+            altered[sender] = f"its report arrived altered: {error}"
+            continue
+        if reports.get(sender) == report or sender in refused:
+            continue
+        try:
+            share = open_part(LEADER, report.part(LEADER), opened.pair, digest, codec)
+            if sender in reports:
+                raise ProtocolError("signed two different reports")
+        except ProtocolError as error:
+            reports.pop(sender, None)
+            refused[sender] = str(error)
+            continue
+        reports[sender], shares[sender] = report, share
+    lost = {c: why for c, why in sorted(altered.items()) if c not in reports and c not in refused}
+    clients = tuple(sorted(reports))
+    _check_enough(len(clients), statement, refused, lost)
+    parts = tuple(reports[client].part(HELPER) for client in clients)
+    batch = batch_digest(HELPER, digest, parts)
+    examination = codec.examine(
+        LEADER,
+        query_key(opened.pair, statement.helper_key, digest, batch),
+        digest,
+        [reports[client].public for client in clients],
+        [shares[client] for client in clients],
+    )
+    reveal = secrets.take(SEED_BYTES)
+    state = Collected(statement, batch, clients, examination, reveal, refused, lost)
+    return state, Batch(digest, commitment_to(LEADER, reveal, batch), parts)
+
+
+def decide(collected: Collected, answers: Answers) -> tuple[Decided, Verdict]:
+    """Decide which reports are valid, from both parties' answers.
+
+    Raises:
+        ProtocolError: The helper answers something else. Nothing was revealed.
+        RoundAborted: Too few are valid. Nothing was revealed.
+    """
+    if answers.batch != collected.batch:
+        raise ProtocolError("the helper answered another batch")
+    if unknown := answers.refused.keys() - set(collected.clients):
+        raise ProtocolError(f"the helper refuses clients {sorted(unknown)}, who are not there")
+    kept = [
+        place for place, client in enumerate(collected.clients) if client not in answers.refused
+    ]
+    if len(kept) != len(answers.answers):
+        raise ProtocolError(
+            f"the helper has {len(answers.answers)} answers for {len(kept)} reports"
+        )
+    refused = {**collected.refused}
+    refused |= {client: f"the helper refuses it: {why}" for client, why in answers.refused.items()}
+    valid = judge(collected.examination, kept, answers.answers)
+    accepted = tuple(collected.clients[place] for place in valid)
+    refused |= {collected.clients[place]: INVALID for place in sorted(set(kept) - set(valid))}
+    _check_enough(len(accepted), collected.statement, refused, collected.lost)
+    own = collected.examination.answers
+    state = Decided(
+        collected.statement,
+        collected.batch,
+        accepted,
+        valid,
+        collected.examination,
+        collected.reveal,
+        answers.commitment,
+        refused,
+        collected.lost,
+    )
+    given = tuple(own[place] for place in kept)
+    return state, Verdict(collected.batch, given, accepted, collected.reveal)
+
+
+def finish(decided: Decided, opening: Opening) -> Counted:
+    """Open the noisy sum.
+
+    Raises:
+        ProtocolError: The helper opens something else, or its half of the public bits is not
+            what it had committed to.
+    """
+    statement = decided.statement
+    release = statement.plan.release
+    check_opening(decided, opening)
+    if release is None or len(opening.share) != statement.plan.layout.candidates:
+        raise ProtocolError("the helper opened no noisy sum: only shares of the exact one are held")
+    seed = public_seed(decided.reveal, opening.reveal, decided.batch, decided.accepted)
+    own = noisy_share(decided.examination, statement, decided.places, seed)
+    modulus = statement.plan.proven.modulus
+    whole = [(a + b) % modulus for a, b in zip(own, opening.share, strict=True)]
+    total = np.array([v - modulus if v > modulus // 2 else v for v in whole], dtype=np.int64)
+    variance = Fraction(statement.plan.tossing * statement.plan.layout.noise_variance)
+    refused = dict(sorted(decided.refused.items()))
+    return Counted(total, frozenset(decided.accepted), refused, decided.lost, variance, release)
+
+
+def check_opening(decided: Decided, opening: Opening) -> None:
+    """Refuse an opening of another batch, or with other public bits than committed to."""
+    if opening.batch != decided.batch:
+        raise ProtocolError("the helper opened another batch")
+    if commitment_to(HELPER, opening.reveal, decided.batch) != decided.commitment:
+        raise ProtocolError("the helper's public bits are not those it committed to")
+
+
+def judge(examination: Examination, kept: list[int], theirs: tuple[bytes, ...]) -> tuple[int, ...]:
+    """Return the places of valid reports among those both parties answered."""
+    own = examination.answers
+    whole = list(own)  # a report that was refused before is compared with itself, and left out
+    for place, answer in zip(kept, theirs, strict=True):
+        whole[place] = answer
+    valid = examination.decide(whole)
+    return tuple(place for place in kept if valid[place])
+
+
+def query_key(pair: KeyPair, peer: bytes, digest: bytes, batch: bytes) -> bytes:
+    """Return what leader and helper draw the query from, and no client knows."""
+    return pair.agree(peer, digest, b"urna verified query\0" + batch, SEED_BYTES)
+
+
+INVALID = "its ballot is not valid: the proof fails"
+
+
+def _signed_report(
+    data: bytes, sender: ClientId, statement: Statement, directory: Directory
+) -> Report:
+    """Read a report and refuse what its sender has not signed."""
+    report = decode(data, statement)
+    if not isinstance(report, Report):
+        raise ProtocolError(f"it is {type(report).__name__} instead of a report")
+    if report.client != sender:
+        raise ProtocolError(f"it is in the name of client {report.client}")
+    check_signature(LEADER, report.part(LEADER), statement.digest, directory)
+    return report
+
+
+def _check_enough(
+    count: int,
+    statement: Statement,
+    refused: Mapping[ClientId, str],
+    lost: Mapping[ClientId, str],
+) -> None:
+    if count < statement.plan.least:
+        raise RoundAborted(
+            f"{count} valid ballots are left; the statement asks for {statement.plan.least}. "
+            "Nothing was opened",
+            lost,
+            refused,
+        )

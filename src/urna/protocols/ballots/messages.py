@@ -1,0 +1,323 @@
+"""What leader and helper tell each other, and all messages as bytes: versioned and strict.
+
+A message is `URNV`, one byte of version, one byte of kind and the fields in order. Numbers are
+big-endian, lists are sorted by client and hold each client once. All lengths follow from the
+statement; anything else, trailing bytes included, is refused.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, TypeVar
+
+from urna.errors import Altered, ProtocolError
+from urna.protocols.ballots.report import Announcement, Part, Report, Statement
+from urna.protocols.secagg.keys import SIGNATURE_BYTES, KeyPair, seal, unseal
+from urna.protocols.secagg.messages import ClientId
+from urna.randomness import SEED_BYTES
+
+__all__ = [
+    "VERSION",
+    "Answers",
+    "Batch",
+    "Letter",
+    "Message",
+    "Opening",
+    "Verdict",
+    "batch_digest",
+    "decode",
+    "decode_announcement",
+    "encode",
+    "encode_announcement",
+    "open_letter",
+    "seal_letter",
+]
+
+VERSION: Final = 1
+
+_MAGIC = b"URNV"
+_DIGEST = 32
+_TAG = 16
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Leader to helper: the helper's parts of all reports that the leader could open."""
+
+    digest: bytes
+    """Of the statement."""
+    commitment: bytes
+    """To what the leader will put into the public bits."""
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Helper to leader: whom it refuses, and its answers for the others, in order."""
+
+    batch: bytes
+    commitment: bytes
+    refused: Mapping[ClientId, str]
+    answers: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Leader to helper: its own answers, who is accepted, and its half of the public bits."""
+
+    batch: bytes
+    answers: tuple[bytes, ...]
+    accepted: tuple[ClientId, ...]
+    reveal: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Helper to leader: its half of the public bits, and its share of the noisy sum."""
+
+    batch: bytes
+    reveal: bytes
+    share: tuple[int, ...]
+    """Empty where nothing but shares is wanted."""
+
+
+Letter = Batch | Answers | Verdict | Opening
+"""What leader and helper tell each other."""
+
+Message = Report | Letter
+
+_Letter = TypeVar("_Letter", Batch, Answers, Verdict, Opening)
+_LETTER = b"urna verified letter\0"
+
+
+def batch_digest(who: int, digest: bytes, parts: Sequence[Part]) -> bytes:
+    """Return what names a batch: the statement, and what each client of it signed and how."""
+    named = hashlib.sha256(b"urna verified batch\0" + digest)
+    for part in parts:
+        named.update(part.signed(who, digest) + part.signature)
+    return named.digest()
+
+
+def encode(message: Message, statement: Statement) -> bytes:
+    """Return the one encoding of a message."""
+    fields: list[bytes]
+    match message:
+        case Report():
+            fields = [_number(message.client), message.ephemeral, message.public]
+            fields += [message.leader_box, message.helper_box, message.signature]
+        case Batch():
+            fields = [message.digest, message.commitment, _number(len(message.parts))]
+            fields += map(_part, message.parts)
+        case Answers():
+            fields = [message.batch, message.commitment, _number(len(message.refused))]
+            for client, reason in sorted(message.refused.items()):
+                fields += [_number(client), _text(reason)]
+            fields += [_number(len(message.answers)), *message.answers]
+        case Verdict():
+            fields = [message.batch, message.reveal, _number(len(message.answers))]
+            fields += [*message.answers, _number(len(message.accepted))]
+            fields += map(_number, message.accepted)
+        case Opening():
+            size = _element(statement)
+            fields = [message.batch, message.reveal, bytes([bool(message.share)])]
+            fields += (value.to_bytes(size, "big") for value in message.share)
+    return b"".join([_MAGIC, bytes([VERSION, _KINDS[type(message)]]), *fields])
+
+
+def decode(data: bytes, statement: Statement) -> Message:
+    """Read one message.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    reader = _Reader(data)
+    if reader.take(len(_MAGIC)) != _MAGIC:
+        raise ProtocolError("this is no message of a verified count")
+    version, kind = reader.take(1)[0], reader.take(1)[0]
+    if version != VERSION:
+        raise ProtocolError(f"messages have version {VERSION}, got {version}")
+    if kind not in _READERS:
+        raise ProtocolError(f"no message is of kind {kind}")
+    found = _READERS[kind](reader, statement)
+    reader.end()
+    return found
+
+
+def encode_announcement(announcement: Announcement) -> bytes:
+    """Return an announcement as bytes."""
+    return announcement.signature + announcement.statement.encode()
+
+
+def decode_announcement(data: bytes) -> Announcement:
+    """Read an announcement; whether its signature is right is for its reader to check."""
+    if len(data) < SIGNATURE_BYTES:
+        raise ProtocolError("an announcement is a signature and a statement")
+    return Announcement(Statement.read(data[SIGNATURE_BYTES:]), data[:SIGNATURE_BYTES])
+
+
+def seal_letter(message: Letter, statement: Statement, pair: KeyPair, peer: bytes) -> bytes:
+    """Encrypt a letter between leader and helper, so that nobody reads or alters it.
+
+    There is one letter of a kind in a count, so a key is used once.
+
+    Args:
+        message: The letter.
+        statement: What was announced.
+        pair: The sender's key for this count.
+        peer: The recipient's public key.
+    """
+    kind, digest = _KINDS[type(message)], statement.digest
+    key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)
+    return seal(key, encode(message, statement), digest, kind, kind)
+
+
+def open_letter(
+    data: bytes, wanted: type[_Letter], statement: Statement, pair: KeyPair, peer: bytes
+) -> _Letter:
+    """Decrypt and read a letter between leader and helper.
+
+    Raises:
+        Altered: It is not the other's, or not of this kind and count. Nobody is to blame.
+        ProtocolError: The other wrote what is no such letter.
+    """
+    kind, digest = _KINDS[wanted], statement.digest
+    key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)
+    plain = unseal(key, data, digest, kind, kind)
+    if plain is None:
+        raise Altered(
+            f"no {wanted.__name__.lower()} of the other came: what came was altered, or is not "
+            "its own"
+        )
+    found = decode(plain, statement)
+    if not isinstance(found, wanted):
+        raise ProtocolError(f"expected {wanted.__name__}, got {type(found).__name__}")
+    return found
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, count: int) -> bytes:
+        start, self._at = self._at, self._at + count
+        if self._at > len(self._data):
+            raise ProtocolError("a message is too short")
+        return self._data[start : self._at]
+
+    def number(self) -> int:
+        return int.from_bytes(self.take(4), "big")
+
+    def count(self, statement: Statement) -> int:
+        found = self.number()
+        if found > statement.plan.clients:
+            raise ProtocolError(f"{found} entries for {statement.plan.clients} clients")
+        return found
+
+    def text(self) -> str:
+        size = self.take(1)[0]
+        try:
+            found = self.take(size).decode("ascii")
+        except UnicodeDecodeError as error:
+            raise ProtocolError("a reason is written in ASCII") from error
+        if not found.isprintable() or size > _LONGEST_REASON:
+            raise ProtocolError(f"a reason has at most {_LONGEST_REASON} printable characters")
+        return found
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise ProtocolError("a message is too long")
+
+
+def _read_report(reader: _Reader, statement: Statement) -> Report:
+    public, leader, helper, _ = statement.plan.proven.sizes
+    return Report(
+        reader.number(),
+        reader.take(32),
+        reader.take(public),
+        reader.take(leader + _TAG),
+        reader.take(helper + _TAG),
+        reader.take(SIGNATURE_BYTES),
+    )
+
+
+def _read_batch(reader: _Reader, statement: Statement) -> Batch:
+    public, _, helper, _ = statement.plan.proven.sizes
+    digest, commitment = reader.take(_DIGEST), reader.take(_DIGEST)
+    parts = tuple(
+        Part(
+            reader.number(),
+            reader.take(32),
+            reader.take(public),
+            reader.take(helper + _TAG),
+            reader.take(_DIGEST),
+            reader.take(SIGNATURE_BYTES),
+        )
+        for _ in range(reader.count(statement))
+    )
+    _check_order([part.client for part in parts])
+    return Batch(digest, commitment, parts)
+
+
+def _read_answers(reader: _Reader, statement: Statement) -> Answers:
+    batch, commitment = reader.take(_DIGEST), reader.take(_DIGEST)
+    refused = [(reader.number(), reader.text()) for _ in range(reader.count(statement))]
+    _check_order([client for client, _ in refused])
+    size = statement.plan.proven.sizes[3]
+    answers = tuple(reader.take(size) for _ in range(reader.count(statement)))
+    return Answers(batch, commitment, dict(refused), answers)
+
+
+def _read_verdict(reader: _Reader, statement: Statement) -> Verdict:
+    batch, reveal = reader.take(_DIGEST), reader.take(_DIGEST)
+    size = statement.plan.proven.sizes[3]
+    answers = tuple(reader.take(size) for _ in range(reader.count(statement)))
+    accepted = tuple(reader.number() for _ in range(reader.count(statement)))
+    _check_order(accepted)
+    return Verdict(batch, answers, accepted, reveal)
+
+
+def _read_opening(reader: _Reader, statement: Statement) -> Opening:
+    batch, reveal = reader.take(_DIGEST), reader.take(_DIGEST)
+    there, size = reader.take(1)[0], _element(statement)
+    if there > 1:
+        raise ProtocolError("a share is there or not")
+    count = statement.plan.layout.candidates if there else 0
+    share = tuple(int.from_bytes(reader.take(size), "big") for _ in range(count))
+    if any(value >= statement.plan.proven.modulus for value in share):
+        raise ProtocolError("an entry of a share is no element of the field")
+    return Opening(batch, reveal, share)
+
+
+def _check_order(clients: Sequence[ClientId]) -> None:
+    if any(one >= other for one, other in pairwise(clients)):
+        raise ProtocolError("clients are listed in order, each once")
+
+
+def _part(part: Part) -> bytes:
+    fields = (part.ephemeral, part.public, part.box, part.other, part.signature)
+    return _number(part.client) + b"".join(fields)
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(4, "big")
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode("ascii", "replace")[:_LONGEST_REASON]
+    return bytes([len(encoded)]) + encoded
+
+
+def _element(statement: Statement) -> int:
+    return (statement.plan.proven.modulus.bit_length() + 7) // 8
+
+
+_KINDS: Mapping[type, int] = {Report: 1, Batch: 2, Answers: 3, Verdict: 4, Opening: 5}
+_READERS: Mapping[int, Callable[[_Reader, Statement], Message]] = {
+    1: _read_report,
+    2: _read_batch,
+    3: _read_answers,
+    4: _read_verdict,
+    5: _read_opening,
+}

@@ -1,0 +1,82 @@
+"""Threshold homomorphic encryption: computing on vectors that only all parties can open.
+
+`additive` and `levelled` plan parameters; a `Session` names one joint key.
+The stages are `draw_key`, `add_key_shares`, `finish_key` and `join_relinearisation_key`; then
+`encrypt`, an `Evaluator`, and `ask_to_decrypt`, `help_to_decrypt`, `combine`. `make_keys`, `run`
+and `decrypt` play all parties in memory.
+
+Our own, unaudited code, for parties and a server that are honest but curious. Up to all
+parties but one may collude.
+"""
+
+from urna.protocols.he.decryption import ask_to_decrypt, combine, help_to_decrypt
+from urna.protocols.he.encoding import centred, uniform_entries
+from urna.protocols.he.evaluator import Evaluator, encrypt
+from urna.protocols.he.keys import (
+    Drawn,
+    KeyHolder,
+    Member,
+    add_key_shares,
+    draw_key,
+    finish_key,
+    join_public_key,
+    join_relinearisation_key,
+)
+from urna.protocols.he.messages import (
+    Ciphertext,
+    DecryptionRequest,
+    DecryptionShare,
+    KeyShare,
+    KeySum,
+    PublicKey,
+    RelinearisationKey,
+    RelinearisationShare,
+)
+from urna.protocols.he.noise import Arithmetic, Noise, NoiseModel
+from urna.protocols.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters
+from urna.protocols.he.plan import Circuit, additive, levelled
+from urna.protocols.he.run import Cost, Desk, Keys, decrypt, make_keys, run
+from urna.protocols.he.session import PartyId, Session
+
+__all__ = [
+    "LARGEST_MODULUS_BITS",
+    "Arithmetic",
+    "Ciphertext",
+    "Circuit",
+    "Cost",
+    "DecryptionRequest",
+    "DecryptionShare",
+    "Desk",
+    "Drawn",
+    "Evaluator",
+    "KeyHolder",
+    "KeyShare",
+    "KeySum",
+    "Keys",
+    "Member",
+    "Noise",
+    "NoiseModel",
+    "Packing",
+    "Parameters",
+    "PartyId",
+    "PublicKey",
+    "RelinearisationKey",
+    "RelinearisationShare",
+    "Session",
+    "add_key_shares",
+    "additive",
+    "ask_to_decrypt",
+    "centred",
+    "combine",
+    "decrypt",
+    "draw_key",
+    "encrypt",
+    "finish_key",
+    "help_to_decrypt",
+    "join_public_key",
+    "join_relinearisation_key",
+    "levelled",
+    "make_keys",
+    "run",
+    "uniform_entries",
+]

@@ -1,0 +1,222 @@
+"""Computing with ciphertexts: sums, products, and the levels they use up.
+
+Encryption is by the joint public key, so any party, or anyone else, can encrypt. Evaluation
+needs no secret; it is the server's work. Every result carries a proven bound of its noise
+(`noise`), and what would not decrypt rightly is refused before it is computed.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from urna.errors import ParameterError, ProtocolError
+from urna.protocols.he.encoding import Entries, encode
+from urna.protocols.he.messages import Ciphertext, PublicKey, RelinearisationKey
+from urna.protocols.he.noise import NoiseModel
+from urna.protocols.he.ntt import Residues
+from urna.protocols.he.parameters import Packing
+from urna.protocols.he.rns import basis
+from urna.protocols.he.sampling import Sampler
+from urna.protocols.he.session import public_reference
+from urna.randomness import SecretSource
+
+__all__ = ["Evaluator", "encrypt"]
+
+
+def encrypt(
+    public_key: PublicKey,
+    entries: Sequence[int] | Entries,
+    source: SecretSource,
+    *,
+    level: int | None = None,
+) -> Ciphertext:
+    """Encrypt a vector under the joint key.
+
+    Guarantee:
+        Nobody learns anything about the entries without a decryption share of every party (or
+        of `threshold` of them), under ring learning with errors.
+
+    Args:
+        public_key: The joint key.
+        entries: At most `width` integers.
+        source: Where the encryption's randomness comes from.
+        level: How many multiplications may follow; all that were planned, if left out. Fewer
+            make a smaller ciphertext.
+
+    Raises:
+        ParameterError: The entries do not fit the parameters.
+    """
+    parameters = public_key.session.parameters
+    level = parameters.depth if level is None else level
+    noise = NoiseModel(parameters).fresh(level)
+    plain = encode(parameters, entries)
+    ring, sampler = parameters.basis(level), Sampler.of(source)
+    blind = ring.forward_small(sampler.ternary(parameters.degree))
+    errors = sampler.errors(2, parameters.degree)
+    modulus = parameters.plaintext_modulus
+    first = ring.forward(ring.combine([errors[0], plain], [modulus, 1]))
+    second = ring.forward_small(errors[1], modulus)
+    rows = len(ring)
+    halves = np.stack(
+        [
+            ring.add(ring.multiply(public_key.values[:rows], blind), first),
+            ring.add(ring.multiply(public_reference(public_key.session)[:rows], blind), second),
+        ]
+    )
+    return Ciphertext(public_key.digest, noise, halves)
+
+
+class Evaluator:
+    """Arithmetic on ciphertexts of one joint key (an `Arithmetic`).
+
+    Operands of different levels meet at the lower one. All operations are deterministic.
+
+    Args:
+        public_key: The joint key.
+        relinearisation_key: Needed to multiply.
+    """
+
+    def __init__(
+        self, public_key: PublicKey, relinearisation_key: RelinearisationKey | None = None
+    ) -> None:
+        if relinearisation_key is not None and relinearisation_key.key != public_key.digest:
+            raise ProtocolError("the relinearisation key belongs to another joint key")
+        self.parameters = public_key.session.parameters
+        self._key, self._relinearisation = public_key.digest, relinearisation_key
+        self._noise = NoiseModel(self.parameters)
+
+    def add(self, left: Ciphertext, right: Ciphertext) -> Ciphertext:
+        """Add two ciphertexts."""
+        noise = self._noise.add(left.noise, right.noise)
+        left, right = self._meet([left, right], noise.level)
+        parts = self.parameters.basis(noise.level).add(left.parts, right.parts)
+        return Ciphertext(self._key, noise, parts)
+
+    def subtract(self, left: Ciphertext, right: Ciphertext) -> Ciphertext:
+        """Subtract one ciphertext from another."""
+        noise = self._noise.subtract(left.noise, right.noise)
+        left, right = self._meet([left, right], noise.level)
+        parts = self.parameters.basis(noise.level).subtract(left.parts, right.parts)
+        return Ciphertext(self._key, noise, parts)
+
+    def total(self, terms: Sequence[Ciphertext]) -> Ciphertext:
+        """Add up any number of ciphertexts."""
+        if not terms:
+            raise ParameterError("at least one ciphertext is needed")
+        terms = self._meet(terms, min(term.level for term in terms))
+        noise = functools.reduce(self._noise.add, [term.noise for term in terms])
+        parts = self.parameters.basis(noise.level).total([term.parts for term in terms])
+        return Ciphertext(self._key, noise, parts)
+
+    def add_plain(self, value: Ciphertext, plain: Sequence[int]) -> Ciphertext:
+        """Add a public vector, or one number to all entries."""
+        (value,) = self._meet([value], value.level)
+        noise = self._noise.add_plain(value.noise, plain)
+        spread = list(plain) * self.parameters.width if len(plain) == 1 else plain
+        parts = value.parts.copy()
+        parts[0] = self.parameters.basis(value.level).add(
+            parts[0], self._values(spread, value.level)
+        )
+        return Ciphertext(self._key, noise, parts)
+
+    def multiply_plain(self, value: Ciphertext, plain: Sequence[int]) -> Ciphertext:
+        """Multiply by a public vector, or all entries by one number.
+
+        No level is used; noise grows by the vector's size, by little for one small number.
+        """
+        if len(plain) == 1:
+            modulus = self.parameters.plaintext_modulus
+            residue = int(plain[0]) % modulus
+            return self.repeat(value, residue - modulus if 2 * residue > modulus else residue)
+        if self.parameters.packing is Packing.COEFFICIENTS:
+            raise ParameterError("coefficients can only be multiplied by one number for all")
+        (value,) = self._meet([value], value.level)
+        noise = self._noise.multiply_plain(value.noise, plain)
+        factor = self._values(plain, value.level)
+        parts = self.parameters.basis(value.level).multiply(value.parts, factor)
+        return Ciphertext(self._key, noise, parts)
+
+    def repeat(self, value: Ciphertext, times: int) -> Ciphertext:
+        """Multiply by an integer, which uses no level."""
+        (value,) = self._meet([value], value.level)
+        noise = self._noise.repeat(value.noise, times)
+        parts = self.parameters.basis(value.level).multiply_by(value.parts, times)
+        return Ciphertext(self._key, noise, parts)
+
+    def multiply(self, left: Ciphertext, right: Ciphertext) -> Ciphertext:
+        """Multiply entrywise, relinearise, and go down a level.
+
+        Raises:
+            ParameterError: The planned depth is used up, or the noise would not fit.
+        """
+        if self._relinearisation is None:
+            raise ParameterError("multiplying needs a relinearisation key")
+        noise = self._noise.multiply(left.noise, right.noise)
+        level = noise.level + 1
+        a, b = (value.parts for value in self._meet([left, right], level))
+        ring, wide = self.parameters.basis(level), self.parameters.extended(level)
+        # (a₀ + a₁S)(b₀ + b₁S): what stands beside 1, S and S².
+        constant = ring.multiply(a[0], b[0])
+        linear = ring.add(ring.multiply(a[0], b[1]), ring.multiply(a[1], b[0]))
+        parts = self._switch(ring.multiply(a[1], b[1]), level, self._relinearisation)
+        special, rows = math.prod(self.parameters.special), len(ring)
+        for part, product in enumerate((constant, linear)):
+            scaled = ring.multiply_by(product, special)
+            parts[part, :rows] = ring.add(parts[part, :rows], scaled)
+        # One exact division by the special primes and the level's own: less noise than two.
+        below = len(self.parameters.primes(noise.level))
+        parts = wide.divide(parts, below, self.parameters.plaintext_modulus)
+        return Ciphertext(self._key, noise, parts)
+
+    def lower(self, value: Ciphertext, level: int) -> Ciphertext:
+        """Bring a ciphertext down to a level: it becomes smaller, and so does its noise."""
+        self.parameters.check_level(level)
+        if level > value.level:
+            raise ParameterError(f"a ciphertext of level {value.level} cannot rise to {level}")
+        return self._meet([value], level)[0]
+
+    def _meet(self, values: Sequence[Ciphertext], level: int) -> list[Ciphertext]:
+        for value in values:
+            if value.key != self._key:
+                raise ProtocolError("the ciphertext belongs to another joint key")
+        return [value if value.level == level else self._lower(value, level) for value in values]
+
+    def _lower(self, value: Ciphertext, level: int) -> Ciphertext:
+        noise = self._noise.lower(value.noise, level)
+        ring, kept = self.parameters.basis(value.level), len(self.parameters.primes(level))
+        parts = ring.divide(value.parts, kept, self.parameters.plaintext_modulus)
+        return Ciphertext(self._key, noise, parts)
+
+    def _values(self, plain: Sequence[int], level: int) -> Residues:
+        """Return a public vector as a polynomial, transformed, for the primes of a level."""
+        ring = self.parameters.basis(level)
+        return ring.forward(ring.combine([encode(self.parameters, plain)], [1]))
+
+    def _switch(self, square: Residues, level: int, key: RelinearisationKey) -> Residues:
+        """Return two polynomials that decrypt to P·square·S² and noise, over all primes.
+
+        `square` is split into digits, one per group of primes; each, extended to all primes,
+        multiplies its part of the key.
+        """
+        parameters = self.parameters
+        ring, wide = parameters.basis(level), parameters.extended(level)
+        rows, count = len(ring), len(parameters.chain)
+        chosen = [*range(rows), *range(count, count + len(parameters.special))]
+        coefficients = ring.inverse(square)
+        terms: list[list[Residues]] = [[], []]
+        for digit, (first, end) in enumerate(parameters.digits):
+            last = min(end, rows)
+            if first >= last:
+                break
+            own = ring.part(first, last)
+            others = [row for row in range(len(wide)) if not first <= row < last]
+            rest = basis(parameters.degree, tuple(wide.primes[row] for row in others))
+            digits = own.digits(coefficients[first:last])
+            extended = np.empty((len(wide), parameters.degree), dtype=np.int64)
+            extended[others] = rest.forward(rest.residues_of(digits, own))
+            extended[first:last] = square[first:last]  # there it is its own residue
+            for part in (0, 1):
+                terms[part].append(wide.multiply(extended, key.parts[part, digit][chosen]))
+        return np.stack([wide.total(terms[0]), wide.total(terms[1])])

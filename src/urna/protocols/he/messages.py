@@ -1,0 +1,172 @@
+"""What is said, and what is made of it: one value per message. `wire` alone makes bytes of them.
+
+Every message is bound to its session, which stands for the parameters and an id, and those that
+depend on the joint key also to that key.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from urna.protocols.he.noise import Noise
+from urna.protocols.he.ntt import Residues
+from urna.protocols.he.session import PartyId, Session
+
+__all__ = [
+    "ChannelBook",
+    "ChannelKey",
+    "Ciphertext",
+    "DecryptionRequest",
+    "DecryptionShare",
+    "KeyShare",
+    "KeySum",
+    "Message",
+    "PublicKey",
+    "RelinearisationKey",
+    "RelinearisationShare",
+    "SealedShares",
+    "ShareBox",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyShare:
+    """Party to server, first exchange: its part of the public and of the relinearisation key."""
+
+    session: bytes
+    party: PartyId
+    public: Residues = field(repr=False)
+    """Shape (chain, degree)."""
+    relinearisation: Residues | None = field(repr=False)
+    """Shape (2, digits, chain + special, degree); none where nothing is multiplied."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeySum:
+    """Server to party: the sums of all key shares."""
+
+    session: bytes
+    public: Residues = field(repr=False)
+    relinearisation: Residues | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RelinearisationShare:
+    """Party to server, second exchange: its part of the finished relinearisation key."""
+
+    session: bytes
+    party: PartyId
+    parts: Residues = field(repr=False)
+    """Shape (digits, chain + special, degree)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicKey:
+    """The joint public key (values, common reference)."""
+
+    session: Session
+    values: Residues = field(repr=False)
+    """Shape (chain, degree)."""
+    digest: bytes
+    """32 bytes that stand for session and key in every ciphertext."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RelinearisationKey:
+    """What turns a product back into an ordinary ciphertext; public."""
+
+    key: bytes
+    parts: Residues = field(repr=False)
+    """Shape (2, digits, chain + special, degree)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ciphertext:
+    """Two polynomials (c₀, c₁): c₀ + c₁·S is the message and its noise."""
+
+    key: bytes
+    """Digest of the joint public key."""
+    noise: Noise
+    """Its level, and how large its noise can be."""
+    parts: Residues = field(repr=False)
+    """Shape (2, primes of the level, degree), transformed."""
+
+    @property
+    def level(self) -> int:
+        """How many multiplications may still follow."""
+        return self.noise.level
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecryptionRequest:
+    """Server to party: help to decrypt. Only c₁ is needed for it."""
+
+    key: bytes
+    noise: Noise
+    helpers: frozenset[PartyId]
+    """Who is asked; exactly these shares open it."""
+    second: Residues = field(repr=False)
+    """c₁, shape (primes of the level, degree), transformed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecryptionShare:
+    """Party to server: its part of the opened coefficients, smudged."""
+
+    key: bytes
+    request: bytes
+    """Digest of the request it answers."""
+    level: int
+    party: PartyId
+    residues: Residues = field(repr=False)
+    """Shape (primes of the level, opened coefficients)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelKey:
+    """Party to server, t-of-n only: a public key to encrypt shares to."""
+
+    session: bytes
+    party: PartyId
+    key: bytes
+    """X25519."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelBook:
+    """Server to party, t-of-n only: all parties' channel keys, in order."""
+
+    session: bytes
+    keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedShares:
+    """Party to server, t-of-n only: one encrypted share of its secret for every party."""
+
+    session: bytes
+    party: PartyId
+    bundles: Mapping[PartyId, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareBox:
+    """Server to party, t-of-n only: what the others encrypted to it, by sender."""
+
+    session: bytes
+    party: PartyId
+    bundles: Mapping[PartyId, bytes] = field(repr=False)
+
+
+Message = (
+    ChannelBook
+    | ChannelKey
+    | Ciphertext
+    | DecryptionRequest
+    | DecryptionShare
+    | KeyShare
+    | KeySum
+    | RelinearisationKey
+    | RelinearisationShare
+    | SealedShares
+    | ShareBox
+)

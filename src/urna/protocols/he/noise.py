@@ -1,0 +1,162 @@
+"""Noise as a number that every operation carries along: a proven bound, never a guess.
+
+A circuit is written once, against `Arithmetic`. Played on `Noise` by a model of this module it
+tells before any key exists whether parameters leave room for it; played on ciphertexts by
+`evaluator.Evaluator` it computes, and every ciphertext carries the same bound.
+
+A ciphertext decrypts to v = m + t·e, m in ±t/2. The bound is on |v|, its largest coefficient.
+Products: |v·w| ≤ N·|v|·|w|.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from urna.errors import ParameterError
+from urna.protocols.he import bounds
+from urna.protocols.he.parameters import Parameters
+
+__all__ = ["Arithmetic", "Noise", "NoiseModel"]
+
+Value = TypeVar("Value")
+
+
+class Arithmetic(Protocol[Value]):
+    """What a circuit may do with its inputs, whatever they are."""
+
+    def add(self, left: Value, right: Value) -> Value:
+        """Add; operands of different levels meet at the lower one."""
+        ...
+
+    def subtract(self, left: Value, right: Value) -> Value:
+        """Subtract."""
+        ...
+
+    def add_plain(self, value: Value, plain: Sequence[int]) -> Value:
+        """Add a public vector, or one number to all entries if it has one."""
+        ...
+
+    def multiply_plain(self, value: Value, plain: Sequence[int]) -> Value:
+        """Multiply by a public vector or number; no level used."""
+        ...
+
+    def repeat(self, value: Value, times: int) -> Value:
+        """Add a value to itself: an integer multiple, negative ones included; no level used."""
+        ...
+
+    def multiply(self, left: Value, right: Value) -> Value:
+        """Multiply entrywise. Uses up a level."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """A proven bound of one ciphertext."""
+
+    level: int
+    error: int
+    """Bound of message plus noise."""
+
+
+class NoiseModel:
+    """Bounds by the worst case for everything computed.
+
+    Levels meet, and what does not fit is refused.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        degree, parties = parameters.degree, parameters.parties
+        self._fresh = bounds.fresh_error(degree, parties)
+        self._rounding = bounds.rounding_error(degree, parties)
+        self._key = bounds.key_error(degree, parties)
+
+    def fresh(self, level: int) -> Noise:
+        """Bound a fresh ciphertext: |m| ≤ t/2, and t times its error."""
+        self.parameters.check_level(level)
+        modulus = self.parameters.plaintext_modulus
+        return Noise(level, modulus // 2 + 1 + modulus * self._fresh)
+
+    def add(self, left: Noise, right: Noise) -> Noise:
+        """Bound a sum."""
+        level = min(left.level, right.level)
+        left, right = self.lower(left, level), self.lower(right, level)
+        return self._fitting(Noise(level, left.error + right.error))
+
+    def subtract(self, left: Noise, right: Noise) -> Noise:
+        """Bound a difference: like a sum."""
+        return self.add(left, right)
+
+    def add_plain(self, noise: Noise, plain: Sequence[int]) -> Noise:
+        """Bound a sum with a public vector: t/2 more."""
+        del plain
+        half = self.parameters.plaintext_modulus // 2 + 1
+        return self._fitting(replace(noise, error=noise.error + half))
+
+    def multiply_plain(self, noise: Noise, plain: Sequence[int]) -> Noise:
+        """Bound a product with a public vector: at most `width` coefficients of at most t/2.
+
+        One number for all entries is a constant polynomial, and costs its own size.
+        """
+        modulus = self.parameters.plaintext_modulus
+        if len(plain) == 1:
+            residue = int(plain[0]) % modulus
+            return self.repeat(noise, min(residue, modulus - residue))
+        factor = self.parameters.width * (modulus // 2 + 1)
+        return self._fitting(replace(noise, error=noise.error * factor))
+
+    def repeat(self, noise: Noise, times: int) -> Noise:
+        """Bound a multiple."""
+        return self._fitting(replace(noise, error=abs(times) * noise.error))
+
+    def multiply(self, left: Noise, right: Noise) -> Noise:
+        """Bound a product, relinearised and divided by the level's primes."""
+        parameters = self.parameters
+        level = min(left.level, right.level)
+        if level == 0:
+            raise ParameterError(
+                f"{parameters.depth} multiplications in a row were planned, and this is "
+                "one more; plan a greater depth"
+            )
+        left, right = self.lower(left, level), self.lower(right, level)
+        product = parameters.degree * left.error * right.error
+        modulus = parameters.plaintext_modulus
+        product = self._fitting(Noise(level, product + modulus * self._switching(level))).error
+        group = math.prod(parameters.levels[level - 1])
+        return self._fitting(Noise(level - 1, product // group + 1 + modulus * self._rounding))
+
+    def lower(self, noise: Noise, level: int) -> Noise:
+        """Bound a ciphertext divided by the primes of the levels between."""
+        if level == noise.level:
+            return noise
+        parameters = self.parameters
+        dropped = math.prod(parameters.primes(noise.level)[len(parameters.primes(level)) :])
+        rounding = parameters.plaintext_modulus * self._rounding
+        return self._fitting(Noise(level, noise.error // dropped + 1 + rounding))
+
+    def hidden(self, noise: Noise) -> bool:
+        """Say whether smudging hides the error at decryption."""
+        modulus = self.parameters.plaintext_modulus
+        return (noise.error + modulus // 2) // modulus + 1 <= self.parameters.noise_limit
+
+    def _fitting(self, noise: Noise) -> Noise:
+        """Refuse what could wrap around the level's modulus."""
+        if 2 * noise.error >= math.prod(self.parameters.primes(noise.level)):
+            raise ParameterError(
+                f"noise of up to {noise.error.bit_length()} bits does not fit level {noise.level}; "
+                "plan this circuit with larger parameters"
+            )
+        return noise
+
+    def _switching(self, level: int) -> int:
+        """Bound what relinearising adds before the division, over the special primes.
+
+        Digit j, of absolute size at most D_j/2, is multiplied by a key whose error is at most
+        E: N·D_j/2·E each, divided by P.
+        """
+        parameters = self.parameters
+        primes = parameters.primes(level)
+        digits = [primes[first:last] for first, last in parameters.digits if first < len(primes)]
+        total = sum(math.prod(digit) for digit in digits) * parameters.degree * self._key
+        return total // (2 * math.prod(parameters.special)) + 1

@@ -1,0 +1,190 @@
+"""t of n: any `threshold` parties can decrypt, so that the others may be away.
+
+Each party shares its secret s_i among all by Shamir's scheme over every prime of the chain: a
+random polynomial of degree threshold − 1 with s_i at zero, each coefficient of s_i on its own.
+Party j adds up what it gets: its share σ_j of the joint secret. With Lagrange's weights the σ_j of
+any `threshold` parties add up to S, so they decrypt as all parties would.
+
+Shares travel through the server, sealed: X25519 with the recipient, HKDF-SHA256 to a key for
+this session, sender and recipient, AES-256-GCM.
+
+Guarantee:
+    Fewer than `threshold` parties, with the server, learn nothing about the joint secret.
+
+Assumes:
+    Channel keys reach the others unchanged: an honest-but-curious server passes them on.
+    What is given up: `threshold` colluding parties decrypt everything, where all parties would
+    have been needed; and a party's share lies, encrypted, in the server's letters, so
+    whoever later breaks the recipients' channel keys has it.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from urna.errors import ProtocolError
+from urna.protocols.he.keys import Drawn, KeyHolder
+from urna.protocols.he.messages import (
+    ChannelBook,
+    ChannelKey,
+    SealedShares,
+    ShareBox,
+)
+from urna.protocols.he.ntt import Residues
+from urna.protocols.he.packing import pack, packed_bytes, unpack
+from urna.protocols.he.rns import Basis
+from urna.protocols.he.sampling import Sampler
+from urna.protocols.he.session import PartyId, Session
+from urna.randomness import SEED_BYTES, SecretSource
+
+__all__ = [
+    "TAG_BYTES",
+    "Channel",
+    "lagrange",
+    "open_channel",
+    "pass_on_channel_keys",
+    "pass_on_shares",
+    "share_secret",
+    "take_shares",
+]
+
+TAG_BYTES = 16
+_NONCE = bytes(12)  # every key seals one message only
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A party that waits for the others' channel keys."""
+
+    session: Session
+    party: PartyId
+    private: bytes = field(repr=False)
+
+
+def open_channel(
+    session: Session, party: PartyId, source: SecretSource
+) -> tuple[Channel, ChannelKey]:
+    """Before the shares, party: draw a channel key."""
+    session.check_party(party)
+    private = source.take(SEED_BYTES)
+    public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return Channel(session, party, private), ChannelKey(session.binding, party, public)
+
+
+def pass_on_channel_keys(session: Session, keys: Mapping[PartyId, ChannelKey]) -> ChannelBook:
+    """Server: list all channel keys."""
+    everyone = range(session.parameters.parties)
+    if missing := set(everyone) - keys.keys():
+        raise ProtocolError(f"channel keys of {sorted(missing)} are missing")
+    if any(keys[p].session != session.binding or keys[p].party != p for p in everyone):
+        raise ProtocolError("a channel key is another's or another session's")
+    return ChannelBook(session.binding, tuple(keys[party].key for party in everyone))
+
+
+def share_secret(
+    state: Drawn, channel: Channel, book: ChannelBook, source: SecretSource
+) -> SealedShares:
+    """Party: share its secret among all parties, itself included, each share sealed."""
+    session = channel.session
+    parameters = session.parameters
+    if book.session != session.binding or len(book.keys) != parameters.parties:
+        raise ProtocolError("the channel book is incomplete or belongs to another session")
+    ring = parameters.basis(parameters.depth)
+    sampler = Sampler.of(source)
+    powers = [state.secret[: len(ring)]]
+    powers += [sampler.uniform(ring) for _ in range(parameters.threshold - 1)]
+    bundles = {}
+    for peer, key in enumerate(book.keys):
+        data = pack(_evaluate(ring, powers, peer + 1), ring.primes)
+        box = AESGCM(_channel_key(channel, key, channel.party, peer))
+        bundles[peer] = box.encrypt(_NONCE, data, session.binding)
+    return SealedShares(session.binding, channel.party, bundles)
+
+
+def pass_on_shares(
+    session: Session, sealed: Mapping[PartyId, SealedShares]
+) -> dict[PartyId, ShareBox]:
+    """Server: sort the sealed shares by recipient."""
+    everyone = range(session.parameters.parties)
+    for party in everyone:
+        given = sealed.get(party)
+        if given is None or given.bundles.keys() != set(everyone):
+            raise ProtocolError(f"party {party} did not share its secret with everyone")
+        if given.session != session.binding or given.party != party:
+            raise ProtocolError(f"the shares of party {party} are another's or another session's")
+    return {
+        peer: ShareBox(session.binding, peer, {p: sealed[p].bundles[peer] for p in everyone})
+        for peer in everyone
+    }
+
+
+def take_shares(holder: KeyHolder, channel: Channel, book: ChannelBook, box: ShareBox) -> KeyHolder:
+    """Party: add up what the others shared; from now on it holds a share of the joint secret.
+
+    Raises:
+        ProtocolError: A share is missing, or was not sealed by the party it is said to be of.
+    """
+    session = channel.session
+    parameters = session.parameters
+    everyone = range(parameters.parties)
+    if book.session != session.binding or len(book.keys) != parameters.parties:
+        raise ProtocolError("the channel book is incomplete or belongs to another session")
+    if box.session != session.binding or box.party != channel.party:
+        raise ProtocolError("the share box is another's or another session's")
+    if box.bundles.keys() != set(everyone):
+        raise ProtocolError("the share box does not hold one share of every party")
+    ring = parameters.basis(parameters.depth)
+    size = packed_bytes(ring.primes, parameters.degree)
+    shares: list[Residues] = []
+    for peer in everyone:
+        opener = AESGCM(_channel_key(channel, book.keys[peer], peer, channel.party))
+        try:
+            data = opener.decrypt(_NONCE, box.bundles[peer], session.binding)
+        except InvalidTag as error:
+            raise ProtocolError(f"the share of party {peer} was not sealed for this one") from error
+        if len(data) != size:
+            raise ProtocolError(f"the share of party {peer} has {len(data)} bytes, not {size}")
+        shares.append(unpack(memoryview(data), ring.primes, (), parameters.degree))
+    return replace(holder, secret=ring.total(shares), shared=True)
+
+
+def lagrange(primes: tuple[int, ...], helpers: Collection[PartyId], party: PartyId) -> list[int]:
+    """Return, for every prime, the weight of a party's share among some helpers'.
+
+    Example:
+        >>> lagrange((17,), (0, 1), 0), lagrange((17,), (0, 1), 1)
+        ([2], [16])
+    """
+    weights = []
+    for prime in primes:
+        above = below = 1
+        for other in helpers:
+            if other != party:
+                above = above * (other + 1) % prime
+                below = below * (other - party) % prime
+        weights.append(above * pow(below, -1, prime) % prime)
+    return weights
+
+
+def _evaluate(ring: Basis, powers: list[Residues], point: int) -> Residues:
+    """Return the sharing polynomial at a point, by Horner's rule."""
+    result = powers[-1]
+    for coefficient in reversed(powers[:-1]):
+        result = ring.add(ring.multiply_by(result, point), coefficient)
+    return result
+
+
+def _channel_key(channel: Channel, public: bytes, sender: PartyId, recipient: PartyId) -> bytes:
+    private = X25519PrivateKey.from_private_bytes(channel.private)
+    try:
+        secret = private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError as error:  # a point of small order
+        raise ProtocolError("a channel key is not one to agree with") from error
+    ends = sender.to_bytes(4, "big") + recipient.to_bytes(4, "big")
+    info = b"urna he share\0" + channel.session.binding + ends
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(secret)

@@ -1,0 +1,28 @@
+"""Leader and helper find a winner together: a garbled circuit, stage by stage, without a network.
+
+Each holds a share of every candidate's exact total. `Circuit` adds the shares and noise from both
+parties' coins and opens the largest; `run` plays a session in memory; `offer`, `transfer` and
+`open_winner` are the leader's stages, `answer`, `garble` and `conclude` the helper's.
+"""
+
+from urna.protocols.winner.circuit import Circuit, ClearGates, Opened
+from urna.protocols.winner.helper import answer, conclude, garble
+from urna.protocols.winner.leader import offer, open_winner, transfer
+from urna.protocols.winner.run import Outcome, run
+from urna.protocols.winner.wire import Stage, message_bytes
+
+__all__ = [
+    "Circuit",
+    "ClearGates",
+    "Opened",
+    "Outcome",
+    "Stage",
+    "answer",
+    "conclude",
+    "garble",
+    "message_bytes",
+    "offer",
+    "open_winner",
+    "run",
+    "transfer",
+]

@@ -1,0 +1,308 @@
+"""Blind averaging: every client trains a model alone, and the mean of all is the result."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from urna.data import Samples
+from urna.errors import ParameterError
+from urna.privacy import Unit
+from urna.systems.average.batch import Batch, batches, to_numpy
+from urna.systems.average.certified import minimise
+from urna.systems.average.learners import Solved, Vector, check_spec
+from urna.systems.average.losses import Loss, LossKind
+from urna.systems.average.permutation_sgd import projected, train_by_sgd
+from urna.systems.average.schema import Schema
+from urna.systems.average.sensitivity import certified_move, client_model_move, published_move
+from urna.tally import Encoding
+
+__all__ = ["PRECISION", "RADIUS_PART", "Blind", "Sizes", "Trainer"]
+
+PRECISION = 1e-3
+"""The certificate's part of the sensitivity: gradient norms are at most this times L/N."""
+
+_STEEPEST = 1e6
+"""Largest c²/Λ, and Λ/c²."""
+
+_SHARPEST = 1e-3
+"""Smallest h: a hinge with a corner has no curvature that a solver could rely on."""
+
+_MOST_CURVED = 5e6
+"""Largest curvature·c²/Λ, whose root is how many steps a solver takes for a digit."""
+
+RADIUS_PART = 0.2
+"""Radius of models over L/Λ, the longest a minimiser can be, where SGD needs one."""
+
+
+class Trainer(StrEnum):
+    """How a client trains."""
+
+    CERTIFIED = "certified"
+    """The exact minimiser, with a certificate."""
+    SGD = "sgd"
+    """The paper's permutation SGD."""
+
+
+class Sizes(StrEnum):
+    """How clients of different size are treated."""
+
+    SMALLEST = "smallest"
+    """All alike, under noise for the smallest, as in the paper."""
+    WEIGHTED = "weighted"
+    """Each by its number of records, under noise for what a record then moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """Models that are trained apart and averaged (Secure Distributed DP-Helmet).
+
+    Guarantee:
+        `group` records move a client's vector by at most `move`; a whole client by at most
+        2·`longest`. Rows have norm c at most and losses are Lipschitz (`Loss.lipschitz`); the
+        rest is proven where the bounds are (`sensitivity`). Projection onto the ball and
+        dividing by a constant only shrink moves. With `Sizes.WEIGHTED` a model of n records
+        moves by Υ·2L/(nΛ) and is multiplied by n/N: Υ·2L/(NΛ) again, whatever n is.
+
+    Args:
+        schema: What the tables hold; classes.
+        unit: What is protected.
+        points: N. By size of the smallest: fewest records of a client; one with fewer
+            abstains. By weights: the number of records whose client weighs 1.
+        regularisation: Λ, for rows of norm `schema.rows.clip`.
+        loss: What is minimised.
+        trainer: How.
+        radius: R; models are projected onto this ball. None leaves the certified solver's
+            alone, which are never longer than L/Λ, and is a part of that for SGD. Of whole
+            clients it is what the noise is made for.
+        group: Υ, records of one client that are protected together.
+        sizes: How clients of different size are treated.
+        heaviest: Largest weight of a client; heavier ones are cut to it.
+        smoothing: h of the Huber hinge, at least 0.001.
+        epochs: Of SGD; as many as in the authors' own code.
+        batch_size: Of SGD.
+        seed: Public seed of SGD's shuffle.
+
+    Raises:
+        ParameterError: This cannot be.
+    """
+
+    schema: Schema
+    unit: Unit
+    points: int
+    regularisation: float
+    loss: LossKind = LossKind.SOFTMAX
+    trainer: Trainer = Trainer.CERTIFIED
+    radius: float | None = None
+    group: int = 1
+    sizes: Sizes = Sizes.SMALLEST
+    heaviest: float = 1.0
+    smoothing: float = 0.1
+    epochs: int = 100
+    batch_size: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_spec(self.unit, self.group, self.points)
+        if self.schema.classes is None:
+            raise ParameterError("blind averaging is for classes; use moments for a regression")
+        numbers = [self.regularisation, self.smoothing, self.heaviest, self.epochs, self.batch_size]
+        if self.radius is not None:
+            numbers.append(self.radius)
+        if not all(math.isfinite(number) and number > 0 for number in numbers):
+            raise ParameterError(
+                "regularisation, radius, smoothing, weights, epochs and batches are finite and "
+                f"positive, got {numbers}"
+            )
+        relative = self.regularisation / self.schema.rows.clip**2
+        if not 1 / _STEEPEST <= relative <= _STEEPEST:
+            # How long a solver takes grows with c²/Λ; data must never decide whether it arrives.
+            raise ParameterError(
+                f"regularisation lies between 1e-06 and 1e+06 times the square of the rows' norm, "
+                f"got {relative:g} times"
+            )
+        if self.smoothing < _SHARPEST:
+            raise ParameterError(f"smoothing is at least {_SHARPEST:g}, got {self.smoothing:g}")
+        if self._loss.curvature / relative > _MOST_CURVED:
+            raise ParameterError(
+                f"the loss's curvature times the square of the rows' norm is at most "
+                f"{_MOST_CURVED:.0e} times the regularisation, got "
+                f"{self._loss.curvature / relative:.3g} times: raise regularisation or smoothing"
+            )
+        if self.unit is Unit.CLIENT and (self.radius is None or self.sizes is Sizes.WEIGHTED):
+            raise ParameterError(
+                "where whole clients are protected all weigh the same, and the noise is made for "
+                "models of norm at most `radius`: name it"
+            )
+
+    @property
+    def kind(self) -> str:
+        """Its name."""
+        return "blind"
+
+    @property
+    def dimension(self) -> int:
+        """Numbers that a client sends: its model, and its weight where that counts."""
+        return self.schema.width * self.schema.outputs + (self.sizes is Sizes.WEIGHTED)
+
+    @property
+    def _loss(self) -> Loss:
+        return Loss(self.loss, self.smoothing)
+
+    @property
+    def _lipschitz(self) -> float:
+        return self._loss.lipschitz(self.schema.rows.clip, self.schema.outputs)
+
+    @property
+    def ball(self) -> float | None:
+        """Radius of the ball that models are projected onto, if they are."""
+        return self._usual_ball if self.radius is None else self.radius
+
+    @property
+    def _usual_ball(self) -> float | None:
+        if self.trainer is not Trainer.SGD:
+            return None
+        per = 1 if self.loss is LossKind.SOFTMAX else self.schema.outputs
+        return RADIUS_PART * self._lipschitz / math.sqrt(per) / self.regularisation
+
+    @property
+    def unbounded(self) -> float:
+        """Largest norm of a client's model where no radius is named."""
+        return self._longest_in(self._usual_ball)
+
+    @property
+    def longest(self) -> float:
+        """Largest norm of a client's model: of the ball, or L/Λ of every minimiser."""
+        return self._longest_in(self.ball)
+
+    def _longest_in(self, ball: float | None) -> float:
+        # At the minimiser Λf is minus a mean of gradients, at most Υ of each record, L long each.
+        longest = self.group * self._lipschitz / self.regularisation * (1 + PRECISION)
+        if ball is None:
+            return longest
+        whole = client_model_move(self._loss, radius=ball, outputs=self.schema.outputs) / 2
+        return whole if self.trainer is Trainer.SGD else min(whole, longest)
+
+    @property
+    def tolerance(self) -> float:
+        """Largest gradient norm of a model that is let through."""
+        return PRECISION * self._lipschitz / (self.points * self._most)
+
+    @property
+    def move(self) -> float:
+        """How far `group` records move a client's model."""
+        known: dict[str, Any] = {
+            "clip": self.schema.rows.clip,
+            "regularisation": self.regularisation,
+            "points": self.points,
+            "outputs": self.schema.outputs,
+            "group": self.group,
+        }
+        if self.trainer is Trainer.SGD:
+            proven = published_move(self._loss, radius=self.ball or math.inf, **known)
+        else:
+            # A client of weight a lets a·g through.
+            let_through = self.tolerance * self._most
+            proven = certified_move(self._loss, gradient_norm=let_through, **known)
+        return min(proven, 2 * self.longest * self._most)
+
+    @property
+    def _most(self) -> float:
+        return self.heaviest if self.sizes is Sizes.WEIGHTED else 1.0
+
+    def describe(self) -> str:
+        """Say in a few words what it is."""
+        by = "certified solver" if self.trainer is Trainer.CERTIFIED else "permutation SGD"
+        return f"blind averaging of {self.loss} models, Λ = {self.regularisation:.3g}, {by}"
+
+    def encoding(self, excess: float) -> Encoding:
+        """Return how a client's vector becomes integers."""
+        client = 2 * self.longest * self._most
+        norm = self.longest * self._most * (math.sqrt(2) if self.sizes is Sizes.WEIGHTED else 1)
+        if self.unit is Unit.CLIENT:
+            return Encoding.fine(self.dimension, norm, excess=excess, client_move=client)
+        if self.sizes is Sizes.WEIGHTED:
+            client = 2 * norm  # another client may also weigh nothing
+        return Encoding.fine(
+            self.dimension, norm, excess=excess, record_move=self.move, client_move=client
+        )
+
+    def vectors(
+        self, clients: Sequence[Samples], *, device: str | None = None
+    ) -> Iterator[tuple[int, Vector]]:
+        """Train all clients and yield their models, each the one it would get alone."""
+        prepared = [self.schema.prepare(samples, group=self.group) for samples in clients]
+        stacks = batches(
+            prepared,
+            clip=self.schema.rows.clip,
+            outputs=self.schema.outputs,
+            device=device,
+            padded=self.trainer is not Trainer.SGD,
+        )
+        for stack in stacks:
+            for place, model in zip(stack.places, self._models(stack), strict=True):
+                yield place, self._weighed(model, prepared[place].records)
+
+    def _models(self, stack: Batch) -> Vector:
+        loss, reg = self._loss, self.regularisation
+        if self.trainer is Trainer.SGD:
+            trained = train_by_sgd(
+                stack,
+                loss,
+                reg,
+                radius=self.ball or math.inf,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                seed=self.seed,
+            )
+        else:
+            trained = minimise(stack, loss, reg, tolerance=self.tolerance)
+        weights = trained.weights
+        if self.ball is not None:
+            weights = projected(weights, self.ball, loss, stack.xp)
+        return to_numpy(weights)
+
+    def _weighed(self, model: Vector, records: int) -> Vector:
+        flat = model.reshape(-1)
+        if self.sizes is Sizes.WEIGHTED:
+            weight = min(records / self.points, self.heaviest)
+            return np.append(weight * flat, weight * self.longest)
+        if self.unit is Unit.RECORD and records < self.points:
+            return np.zeros_like(flat)  # how many records there are, neighbours have in common
+        return flat
+
+    def solved(self, total: Vector, *, clients: int, std: float) -> Solved:
+        """Return the mean of the models, by number or by weight."""
+        schema, weight = self.schema, float(clients)
+        if self.sizes is Sizes.WEIGHTED:
+            weight = max(float(total[-1]) / self.longest, 1.0)
+        weights = (total[: schema.width * schema.outputs] / weight).reshape(schema.outputs, -1).T
+        facts = {
+            "weight": weight,
+            "weight_std": std / weight,
+            "norm": float(np.linalg.norm(weights)),
+        }
+        return Solved(np.ascontiguousarray(weights) * schema.rows.clip, std, facts)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values that say the same."""
+        said = {name: getattr(self, name) for name in _FIELDS}
+        return {
+            "kind": self.kind,
+            "schema": self.schema.as_mapping(),
+            **{n: str(v) if isinstance(v, StrEnum) else v for n, v in said.items()},
+        }
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "Blind":
+        """Read what `as_mapping` wrote."""
+        said = {name: mapping[name] for name in _FIELDS}
+        kinds = {"unit": Unit, "loss": LossKind, "trainer": Trainer, "sizes": Sizes}
+        said |= {name: kind(said[name]) for name, kind in kinds.items()}
+        return cls(Schema.read(mapping["schema"]), **said)
+
+
+_FIELDS = tuple(name for name in Blind.__dataclass_fields__ if name != "schema")

@@ -1,0 +1,225 @@
+"""One message, one model, end to end: rows, vectors, noise, sum, model, account."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Unpack
+
+from urna.data import Samples, count_records
+from urna.errors import ParameterError
+from urna.files import today
+from urna.noise import IntVector
+from urna.privacy import Budget, Ledger
+from urna.progress import Steps, live_line
+from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
+from urna.systems.average.batch import check_device
+from urna.systems.average.choose import Chosen, LearnerKind, Settings, choose
+from urna.systems.average.learners import Learner, Vector, check_named, check_samples
+from urna.systems.average.model import ModelResult
+from urna.systems.average.plan import AveragePlan, plan_average
+from urna.systems.average.schema import Schema
+from urna.tally import Options, Released, Releases, SecureSummation, Summation, Terms
+
+__all__ = ["AverageProgress", "as_samples", "contributions", "fit", "label_of", "read_model"]
+
+AverageProgress = Steps
+
+
+def fit(
+    clients: Sequence[Samples | tuple[Any, ...]],
+    schema: Schema,
+    *,
+    budget: Budget,
+    learner: Learner | LearnerKind | str = LearnerKind.AUTO,
+    group: int = 1,
+    settings: Settings | None = None,
+    summation: Summation | None = None,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    device: str | None = None,
+    entry: str | None = None,
+    progress: AverageProgress | bool | None = None,
+    keep: Callable[[ModelResult], None] | None = None,
+    **options: Unpack[Options],
+) -> ModelResult:
+    """Fit one model to the data of all clients, who send one message each.
+
+    All clients are simulated in this process: each computes its vector (a model of its own,
+    or its part of the moments), adds its share of integer noise, and the sum is the model.
+
+    Guarantee:
+        The noisy sum, and so the model, is (epsilon, delta)-DP under `adjacency` towards
+        everybody who learns no more than the summation reveals; `result.privacy` says so in
+        words. With scripted secrets nothing is guaranteed and epsilon is infinite.
+
+    Args:
+        clients: Each client's data: `Samples`, or (features, targets) pairs.
+        schema: What the tables hold; public.
+        budget: What the model may cost.
+        learner: Its name, or a learner; `auto` chooses from public facts and says why.
+        group: Records of one client that are protected together.
+        settings: More about the learner, where it is named: `regularisation`, `radius`, …
+        summation: How vectors are added up; securely by default.
+        ledger: Where the release is counted before it happens.
+        secrets: Where keys, coins and noise come from; the operating system by default.
+        device: A torch device on which clients are trained; the processor by default.
+        entry: The release's id in the ledger, as in `urna.search`: counted once, however often
+            it is begun, and refused once a model of it was handed out.
+        progress: Called while it runs; a line in a terminal or a notebook by default, False for
+            none.
+        keep: Called with the result before the ledger notes it: writes down what was paid for,
+            and shows it to nobody.
+        options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`,
+            `server`; see `urna.tally.Terms`. Whole clients are protected unless
+            `adjacency="replace-one-record"`.
+
+    Raises:
+        ParameterError: The parameters cannot be, or a table has another form than announced.
+            Nothing was released.
+        BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+        LedgerError: The ledger knows of a result of this entry. Nothing was released now.
+        RoundAborted: Too many clients dropped out. Nothing was released.
+        RoundUnfinished: They did so while the sum was opened. It stays counted.
+        RoundSpoiled: What was opened is no sum of valid vectors. It stays counted.
+    """
+    data = as_samples(clients)
+    check_samples(data, schema)
+    check_device(device)
+    terms = Terms.of(len(data), budget, **options)
+    summation, secrets = summation or SecureSummation(), secrets or OsSecrets()
+    chosen = _chosen(learner, schema, terms, data, group, settings or {})
+    plan = plan_average(terms, chosen.learner, removes_excess=summation.removes_excess)
+    releases = Releases(
+        plan.tally,
+        label_of(chosen.learner),
+        plan.caveats + summation.describe(terms),
+        ledger=ledger,
+        private=secrets.private,
+        id=entry,
+    )
+    results: list[ModelResult] = []
+
+    def take(released: Released) -> None:
+        results.append(read_model(plan, released, why=chosen.why))
+        if keep is not None:
+            keep(results[0])
+
+    with live_line(progress) as report:
+        parts = contributions(plan, data, secrets, device=device, progress=report)
+        releases.release(lambda: summation.tally(parts, plan.tally, secrets), take)
+        report("summing", 1, 1)
+    return results[0]
+
+
+def as_samples(clients: Sequence[Any]) -> list[Samples]:
+    """Return each client's data; pairs of features and targets are made into `Samples`.
+
+    Raises:
+        ParameterError: This is no sequence of clients' data.
+    """
+    if isinstance(clients, str | bytes | Mapping | Samples) or not hasattr(clients, "__len__"):
+        raise ParameterError(
+            "clients are a list with each client's data, such as `split` returns; got "
+            f"{type(clients).__name__}"
+        )
+    made = [
+        Samples(*data) if isinstance(data, tuple) and len(data) in (2, 3) else data
+        for data in clients
+    ]
+    for place, data in enumerate(made):
+        if not isinstance(data, Samples):
+            raise ParameterError(
+                f"client {place}: a client's data are Samples(features, targets), got "
+                f"{type(data).__name__}"
+            )
+    return made
+
+
+def label_of(learner: Learner) -> str:
+    """Return what a ledger calls an averaging."""
+    several = f", {learner.group} records together" if learner.group > 1 else ""
+    return f"model: {learner.kind}, {learner.dimension:,} numbers{several}"
+
+
+def contributions(
+    plan: AveragePlan,
+    clients: Sequence[Samples],
+    secrets: SecretSource,
+    *,
+    device: str | None = None,
+    progress: AverageProgress | None = None,
+) -> dict[int, Callable[[], IntVector]]:
+    """Return what produces every client's integers once they are asked for.
+
+    Coins are drawn for all clients in their order, before anything is computed. Moments are
+    computed when they are asked for, models together and beforehand.
+    """
+    report = progress or (lambda what, done, total: None)
+    keys = [secrets.take(SEED_BYTES) for _ in clients]
+    if plan.learner.kind == "moments":
+        return {
+            place: _Part(plan, lambda p=place: _only(plan.learner.vectors([clients[p]])), key)  # type: ignore[misc]
+            for place, key in enumerate(keys)
+        }
+    vectors: dict[int, Vector] = {}
+    for place, vector in plan.learner.vectors(clients, device=device):
+        vectors[place] = vector
+        report("training clients", len(vectors), len(clients))
+    return {
+        place: _Part(plan, lambda p=place: vectors[p], key)  # type: ignore[misc]
+        for place, key in enumerate(keys)
+    }
+
+
+class _Part:
+    """One client's contribution, made when it is asked for."""
+
+    def __init__(self, plan: AveragePlan, vector: Callable[[], Vector], key: bytes) -> None:
+        self._plan, self._vector, self._key = plan, vector, key
+
+    def __call__(self) -> IntVector:
+        return self._plan.contribution(self._vector(), self._key)
+
+
+def _only(found: Iterator[tuple[int, Vector]]) -> Vector:
+    ((_, vector),) = found
+    return vector
+
+
+def read_model(plan: AveragePlan, released: Released, *, why: str = "") -> ModelResult:
+    """Read the model out of a released sum."""
+    tallied, learner = released.tallied, plan.learner
+    count = len(tallied.accepted)
+    std = plan.encoding.error(count, tallied.noise_variance)
+    total = plan.encoding.decode(tallied.total)
+    solved = learner.solved(total, clients=count, std=std)
+    return ModelResult(
+        learner=learner,
+        weights=solved.weights,
+        privacy=released.privacy,
+        terms=plan.terms,
+        took_part=count,
+        lost=tallied.lost,
+        faults=tallied.faults,
+        noise_std=std,
+        facts=solved.facts,
+        release=total,
+        why=why,
+        plan=plan.as_mapping(),
+        entry=released.entry,
+        when=today() if released.privacy.private else None,
+    )
+
+
+def _chosen(
+    learner: Learner | LearnerKind | str,
+    schema: Schema,
+    terms: Terms,
+    clients: Sequence[Samples],
+    group: int,
+    settings: Settings,
+) -> Chosen:
+    if not isinstance(learner, str):
+        check_named(learner, schema, group, settings)
+        return Chosen(learner, "")
+    records = [count_records(samples) for samples in clients]
+    repeated = any(samples.ids is not None for samples in clients)
+    return choose(learner, schema, terms, records, group=group, repeated=repeated, **settings)

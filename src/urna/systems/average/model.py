@@ -1,0 +1,249 @@
+"""What an averaging returns: a model people can use, what it cost, and how it is kept."""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.display import card
+from urna.errors import ParameterError
+from urna.files import write_whole
+from urna.privacy import PrivacyStatement
+from urna.systems.average.learners import Learner, Vector
+from urna.systems.average.plan import read_learner
+from urna.systems.average.pooled import Moments
+from urna.systems.average.rows import Matrix
+from urna.systems.average.schema import Schema
+from urna.tally import Terms
+
+__all__ = ["KIND", "VERSION", "ModelResult", "load_model"]
+
+KIND, VERSION = "model", 1
+"""What a file that holds a model says it is."""
+
+_HEAD = "head"
+_LARGEST = 1 << 31  # bytes of a model file that is read
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelResult:
+    """A linear model, computed from one noisy sum and public facts alone.
+
+    It predicts from raw features, as the clients' tables hold them: what is done to rows is
+    part of it.
+    """
+
+    learner: Learner
+    """What each client computed, and how the sum became the model."""
+    weights: Matrix
+    """(width, outputs), for rows as `schema.rows` makes them."""
+    privacy: PrivacyStatement
+    terms: Terms
+    took_part: int
+    """How many clients' contributions are in the sum."""
+    lost: Mapping[int, str]
+    """Who is not in the sum, and why."""
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """Who broke the protocol, in the sum or not, and how."""
+    noise_std: float = 0.0
+    """Standard deviation of the noise in an entry of the sum."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else was read from the sum."""
+    release: Vector | None = field(default=None, repr=False)
+    """The noisy sum itself, where it is kept: it is public, and can be read again."""
+    why: str = ""
+    """Why this learner, where it was chosen for the user."""
+    tuned: Mapping[str, Any] | None = None
+    """What a private vote chose before, where one did."""
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """Figures on public test data, where somebody gave them."""
+    plan: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The plan as plain values."""
+    entry: str | None = None
+    """Its id in the ledger, where there is one."""
+    when: float | None = None
+    """Its day, in seconds since the epoch; None of a scripted run."""
+
+    @property
+    def schema(self) -> Schema:
+        """What the model's features, classes and rows are."""
+        return self.learner.schema
+
+    @property
+    def classes_(self) -> npt.NDArray[Any]:
+        """The classes, in the order of the scores.
+
+        Raises:
+            AttributeError: This is a regression.
+        """
+        if self.schema.classes is None:
+            raise AttributeError("a regression has no classes")
+        return np.asarray(self.schema.classes)
+
+    def decision_function(self, features: Any) -> Matrix:  # noqa: ANN401 - arrays and frames
+        """Return the scores of records: a column for each class, or the value on its scale."""
+        return np.asarray(self.schema.rows.rows(np.asarray(features)) @ self.weights)
+
+    def predict(self, features: Any) -> npt.NDArray[Any]:  # noqa: ANN401 - arrays and frames
+        """Return the classes or the values of records."""
+        return self.schema.decoded(self.decision_function(features))
+
+    def score(self, features: Any, targets: npt.NDArray[Any]) -> float:  # noqa: ANN401
+        """Return the accuracy on test data, or R² of a regression."""
+        found, wanted = self.predict(features), np.asarray(targets)
+        if self.schema.classes is not None:
+            return float((found == wanted).mean())
+        total = float(np.square(wanted - wanted.mean()).sum())
+        return 1 - float(np.square(wanted - found).sum()) / max(total, 1e-300)
+
+    def with_ridge(self, ridge: float) -> "ModelResult":
+        """Read the model out of the same sum with another ridge: free, the sum is public.
+
+        Raises:
+            ParameterError: The sum was not kept, or it is one of models.
+        """
+        if not isinstance(self.learner, Moments) or self.release is None:
+            raise ParameterError("only kept sums of moments can be read again")
+        learner = replace(self.learner, ridge=ridge)
+        again = learner.solved(self.release, clients=self.took_part, std=self.noise_std)
+        return replace(self, learner=learner, weights=again.weights, facts=again.facts)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the result as plain values for JSON, from which `read` makes it again."""
+        return {**self._head(), "weights": self.weights.tolist()}
+
+    def _head(self) -> dict[str, Any]:
+        return {
+            "kind": KIND,
+            "version": VERSION,
+            "learner": self.learner.as_mapping(),
+            "describe": self.learner.describe(),
+            "why": self.why,
+            "tuned": None if self.tuned is None else dict(self.tuned),
+            "took_part": self.took_part,
+            "lost": {str(client): reason for client, reason in self.lost.items()},
+            "faults": {str(client): deed for client, deed in self.faults.items()},
+            "noise_std": self.noise_std,
+            "facts": dict(self.facts),
+            "measured": dict(self.measured),
+            "privacy": self.privacy.as_mapping(),
+            "terms": self.terms.as_mapping(),
+            "plan": dict(self.plan),
+            "entry": self.entry,
+            "when": self.when,
+        }
+
+    def as_json(self) -> str:
+        """Return the result as JSON text."""
+        return json.dumps(self.as_mapping(), indent=2, allow_nan=False)
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "ModelResult":
+        """Read what `as_mapping` wrote.
+
+        Raises:
+            ParameterError: It is of another kind or version, or cannot be.
+        """
+        return cls._read(mapping, np.array(mapping["weights"], dtype=np.float64), None)
+
+    @classmethod
+    def _read(
+        cls, mapping: Mapping[str, Any], weights: Matrix, release: Vector | None
+    ) -> "ModelResult":
+        if (mapping.get("kind"), mapping.get("version")) != (KIND, VERSION):
+            raise ParameterError(
+                f"this is no {KIND} of version {VERSION}: it says {mapping.get('kind')!r}, "
+                f"{mapping.get('version')!r}"
+            )
+        learner = read_learner(mapping["learner"])
+        if weights.shape != (learner.schema.width, learner.schema.outputs):
+            raise ParameterError(f"a model of {learner.schema} has other weights than these")
+        if not np.isfinite(weights).all():
+            raise ParameterError("a model's weights are finite")
+        return cls(
+            learner=learner,
+            weights=weights,
+            privacy=PrivacyStatement.read(mapping["privacy"]),
+            terms=Terms.read(mapping["terms"]),
+            took_part=int(mapping["took_part"]),
+            lost={int(client): str(why) for client, why in mapping["lost"].items()},
+            faults={int(client): str(why) for client, why in mapping["faults"].items()},
+            noise_std=float(mapping["noise_std"]),
+            facts=dict(mapping["facts"]),
+            release=release,
+            why=str(mapping["why"]),
+            tuned=mapping["tuned"],
+            measured=dict(mapping["measured"]),
+            plan=dict(mapping["plan"]),
+            entry=mapping["entry"],
+            when=None if mapping["when"] is None else float(mapping["when"]),
+        )
+
+    def save(self, path: Path | str) -> str:
+        """Write the model as one .npz file without pickle, whole; return its digest.
+
+        It holds `weights`, the noisy sum as `release` where that is kept, and all the rest as
+        JSON bytes in `head`: the privacy statement travels with the model.
+
+        Raises:
+            OutputError: It could not be written.
+        """
+        head = np.frombuffer(json.dumps(self._head(), allow_nan=False).encode(), dtype=np.uint8)
+        arrays: dict[str, npt.NDArray[Any]] = {_HEAD: head, "weights": self.weights}
+        if self.release is not None:
+            arrays["release"] = self.release
+        room = io.BytesIO()
+        np.savez(room, **arrays)  # type: ignore[arg-type] # names are our own
+        return write_whole(Path(path), room.getvalue())
+
+    def _repr_html_(self) -> str:
+        first, *rest = str(self).splitlines()
+        return card(first, rest, private=self.privacy.private)
+
+    def __str__(self) -> str:
+        schema = self.schema
+        what = f"{len(schema.classes)} classes" if schema.classes is not None else f"{schema.span}"
+        lines = [
+            f"{self.learner.describe()}; {schema.features} features, {what}, "
+            f"{self.took_part} of {self.terms.clients} clients.",
+            *([f"Chosen because {self.why}."] if self.why else []),
+            *([f"Tuned by a private vote: {_said(self.tuned['best'])}."] if self.tuned else []),
+            *(f"{name}: {value:.4g}" for name, value in self.measured.items()),
+            str(self.privacy),
+        ]
+        return "\n".join(lines)
+
+
+def _said(best: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in best.items()
+    )
+
+
+def load_model(path: Path | str) -> ModelResult:
+    """Load a model that `ModelResult.save` wrote. Nothing in the file is run.
+
+    Raises:
+        ParameterError: The file is not there, or holds no such model.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ParameterError(f"{path} is too large for a model")
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            head = json.loads(archive[_HEAD].tobytes())
+            weights = np.asarray(archive["weights"], dtype=np.float64)
+            release = archive["release"] if "release" in archive.files else None
+        return ModelResult._read(head, weights, release)
+    except ParameterError:
+        raise
+    except OSError as error:
+        raise ParameterError(f"cannot read {path}: {error.strerror or error}") from error
+    except Exception as error:  # whatever a damaged archive makes of its readers
+        raise ParameterError(f"{path} holds no model: {type(error).__name__}") from error

@@ -1,0 +1,226 @@
+"""What the clients' tables hold, agreed on beforehand: features, classes or targets, rows."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.data import Samples, count_records
+from urna.data.coding import as_numbers
+from urna.errors import ParameterError
+from urna.systems.average.rows import GRID, MOST_RECORDS, Matrix, RowRule
+
+__all__ = ["Class", "Prepared", "Schema"]
+
+Class = int | str
+"""The name of a class: a whole number or a text."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Prepared:
+    """One client's records as rows and targets. Nothing of it leaves the client."""
+
+    rows: Matrix
+    """Norm at most 1; zeros where a record adds nothing."""
+    targets: npt.NDArray[np.int64] | Matrix
+    """Places of classes, or values in -1..1; 0 where a record adds nothing."""
+    records: int
+    """How many records there are, those that add nothing included: neighbours have as many."""
+
+    def __repr__(self) -> str:
+        return f"Prepared({self.records:,} records)"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What everybody knows of everybody's data before anything is computed.
+
+    Args:
+        features: How many numbers describe a record.
+        classes: The classes, for classification. A record of another class adds nothing.
+        span: Smallest and largest target, for regression. Targets outside are clipped.
+        rows: How features become rows.
+
+    Raises:
+        ParameterError: Neither or both of classes and span are named, or they cannot be.
+    """
+
+    features: int
+    classes: tuple[Class, ...] | None = None
+    span: tuple[float, float] | None = None
+    rows: RowRule = field(default_factory=RowRule)
+
+    def __post_init__(self) -> None:
+        if type(self.features) is not int or self.features < 1:
+            raise ParameterError(f"records have at least one feature, got {self.features}")
+        if (self.classes is None) == (self.span is None):
+            raise ParameterError(
+                "name the classes of a classification, or the span (smallest, largest) of the "
+                "targets of a regression; one of them"
+            )
+        if self.classes is not None:
+            self._check_classes(self.classes)
+        if self.span is not None:
+            low, high = self.span
+            if not (low < high and math.isfinite(float(high) - float(low))):
+                raise ParameterError(
+                    f"a span is finite, from end to end as well, smallest first, got {self.span}"
+                )
+
+    @staticmethod
+    def _check_classes(classes: tuple[Class, ...]) -> None:
+        kinds = {type(name) for name in classes}
+        if kinds not in ({int}, {str}) or len(set(classes)) < len(classes) or len(classes) < 2:
+            raise ParameterError(
+                "classes are two or more different whole numbers, or as many texts; got "
+                f"{str(classes)[:80]}"
+            )
+
+    @property
+    def width(self) -> int:
+        """Entries of a row."""
+        return self.rows.width(self.features)
+
+    @property
+    def outputs(self) -> int:
+        """Scores that a model gives a row: one for each class, or one value."""
+        return len(self.classes) if self.classes is not None else 1
+
+    @property
+    def target_square(self) -> float:
+        """Largest squared norm of a target: of a centred one-hot vector, or of a value."""
+        return 1.0 if self.classes is None else 1 - 1 / len(self.classes)
+
+    def prepare(self, samples: Samples, *, group: int = 1) -> Prepared:
+        """Return a client's records as rows and targets.
+
+        Guarantee:
+            Each row is a function of its own record. A record that cannot be used (a feature
+            or target that is not finite, a class nobody announced) is a row of zeros. Where
+            there are ids, each record has `group` rows, zeros if need be, in the order of ids:
+            the content of one record decides neither how many rows there are nor where those
+            of the others stand.
+
+        Args:
+            samples: The client's data. Where it has ids, rows of one id are one record.
+            group: Most rows of one record that count; the first ones do.
+
+        Raises:
+            ParameterError: There are other features than announced, or too many records.
+                Contents play no part in it.
+        """
+        features = _plain(samples.features)
+        if features.ndim != 2 or features.shape[1] != self.features:
+            raise ParameterError(
+                f"records have {self.features} features, these have shape {features.shape[1:]}"
+            )
+        records = count_records(samples)
+        counted = records if samples.ids is None else records * group
+        if counted > MOST_RECORDS:
+            raise ParameterError(
+                f"at most {MOST_RECORDS:,} rows of a client can count, got {records:,} records"
+                + (f" of {group} rows" if counted > records else "")
+            )
+        if samples.ids is None:
+            return Prepared(*self._usable(features, np.asarray(samples.targets)), records)
+        # Rows that do not count are not even looked at: there may be any number of them.
+        taken, places = _first_of_each(np.asarray(samples.ids).tolist(), group)
+        some, known = self._usable(features[taken], np.asarray(samples.targets)[taken])
+        rows = np.zeros((counted, some.shape[1]))
+        targets = np.zeros(counted, dtype=known.dtype)
+        rows[places], targets[places] = some, known
+        return Prepared(rows, targets, records)
+
+    def _usable(
+        self, features: npt.NDArray[Any], given: npt.NDArray[Any]
+    ) -> tuple[Matrix, npt.NDArray[Any]]:
+        """Return rows and targets, zeros where a record cannot be used."""
+        rows = self.rows.rows(features)
+        targets, known = self._targets(given)
+        rows[~known] = 0.0
+        return rows, np.where(known, targets, 0)
+
+    def _targets(self, given: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return targets as places or values, and which of them are valid."""
+        if self.classes is not None:
+            places = {name: place for place, name in enumerate(self.classes)}
+            found = [places.get(_name(name), -1) for name in given.tolist()]
+            at = np.array(found, dtype=np.int64)
+            return at, np.asarray(at >= 0)
+        low, high = self.span or (0.0, 1.0)
+        values = as_numbers(given)
+        known = np.isfinite(values)
+        scaled = (np.where(known, values, low) - low) / (high - low) * 2 - 1
+        # On the rows' grid, so that sums are exact.
+        return np.asarray(np.trunc(np.clip(scaled, -1.0, 1.0) * GRID) / GRID), known
+
+    def encoded(self, targets: npt.NDArray[Any]) -> Matrix:
+        """Return targets as the columns a model is fitted to: centred one-hot, or the values."""
+        if self.classes is None:
+            return np.asarray(targets, dtype=np.float64)[:, None]
+        return np.asarray(np.eye(self.outputs)[targets] - 1 / self.outputs)
+
+    def decoded(self, scores: Matrix) -> npt.NDArray[Any]:
+        """Return classes of the largest scores, or values within the span's scale."""
+        if self.classes is not None:
+            return np.asarray(np.asarray(self.classes)[scores.argmax(axis=1)])
+        low, high = self.span or (0.0, 1.0)
+        return np.asarray((scores[:, 0] + 1) / 2 * (high - low) + low)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values that say the same."""
+        return {
+            "features": self.features,
+            "classes": None if self.classes is None else list(self.classes),
+            "span": None if self.span is None else list(self.span),
+            "rows": self.rows.as_mapping(),
+        }
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "Schema":
+        """Read what `as_mapping` wrote."""
+        classes, span = mapping["classes"], mapping["span"]
+        return cls(
+            mapping["features"],
+            None if classes is None else tuple(classes),
+            None if span is None else (float(span[0]), float(span[1])),
+            RowRule.read(mapping["rows"]),
+        )
+
+
+def _plain(features: Any) -> npt.NDArray[Any]:  # noqa: ANN401 - arrays and frames
+    """Return a matrix of floats; what is no number is not finite."""
+    found = np.asarray(features)
+    if found.dtype.kind in "fiub":
+        return found
+    return np.array([as_numbers(row) for row in found]).reshape(found.shape)
+
+
+def _name(value: Any) -> Any:  # noqa: ANN401 - whatever a label is
+    """Return a label as classes are named: 3.0 is 3."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int | str) else None
+
+
+def _first_of_each(ids: list[Any], group: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the first so many rows of each record, and where each stands in the fixed shape.
+
+    By id, not by where rows stand: a record's content decides where its own rows do.
+    """
+    found: dict[Any, list[int]] = {}
+    for row, name in enumerate(ids):
+        of_record = found.setdefault(name, [])
+        if len(of_record) < group:
+            of_record.append(row)
+    names = sorted(found, key=lambda name: (type(name).__name__, name))
+    taken = [row for name in names for row in found[name]]
+    places = [
+        number * group + place
+        for number, name in enumerate(names)
+        for place in range(len(found[name]))
+    ]
+    return np.array(taken, dtype=np.intp), np.array(places, dtype=np.intp)

@@ -1,0 +1,336 @@
+"""One call for every way to combine: a strategy, and what clients are promised."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+
+from urna.errors import ParameterError, UnknownName
+from urna.files import today
+from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, PrivacyStatement
+from urna.randomness import OsSecrets, SecretSource
+from urna.systems.combine.anchored import Anchored
+from urna.systems.combine.density import Dbscan
+from urna.systems.combine.federated import Averaging, Clustering, FederatedDbscan
+from urna.systems.combine.frame import Frame
+from urna.systems.combine.private import PrivateRun, private_dbscan, private_mean
+from urna.systems.combine.processes import play_in_processes
+from urna.systems.combine.result import Combination, Guarantee, Point, name_of
+from urna.systems.combine.run import play
+from urna.systems.combine.searches import Searches, keep_best, keep_good
+from urna.systems.combine.server import Outcome
+from urna.systems.combine.strategies import TOP_SHARE, Mean, Median, Strategy, TrimmedMean
+from urna.systems.combine.surfaces import Surface, SurfaceKind
+from urna.systems.combine.tasks import DbscanTask, MeanTask
+from urna.tally import EncryptedSummation, Options, SecureSummation
+
+__all__ = ["STRATEGIES", "agreed_on", "combine", "opened", "strategy_named", "task_for"]
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "mean": Mean(),
+    "median": Median(),
+    "trimmed-mean": TrimmedMean(),
+    "top-mean": Mean(TOP_SHARE),
+    "top-median": Median(TOP_SHARE),
+    "dbscan": Dbscan(),
+    "federated-dbscan": FederatedDbscan(),
+    "sgm": Surface(SurfaceKind.SGM),
+    "sgm+u": Surface(SurfaceKind.SGM_U),
+    "mplm": Surface(SurfaceKind.MPLM),
+    "aplm": Surface(SurfaceKind.APLM),
+    "anchored": Anchored(),
+}
+"""By the names commands know them under."""
+
+_CLEAR = "Everybody's settings and scores were combined in the clear"
+_EXACT = (
+    "What was opened is exact: encryption hides who put in what, and is no differential privacy"
+)
+_HIDDEN = (
+    "Vectors were added up under threshold encryption (Urna's own, unaudited), for parties and a "
+    "server that are honest but curious; {helpers} of {parties} parties together could have "
+    "opened single vectors"
+)
+
+
+def strategy_named(name: str) -> Strategy:
+    """Return a strategy by its name.
+
+    Raises:
+        UnknownName: There is none of this name.
+    """
+    if name not in STRATEGIES:
+        raise UnknownName("strategy", name, STRATEGIES)
+    return STRATEGIES[name]
+
+
+def combine(
+    searches: Searches,
+    strategy: Strategy | str = "dbscan",
+    *,
+    guarantee: Guarantee | str = Guarantee.NONE,
+    budget: Budget | None = None,
+    threshold: int | None = None,
+    processes: bool = False,
+    recomputes: bool = False,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    entry: str | None = None,
+    keep: Callable[[Combination], None] | None = None,
+    **options: Unpack[Options],
+) -> Combination:
+    """Combine clients' searches into one setting for all.
+
+    All clients are simulated in this process, or, under encryption, in processes of their own.
+    Under encryption and with noise there are the mean and federated density clusters.
+
+    Guarantee:
+        `none`: nothing. `encryption`: nobody learns more than what `Combination.opened` holds
+        and who took part, as `urna.protocols.he` promises; the result is exact and no differential
+        privacy. `dp` and `both`: what is opened is (epsilon, delta)-DP under `adjacency`.
+
+    Args:
+        searches: Everybody's settings and scores.
+        strategy: How to combine; a name will do.
+        guarantee: What clients are promised.
+        budget: What it may cost, where noise is added.
+        threshold: Under encryption, how many must help to open; all by default.
+        processes: Under encryption, whether each party is a process of its own.
+        recomputes: Under encryption, whether parties compute results again before they help.
+        ledger: Where releases are counted before they happen.
+        secrets: Where keys and noise come from; the operating system by default.
+        entry: The id in the ledger of a mean with noise, as in `urna.search`: counted once,
+            however often it is begun, and refused once a mean of it was handed out.
+        keep: Called with the result as soon as there is one, before it is returned; where noise
+            is added, before the ledger notes it.
+        options: With noise, the rest of the terms; see `urna.tally.Terms`.
+
+    Raises:
+        ParameterError: The strategy has no such guarantee, or leaves nothing to combine.
+        BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+        RoundAborted: Too few parties stayed. Nothing was opened.
+        RoundUnfinished: Too few stayed after something was opened.
+    """
+    strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
+    guarantee, secrets = Guarantee(guarantee), secrets or OsSecrets()
+    if guarantee is not Guarantee.ENCRYPTION and (threshold is not None or processes or recomputes):
+        raise ParameterError(
+            "threshold, processes and recomputes belong to the guarantee encryption; this is "
+            f"{guarantee}"
+        )
+    if ledger is not None and not guarantee.private:
+        ledger.check(NonPrivateRelease("the result is exact"))
+    if guarantee is Guarantee.NONE:
+        done = _in_the_clear(searches, strategy)
+    elif guarantee is Guarantee.ENCRYPTION:
+        helpers = len(searches) if threshold is None else threshold
+        agreed = agreed_on(searches.frame, strategy, _most(searches))
+        task = task_for(agreed, len(searches), helpers)
+        if processes:
+            if not secrets.private:
+                raise ParameterError("parties in processes draw their own secrets: no script")
+            played = play_in_processes(task, searches.clients, recomputes=recomputes)
+        else:
+            played = play(task, searches.clients, secrets, recomputes=recomputes)
+        done = opened(
+            len(searches),
+            agreed,
+            played.outcome,
+            private=secrets.private,
+        )
+    else:
+        if budget is None:
+            raise ParameterError("noise needs a budget: an epsilon and a delta")
+        searches.check_public()
+        return _with_noise(
+            searches, strategy, guarantee, budget, ledger, secrets, entry, keep, options
+        )
+    if keep is not None:
+        keep(done)
+    return done
+
+
+def _in_the_clear(searches: Searches, strategy: Strategy) -> Combination:
+    combined = strategy.combine(searches)
+    frame = searches.frame.plain() if getattr(strategy, "plain", False) else searches.frame
+    return Combination(
+        setting=combined.setting,
+        strategy=strategy.name,
+        guarantee=Guarantee.NONE,
+        frame=frame,
+        privacy=_statement(_CLEAR),
+        clients=len(searches),
+        took_part=len(searches),
+        clusters=combined.clusters,
+        points=_points(searches, strategy, combined.labels),
+        cell=getattr(strategy, "cell", None),
+        when=today(),
+    )
+
+
+def _points(
+    searches: Searches, strategy: Strategy, labels: Sequence[Sequence[int]]
+) -> tuple[Point, ...]:
+    """Return what clients kept, for pictures."""
+    found = []
+    for client, search in enumerate(searches.clients):
+        if isinstance(strategy, Dbscan | FederatedDbscan):
+            kept = keep_good(
+                search,
+                tolerance=strategy.tolerance,
+                most=strategy.most,
+                least=strategy.least,
+            )
+        else:
+            kept = keep_best(search, getattr(strategy, "share", None))
+        marks = labels[client] if labels else [-1] * len(kept)
+        for values, score, label in zip(
+            kept.settings.tolist(), kept.scores.tolist(), marks, strict=True
+        ):
+            found.append(Point(client, tuple(values), score, label))
+    return tuple(found)
+
+
+def task_for(agreed: Averaging | Clustering, parties: int, threshold: int) -> MeanTask | DbscanTask:
+    """Return what is computed under encryption.
+
+    Raises:
+        ParameterError: Fewer than two parties would have to help to open, or no cell can have
+            clients enough to be dense.
+    """
+    if isinstance(agreed, Clustering):
+        if agreed.min_points > parties:
+            raise ParameterError(
+                f"{agreed.min_points} clients make a cell dense, and there are {parties}: lower "
+                "min_points"
+            )
+        return DbscanTask(parties, threshold, agreed)
+    return MeanTask(parties, threshold, agreed)
+
+
+def agreed_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging | Clustering:
+    """Return what parties agree on for a strategy that is made of sums.
+
+    Args:
+        frame: The axes.
+        strategy: How to combine.
+        tried: How many settings a client tried at most.
+
+    Raises:
+        ParameterError: It is not made of sums.
+    """
+    if isinstance(strategy, Mean):
+        most = 1 if strategy.share is None else math.ceil(strategy.share * tried)
+        return Averaging(frame.plain() if strategy.plain else frame, strategy.share, most)
+    if isinstance(strategy, FederatedDbscan):
+        return strategy.agreed(frame)
+    if isinstance(strategy, Dbscan):
+        return FederatedDbscan(
+            min_points=strategy.min_points,
+            tolerance=strategy.tolerance,
+            most=strategy.most,
+            least=strategy.least,
+            plain=strategy.plain,
+        ).agreed(frame)
+    raise ParameterError(
+        f"{strategy.name} needs everybody's settings in one place; under encryption and with noise "
+        "there are mean, top-mean and dbscan"
+    )
+
+
+def _most(searches: Searches) -> int:
+    return max(len(client) for client in searches.clients)
+
+
+def opened(
+    clients: int,
+    agreed: Averaging | Clustering,
+    outcome: Outcome,
+    *,
+    private: bool,
+) -> Combination:
+    """Return what came of an encrypted run.
+
+    Args:
+        clients: How many were invited.
+        agreed: What was combined.
+        outcome: What the server found.
+        private: Whether all randomness was secret.
+    """
+    task = outcome.task
+    helpers = "all" if task.threshold == task.parties else f"any {task.threshold}"
+    caveats = [_EXACT, _HIDDEN.format(helpers=helpers, parties=task.parties)]
+    if not private:
+        caveats.append("The randomness was scripted, so nothing is hidden")
+    online = {p: outcome.traffic[p] - outcome.key_traffic[p] for p in outcome.traffic}
+    return Combination(
+        setting=outcome.combined.setting,
+        strategy=name_of(agreed),
+        guarantee=Guarantee.ENCRYPTION,
+        frame=agreed.frame,
+        privacy=_statement(*caveats),
+        clients=clients,
+        took_part=len(outcome.took_part),
+        clusters=outcome.combined.clusters,
+        cell=agreed.cell if isinstance(agreed, Clustering) else None,
+        opened=tuple(tuple(np.asarray(entries).tolist()) for entries in outcome.shown),
+        lost=outcome.lost,
+        cost={
+            "bytes_per_party": max(online.values()),
+            "key_bytes_per_party": max(outcome.key_traffic.values()),
+        },
+        when=today() if private else None,
+    )
+
+
+def _with_noise(
+    searches: Searches,
+    strategy: Strategy,
+    guarantee: Guarantee,
+    budget: Budget,
+    ledger: Ledger | None,
+    secrets: SecretSource,
+    entry: str | None,
+    keep: Callable[[Combination], None] | None,
+    options: Options,
+) -> Combination:
+    agreed = agreed_on(searches.frame, strategy, _most(searches))
+    summation = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureSummation()
+
+    def result(run: PrivateRun) -> Combination:
+        return Combination(
+            setting=run.combined.setting,
+            strategy=name_of(agreed),
+            guarantee=guarantee,
+            frame=agreed.frame,
+            privacy=run.privacy,
+            clients=len(searches),
+            took_part=run.took_part,
+            clusters=run.combined.clusters,
+            cell=agreed.cell if isinstance(agreed, Clustering) else None,
+            opened=tuple(tuple(entries.tolist()) for entries in run.sums),
+            noise=run.noise,
+            terms=run.terms,
+            lost=run.lost,
+            entries=run.entries,
+            when=today() if secrets.private else None,
+        )
+
+    more: dict[str, Any] = {
+        "budget": budget,
+        "summation": summation,
+        "ledger": ledger,
+        "secrets": secrets,
+        "keep": None if keep is None else lambda run: keep(result(run)),
+        **options,
+    }
+    if isinstance(agreed, Clustering):
+        if entry is not None:
+            raise ParameterError("clusters are two sums: they cannot be begun again under one id")
+        return result(private_dbscan(searches.clients, agreed, **more))
+    return result(private_mean(searches.clients, agreed, entry=entry, **more))
+
+
+def _statement(*caveats: str) -> PrivacyStatement:
+    return PrivacyStatement(float("inf"), 0.0, Adjacency.REPLACE_ONE_CLIENT, "none", tuple(caveats))

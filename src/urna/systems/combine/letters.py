@@ -1,0 +1,291 @@
+"""What travels between a party and the server of an encrypted combination, as bytes.
+
+A letter is `URCO`, one byte of version, one of kind, the length of the rest (8 bytes), 32 bytes
+that stand for the task and this very run, the sender (or `ffffffff`, the server), and groups of
+parts, each counted and length-prefixed. Parts are messages of `urna.protocols.he.wire` or small
+texts. There is one encoding for a letter; anything else, trailing bytes included, is refused.
+"""
+
+import enum
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from urna.errors import ProtocolError
+from urna.protocols.he.session import PartyId, Session
+from urna.protocols.he.wire import largest_message
+from urna.systems.combine.federated import Integers
+from urna.systems.combine.tasks import Task, digest_of
+
+__all__ = ["VERSION", "Kind", "Letter", "Run", "Signer", "Statement", "signed", "witnessed"]
+
+VERSION: Final = 2
+
+_MAGIC = b"URCO"
+_HEAD = len(_MAGIC) + 2 + 8
+_SERVER = 0xFFFFFFFF
+_LONGEST_TEXT = 4_000_000
+_STATEMENT = b"urna combine letter\0"
+
+
+class Kind(enum.IntEnum):
+    """What a letter is, in the order of the protocol."""
+
+    INVITE = 1
+    """Server: a run begins; draw your part of the keys."""
+    KEY_SHARES = 2
+    KEY_SUMS = 3
+    """Server: the summed keys; finish them, and share your secret where t of n may open. Parties
+    that compute again are shown everybody's `KEY_SHARES`."""
+    KEY_REST = 4
+    GIVE = 5
+    """Server: encrypt your vectors of the next step; what the last one showed comes with it."""
+    GIVEN = 6
+    OPEN = 7
+    """Server: help to open the step's result. Parties that compute again are shown everybody's
+    `GIVEN`, and where something is multiplied the key for it and everybody's `KEY_REST`."""
+    HELP = 8
+    END = 9
+    """Server: it is over, and this came out."""
+    ENDED = 10
+    REFUSAL = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a task: its name, and the sessions of its steps' keys."""
+
+    task: Task
+    nonce: bytes
+    """32 fresh bytes, drawn by the server, which follows the protocol."""
+
+    @property
+    def binding(self) -> bytes:
+        """32 bytes that stand for task and run in every letter."""
+        return hashlib.sha256(b"urna combine run\0" + digest_of(self.task) + self.nonce).digest()
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The sessions of the steps' keys, in order."""
+        return tuple(
+            Session(
+                step.parameters,
+                hashlib.sha256(self.binding + number.to_bytes(2, "big")).digest(),
+            )
+            for number, step in enumerate(self.task.steps)
+        )
+
+    @property
+    def longest(self) -> int:
+        """Bytes that no letter of this run exceeds."""
+        largest = max(largest_message(session) for session in self.sessions)
+        steps, inputs = len(self.task.steps), max(step.inputs for step in self.task.steps)
+        return _LONGEST_TEXT + largest * (2 * steps + (steps + inputs) * (self.task.parties + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One letter: its kind, its sender, and groups of parts."""
+
+    kind: Kind
+    groups: tuple[tuple[bytes, ...], ...] = field(default=(), repr=False)
+    sender: PartyId | None = None
+    """A party's number; none for the server."""
+
+    def encode(self, binding: bytes) -> bytes:
+        """Return the one encoding of the letter."""
+        sender = _SERVER if self.sender is None else self.sender
+        pieces = [binding, sender.to_bytes(4, "big"), len(self.groups).to_bytes(1, "big")]
+        for group in self.groups:
+            pieces.append(len(group).to_bytes(4, "big"))
+            for part in group:
+                pieces += [len(part).to_bytes(8, "big"), part]
+        length = sum(map(len, pieces))
+        head = _MAGIC + bytes([VERSION, self.kind]) + length.to_bytes(8, "big")
+        return b"".join([head, *pieces])
+
+    @staticmethod
+    def decode(
+        data: bytes, binding: bytes, *, longest: int, sender: PartyId | None = None
+    ) -> "Letter":
+        """Return the letter of an encoding.
+
+        Args:
+            data: What arrived.
+            binding: The run it must belong to.
+            longest: More bytes are refused unread.
+            sender: Who it must be from; left out for the server.
+
+        Raises:
+            ProtocolError: The bytes are not the encoding of such a letter.
+        """
+        kind = kind_of(data, longest)
+        if data[_HEAD : _HEAD + 32] != binding:
+            raise ProtocolError("the letter belongs to another task or another run")
+        reader = _Reader(data, _HEAD + 32)
+        if reader.number(4) != (_SERVER if sender is None else sender):
+            raise ProtocolError("the letter is from another sender")
+        groups = tuple(
+            tuple(reader.take(reader.number(8)) for _ in range(reader.number(4)))
+            for _ in range(reader.number(1))
+        )
+        reader.end()
+        return Letter(kind, groups, sender)
+
+    def group(self, place: int, count: int | None = None) -> tuple[bytes, ...]:
+        """Return one group of parts, of a certain length where that is known.
+
+        Raises:
+            ProtocolError: There is no such group.
+        """
+        if place >= len(self.groups) or (count is not None and len(self.groups[place]) != count):
+            raise ProtocolError(f"a letter of the kind {self.kind.name} lacks some of its parts")
+        return self.groups[place]
+
+
+class Signer(Protocol):
+    """Signs a party's letters, and knows whether the others signed theirs."""
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the party's signature."""
+        ...
+
+    def verify(self, party: PartyId, signature: bytes, message: bytes) -> None:
+        """Refuse a message that this party did not sign.
+
+        Raises:
+            ProtocolError: It did not.
+        """
+        ...
+
+
+def signed(letter: Letter, binding: bytes, signer: Signer | None) -> bytes:
+    """Return a party's letter as it travels, with a signature behind it where there is a signer."""
+    data = letter.encode(binding)
+    if signer is None:
+        return data
+    signature = signer.sign(_STATEMENT + data)
+    return Letter(letter.kind, (*letter.groups, (signature,)), letter.sender).encode(binding)
+
+
+def witnessed(
+    shown: Mapping[PartyId, bytes], kind: Kind, run: Run, signer: Signer | None
+) -> dict[PartyId, Letter]:
+    """Read the letters that other parties are said to have sent to the server.
+
+    Args:
+        shown: By sender.
+        kind: What they must be.
+        run: The run they must belong to.
+        signer: Where letters are signed, who signed them.
+
+    Raises:
+        ProtocolError: A letter is of another kind, run or sender, or not signed by its sender.
+    """
+    found = {}
+    for party, data in shown.items():
+        letter = Letter.decode(data, run.binding, longest=run.longest, sender=party)
+        if letter.kind is not kind:
+            raise ProtocolError(f"party {party} is shown with a letter of the wrong kind")
+        if signer is not None:
+            *groups, last = letter.groups or ((),)
+            letter = Letter(kind, tuple(groups), party)
+            signature = last[0] if len(last) == 1 else b""
+            signer.verify(party, signature, _STATEMENT + letter.encode(run.binding))
+        found[party] = letter
+    return found
+
+
+def kind_of(data: bytes, longest: int) -> Kind:
+    """Return the kind of a letter, after looking at its head alone.
+
+    Raises:
+        ProtocolError: It is none, or its length is not what its head says.
+    """
+    if not _HEAD <= len(data) <= longest:
+        raise ProtocolError(f"a letter has {_HEAD} to {longest:,} bytes, got {len(data):,}")
+    if data[:4] != _MAGIC or data[4] != VERSION:
+        raise ProtocolError(f"these bytes are no letter of a combination of version {VERSION}")
+    if int.from_bytes(data[6:_HEAD], "big") != len(data) - _HEAD:
+        raise ProtocolError("the letter is shorter or longer than its head says")
+    try:
+        return Kind(data[5])
+    except ValueError as error:
+        raise ProtocolError("the letter is of an unknown kind") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What the server says it opens: a step of the task, computed from these ciphertexts."""
+
+    step: int
+    inputs: Mapping[PartyId, tuple[str, ...]]
+    """For each contributor the digests of its ciphertexts, as it sent them."""
+
+    def encode(self) -> bytes:
+        """Return the one encoding of the statement."""
+        inputs = {str(party): list(self.inputs[party]) for party in sorted(self.inputs)}
+        return json.dumps({"step": self.step, "inputs": inputs}).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> "Statement":
+        """Return the statement of an encoding.
+
+        Raises:
+            ProtocolError: It is none.
+        """
+        try:
+            found: Any = json.loads(data)
+            inputs = {int(p): tuple(map(str, d)) for p, d in found["inputs"].items()}
+            statement = Statement(int(found["step"]), inputs)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ProtocolError("the statement of what is opened cannot be read") from error
+        if statement.encode() != data:
+            raise ProtocolError("the statement is not written as it should be")
+        return statement
+
+
+def digest(ciphertext: bytes) -> str:
+    """Return what stands for a ciphertext in a statement."""
+    return hashlib.sha256(b"urna combine input\0" + ciphertext).hexdigest()
+
+
+def pack_opened(opened: Integers) -> bytes:
+    """Return what a step showed as bytes."""
+    return opened.astype("<i8").tobytes()
+
+
+def unpack_opened(data: bytes) -> Integers:
+    """Return what a step showed.
+
+    Raises:
+        ProtocolError: These are no numbers.
+    """
+    if not data or len(data) % 8:
+        raise ProtocolError("what a step showed cannot be read")
+    return np.frombuffer(data, "<i8").astype(np.int64)
+
+
+class _Reader:
+    """Reads a letter from front to back; every length is checked before it is used."""
+
+    def __init__(self, data: bytes, start: int) -> None:
+        self._data, self._at = data, start
+
+    def take(self, count: int) -> bytes:
+        if count > len(self._data) - self._at:
+            raise ProtocolError("the letter ends too early")
+        start = self._at
+        self._at += count
+        return self._data[start : self._at]
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise ProtocolError("the letter has trailing bytes")

@@ -1,0 +1,83 @@
+"""All parties in memory: the executable specification of an encrypted combination."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from urna.errors import ParameterError
+from urna.randomness import SecretSource
+from urna.systems.combine.party import Invited, PartySession
+from urna.systems.combine.searches import LocalSearch
+from urna.systems.combine.server import Outcome, Place, conduct
+from urna.systems.combine.tasks import Task
+
+__all__ = ["MemoryTransport", "Played", "play"]
+
+
+class MemoryTransport:
+    """Parties in this process.
+
+    Args:
+        parties: By place.
+        vanish: Places, and after how many letters each falls silent.
+    """
+
+    def __init__(
+        self, parties: Mapping[Place, PartySession], vanish: Mapping[Place, int] | None = None
+    ) -> None:
+        self._parties, self._vanish = dict(parties), dict(vanish or {})
+        self._answered = dict.fromkeys(parties, 0)
+        self.seconds = 0.0
+        """CPU time of all parties together."""
+
+    def exchange(self, stage: str, letters: Mapping[Place, bytes]) -> dict[Place, bytes]:
+        """Deliver letters and return the replies."""
+        del stage
+        replies = {}
+        for place, data in letters.items():
+            if self._answered[place] >= self._vanish.get(place, 1 << 30):
+                continue
+            start = time.process_time()
+            replies[place] = self._parties[place].handle(data)
+            self.seconds += time.process_time() - start
+            self._answered[place] += 1
+        return replies
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A run and what the parties' part of it took."""
+
+    outcome: Outcome
+    party_seconds: float
+    """CPU time of all parties together."""
+
+
+def play(
+    task: Task,
+    searches: Sequence[LocalSearch],
+    secrets: SecretSource,
+    *,
+    fewest: int | None = None,
+    vanish: Mapping[Place, int] | None = None,
+    recomputes: bool = False,
+) -> Played:
+    """Play all parties and the server of a task.
+
+    Args:
+        task: What is computed.
+        searches: Each party's search.
+        secrets: Where everybody's randomness comes from.
+        fewest: With fewer parties nothing is begun; the task's threshold by default.
+        vanish: Parties that fall silent, and after how many letters.
+        recomputes: Whether parties compute results again before they help to open them.
+    """
+    if len(searches) != task.parties:
+        raise ParameterError(f"the task is for {task.parties} parties, got {len(searches)}")
+    parties = {
+        place: PartySession(Invited(task, search, fewest or task.threshold, recomputes), secrets)
+        for place, search in enumerate(searches)
+    }
+    transport = MemoryTransport(parties, vanish)
+    outcome = conduct(task, transport, secrets, fewest=fewest, witnesses=recomputes)
+    return Played(outcome, transport.seconds)

@@ -1,0 +1,174 @@
+"""Where a training stands, in one file that is written whole or not at all.
+
+The file is safetensors: weights and what the optimiser remembers as tensors, the rest as JSON in
+its metadata. Reading one runs no code.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError
+from urna.files import write_whole
+from urna.systems.train.learner import Vector
+from urna.systems.train.result import RoundReport, TrainResult
+from urna.systems.train.torch_learner import TorchLearner
+
+__all__ = ["Progress", "read_tensors", "write_model", "write_tensors"]
+
+FILE = "checkpoint.safetensors"
+_VERSION = 2
+_KEY = "urna"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a training stands between two rounds."""
+
+    fingerprint: str
+    """Digest of everything that must not change in a training that is taken up again."""
+    entry: str
+    """The series' id in the ledger."""
+    weights: Vector = field(repr=False)
+    slots: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict, repr=False)
+    """What the server's optimiser remembers."""
+    tail: npt.NDArray[np.float64] | None = field(default=None, repr=False)
+    """Sum of the weights of the last rounds, where they are averaged."""
+    tailed: int = 0
+    """How many rounds that sum holds."""
+    clip_norm: float = 1.0
+    done: int = 0
+    """Rounds that count."""
+    history: tuple[RoundReport, ...] = ()
+    spent: npt.NDArray[np.float64] | None = field(default=None, repr=False)
+    """Squares of μ that each client's rounds really cost so far."""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+    besides: Mapping[str, Any] = field(default_factory=dict)
+    """Plain values that whoever trains keeps with it."""
+    counted: bool = False
+    """Whether its rounds are counted in a ledger, under `entry`."""
+
+    @property
+    def model(self) -> Vector:
+        """The weights as they would be handed out now."""
+        if self.tail is None:
+            return self.weights
+        return np.asarray(self.tail / self.tailed, dtype=np.float32)
+
+    def write(self, folder: Path) -> None:
+        """Write it, synced, in place of the one before."""
+        tensors: dict[str, npt.NDArray[Any]] = {"weights": self.weights}
+        tensors |= {f"slot {name}": slot for name, slot in self.slots.items()}
+        for name, tensor in (("spent", self.spent), ("tail", self.tail)):
+            if tensor is not None:
+                tensors[name] = tensor
+        said = {
+            "version": _VERSION,
+            "fingerprint": self.fingerprint,
+            "entry": self.entry,
+            "counted": self.counted,
+            "clip_norm": self.clip_norm,
+            "done": self.done,
+            "tailed": self.tailed,
+            "history": [asdict(report) for report in self.history],
+            "lost": dict(self.lost),
+            "faults": dict(self.faults),
+            "besides": dict(self.besides),
+        }
+        write_tensors(folder / FILE, tensors, said)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Progress | None":
+        """Read it; None where there is none.
+
+        Raises:
+            ParameterError: There is a file, and it is no checkpoint.
+        """
+        path = folder / FILE
+        if not path.exists():
+            return None
+        tensors, said = read_tensors(path)
+        try:
+            if said["version"] != _VERSION:
+                raise ParameterError(f"{path} is a checkpoint of another version")
+            return cls(
+                fingerprint=str(said["fingerprint"]),
+                entry=str(said["entry"]),
+                weights=tensors["weights"].astype(np.float32),
+                slots={
+                    name.removeprefix("slot "): slot.astype(np.float64)
+                    for name, slot in tensors.items()
+                    if name.startswith("slot ")
+                },
+                tail=tensors.get("tail"),
+                tailed=int(said["tailed"]),
+                clip_norm=float(said["clip_norm"]),
+                done=int(said["done"]),
+                history=tuple(RoundReport.read(report) for report in said["history"]),
+                spent=tensors.get("spent"),
+                lost=dict(said["lost"]),
+                faults=dict(said["faults"]),
+                besides=dict(said.get("besides", {})),
+                counted=bool(said["counted"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ParameterError(f"{path} is no checkpoint of a training: {error!r}") from error
+
+    def after(self, **changed: Any) -> "Progress":  # noqa: ANN401 - fields of this class
+        """Return where it stands after something changed."""
+        return replace(self, **changed)
+
+
+def write_model(path: Path, learner: TorchLearner, result: TrainResult) -> str:
+    """Write a trained model, and what was promised with it; return the file's digest."""
+    said = {
+        "privacy": result.privacy.as_mapping(),
+        "weights": result.as_mapping()["weights_sha256"],
+        "result": result.as_mapping(),
+    }
+    return write_tensors(path, learner.tensors(result.weights), said)
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, npt.NDArray[Any]], said: Mapping[str, Any]
+) -> str:
+    """Write tensors and plain values as one safetensors file; return its digest.
+
+    Raises:
+        ParameterError: The package that writes such files is not there.
+    """
+    try:
+        from safetensors.numpy import save
+    except ModuleNotFoundError as error:
+        raise ParameterError(
+            "models are kept as safetensors files: pip install 'urna[train]'"
+        ) from error
+    plain = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    return write_whole(path, save(plain, {_KEY: json.dumps(said, allow_nan=False)}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Read what `write_tensors` wrote.
+
+    Raises:
+        ParameterError: It is no such file.
+    """
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ModuleNotFoundError as error:
+        raise ParameterError(
+            "models are kept as safetensors files: pip install 'urna[train]'"
+        ) from error
+    try:
+        with safe_open(path, framework="numpy") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            said = json.loads((file.metadata() or {}).get(_KEY, "{}"))
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ParameterError(f"{path} cannot be read: {error}") from error
+    return tensors, said

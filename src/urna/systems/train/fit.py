@@ -1,0 +1,361 @@
+"""Private federated training, all clients on this machine: round by round, counted, resumable."""
+
+import functools
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar, Unpack
+
+from urna.errors import (
+    BudgetExceeded,
+    ParameterError,
+    RoundAborted,
+    RoundSpoiled,
+    RoundUnfinished,
+)
+from urna.files import check_folder, held_alone, today
+from urna.privacy import Budget, Ledger
+from urna.progress import live_line
+from urna.randomness import SEED_BYTES, OsSecrets, ScriptedSecrets, SecretSource
+from urna.systems.train.checkpoint import Progress
+from urna.systems.train.contributions import Dropouts, contributions, losing
+from urna.systems.train.learner import Learner, Vector
+from urna.systems.train.plan import TrainPlan, plan_training
+from urna.systems.train.reading import after_failure, after_round
+from urna.systems.train.result import RoundReport, TrainResult, digest_weights
+from urna.systems.train.settings import LOSS, Settings
+from urna.tally import Options, Releases, SecureSummation, Summation
+
+__all__ = ["PublicScore", "TrainProgress", "fit"]
+
+TrainProgress = Callable[[RoundReport], None]
+"""Called after each round, once it is on disk."""
+
+PublicScore = Callable[[Vector], tuple[float, float]]
+"""Loss and share of right answers of weights on public rows."""
+
+DataT = TypeVar("DataT")
+
+
+def fit(
+    learner: Learner[DataT],
+    clients: Sequence[DataT],
+    *,
+    budget: Budget,
+    rounds: int,
+    settings: Settings | None = None,
+    score: PublicScore | None = None,
+    summation: Summation | None = None,
+    dropouts: Dropouts | None = None,
+    ledger: Ledger | None = None,
+    secrets: SecretSource | None = None,
+    folder: Path | None = None,
+    about: Mapping[str, Any] | None = None,
+    anyway: bool = False,
+    progress: TrainProgress | bool | None = None,
+    **options: Unpack[Options],
+) -> TrainResult:
+    """Train a model over clients' data, so that nobody learns more than noisy sums.
+
+    All clients are simulated in this process. In each round those who take part train the common
+    weights on their own data; each clips its update, adds its share of integer noise and puts it
+    into a secure sum; the server's optimiser steps by the noisy mean. A client whose update is
+    not finite or of the wrong shape contributes nothing, under its full share of noise, and says
+    so only in its own log.
+
+    Guarantee:
+        All rounds together, and so the weights and everything else in the result, are
+        (epsilon, delta)-DP under `adjacency` towards everybody who learns no more than the
+        summation reveals; `result.privacy` says so in words. Each round is in the ledger
+        before it is held. Training stops before the ledger's cap would be passed.
+
+    Assumes:
+        A round's sum is not public before it is in the folder and noted in the ledger: a run
+        that was killed before holds the interrupted round again, and counts it once. A
+        checkpoint that is older than what the ledger noted is refused. Settings, number of
+        rounds and first weights do not come from the data.
+
+    Args:
+        learner: What is trained, and how a client does it.
+        clients: Each client's data.
+        budget: What all rounds together may cost.
+        rounds: How many rounds there will be at most.
+        settings: How updates are clipped and used, who takes part, when to stop.
+        score: Judges weights on public rows after each round, for the learning curve.
+        summation: How updates are added up; securely by default.
+        dropouts: Who vanishes when, for trying out what happens.
+        ledger: Where rounds are counted before they are held.
+        secrets: Where keys, coins and noise come from; the operating system by default.
+        folder: Where to write down how far training is, after each round. A training that is
+            found there goes on, if it is the same one; one process at a time.
+        about: What else must be the same where a training goes on, such as which data the
+            clients hold; plain public values.
+        anyway: Whether to train where noise drowns everything.
+        progress: Called after each round; a line in a terminal or a notebook by default, False
+            for none.
+        options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`, `server`;
+            see `urna.tally.Terms`.
+
+    Raises:
+        ParameterError: It cannot be planned, is hopeless, or the folder holds another training, or
+            one that another process is at work on, or that is counted in another ledger.
+        BudgetExceeded: The ledger has no room for the first round. Nothing was released.
+        LedgerError: The ledger knows of rounds that the folder does not hold: the folder is an
+            older copy. Nothing was released.
+    """
+    how = settings or Settings()
+    source, adding = secrets or OsSecrets(), summation or SecureSummation()
+    if len(clients) < 2:
+        raise ParameterError(f"training hides clients among others, got {len(clients)}")
+    if source.private and not getattr(learner, "isolated", True):
+        raise ParameterError(
+            "clients that train in one stack change each other's last digits, which no epsilon "
+            "covers: leave `stacked_clients` of the learner's speed out, or take scripted secrets "
+            "for a study"
+        )
+    first = learner.first_weights(seed=how.seed)
+    plan = plan_training(
+        len(clients),
+        len(first),
+        budget=budget,
+        rounds=rounds,
+        settings=how,
+        removes_excess=adding.removes_excess,
+        **options,
+    )
+    if not anyway:
+        plan.check_hopeful()
+    run = _Run(learner, clients, plan, adding, dropouts, ledger, source, folder, score, about)
+    if folder is not None:
+        check_folder(folder)
+    # Two that go on from the same checkpoint would release two sums for every round counted.
+    alone = nullcontext() if folder is None else held_alone(folder, "the training")
+    with alone, live_line(False if callable(progress) else progress) as line:
+        if callable(progress):
+            return run.go(first, progress)
+        return run.go(first, lambda report: line("training rounds", report.number, rounds))
+
+
+class _Run(Generic[DataT]):
+    """One training, from wherever it stands to its end."""
+
+    def __init__(
+        self,
+        learner: Learner[DataT],
+        clients: Sequence[DataT],
+        plan: TrainPlan,
+        summation: Summation,
+        dropouts: Dropouts | None,
+        ledger: Ledger | None,
+        secrets: SecretSource,
+        folder: Path | None,
+        score: PublicScore | None,
+        about: Mapping[str, Any] | None,
+    ) -> None:
+        self._learner, self._clients, self._plan = learner, clients, plan
+        self._summation, self._dropouts = summation, dropouts
+        self._ledger, self._folder, self._score = ledger, folder, score
+        self._about = dict(about or {})
+        self._private = secrets.private
+        # A script is divided among the rounds, so that any of them can be held again.
+        self._script = b"" if secrets.private else secrets.take(SEED_BYTES)
+        self._secrets = secrets
+
+    def go(self, first: Vector, progress: TrainProgress) -> TrainResult:
+        """Hold rounds until there is a reason to stop."""
+        plan = self._plan
+        state = self._begin(first)
+        releases = self._releases(state)
+        stopped = "rounds"
+        while state.done < plan.rounds:
+            if self._satisfied(state):
+                stopped = "validation"
+                break
+            try:
+                state = self._round(state, releases)
+            except BudgetExceeded:
+                if not state.done:
+                    raise
+                stopped = "budget"
+                break
+            except RoundAborted:
+                stopped = "dropouts"
+                break
+            progress(state.history[-1])
+        return self._result(state, releases, stopped)
+
+    def _begin(self, first: Vector) -> Progress:
+        """Return where training stands: at the beginning, or where a run before left it."""
+        fingerprint = self._fingerprint(first)
+        if self._folder is not None:
+            found = Progress.read(self._folder)
+            if found is not None and found.fingerprint != fingerprint:
+                raise ParameterError(
+                    f"{self._folder} holds another training: its settings, recipe, budget, "
+                    "clients, data, summation, secrets or first weights are not these. Go on with "
+                    "the same, or take another folder."
+                )
+            if found is not None:
+                self._check_ledger(found)
+                return self._judged(found)
+        state = Progress(
+            fingerprint,
+            uuid.uuid4().hex,
+            first,
+            clip_norm=self._plan.settings.clipping.first,
+            counted=self._ledger is not None,
+        )
+        self._write(state)  # the entry's id is on disk before it is in the ledger
+        return state
+
+    def _check_ledger(self, found: Progress) -> None:
+        """Refuse to go on where rounds would be counted elsewhere than before."""
+        ledger = self._ledger
+        if found.counted != (ledger is not None):
+            raise ParameterError(
+                f"the training in {self._folder} is counted in a ledger: go on with that one"
+                if found.counted
+                else f"the training in {self._folder} was begun without a ledger: go on without "
+                "one, or begin anew in another folder"
+            )
+        # Killed before its first round it may not be entered yet; nothing was released then.
+        if ledger is None or not found.done:
+            return
+        if all(entry.id != found.entry for entry in ledger.entries()):
+            raise ParameterError(
+                f"the training in {self._folder} is counted in another ledger than {ledger.path}, "
+                "which has no entry of it: go on with that one"
+            )
+
+    def _fingerprint(self, first: Vector) -> str:
+        """Return a digest of all that must not change while a training is interrupted."""
+        plan, learner = self._plan, self._learner
+        said = [
+            plan.as_mapping(),
+            learner.description,
+            repr([getattr(learner, name, None) for name in ("recipe", "validation")]),
+            digest_weights(first),
+            self._private,
+            self._summation.describe(plan.terms),
+            self._about,
+        ]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+    def _releases(self, state: Progress) -> Releases:
+        plan = self._plan
+        counts = functools.partial(_counts, plan)
+        return Releases(
+            plan.tally,
+            f"training of {plan.layout.parameters:,} parameters, {plan.rounds} rounds",
+            self._summation.describe(plan.terms),
+            rounds=plan.rounds,
+            ledger=self._ledger,
+            private=self._private,
+            id=state.entry,
+            done=state.done,
+            counts=counts,
+            stops=plan.settings.stop is not None,
+        )
+
+    def _round(self, state: Progress, releases: Releases) -> Progress:
+        """Hold the next round, again if it loses too many, and keep where training stands then.
+
+        Raises:
+            BudgetExceeded: The ledger has no room for it. Nothing was released.
+            RoundAborted: It lost too many as often as it was held. Nothing was released.
+        """
+        plan, settings, number = self._plan, self._plan.settings, state.done + 1
+        members = settings.sampling.members(number, plan.clients, seed=settings.seed)
+        for attempt in range(1, settings.attempts + 1):
+            try:
+                return self._judged(self._attempt(state, releases, members, attempt))
+            except RoundAborted as aborted:
+                state = state.after(faults={**state.faults, **_named(aborted.faults, members)})
+                if attempt == settings.attempts:
+                    raise
+        raise ParameterError("a round is held once or more often")
+
+    def _attempt(
+        self, state: Progress, releases: Releases, members: Sequence[int], attempt: int
+    ) -> Progress:
+        """Hold the next round once; return where training stands, which is on disk then."""
+        plan, number = self._plan, state.done + 1
+        secrets = self._secrets_of(number, attempt)
+        clients = [self._clients[member] for member in members]
+        vectors = contributions(
+            self._learner, clients, plan, state.weights, state.clip_norm, number, secrets
+        )
+        lost = {} if self._dropouts is None else self._dropouts(number, attempt)
+        adding = losing(self._summation, lost)
+        after: list[Progress] = []
+
+        def keep(found: Progress) -> None:
+            after.append(found)
+            self._write(found)
+
+        def fail(failed: RoundUnfinished | RoundSpoiled) -> None:
+            promised = releases.statement().epsilon
+            keep(after_failure(plan, state, failed, members, attempt, promised))
+
+        with suppress(RoundUnfinished, RoundSpoiled):  # they are in the history
+            releases.release(
+                lambda: adding.tally(vectors, plan.tally, secrets),
+                lambda released: keep(after_round(plan, state, released, members, attempt)),
+                fail,
+            )
+        return after[0]
+
+    def _write(self, state: Progress) -> None:
+        if self._folder is not None:
+            state.write(self._folder)
+
+    def _judged(self, state: Progress) -> Progress:
+        """Add what public rows say to the last line of the history, where it is not there yet."""
+        last = state.history[-1] if state.history else None
+        if self._score is None or last is None or last.failed or last.test is not None:
+            return state
+        loss, right = self._score(state.model)
+        last = replace(last, test=(float(loss), float(right)))
+        state = state.after(history=(*state.history[:-1], last))
+        self._write(state)
+        return state
+
+    def _secrets_of(self, number: int, attempt: int) -> SecretSource:
+        if self._private:
+            return self._secrets
+        return ScriptedSecrets(self._script + b"round %d attempt %d" % (number, attempt))
+
+    def _satisfied(self, state: Progress) -> bool:
+        rule = self._plan.settings.stop
+        if rule is None:
+            return False
+        losses = [r.measured[LOSS] for r in state.history if LOSS in r.measured]
+        return rule.reached(losses)
+
+    def _result(self, state: Progress, releases: Releases, stopped: str) -> TrainResult:
+        releases.done = state.done
+        return TrainResult(
+            weights=state.model,
+            history=state.history,
+            stopped=stopped,
+            privacy=releases.statement(),
+            terms=self._plan.terms,
+            plan=self._plan.as_mapping(),
+            description=self._learner.description,
+            entry=releases.id if self._ledger is not None else None,
+            when=today() if self._private else None,
+            lost={int(client): why for client, why in state.lost.items()},
+            faults={int(client): why for client, why in state.faults.items()},
+        )
+
+
+def _counts(plan: TrainPlan, rounds: int) -> int:
+    return plan.settings.sampling.counts(rounds, plan.clients)
+
+
+def _named(faults: Mapping[int, str], members: Sequence[int]) -> dict[str, str]:
+    return {str(members[place]): why for place, why in faults.items()}

@@ -1,0 +1,212 @@
+"""What a client's vector holds in one round of training: its update, and a few measurements.
+
+The update is clipped and divided by the clip norm, so its norm is at most one whatever the clip
+norm of the round is. Measurements (is my update short? how well does the model do on my rows?)
+are numbers from 0 to 1, moved to −½..½ and weighted; they travel in the same vector. One sum, one
+noise, one entry in the ledger: with weights w the vector's norm is at most √(1 + Σ(w/2)²), and
+noise is made for that.
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.errors import ParameterError
+from urna.noise import IntVector
+from urna.randomness import SecretSource
+from urna.tally import BoundedVector, Encoding
+
+__all__ = ["EXCESS", "Layout", "Measurement", "Summary"]
+
+EXCESS = 0.0045
+"""Rounding to the grid makes noise larger by less than this part of itself."""
+
+_PIECE = 1 << 16  # entries at a time: what is computed with them stays in the cache
+
+_log = logging.getLogger("urna.systems.train.client")
+
+Reals = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A number from 0 to 1 that every client measures in every round."""
+
+    name: str
+    weight: float
+    """How much of the noise it is worth: more makes it more exact, and updates noisier."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise ParameterError(f"a measurement has a positive weight, got {self.weight}")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one round's noisy sum says."""
+
+    update: npt.NDArray[np.float64]
+    """The mean of the clients' updates, in units of the clip norm."""
+    update_error: float
+    """Standard deviation of one of its entries, from noise and rounding."""
+    measured: Mapping[str, float]
+    """Means of the measurements; noise may bring them outside of 0..1."""
+    errors: Mapping[str, float]
+    """Their standard deviations, from noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where in a client's vector what stands.
+
+    Guarantee:
+        `vector` has an L2 norm of at most `norm`, whatever it is given.
+
+    Args:
+        parameters: Entries of an update.
+        measurements: What is measured beside it.
+        steps: Grid steps per unit; by default so many that rounding costs `EXCESS` of noise.
+        record_move: How far one record moves an update, in units of the clip norm, where
+            single records are protected.
+    """
+
+    parameters: int
+    measurements: tuple[Measurement, ...] = ()
+    steps: float | None = None
+    record_move: float | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.parameters) is not int or self.parameters < 1:
+            raise ParameterError(f"an update has a parameter or more, got {self.parameters}")
+        if self.record_move is not None and self.measurements:
+            raise ParameterError(
+                "nothing is known of how far one record moves a measurement: measure nothing "
+                "where single records are protected"
+            )
+
+    @property
+    def dimension(self) -> int:
+        """Entries of the whole vector."""
+        return self.parameters + len(self.measurements)
+
+    @property
+    def norm(self) -> float:
+        """Largest L2 norm of the whole vector."""
+        return math.sqrt(1 + sum((m.weight / 2) ** 2 for m in self.measurements))
+
+    @property
+    def encoding(self) -> Encoding:
+        """How it becomes integers. No rotation: a ring of 32 bits holds any entry."""
+        if self.steps is not None:
+            return Encoding(self.dimension, self.norm, self.steps, None, self.record_move)
+        excess = EXCESS if self.record_move is None else 4 * EXCESS
+        return Encoding.fine(self.dimension, self.norm, excess=excess, record_move=self.record_move)
+
+    @property
+    def contribution(self) -> BoundedVector:
+        """What a valid integer vector is."""
+        return self.encoding.contribution
+
+    def vector(
+        self, update: Reals | None, clip_norm: float, measured: Mapping[str, float]
+    ) -> npt.NDArray[np.float64]:
+        """Return a client's vector. What is not finite or of the wrong shape counts as nothing.
+
+        Why it does, the client's own log says, and nobody else hears of it.
+
+        Args:
+            update: New weights less old ones; None for a client that puts in nothing at all.
+            clip_norm: Longer updates are scaled down to this norm.
+            measured: What the client measured, by name.
+        """
+        whole = np.zeros(self.dimension)
+        if update is None:
+            return whole
+        part = whole[: self.parameters]
+        norm = norm_of(update) if update.shape == part.shape else math.nan
+        if math.isfinite(norm):
+            np.divide(update, max(norm, clip_norm), out=part)
+        elif update.shape != part.shape:
+            _log.warning(
+                "this client's update has the shape %s, not (%d,): it contributes nothing",
+                update.shape,
+                self.parameters,
+            )
+        else:
+            _log.warning("this client's update is not finite: it contributes nothing")
+        for place, measurement in enumerate(self.measurements, start=self.parameters):
+            value = measured.get(measurement.name, math.nan)
+            if math.isfinite(value):
+                whole[place] = measurement.weight * (min(max(value, 0.0), 1.0) - 0.5)
+        return whole
+
+    def encode(
+        self,
+        update: Reals | None,
+        clip_norm: float,
+        measured: Mapping[str, float],
+        secrets: SecretSource,
+    ) -> IntVector:
+        """Return a client's vector on the grid."""
+        return self.encoding.encode(self.vector(update, clip_norm, measured), secrets)
+
+    def read(self, total: IntVector, *, clients: float, variance: Fraction) -> Summary:
+        """Return what a noisy sum says.
+
+        Args:
+            total: The sum, in grid steps.
+            clients: How many clients put something into it, or are expected to have done so.
+            variance: Variance of the noise in it, in grid steps squared.
+        """
+        encoding = self.encoding
+        means = encoding.decode(total) / clients
+        error = encoding.error(math.ceil(clients), variance) / clients
+        measured = {
+            m.name: float(means[place]) / m.weight + 0.5
+            for place, m in enumerate(self.measurements, start=self.parameters)
+        }
+        errors = {m.name: error / m.weight for m in self.measurements}
+        return Summary(means[: self.parameters], error, measured, errors)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values that say the same."""
+        return {
+            "parameters": self.parameters,
+            "measurements": {m.name: m.weight for m in self.measurements},
+            "steps": self.encoding.steps,
+            "record_move": self.record_move,
+        }
+
+    @classmethod
+    def read_mapping(cls, mapping: Mapping[str, Any]) -> "Layout":
+        """Read what `as_mapping` wrote."""
+        measured = tuple(
+            Measurement(str(name), float(weight))
+            for name, weight in mapping["measurements"].items()
+        )
+        move = mapping["record_move"]
+        return cls(
+            mapping["parameters"],
+            measured,
+            float(mapping["steps"]),
+            None if move is None else float(move),
+        )
+
+
+def norm_of(vector: Reals) -> float:
+    """Return the L2 norm in float64, without overflow; NaN or infinite where an entry is."""
+    flat = vector.ravel()
+    largest = max(float(flat.max(initial=0.0)), -float(flat.min(initial=0.0)))
+    if not math.isfinite(largest) or largest == 0:
+        return largest
+    squares = 0.0
+    for start in range(0, len(flat), _PIECE):
+        piece = np.divide(flat[start : start + _PIECE], largest, dtype=np.float64)
+        squares += float(np.square(piece, out=piece).sum())
+    return largest * math.sqrt(squares)

@@ -1,0 +1,249 @@
+"""What training will cost and bring, decided before anybody computes anything."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from urna.errors import ParameterError
+from urna.privacy import Adjacency, Budget, SumRelease, Unit
+from urna.privacy.distributions import LARGEST_STD
+from urna.privacy.rdp import sampled_noise_multiplier
+from urna.systems.train.layout import Layout
+from urna.systems.train.sampling import Lots
+from urna.systems.train.settings import Settings
+from urna.tally import Options, TallyPlan, Terms, plan_tally
+
+__all__ = ["TrainPlan", "plan_training"]
+
+_HOPELESS = 30.0  # times the longest possible way of the model
+_ENCODE = 1.2e-8  # seconds for one entry, on one core
+
+
+@dataclass(frozen=True, slots=True)
+class TrainPlan:
+    """Everything public about one training: noise, ring, bytes, rough times."""
+
+    clients: int
+    """All of them, whether they take part in every round or not."""
+    rounds: int
+    settings: Settings
+    layout: Layout
+    tally: TallyPlan
+    """The plan of each round's sum."""
+
+    @property
+    def terms(self) -> Terms:
+        """The terms of each round's sum; its clients are those of one round."""
+        return self.tally.terms
+
+    @property
+    def expected(self) -> float:
+        """How many clients put something into a sum that loses nobody."""
+        rate = self.settings.sampling.rate
+        return self.terms.clients * (1.0 if rate is None else float(rate))
+
+    @property
+    def counted(self) -> int:
+        """The most rounds any one client takes part in."""
+        return self.settings.sampling.counts(self.rounds, self.clients)
+
+    @property
+    def whole_client_epsilon(self) -> float:
+        """What is proven for all data of one client, over all its rounds."""
+        return self.tally.whole_client_over(self.counted)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Deviation of the sum's noise over the largest norm of one client's vector."""
+        norm = math.sqrt(self.layout.contribution.norm_squared)
+        return math.sqrt(_release(self.tally).variance) / norm
+
+    @property
+    def update_error(self) -> float:
+        """Deviation of one entry of the mean update, in units of the clip norm."""
+        deviation = math.sqrt(self.tally.most_noise) / self.layout.encoding.steps
+        return deviation / self.expected
+
+    @property
+    def noise_to_signal(self) -> float:
+        """Length of all rounds' noise together over the longest way updates can go.
+
+        Where it is far above one, the model mostly follows the noise.
+        """
+        return self.update_error * math.sqrt(self.layout.parameters / self.rounds)
+
+    @property
+    def rounding_excess(self) -> float:
+        """The part of the noise that is there because vectors were rounded."""
+        exact = self.layout.encoding.steps * self.layout.norm
+        if self.layout.record_move is not None:
+            exact = self.layout.encoding.steps * self.layout.record_move
+        return math.sqrt(_move(self.tally)) / exact - 1
+
+    @property
+    def seconds_per_round(self) -> tuple[float, float]:
+        """Rough time one client and the server compute in a round, without training."""
+        protocol = self.tally.round_plan
+        return (
+            protocol.client_seconds + _ENCODE * self.layout.dimension,
+            protocol.server_seconds + _ENCODE * self.layout.dimension,
+        )
+
+    def check_hopeful(self) -> None:
+        """Refuse training whose noise drowns everything.
+
+        Raises:
+            ParameterError: It does; the message says what would help.
+        """
+        if self.noise_to_signal > _HOPELESS:
+            raise ParameterError(
+                f"the noise of all rounds together is {self.noise_to_signal:.0f} times as long as "
+                f"the longest way the model could go: {self.layout.parameters:,} parameters are "
+                f"too many for {self.expected:g} clients a round at epsilon "
+                f"{self.terms.budget.epsilon:g}. Take a smaller model, more clients, a larger "
+                "epsilon, or say `anyway`."
+            )
+
+    def theorem_1(self) -> dict[str, float] | None:
+        """Return noise multipliers by the paper's Theorem 1 for the same lots, to compare.
+
+        For one client left out, which is what the paper accounts for.
+        """
+        sampling = self.settings.sampling
+        if not isinstance(sampling, Lots):
+            return None
+        rate, budget = float(sampling.part), self.terms.budget
+        return {
+            "theorem 1": sampled_noise_multiplier(budget, rate=rate, rounds=self.rounds),
+            "theorem 1 without its factor": sampled_noise_multiplier(
+                budget, rate=rate, rounds=self.rounds, tight=True
+            ),
+        }
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the plan as plain values for JSON."""
+        protocol = self.tally.round_plan
+        client, server = self.seconds_per_round
+        record = {}
+        if self.terms.adjacency.unit is Unit.RECORD:
+            whole = self.whole_client_epsilon
+            record = {"whole_client_epsilon": whole if math.isfinite(whole) else None}
+        return {
+            **self.tally.as_mapping(),
+            **record,
+            "all_clients": self.clients,
+            "rounds": self.rounds,
+            "rounds_of_one_client": self.counted,
+            "settings": self.settings.as_mapping(),
+            "layout": self.layout.as_mapping(),
+            "noise_multiplier": self.noise_multiplier,
+            "update_error": self.update_error,
+            "noise_to_signal": self.noise_to_signal,
+            "rounding_excess": self.rounding_excess,
+            "theorem_1": self.theorem_1(),
+            "neighbours": protocol.neighbours,
+            "threshold": protocol.threshold,
+            "noise_components": 1 + (protocol.noise.shared if protocol.noise else 0),
+            "removal": str(self.terms.removal),
+            "bytes_per_client_and_round": protocol.bytes_per_client,
+            "model_bytes": 4 * self.layout.parameters,
+            "client_seconds_per_round": client,
+            "server_seconds_per_round": server,
+        }
+
+
+def plan_training(
+    clients: int,
+    parameters: int,
+    *,
+    budget: Budget,
+    rounds: int,
+    settings: Settings | None = None,
+    ring_bits: int | None = None,
+    removes_excess: bool = True,
+    **options: Unpack[Options],
+) -> TrainPlan:
+    """Plan a training: the least noise, the narrowest ring.
+
+    Args:
+        clients: How many clients there are in all.
+        parameters: How many numbers the model has.
+        budget: What all rounds together may cost.
+        rounds: How many rounds there will be at most.
+        settings: How the model is trained.
+        ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap around.
+        removes_excess: Whether the summation removes noise that turns out not to be needed.
+        options: The rest of the terms; see `urna.tally.Terms`. `colluding` is a part of all
+            clients, whoever takes part in a round.
+
+    Raises:
+        ParameterError: It cannot work, whatever the data: no ring holds the sum, noise on so
+            fine a grid cannot be drawn, nobody honest would remain, or all of a cohort but one
+            may collude.
+
+    Example:
+        >>> planned = plan_training(539, 25_450, budget=Budget(6.0, 1e-3), rounds=80)
+        >>> planned.tally.ring_bits, round(planned.rounding_excess, 4) < 0.005
+        (32, True)
+    """
+    if type(rounds) is not int or rounds < 1:
+        raise ParameterError(f"training has a round or more, got {rounds}")
+    how = settings or Settings()
+    # Cohorts take turns in public: all who collude may be in one client's cohort.
+    terms = Terms.of(clients, budget, **options).for_some(how.sampling.size(clients))
+    if (terms.adjacency.unit is Unit.RECORD) != (how.record_clip is not None):
+        raise ParameterError(
+            f"{Adjacency.REPLACE_ONE_RECORD} and `record_clip` go together: single records are "
+            "protected where each one's gradient is clipped, and only there"
+        )
+    move = None if how.record_clip is None else 2 * how.record_clip / how.clipping.first
+    layout = Layout(parameters, how.measurements, record_move=move)
+    try:
+        tally = plan_tally(
+            terms,
+            layout.contribution,
+            rounds=how.sampling.counts(rounds, clients),
+            ring_bits=ring_bits,
+            removes_excess=removes_excess,
+            finest=1,
+            lots=how.sampling.rate,
+        )
+    except ParameterError as error:
+        raise ParameterError(f"{_size(layout, terms)} cannot be summed: {error}") from error
+    if math.sqrt(tally.share) > LARGEST_STD / 2:
+        raise ParameterError(
+            f"{_size(layout, terms)} cannot be summed: one client's noise would have a deviation "
+            f"of {math.sqrt(tally.share):,.0f} grid steps, and at most {LARGEST_STD // 2:,} can be "
+            "drawn in reasonable time. Take a smaller model, more clients, or fewer rounds."
+        )
+    try:
+        tally.round_plan  # noqa: B018 - a graph that cannot be is refused here
+    except ParameterError as error:
+        raise _cohort_too_small(terms, clients, error) from error
+    return TrainPlan(clients, rounds, how, layout, tally)
+
+
+def _cohort_too_small(terms: Terms, clients: int, error: ParameterError) -> ParameterError:
+    if terms.clients == clients or not terms.colluders:
+        return error
+    return ParameterError(
+        f"of {clients} clients so many may collude that {terms.colluders} of the {terms.clients} "
+        "in one cohort do, because the turns are public; masks then hide nobody. Take larger "
+        f"cohorts, or plan for fewer colluding clients. ({error})"
+    )
+
+
+def _size(layout: Layout, terms: Terms) -> str:
+    return f"{layout.dimension:,} entries of {terms.clients} clients a round"
+
+
+def _release(tally: TallyPlan) -> SumRelease:
+    if tally.release is None:
+        raise ParameterError("an exact sum has no noise")
+    return tally.release
+
+
+def _move(tally: TallyPlan) -> int:
+    relation = tally.terms.adjacency
+    squared = tally.contribution.move(relation).l2_squared
+    return squared // 4 if relation is Adjacency.REPLACE_ONE_CLIENT else squared

@@ -1,0 +1,366 @@
+"""Answer, before any budget is spent, what a vote can find."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr
+
+from urna.errors import ParameterError
+from urna.local import Losses
+from urna.noise import IntVector
+from urna.privacy import Budget, gaussian_std
+from urna.privacy.calibration import LARGEST_EPSILON
+from urna.systems.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
+from urna.systems.vote.shapes import Ballot, Ballots
+from urna.tally import Options, TallyPlan, Terms, plan_tally, to_grid
+
+__all__ = ["EVEN", "VotePlan", "plan", "plan_vote", "relative_noise"]
+
+_MOST_CLIENTS = 10_000_000
+EVEN = 0.5
+"""A vote in which the unanimous choice of all wins less often than this is hopeless."""
+
+
+@dataclass(frozen=True, slots=True)
+class VotePlan:
+    """The noise of a vote, and the guarantees that follow from it.
+
+    Utility is stated for the most noise the opened sum can hold.
+    """
+
+    tally: TallyPlan
+    shape: Ballot
+
+    @property
+    def terms(self) -> Terms:
+        """Who takes part, what it may cost, and what may go wrong."""
+        return self.tally.terms
+
+    @property
+    def candidates(self) -> int:
+        """How many candidates there are."""
+        return self.shape.candidates
+
+    @property
+    def vote(self) -> float:
+        """Grid steps per vote."""
+        return self.shape.vote * self.tally.scale
+
+    @property
+    def fewest_ballots(self) -> int:
+        """Fewest ballots in a sum that is opened."""
+        return self.terms.fewest * self.terms.shards
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation, in votes, that the fewest honest survivors leave."""
+        return self.tally.noise_std / self.shape.vote
+
+    @property
+    def most_noise_std(self) -> float:
+        """Largest standard deviation the opened sum can have, in votes."""
+        return self.tally.most_noise_std / self.shape.vote
+
+    @property
+    def ballot_norm(self) -> float:
+        """L2 norm of one ballot, in votes."""
+        return self.shape.norm / self.shape.vote
+
+    def fill(self, losses: Losses, key: bytes) -> IntVector:
+        """Return a ballot from losses; the secret key breaks ties."""
+        return fill_ballot(losses, self.shape, key)
+
+    def contribution(self, ballot: IntVector) -> IntVector:
+        """Return what a client puts in: its ballots, checked and in grid steps."""
+        return to_grid(ballot, self.tally)
+
+    def in_votes(self, total: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return a sum in votes."""
+        return np.asarray(total / self.vote)
+
+    @property
+    def largest_gap(self) -> float:
+        """The lead, in votes, of a candidate that every ballot left puts first, and no other."""
+        return self.fewest_ballots * self.shape.most / self.shape.vote
+
+    @property
+    def best_case(self) -> float:
+        """How probably that candidate has the most noisy votes: no vote can do better.
+
+        E_z Φ(gap/σ + z)^(m − 1) over a standard normal z, for noise of deviation σ.
+        """
+        z = np.linspace(-8.0, 8.0, 321)
+        density = np.exp(-(z**2) / 2)
+        ahead = (self.candidates - 1) * log_ndtr(self.largest_gap / self.most_noise_std + z)
+        return float(density @ np.exp(ahead) / density.sum())
+
+    def check_hopeful(self, *, rehearsed: bool = False) -> None:
+        """Refuse a vote that could not name even the unanimous choice of all.
+
+        Args:
+            rehearsed: Whether its decoder expects what a rehearsal found, which decides what
+                the tally cannot: no noise is then too much.
+
+        Raises:
+            ParameterError: It says what would make it work.
+        """
+        if self.candidates < 2:
+            raise ParameterError("there is one candidate only: nothing is left to vote on")
+        if rehearsed or self.best_case >= EVEN:
+            return
+        raise ParameterError(
+            f"this vote cannot succeed: {self.fewest_ballots} ballots that all agree make a lead "
+            f"of {self.largest_gap:.1f} votes, the noise is ± {self.most_noise_std:.1f}, and even "
+            f"then their choice wins with probability {self.best_case:.2f} only. {self._remedy()} "
+            "To hold it all the same, say so (`anyway=True`, --anyway)."
+        )
+
+    def _remedy(self) -> str:
+        """Say what would make the unanimous choice win."""
+
+        def enough(vote: VotePlan) -> bool:
+            return vote.best_case >= EVEN
+
+        said = []
+        clients = next(
+            (n for k in range(1, 40) if enough(self.under(self.terms.among(n := _up(self, k))))),
+            None,
+        )
+        if clients is not None:
+            said.append(f"{clients} clients would do")
+        epsilons = (self.terms.budget.epsilon * 1.25**k for k in range(1, 30))
+        for epsilon in epsilons:
+            budget = Budget(epsilon, self.terms.budget.delta)
+            if epsilon <= LARGEST_EPSILON and enough(self.under(self.terms.costing(budget))):
+                said.append(f"epsilon {epsilon:.2g} would")
+                break
+        if self.terms.shards == 1:
+            said.append(
+                "or, where clients may be seen and only their records may not, shards that vote "
+                "(--unit record --shards B)"
+            )
+        text = "; ".join(said)
+        return text[:1].upper() + text[1:] + "."
+
+    def success_probability(self, gap: float, bad: int | None = None) -> float:
+        """Return a lower bound on the probability that a good candidate wins.
+
+        With `gap` votes between the worst good candidate and the best bad one before noise,
+        P[good wins] ≥ 1 − |bad|·P[D ≥ gap], where D is the difference of two entries' noise
+        (DP-Hype, Theorem V.1, with the exact distribution of the integer noise for Φ).
+
+        Args:
+            gap: Votes between the fewest of a good and the most of a bad candidate.
+            bad: Number of bad candidates; all but one by default.
+        """
+        if not math.isfinite(gap):
+            raise ParameterError(f"the gap must be a finite number of votes, got {gap}")
+        tail = self._difference_tail()
+        steps = math.ceil(gap * self.vote)
+        # D is symmetric: P[D ≥ −s] = 1 − P[D ≥ s + 1].
+        place = min(steps if steps >= 0 else 1 - steps, len(tail) - 1)
+        miss = float(tail[place]) if steps >= 0 else 1.0 - float(tail[place])
+        return min(1.0, max(0.0, 1.0 - self._bad(bad) * miss))
+
+    def gap_for(self, probability: float, bad: int | None = None) -> float:
+        """Return the least gap in votes at which a good candidate wins this probably."""
+        _check_probability(probability)
+        enough = self._bad(bad) * self._difference_tail() <= 1 - probability
+        return int(np.argmax(enough)) / self.vote
+
+    def clients_for(
+        self, agreement: float, probability: float = 0.95, bad: int | None = None
+    ) -> int:
+        """Return how many clients to invite when a fraction of those left makes up the gap.
+
+        Args:
+            agreement: The gap as a fraction of the fewest ballots that may be left: 0.3 if
+                good candidates are named on 30 percentage points more of them than bad ones.
+            probability: How probably a good candidate should win.
+            bad: Number of bad candidates; all but one by default.
+
+        Returns:
+            A number that is enough, at most 0.5 % above the least.
+        """
+        if not 0 < agreement <= 1:
+            raise ParameterError(f"agreement must lie in (0, 1], got {agreement}")
+
+        def enough(clients: int) -> bool:
+            vote = self.under(self.terms.among(clients))
+            return vote.gap_for(probability, bad) <= agreement * vote.fewest_ballots
+
+        low, high = 1, self.terms.clients
+        while not enough(high):
+            low, high = high, 2 * high
+            if high > _MOST_CLIENTS:
+                raise ParameterError("more than ten million clients would be needed")
+        while high - low > max(1, low // 200):
+            middle = (low + high) // 2
+            low, high = (low, middle) if enough(middle) else (middle, high)
+        return high
+
+    def shards_for(
+        self, agreement: float, probability: float = 0.95, bad: int | None = None
+    ) -> int:
+        """Return into how many shards each client must split its records.
+
+        The noise does not grow with the number of shards, so the answer is the gap over the
+        fewest clients' share of it. It protects records, not clients, and more shards are
+        smaller ones, which agree less: ask again with the agreement to be expected of them.
+
+        Args:
+            agreement: The gap as a fraction of the fewest ballots that may be left.
+            probability: How probably a good candidate should win.
+            bad: Number of bad candidates; all but one by default.
+        """
+        if not 0 < agreement <= 1:
+            raise ParameterError(f"agreement must lie in (0, 1], got {agreement}")
+        gap = Fraction(self.gap_for(probability, bad))
+        return max(1, math.ceil(gap / (Fraction(agreement) * self.terms.fewest)))
+
+    def epsilon_for(self, gap: float, probability: float = 0.95, bad: int | None = None) -> float:
+        """Return the least epsilon, to 1 %, at which this gap suffices."""
+        if not (math.isfinite(gap) and gap > 0):
+            raise ParameterError(f"the gap must be finite and positive, got {gap}")
+
+        def enough(epsilon: float) -> bool:
+            budget = Budget(epsilon, self.terms.budget.delta)
+            return self.under(self.terms.costing(budget)).gap_for(probability, bad) <= gap
+
+        return _least(enough, start=self.terms.budget.epsilon)
+
+    def under(self, terms: Terms) -> "VotePlan":
+        """Return the plan of the same ballots under other terms."""
+        return replace(self, tally=self.tally.under(terms))
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the plan as plain values for JSON."""
+        return {
+            **self.tally.as_mapping(),
+            "bytes_per_client": self.tally.bytes_per_client,
+            "candidates": self.candidates,
+            "ballot": describe_ballot(self.shape),
+            "noise_std": self.noise_std,
+            "most_noise_std": self.most_noise_std,
+            "noise_std_per_client": math.sqrt(self.tally.share) / self.vote,
+            "gap_for_95_percent": self.gap_for(0.95),
+            "largest_gap": self.largest_gap,
+            "best_case": self.best_case,
+        }
+
+    def _bad(self, bad: int | None) -> int:
+        number = self.candidates - 1 if bad is None else bad
+        if not 0 <= number < self.candidates:
+            raise ParameterError(
+                f"of {self.candidates} candidates 0 to {self.candidates - 1} can be bad, "
+                f"got {number}"
+            )
+        return number
+
+    def _difference_tail(self) -> npt.NDArray[np.float64]:
+        """Return P[D ≥ s] for s = 0, 1, … grid steps, D the difference of two noises."""
+        variance = 2 * self.tally.most_noise
+        half, _ = self.tally.noise.distribution.half_weights(variance)
+        total = 2 * sum(half) - half[0]
+        tails, tail = [], 0
+        for weight in reversed(half):
+            tail += weight
+            tails.append(tail / total)
+        return np.array([*reversed(tails), 0.0])
+
+
+def plan(
+    *,
+    clients: int,
+    candidates: int,
+    budget: Budget,
+    ballot: Ballot | BallotKind | str | None = None,
+    votes: int | None = None,
+    removes_excess: bool = True,
+    **options: Unpack[Options],
+) -> VotePlan:
+    """Plan a vote; nothing is spent.
+
+    Args:
+        clients: How many clients are invited.
+        candidates: How many candidates they vote on.
+        budget: What the vote may cost.
+        ballot: How a client spreads its vote; by scores unless `votes` are given.
+        votes: How many candidates each client names in a top-k ballot.
+        removes_excess: Whether the summation removes noise that turns out not to be needed.
+        options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `shards`, `family`,
+            `server`; see `urna.tally.Terms`.
+
+    Example:
+        >>> vote = plan(clients=100, candidates=100, budget=Budget(1.0, 1e-5))
+        >>> f"noise {vote.noise_std:.1f} votes, gap {vote.gap_for(0.95):.0f} votes"
+        'noise 11.8 votes, gap 55 votes'
+    """
+    return plan_vote(
+        Terms.of(clients, budget, **options),
+        candidates,
+        ballot=ballot,
+        votes=votes,
+        removes_excess=removes_excess,
+    )
+
+
+def plan_vote(
+    terms: Terms,
+    candidates: int,
+    *,
+    ballot: Ballot | BallotKind | str | None = None,
+    votes: int | None = None,
+    removes_excess: bool = True,
+) -> VotePlan:
+    """Plan a vote under terms that are there already; see `plan`."""
+    if type(candidates) is not int or candidates < 1:
+        raise ParameterError(f"a vote needs at least one candidate, got {candidates}")
+    noise = relative_noise(terms.budget, terms.clients * terms.shards)
+    shape = choose_ballot(ballot, candidates=candidates, noise=noise, votes=votes)
+    tally = plan_tally(terms, Ballots(shape, terms.shards), removes_excess=removes_excess)
+    return VotePlan(tally, shape)
+
+
+def relative_noise(budget: Budget, ballots: int) -> float:
+    """Return the noise of a tally over what so many ballots can weigh together, in L2.
+
+    Public before anybody votes; the width of ballots follows it.
+    """
+    capped = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
+    return gaussian_std(capped, sensitivity=math.sqrt(2)) / max(ballots, 1)
+
+
+def _up(vote: VotePlan, step: int) -> int:
+    """Return a number of clients some steps of a quarter above a plan's."""
+    return math.ceil(vote.terms.clients * 1.25**step)
+
+
+def _check_probability(probability: float) -> None:
+    if not 0 < probability < 1:
+        raise ParameterError(f"a probability lies strictly between 0 and 1, got {probability}")
+
+
+def _least(enough: Callable[[float], bool], *, start: float) -> float:
+    """Return the least value that is enough, to 1 %, rounded up."""
+    low = high = min(start, LARGEST_EPSILON)
+    while not enough(high):
+        if high >= LARGEST_EPSILON:
+            raise ParameterError(
+                f"even epsilon {LARGEST_EPSILON:g} is not enough for this gap. Ask for more "
+                "clients, a larger gap or a lower probability."
+            )
+        low, high = high, min(2 * high, LARGEST_EPSILON)
+    while enough(low):
+        low, high = low / 2, low
+        if low < 1e-4:
+            return high
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,340 @@
+"""What a private search returns, and how it is kept."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.display import as_frame, axes_for, card
+from urna.errors import ParameterError
+from urna.privacy import PrivacyStatement
+from urna.space import Candidate, Space
+from urna.systems.vote.decode import NoisyVotes
+from urna.systems.vote.plan import EVEN
+from urna.systems.vote.shapes import Ballot, read_ballot
+from urna.tally import Terms
+
+__all__ = ["BY_REHEARSAL", "KIND", "VERSION", "Result"]
+
+KIND, VERSION = "vote", 1
+"""What a file that holds a result says it is."""
+
+BY_REHEARSAL = "the tally alone could not have named even a unanimous one"
+"""What is said of a winner that no odds are given for, because only a rehearsal decided."""
+_MOST_VOTES, _MOST_CANDIDATES = 1e15, 10**9  # beyond them a file lies
+_NAMED = 3  # near ties that are written out
+_COLOURS = ("#c8ccd4", "#7f9fd1", "#1f4e9c")  # others, near ties, the winner
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The winner of a vote, the tally it was read from, and what it cost.
+
+    Everything in it was computed from the noisy tally and public facts.
+    """
+
+    space: Space
+    winner: int
+    """The winner's place in the space."""
+    votes: npt.NDArray[np.float64]
+    """Noisy votes for each candidate."""
+    standard_error: float
+    """Standard deviation of the noise in each entry of `votes`."""
+    confidence: float | None
+    """Probability that the winner truly leads, given the tally alone; None where the tally
+    cannot tell."""
+    near_ties: tuple[int, ...]
+    """Places of candidates that may well lead instead, most probable first."""
+    privacy: PrivacyStatement
+    terms: Terms
+    ballot: Ballot
+    decoder: str
+    took_part: int
+    """How many clients' ballots are in the sum."""
+    lost: Mapping[int, str]
+    """Who is not in the sum, and why."""
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """Who broke the protocol, in the sum or not, and how."""
+    plan: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The vote's plan as plain values."""
+    entry: str | None = None
+    """Its id in the ledger, where there is one."""
+    when: float | None = None
+    """Its day, in seconds since the epoch; None of a scripted run: those are all the same."""
+    rehearsal: Mapping[str, Any] | None = None
+    """The public data on which the search was rehearsed, and how right that was; or None."""
+    first_round: int | None = None
+    """How many candidates a first round kept these of; None where there was none."""
+
+    @property
+    def best(self) -> Candidate:
+        """The winning hyperparameters."""
+        candidate: Candidate = self.space[self.winner]
+        return candidate
+
+    @property
+    def best_params_(self) -> Candidate:
+        """The winning hyperparameters, by scikit-learn's name: `model.set_params(**…)`."""
+        return self.best
+
+    @property
+    def cv_results_(self) -> dict[str, list[Any]]:
+        """All candidates in columns, as scikit-learn's searches have them.
+
+        `rank` is by noisy votes, equal ones sharing the better rank; the `winner`, read from the
+        whole tally, may have another than 1. `in_credible_set`: the winner and its near ties.
+        """
+        candidates, votes = list(self.space), self.votes.tolist()
+        before = np.sort(-self.votes)
+        credible = {self.winner, *self.near_ties}
+        return {
+            "params": candidates,
+            **{f"param_{name}": [c[name] for c in candidates] for name in self.space.axes},
+            "noisy_votes": votes,
+            "std": [self.standard_error] * len(votes),
+            "rank": (np.searchsorted(before, -self.votes, side="left") + 1).tolist(),
+            "in_credible_set": [place in credible for place in range(len(votes))],
+            "winner": [place == self.winner for place in range(len(votes))],
+        }
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - a pandas.DataFrame
+        """Return `cv_results_` as a pandas frame, one row per candidate.
+
+        Raises:
+            DataMissing: pandas is not installed.
+        """
+        return as_frame(self.cv_results_)
+
+    def plot(self, axes: Any = None, *, count: int = 20) -> Any:  # noqa: ANN401 - matplotlib's
+        """Draw the noisy votes of the foremost candidates with their noise; return the axes.
+
+        Args:
+            axes: matplotlib's axes to draw on; new ones by default.
+            count: How many candidates.
+
+        Raises:
+            DataMissing: matplotlib is not installed.
+        """
+        axes = axes_for(axes)
+        places = self.places(count)[::-1]  # matplotlib begins at the bottom
+        credible = {self.winner, *self.near_ties}
+        axes.barh(
+            [_written(self.space[place]) for place in places],
+            self.votes[places],
+            xerr=self.standard_error,
+            color=[_COLOURS[(p in credible) + (p == self.winner)] for p in places],
+        )
+        axes.set_xlabel(f"noisy votes ± {self.standard_error:.1f}; dark: winner, then near ties")
+        axes.set_title("private vote" if self.privacy.private else "NOT PRIVATE")
+        return axes
+
+    @property
+    def total(self) -> npt.NDArray[np.int64]:
+        """The opened sum, in grid steps: what transcripts have a digest of."""
+        steps = self.ballot.vote * int(self.plan["scale"])
+        return np.asarray(np.rint(self.votes * steps), dtype=np.int64)
+
+    @property
+    def ballot_norm(self) -> float:
+        """L2 norm of one ballot, in votes."""
+        return self.ballot.norm / self.ballot.vote
+
+    def ranking(self, count: int = 5) -> list[tuple[Candidate, float]]:
+        """Return the candidates with the most noisy votes, and those votes."""
+        return [(self.space[i], float(self.votes[i])) for i in self.places(count)]
+
+    def places(self, count: int) -> list[int]:
+        """Return the places of those with the most noisy votes, the winner always among them."""
+        order: list[int] = np.argsort(-self.votes, kind="stable")[:count].tolist()
+        if self.winner not in order:
+            order[-1] = self.winner
+        return order
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the result as plain values for JSON, from which `read` makes it again."""
+        return {
+            "kind": KIND,
+            "version": VERSION,
+            "best": self.best,
+            "winner": self.winner,
+            "confidence": self.confidence,
+            "near_ties": list(self.near_ties),
+            "votes": self.votes.tolist(),
+            "standard_error": self.standard_error,
+            "decoder": self.decoder,
+            "took_part": self.took_part,
+            "lost": {str(client): reason for client, reason in self.lost.items()},
+            "faults": {str(client): deed for client, deed in self.faults.items()},
+            "privacy": self.privacy.as_mapping(),
+            "terms": self.terms.as_mapping(),
+            "ballot": self.ballot.as_mapping(),
+            "plan": dict(self.plan),
+            "space": self.space.as_mapping(),
+            "space_fingerprint": self.space.fingerprint,
+            "entry": self.entry,
+            "when": self.when,
+            "rehearsal": None if self.rehearsal is None else dict(self.rehearsal),
+            "first_round": self.first_round,
+        }
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "Result":
+        """Read what `as_mapping` wrote.
+
+        Raises:
+            ParameterError: It is no result of a vote, or of a newer version.
+        """
+        if (mapping.get("kind"), mapping.get("version")) != (KIND, VERSION):
+            raise ParameterError(
+                f"this is no result of a vote of version {VERSION}: kind "
+                f"{mapping.get('kind')!r}, version {mapping.get('version')!r}"
+            )
+        try:
+            space = Space.from_mapping(mapping["space"])
+            read = cls(
+                space=space,
+                winner=int(mapping["winner"]),
+                votes=np.array(mapping["votes"], dtype=np.float64),
+                standard_error=float(mapping["standard_error"]),
+                confidence=None if (sure := mapping["confidence"]) is None else float(sure),
+                near_ties=tuple(map(int, mapping["near_ties"])),
+                privacy=PrivacyStatement.read(mapping["privacy"]),
+                terms=Terms.read(mapping["terms"]),
+                ballot=read_ballot(mapping["ballot"], len(space)),
+                decoder=str(mapping["decoder"]),
+                took_part=int(mapping["took_part"]),
+                lost={int(client): str(why) for client, why in mapping["lost"].items()},
+                faults={int(client): str(why) for client, why in mapping["faults"].items()},
+                plan=dict(mapping["plan"]),
+                entry=mapping["entry"],
+                when=mapping["when"],
+                rehearsal=_rehearsal(mapping.get("rehearsal")),  # results of before have none
+                first_round=mapping.get("first_round"),
+            )
+            read._check()
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise ParameterError(f"the result of a vote cannot be read: {error!r}") from error
+        return read
+
+    def _check(self) -> None:
+        """Raise ValueError where numbers that were read cannot belong together."""
+        count, said = len(self.space), self.rehearsal
+        if self.votes.shape != (count,) or not np.all(np.abs(self.votes) < _MOST_VOTES):
+            raise ValueError(f"votes are {count} finite numbers, one for each candidate")
+        if not 0 <= self.standard_error < _MOST_VOTES:
+            raise ValueError(f"a standard error is not negative, got {self.standard_error}")
+        if not all(0 <= place < count for place in (self.winner, *self.near_ties)):
+            raise ValueError(f"winner and near ties are places in 0..{count - 1}")
+        if self.confidence is not None and not 0 <= self.confidence <= 1:
+            raise ValueError(f"a probability lies in [0, 1], got {self.confidence}")
+        for of in (self.first_round, None if said is None else said["candidates"]):
+            if of is not None and (type(of) is not int or not count <= of <= _MOST_CANDIDATES):
+                raise ValueError(f"{count} candidates were left of at least as many, got {of!r}")
+        if said is not None and said["voted_on"] != count:
+            raise ValueError(f"{count} candidates were voted on, got {said['voted_on']}")
+
+    @property
+    def tally(self) -> NoisyVotes:
+        """What a decoder may look at."""
+        ballots = self.took_part * self.terms.shards
+        return NoisyVotes(self.space, self.votes, self.standard_error, ballots, self.ballot_norm)
+
+    def as_json(self) -> str:
+        """Return the result as JSON text."""
+        return json.dumps(self.as_mapping(), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        best = _written(self.best)
+        return (
+            f"best: {best}\n"
+            f"votes: {self.votes[self.winner]:.1f} ± {self.standard_error:.1f}, {self.certainty}\n"
+            f"{self._near()}{self._rehearsed()}privacy: {self.privacy}"
+        )
+
+    def _rehearsed(self) -> str:
+        if self.rehearsal is None:
+            return ""
+        said = self.rehearsal
+        trust = said["trust"]
+        weighed = "" if trust is None else f"; right, given the tally, with {100 * trust:.0f} %"
+        left = said["candidates"] - said["voted_on"]
+        others = f", the other {left} could not win" if left else ""
+        return (
+            f"rehearsed on {said['data']}, which costs nothing if it is public: {said['voted_on']} "
+            f"of {said['candidates']} candidates voted on{others}{weighed}\n"
+        )
+
+    @property
+    def certainty(self) -> str:
+        """How sure the tally makes us of the winner, in words."""
+        if self.by_rehearsal:
+            return f"the rehearsal's choice: {BY_REHEARSAL}"
+        if self.confidence is None:
+            return "a guess: under this noise the tally cannot tell who leads"
+        ahead = math.floor(1000 * self.confidence) / 10  # never rounded up to certainty
+        return f"truly ahead with probability {ahead:.1f} %{self.among}"
+
+    @property
+    def by_rehearsal(self) -> bool:
+        """Whether the tally could not decide, as planned, and a rehearsal that was heeded did."""
+        best, said = self.plan.get("best_case"), self.rehearsal
+        heeded = said is not None and said["trust"] is not None
+        return heeded and isinstance(best, float) and best < EVEN
+
+    @property
+    def considered(self) -> int:
+        """How many candidates there were before a first round or a rehearsal left some out."""
+        if self.first_round is not None:
+            return self.first_round
+        return len(self.space) if self.rehearsal is None else int(self.rehearsal["candidates"])
+
+    @property
+    def among(self) -> str:
+        """Which candidates could win, as a clause; empty where all could."""
+        count = len(self.space)
+        if self.considered == count:
+            return ""
+        how = "voted on" if self.first_round is None else "kept"
+        return f" among the {count} of {self.considered} that were {how}"
+
+    def _repr_html_(self) -> str:
+        head = ("", *self.space.axes, "noisy votes")
+        rows = [
+            ("→" if p == self.winner else "", *map(str, self.space[p].values()), f"{votes:.1f}")
+            for p, votes in ((p, float(self.votes[p])) for p in self.places(5))
+        ]
+        return card(
+            f"best: {_written(self.best)}",
+            str(self).splitlines()[1:],
+            private=self.privacy.private,
+            table=[head, *rows],
+        )
+
+    def _near(self) -> str:
+        if not self.near_ties:
+            return ""
+        named = "; ".join(_written(self.space[place]) for place in self.near_ties[:_NAMED])
+        more = f"; and {len(self.near_ties) - _NAMED} more" * (len(self.near_ties) > _NAMED)
+        return (
+            "near ties, to choose from at no cost if the choice uses no private data: "
+            f"{named}{more}\n"
+        )
+
+
+def _rehearsal(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what was written of a rehearsal, whose numbers are numbers."""
+    if said is None:
+        return None
+    trust = None if said["trust"] is None else float(said["trust"])
+    if trust is not None and not 0 <= trust <= 1:
+        raise ValueError(f"a probability lies in [0, 1], got {trust}")
+    counts = {name: int(said[name]) for name in ("candidates", "voted_on")}
+    return {**said, **counts, "data": str(said["data"]), "trust": trust}
+
+
+def _written(candidate: Candidate) -> str:
+    return ", ".join(f"{name}={value}" for name, value in candidate.items())
