@@ -24,13 +24,13 @@ import urna.flower
 import urna.flower.settings
 from urna.errors import ParameterError, Refused, RoundAborted, RoundUnfinished
 from urna.flower import Deadlines, Grant, Helper, NodeKey, Participant, Policy, Voter
+from urna.flower.announcement import server_statement
 from urna.flower.claims import count_run, runs
 from urna.flower.encrypted import ENCRYPTED_ACTION, EncryptedParty, combine_encrypted
 from urna.flower.exact import ExactAnnouncement
 from urna.flower.identities import write_public_key
 from urna.flower.mail import ACTION, Kind, Letter, Reply
 from urna.flower.subjects import _READERS
-from urna.flower.transcript import server_statement
 from urna.protocols.secagg import ServerModel
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Axis, Space

@@ -72,9 +72,6 @@ MOST_PARAMETERS = {  # of public functions with more than twelve
 }
 MOST_OPTIONS = {"train": 41, "average": 38, "search": 38, "combine": 21}
 CYCLES: set[tuple[str, ...]] = {
-    ("urna.flower.policy", "urna.flower.transcript"),
-    ("urna.flower.voter", "urna.flower.winner"),
-    ("urna.local.engine", "urna.local.engine.runner", "urna.local.engine.training"),
     ("urna.study.over_flower", "urna.study.run", "urna.study.stages"),
 }
 MOST_LINES = {
@@ -86,9 +83,9 @@ MOST_LINES = {
     "display": 90,
     "errors": 160,
     "files": 180,
-    "flower": 7630,
+    "flower": 7650,
     "forecast": 770,
-    "local": 6960,
+    "local": 6970,
     "noise": 290,
     "privacy": 2890,
     "progress": 80,

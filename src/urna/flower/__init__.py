@@ -22,7 +22,8 @@ from urna.flower.sums import Sums
 from urna.flower.trainer import Trainer, Updates
 from urna.flower.transcript import Transcript
 from urna.flower.updates import UpdateSubject
-from urna.flower.voter import Statistics, Voter, Votes
+from urna.flower.voter import Statistics, Voter
+from urna.flower.votes import Votes
 from urna.flower.winner import VerifiedVotes, WinnerVotes
 from urna.flower.winner_subject import VerifiedSubject, WinnerSubject
 

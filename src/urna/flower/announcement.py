@@ -20,7 +20,7 @@ from urna.protocols.secagg import Plan, ServerModel
 from urna.protocols.secagg.messages import Invitation
 from urna.tally import TallyPlan, Terms
 
-__all__ = ["LONGEST", "Announced", "Announcement", "check_name"]
+__all__ = ["LONGEST", "Announced", "Announcement", "check_name", "server_statement"]
 
 LONGEST = 4_000_000
 """Bytes of announcement a node is ever willing to parse; its policy may say less."""
@@ -288,3 +288,8 @@ def _plan(kind: str, detail: str, terms: Terms, rounds: int) -> TallyPlan:
 @functools.lru_cache(maxsize=16)
 def _round_plan(kind: str, detail: str, terms: Terms, rounds: int) -> Plan:
     return _plan(kind, detail, terms, rounds).round_plan
+
+
+def server_statement(announcement: bytes) -> bytes:
+    """Return what a server signs: the announcement as it travels."""
+    return b"urna flower announcement\0" + announcement

@@ -23,6 +23,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted, RoundUnfinished
+from urna.flower.announcement import server_statement
 from urna.flower.exact import ExactAnnouncement
 from urna.flower.gathering import Gathering
 from urna.flower.identities import DirectoryFile, NodeKey
@@ -30,7 +31,7 @@ from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.post import Deadlines, Post, Progress
-from urna.flower.transcript import presence, server_statement
+from urna.flower.transcript import presence
 from urna.protocols.secagg import Directory, Identity
 from urna.randomness import SEED_BYTES, OsSecrets
 from urna.systems.combine import (

@@ -12,11 +12,10 @@ from typing import Any, Protocol, Self
 from urna.data import PUBLIC_SHARD_KEY
 from urna.errors import ParameterError, Refused
 from urna.flower.accounts import Account
-from urna.flower.announcement import LONGEST, Announcement
+from urna.flower.announcement import LONGEST, Announcement, server_statement
 from urna.flower.claims import LARGEST_SKEW
 from urna.flower.identities import DirectoryFile, NodeKey, read_public_key, verify
 from urna.flower.shard_key import kept_key
-from urna.flower.transcript import server_statement
 from urna.privacy import Adjacency, Budget, Unit
 from urna.protocols.secagg import ServerModel
 from urna.randomness import OsSecrets

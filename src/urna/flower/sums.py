@@ -18,7 +18,7 @@ from urna.errors import (
     RoundSpoiled,
     RoundUnfinished,
 )
-from urna.flower.announcement import Announcement
+from urna.flower.announcement import Announcement, server_statement
 from urna.flower.conducting import Conduct, Desk, add_up
 from urna.flower.gathering import Gathering
 from urna.flower.identities import DirectoryFile, NodeKey
@@ -26,7 +26,7 @@ from urna.flower.keeping import Journal, JournaledTransport, Kept
 from urna.flower.mail import Kind, Letter
 from urna.flower.post import Deadlines, GridTransport, Post, Progress
 from urna.flower.subjects import Subject
-from urna.flower.transcript import Ending, Transcript, server_statement, sum_digest
+from urna.flower.transcript import Ending, Transcript, sum_digest
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, PrivacyStatement
 from urna.protocols.secagg import Transport

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from urna.errors import ParameterError, ProtocolError
 from urna.files import write_whole
-from urna.flower.announcement import LONGEST, Announced, Announcement, check_name
+from urna.flower.announcement import LONGEST, Announced, Announcement, check_name, server_statement
 from urna.flower.identities import DirectoryFile, NodeKey, verify
 from urna.flower.winner_subject import is_verified, subject_of
 from urna.noise import IntVector
@@ -24,7 +24,7 @@ from urna.protocols.secagg.graph import ring
 if TYPE_CHECKING:
     from urna.flower.policy import Policy
 
-__all__ = ["Ending", "Transcript", "presence", "server_statement", "sum_digest"]
+__all__ = ["Ending", "Transcript", "presence", "sum_digest"]
 
 _VERSION = 1
 _LONGEST = 8 * LONGEST
@@ -250,11 +250,6 @@ class Transcript:
 def presence(announcement: Announced, name: str) -> bytes:
     """Return the bytes by which a node proves at the gathering that it holds its key."""
     return b"urna flower presence\0" + announcement.offer + name.encode()
-
-
-def server_statement(announcement: bytes) -> bytes:
-    """Return what a server signs: the announcement as it travels."""
-    return b"urna flower announcement\0" + announcement
 
 
 def sum_digest(total: IntVector) -> str:

@@ -2,150 +2,30 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic
 
 import numpy as np
 from flwr.app import Context, Message
 
-from urna.errors import ParameterError, Refused
-from urna.flower.contributor import Call, simulated
+from urna.errors import Refused
+from urna.flower.contributor import Call
+from urna.flower.helper import Helper
 from urna.flower.participant import Participant
 from urna.flower.policy import Policy
 from urna.flower.subjects import Statistic
-from urna.local import Losses, Objective, Progress, check_objective, losses_apart
+from urna.flower.votes import DataT, Votes
+from urna.flower.winner import VerifiedVotes, WinnerVotes
+from urna.local import Objective
 from urna.noise import IntVector
-from urna.privacy import Unit
 from urna.space import Space
-from urna.systems.vote import VotePlan, WinnerPlan, check_records, shard_ballots
-from urna.systems.vote.inputs import as_objective, as_space
-from urna.tally import Terms
 
-__all__ = ["HELPER_KEY", "Statistics", "Voter", "Votes"]
+__all__ = ["HELPER_KEY", "Statistics", "Voter"]
 
 HELPER_KEY = "urna-helper"
 """Key of the node's configuration that makes a node a helper, which has no ballot."""
 
 _log = logging.getLogger(__name__)
-
-DataT = TypeVar("DataT")
-
-
-class Votes(Generic[DataT]):
-    """Fills ballots: the contributor to votes.
-
-    Assumes:
-        Where single records are protected: how many records the loader returns does not depend
-        on what they hold, and it does not fail because of what one of them holds, since that
-        would silence every shard. Elsewhere nothing is assumed: data are loaded and evaluated
-        in a process of their own, and what fails there abstains.
-
-    Args:
-        objective: How this node evaluates candidates on its data.
-        data: Returns the node's data; called with Flower's context, once per vote.
-        space: The one space this node votes on; any space within the policy by default.
-    """
-
-    kind = "vote"
-
-    def __init__(
-        self,
-        objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
-        data: Callable[[Context], DataT],
-        space: Space | Mapping[str, Any] | None = None,
-    ) -> None:
-        self._objective, self._data = as_objective(objective), data
-        self._space = None if space is None else as_space(space)
-
-    def check(self, call: Call) -> None:
-        """Refuse a vote that no data of this node could be asked for.
-
-        Raises:
-            Refused: It is on another space, the objective cannot judge it, or records are too
-                few, which neighbours under the record-level relation have in common.
-        """
-        subject, terms = _vote(call), call.announcement.terms
-        if self._space is not None and self._space.fingerprint != subject.space.fingerprint:
-            raise Refused("the space announced is not the one this node votes on")
-        try:
-            check_objective(self._objective, subject.space)
-        except ParameterError as error:
-            _log.error("%s", error)
-            raise Refused("this node's objective cannot judge the space announced") from error
-        if not simulated():
-            self._check_travels(subject.space)
-        if terms.adjacency.unit is Unit.RECORD:
-            self._check_records(call)
-
-    def _check_travels(self, space: Space) -> None:
-        """Refuse with what could never be evaluated, rather than abstain from every vote."""
-        try:
-            losses_apart(_Loading(self._objective, self._data), [], space, seeds=[], seconds=1.0)
-        except Exception as error:
-            _log.error(
-                "the objective and what loads the data must be such that pickle can hand them to "
-                "another process: %s",
-                type(error).__name__,
-            )
-            raise Refused("this node's objective cannot run in a process of its own") from error
-
-    def _check_records(self, call: Call) -> None:
-        smallest, shards = call.policy.smallest_shard, call.announcement.terms.shards
-        if smallest is None:
-            raise Refused("this node's policy names no smallest shard")
-        try:
-            data = self._data(call.context)
-        except Exception as error:
-            # Not because of what a record holds (see the class): `contribute` finds out again.
-            _log.warning("the node's data could not be loaded: %s", type(error).__name__)
-            return
-        try:
-            check_records(data, shards, smallest)
-        except ParameterError as error:
-            _log.error("%s", error)  # the node's own log may name its number of records
-            raise Refused(
-                f"this node's data does not fill {shards} shards of {smallest} records"
-            ) from error
-
-    def contribute(self, call: Call) -> IntVector:
-        """Return the node's ballot, or the sum of its shards' ballots."""
-        subject, terms = _vote(call), call.announcement.terms
-        vote, space, seed = subject.vote(terms), subject.space, subject.seed
-        if terms.adjacency.unit is Unit.RECORD:
-            ballots = shard_ballots(
-                self._objective,
-                self._data(call.context),
-                space,
-                vote,
-                key=call.key,
-                seed=seed,
-                shard_key=call.policy.key_of_shards(),
-                smallest=call.policy.smallest_shard or 0,
-                seconds=call.seconds / terms.shards,
-            )
-            return np.asarray(np.sum(ballots, axis=0))
-        here, context = _Loading(self._objective, self._data), call.context
-        if simulated():  # many nodes share a worker, and one person owns all of them
-            losses = here.losses(context, space, seed=seed)
-        else:
-            (found,) = losses_apart(here, [context], space, seeds=[seed], seconds=call.seconds)
-            losses = np.full(len(space), np.nan) if found is None else found
-        return vote.fill(np.asarray(losses), call.key)
-
-
-@dataclass(frozen=True, slots=True)
-class _Loading(Generic[DataT]):
-    """An objective that loads the data itself: whatever data do, they do in its process."""
-
-    objective: Objective[DataT]
-    data: Callable[[Context], DataT]
-
-    def losses(
-        self, data: Context, space: Space, *, seed: int, progress: Progress | None = None
-    ) -> Losses:
-        """Return the losses on the data that this node has."""
-        return self.objective.losses(self.data(data), space, seed=seed, progress=progress)
 
 
 class Statistics:
@@ -212,9 +92,6 @@ class Voter(Participant, Generic[DataT]):
         name: Callable[[Context], str] | None = None,
         script: str | None = None,
     ) -> None:
-        from urna.flower.helper import Helper  # noqa: PLC0415 - builds on `Votes`
-        from urna.flower.winner import VerifiedVotes, WinnerVotes  # noqa: PLC0415
-
         kinds = (Votes, WinnerVotes, VerifiedVotes)
         votes = [votes_of(objective, data, space) for votes_of in kinds]
         super().__init__(votes, policy=policy, name=name, script=script)
@@ -225,25 +102,6 @@ class Voter(Participant, Generic[DataT]):
         if context.node_config.get(HELPER_KEY) is True:
             return self._helper.handle(message, context)
         return super().handle(message, context)
-
-
-class _Ballots(Protocol):
-    """What a vote is on, whatever is opened of it."""
-
-    @property
-    def space(self) -> Space: ...
-
-    @property
-    def seed(self) -> int: ...
-
-    def vote(self, terms: Terms) -> VotePlan | WinnerPlan: ...
-
-
-def _vote(call: Call) -> _Ballots:
-    subject: object = call.announcement.subject
-    if call.announcement.kind not in ("vote", "winner", "verified"):
-        raise Refused("this is no vote")
-    return cast(_Ballots, subject)
 
 
 def _statistic(call: Call) -> Statistic:

@@ -18,7 +18,7 @@ from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
 from urna.flower.contributor import Call, simulated
 from urna.flower.mail import Kind, Letter
-from urna.flower.voter import Votes
+from urna.flower.votes import Votes
 from urna.flower.winner_subject import selection_of, subject_of
 from urna.noise import IntVector
 from urna.protocols.secagg import ClientId

@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from urna.data import Samples
-from urna.local.engine import Model, Tick, Weights, joined
 from urna.local.engine.batches import count_steps, seeded_module
 from urna.local.engine.block import Block, alike, stack_clients
 from urna.local.engine.capacity import (
@@ -39,6 +38,7 @@ from urna.local.engine.loss import (
     count_classes,
     out_of_memory,
 )
+from urna.local.engine.model import Model, Tick, Weights, joined
 from urna.local.engine.patches import by_patches
 from urna.local.engine.recorded import RecordedSteps, has_hooks
 from urna.local.engine.search import GroupSearch

@@ -21,10 +21,10 @@ import numpy as np
 from torch import Tensor
 
 from urna.data import Samples
-from urna.local.engine import Weights
 from urna.local.engine.block import alike, pad_clients, plan_epoch
 from urna.local.engine.capacity import Capacity
 from urna.local.engine.epochs import Trainer
+from urna.local.engine.model import Weights
 from urna.local.engine.stack import Features, SettingsTable, fresh_state, upload
 from urna.local.engine.threads import cut
 from urna.local.recipe import Recipe
