@@ -44,7 +44,7 @@ def evaluate_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
             return losses_apart(objective, pieces, space, seeds=seeds, **limits)
         return _losses_here(objective, pieces, space, seeds)
 
-    monkeypatch.setattr("urna.flower.voter.losses_apart", evaluate)
+    monkeypatch.setattr("urna.flower.votes.losses_apart", evaluate)
     monkeypatch.setattr("urna.systems.vote.shards.losses_apart", evaluate)
 
 

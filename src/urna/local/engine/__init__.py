@@ -7,9 +7,9 @@ weights. They know recipes, data and races, but no objective. Importing this pac
 import torch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,6 @@ from urna.local.racing import Race
 from urna.local.recipe import Recipe
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from urna.local.engine.runner import Runner
 
 __all__ = [
