@@ -38,7 +38,8 @@ class EstimatorObjective:
     """Fit an estimator with each candidate's parameters and judge it on held-out rows.
 
     Anything with `fit`, `predict` and scikit-learn's `get_params`/`set_params` will do,
-    gradient boosting libraries included. A `random_state` parameter is set from the seed.
+    gradient boosting libraries included. Every `random_state`, also of an estimator inside
+    another, is set from the seed: no fit draws from a generator that clients share.
     Features of more than two dimensions are flattened. A candidate whose fit raises has an
     infinite loss; warnings of a fit (no convergence, say) are silenced: the loss tells.
 
@@ -112,8 +113,9 @@ class Fit:
 
         model = clone(self.prototype)
         settings = self.fixed | candidate
-        if "random_state" in model.get_params() and "random_state" not in settings:
-            settings["random_state"] = self.seed % 2**32
+        for name in model.get_params():  # those of steps inside it as well
+            if name.rpartition("__")[2] == "random_state" and name not in settings:
+                settings[name] = self.seed % 2**32
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             model.set_params(**settings)

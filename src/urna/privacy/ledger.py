@@ -86,6 +86,11 @@ class Entry:
         """The latest round that must not be released again: a file with a result proves one."""
         return max(self.revealed, int(self.result is not None))
 
+    def happened(self, rounds: int) -> "Entry":
+        """Return the entry with so many rounds counted, whatever was withdrawn before."""
+        least = None if self.rounds is None else max(self.rounds, rounds)
+        return replace(self, withdrawn=False, rounds=least)
+
     @property
     def cost(self) -> Cost:
         """What it costs as it stands.
@@ -351,40 +356,59 @@ class Ledger:
     def note_result(self, id: str, path: Path, sha256: str) -> None:  # noqa: A002
         """Note where the result of a release was written, so that it is found again.
 
-        From now on the release is not made again: its result is there to be read.
-        """
-        self._append("result", id, lambda _: {"path": str(path), "sha256": sha256})
+        From now on the release is not made again: its result is there to be read. It counts, even
+        if another process under the same id has withdrawn it since it was entered.
 
-    def note_revealed(self, id: str, digest: str = "", *, number: int = 1) -> None:  # noqa: A002
+        Raises:
+            LedgerError: Another result of it was written, in another folder.
+        """
+
+        def body(state: _State) -> dict[str, Any]:
+            entry = state.entry(id)
+            kept = entry.result
+            if kept is not None and kept.sha256 != sha256 and Path(kept.path).parent != path.parent:
+                raise _behind(entry, 0)  # written by a run from a copy of the folder
+            return {"path": str(path), "sha256": sha256}
+
+        self._append("result", id, body)
+
+    def note_revealed(
+        self,
+        id: str,  # noqa: A002
+        digest: str = "",
+        *,
+        number: int = 1,
+        counted: int = 1,
+    ) -> None:
         """Note what a release revealed: after it is on disk, before anybody sees it.
 
         From now on neither `enter` nor `advance` admits the release, or a round up to this one,
         again. Noting the same again changes nothing.
 
+        Guarantee:
+            What is noted counts from then on, even if another process under the same id has
+            withdrawn it since it was entered: the sum is revealed already.
+
         Args:
             id: The release.
             digest: SHA-256 of what was revealed; empty where it is known only that it was.
             number: Of a series: the round.
+            counted: Of a series: how many rounds count after this one.
 
         Raises:
-            LedgerError: The release was withdrawn, or something else was revealed under its id.
-                Do not use what was revealed now.
+            LedgerError: Something else was revealed under its id. Do not use what was revealed
+                now.
         """
 
         def body(state: _State) -> dict[str, Any] | None:
             entry = state.entry(id)
-            if entry.withdrawn:
-                raise LedgerError(
-                    f"the release {id!r} was withdrawn as one that did not happen, and now has a "
-                    "result. Do not use it: another process is at work under the same id"
-                )
             if number <= entry.revealed and not digest:
                 return None
             if (number, digest) == (entry.revealed, entry.digest):
                 return None
             if number < entry.revealed or (number == entry.revealed and entry.digest):
                 raise _behind(entry, number - 1)
-            return {"number": number, "digest": digest}
+            return {"number": number, "digest": digest, "counted": counted}
 
         self._append("revealed", id, body)
 
@@ -695,9 +719,11 @@ class _State:
                 entry = replace(entry, rounds=int(body["rounds"]))
             case "result":
                 kept = KeptResult(body["path"], body["sha256"])
+                entry = entry.happened(1)
                 entry = replace(entry, result=kept, _certain=max(entry._certain, 1))
             case "revealed":
                 number, digest = int(body["number"]), str(body["digest"])
+                entry = entry.happened(int(body.get("counted", 0)))
                 entry = replace(entry, revealed=number, digest=digest, _certain=entry.rounds or 0)
             case _:
                 raise LedgerError(

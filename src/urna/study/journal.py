@@ -15,7 +15,7 @@ from typing import Any
 
 from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
 from urna.files import digest_of, read_json, today, write_json, write_whole
-from urna.privacy import Ledger
+from urna.privacy import Entry, Ledger
 from urna.study.file import Study
 
 __all__ = ["LEDGER", "Journal"]
@@ -39,6 +39,15 @@ def _paid(folder: Path, values: Mapping[str, Any]) -> bool:
     # What was tried again counts under another id: the first, and which attempt it was.
     counted = {entry.id for entry in ledger.entries() if ledger.counts(entry.id)}
     return any(name.partition("-")[0] in values["entries"].values() for name in counted)
+
+
+def _elsewhere(entry: Entry, path: Path) -> bool:
+    """Say whether the ledger knows of no result of a release, or only of one elsewhere."""
+    kept = entry.result
+    if kept is None:
+        return True
+    moved = Path(kept.path).parent != path.absolute().parent
+    return moved and kept.sha256 != digest_of(path)
 
 
 @dataclass(slots=True)
@@ -120,6 +129,9 @@ class Journal:
         """Return a result that is on disk, or None where it never was.
 
         The ledger notes it if the process that wrote it ended before that.
+
+        Raises:
+            LedgerError: Another result of the same release was written, in another folder.
         """
         if not self.has(name):
             return None
@@ -128,7 +140,7 @@ class Journal:
         if self.ledger is not None:
             paid = {found.get("entry"), *found.get("entries", ())}
             for entry in self.ledger.entries():
-                if entry.id in paid and not entry.released:
+                if entry.id in paid and _elsewhere(entry, path):
                     self.ledger.note_result(entry.id, path.absolute(), digest_of(path))
         return found
 

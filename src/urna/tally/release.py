@@ -36,6 +36,11 @@ class Released:
     entry: str | None
     """Its id in the ledger, where there is one."""
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what was revealed: the sum, and who is in it."""
+        return digest_of_sum(self.tallied.total, self.tallied.accepted)
+
 
 @dataclass(slots=True)
 class Releases:
@@ -62,6 +67,8 @@ class Releases:
         id: The entry's id in the ledger, which it keeps whatever is aborted; by default a fresh
             one, and another one after a single sum was aborted.
         done: Rounds that were released before, by a run that is taken up again.
+        digest: SHA-256 of what the last of them revealed, where it was kept: `Released.digest`,
+            or `NOTHING`. The ledger refuses another one than it has noted.
         counts: In how many of the first so many rounds any single client takes part, where not
             everybody takes part in all. Only those tell anything about a client, so only those
             are counted; in all of them by default.
@@ -84,6 +91,7 @@ class Releases:
     private: bool = True
     id: str | None = None
     done: int = 0
+    digest: str = ""
     counts: Callable[[int], int] = operator.index
     stops: bool = False
     reads_back: bool = False
@@ -105,7 +113,8 @@ class Releases:
             )
             if self.done and self.ledger.holds(self.id):
                 # It was kept, and the process ended before that was noted.
-                self.ledger.note_revealed(self.id, number=self.done)
+                counted = self.counts(self.done)
+                self.ledger.note_revealed(self.id, self.digest, number=self.done, counted=counted)
         if self.ledger is not None:
             self.ledger.check_relation(self.plan.terms.adjacency)
             if not (self.done or self._entered()):
@@ -156,7 +165,7 @@ class Releases:
                     keep_failure(failed)
             raise
         released = Released(tallied, self.statement(), None if self.ledger is None else self.id)
-        with self._noting(digest_of_sum(tallied.total, tallied.accepted), held):
+        with self._noting(released.digest, held):
             if keep is not None:
                 keep(released)
         return released
@@ -234,7 +243,8 @@ class Releases:
         """Note in the ledger what is kept within the block; of the round that was held last."""
         if not held:
             self._count(self.done)  # another process may have released or withdrawn it meanwhile
-        with noting(self.ledger, self.id, digest, number=self.done):
+        counted = self.counts(self.done)
+        with noting(self.ledger, self.id, digest, number=self.done, counted=counted):
             yield
 
     def _count(self, rounds: int) -> None:
@@ -263,6 +273,7 @@ def noting(
     digest: str,
     *,
     number: int = 1,
+    counted: int = 1,
 ) -> Iterator[None]:
     """Note in the ledger what was revealed, once the block has written it down.
 
@@ -274,14 +285,14 @@ def noting(
     except OutputError:
         raise
     except Exception:
-        _note(ledger, entry, digest, number)
+        _note(ledger, entry, digest, number, counted)
         raise
-    _note(ledger, entry, digest, number)
+    _note(ledger, entry, digest, number, counted)
 
 
-def _note(ledger: Ledger | None, entry: str | None, digest: str, number: int) -> None:
+def _note(ledger: Ledger | None, entry: str | None, digest: str, number: int, counted: int) -> None:
     if ledger is not None and entry is not None:
-        ledger.note_revealed(entry, digest, number=number)
+        ledger.note_revealed(entry, digest, number=number, counted=counted)
 
 
 def digest_of_sum(total: IntVector, accepted: Iterable[ClientId]) -> str:

@@ -218,17 +218,38 @@ class TestWhatIsNotedIsNotReleasedAgain:
         (said,) = ledger.as_mapping()["entries"]
         assert (said["revealed"], said["digest"]) == (1, "ab" * 32)
 
-    def test_what_was_revealed_is_not_withdrawn_and_the_other_way_round(
-        self, ledger: Ledger
-    ) -> None:
+    def test_what_was_revealed_counts_whoever_withdrew_it_and_when(self, ledger: Ledger) -> None:
         for name in ("seen", "gone"):
             ledger.enter(FEW, label="a vote", id=name)
         ledger.note_revealed("seen", "ab" * 32)
         with pytest.raises(LedgerError, match="it happened and is not withdrawn"):
             ledger.withdraw("seen", reason="to have it back")
         ledger.withdraw("gone", reason="aborted")
-        with pytest.raises(LedgerError, match="Do not use it"):
-            ledger.note_revealed("gone", "ab" * 32)
+        free = ledger.spent().epsilon
+        ledger.note_revealed("gone", "cd" * 32)
+        assert ledger.spent().epsilon > 1.3 * free
+
+    def test_a_round_that_another_process_took_back_counts_once_it_is_noted(
+        self, ledger: Ledger
+    ) -> None:
+        ledger.begin(Repeated(FEW, 9), label="a training", id="t")
+        ledger.advance("t", 1)
+        ledger.withdraw("t", reason="another process aborted", rounds=0)
+        ledger.note_revealed("t", "ab" * 32, number=1, counted=1)
+        (entry,) = ledger.entries()
+        assert (entry.rounds, entry.revealed) == (1, 1)
+        with pytest.raises(LedgerError, match="it happened and is not withdrawn"):
+            ledger.withdraw("t", reason="to have it back", rounds=0)
+
+    def test_a_result_in_a_copy_of_the_folder_is_not_taken_for_the_one_noted(
+        self, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        ledger.enter(FEW, label="a vote", id="seen")
+        ledger.note_result("seen", tmp_path / "a" / "vote.json", "ab" * 32)
+        ledger.note_result("seen", tmp_path / "a" / "result.json", "cd" * 32)
+        ledger.note_result("seen", tmp_path / "moved" / "result.json", "cd" * 32)
+        with pytest.raises(LedgerError, match="was revealed already"):
+            ledger.note_result("seen", tmp_path / "copy" / "vote.json", "ef" * 32)
 
     def test_rounds_of_a_series_are_noted_one_by_one(self, ledger: Ledger) -> None:
         series = Repeated(FEW, 9)

@@ -44,6 +44,8 @@ class Progress:
     clip_norm: float = 1.0
     done: int = 0
     """Rounds that count."""
+    revealed: str = ""
+    """SHA-256 of what the last of them revealed."""
     history: tuple[RoundReport, ...] = ()
     spent: npt.NDArray[np.float64] | None = field(default=None, repr=False)
     """Squares of μ that each client's rounds really cost so far."""
@@ -75,6 +77,7 @@ class Progress:
             "counted": self.counted,
             "clip_norm": self.clip_norm,
             "done": self.done,
+            "revealed": self.revealed,
             "tailed": self.tailed,
             "history": [asdict(report) for report in self.history],
             "lost": dict(self.lost),
@@ -110,6 +113,7 @@ class Progress:
                 tailed=int(said["tailed"]),
                 clip_norm=float(said["clip_norm"]),
                 done=int(said["done"]),
+                revealed=str(said.get("revealed", "")),
                 history=tuple(RoundReport.read(report) for report in said["history"]),
                 spent=tensors.get("spent"),
                 lost=dict(said["lost"]),

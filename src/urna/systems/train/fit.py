@@ -28,7 +28,8 @@ from urna.systems.train.plan import TrainPlan, plan_training
 from urna.systems.train.reading import after_failure, after_round
 from urna.systems.train.result import RoundReport, TrainResult, digest_weights
 from urna.systems.train.settings import LOSS, Settings
-from urna.tally import Options, Releases, SecureSummation, Summation
+from urna.tally import Options, Released, Releases, SecureSummation, Summation
+from urna.tally.release import NOTHING
 
 __all__ = ["PublicScore", "TrainProgress", "fit"]
 
@@ -257,6 +258,7 @@ class _Run(Generic[DataT]):
             private=self._private,
             id=state.entry,
             done=state.done,
+            digest=state.revealed,
             counts=counts,
             stops=plan.settings.stop is not None,
         )
@@ -299,12 +301,17 @@ class _Run(Generic[DataT]):
 
         def fail(failed: RoundUnfinished | RoundSpoiled) -> None:
             promised = releases.statement().epsilon
-            keep(after_failure(plan, state, failed, members, attempt, promised))
+            found = after_failure(plan, state, failed, members, attempt, promised)
+            keep(found.after(revealed=NOTHING))
+
+        def take(released: Released) -> None:
+            found = after_round(plan, state, released, members, attempt)
+            keep(found.after(revealed=released.digest))
 
         with suppress(RoundUnfinished, RoundSpoiled):  # they are in the history
             releases.release(
                 lambda: adding.tally(vectors, plan.tally, secrets),
-                lambda released: keep(after_round(plan, state, released, members, attempt)),
+                take,
                 fail,
             )
         return after[0]
