@@ -32,6 +32,15 @@ def test_every_kind_can_be_granted(kind: str, urna: Command, tmp_path: Path) -> 
     assert urna("policy", "show", file, "--format", "json").json()["grants"] == [kind]
 
 
+def test_how_many_are_in_a_cluster_is_written_and_shown(urna: Command, tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    urna("policy", "make", file, "--grant", "exact-settings")
+    assert Policy.read(file).grants["exact-settings"].fewest_in_cluster == 4
+    file.write_text(file.read_text().replace("fewest_in_cluster = 4", "fewest_in_cluster = 6"))
+    shown = " ".join(urna("policy", "show", file).stdout.split())
+    assert "6 clients or more in every opened cluster" in shown
+
+
 def test_a_directory_asks_for_signed_sums(urna: Command, tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     urna("policy", "make", file, "--directory", "directory.toml", "--data", 'the "old" ward')

@@ -21,6 +21,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 import urna.flower
+import urna.flower.encrypted
 import urna.flower.settings
 from urna.errors import ParameterError, Refused, RoundAborted, RoundUnfinished
 from urna.flower import Deadlines, Grant, Helper, NodeKey, Participant, Policy, Voter
@@ -34,7 +35,17 @@ from urna.flower.subjects import _READERS
 from urna.protocols.secagg import ServerModel
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Axis, Space
-from urna.systems.combine import Averaging, Frame, LocalSearch, Mean, MeanTask, Searches, conduct
+from urna.systems.combine import (
+    Averaging,
+    Clustering,
+    DbscanTask,
+    Frame,
+    LocalSearch,
+    Mean,
+    MeanTask,
+    Searches,
+    conduct,
+)
 from urna.systems.combine.letters import Kind as Stage
 from urna.systems.combine.letters import Letter as PartyLetter
 from urna.systems.combine.letters import Run, kind_of
@@ -44,7 +55,8 @@ GRID = np.array(list(itertools.product((0.01, 0.1, 1.0), (0.0, 0.5, 0.9))))
 FRAME = Frame.of(Space(lr=Axis.log([0.01, 0.1, 1.0]), momentum=Axis.linear([0.0, 0.5, 0.9])))
 WAITS = Deadlines(gather=5.0, evaluate=20.0, stage=1.0)
 GRANTS = {"exact-settings": Grant(names=("mean",))}
-GRANTED = replace(OPEN, grants=GRANTS)
+KEEPING = replace(OPEN, forgets=False, grants=GRANTS)
+GRANTED = replace(OPEN, grants={"exact-settings": Grant(names=("mean",), most_runs=None)})
 SERVER = NodeKey.draw("server", ScriptedSecrets(b"server"))
 
 
@@ -65,7 +77,7 @@ def member(number: int, policy: Policy | Path) -> Node:
 
 def remembering(folder: Path, count: int, **changes: Any) -> LocalGrid:
     """Return nodes with ledgers of their own, whose owners granted an exact mean."""
-    policy = replace(GRANTED, forgets=False, **changes)
+    policy = replace(KEEPING, **changes)
     return LocalGrid(
         {100 + n: member(n, replace(policy, ledger=folder / f"{n}.ledger")) for n in range(count)}
     )
@@ -77,8 +89,7 @@ def signing(folder: Path, count: int, **changes: Any) -> LocalGrid:
     grid = remembering(folder, 0)
     for n in range(count):
         policy = replace(
-            GRANTED,
-            forgets=False,
+            KEEPING,
             most_missing=0,
             ledger=folder / f"{n}.ledger",
             key=folder / f"{n}.key",
@@ -181,13 +192,14 @@ def test_two_nodes_reveal_nothing_to_an_unsigned_server(tmp_path: Path) -> None:
         ({}, {"issued": 1_000_000}, "not of about this node's time"),
         ({"grants": {}}, {}, "has no [grant.exact-settings]"),
         ({"grants": {"exact-settings": Grant(names=())}}, {}, "does not grant it by name"),
+        ({"grants": GRANTS}, {}, "keeps no ledger to count it in"),
         (
             {"grants": {"exact-settings": Grant(names=("dbscan",))}},
             {},
             "does not grant it by name",
         ),
         (
-            {"grants": {"exact-settings": Grant(2, names=("mean",))}},
+            {"grants": {"exact-settings": Grant(2, names=("mean",), most_runs=None)}},
             {},
             "3 entries are announced; this node allows 2",
         ),
@@ -208,6 +220,43 @@ def test_an_exact_result_outside_the_policy_is_refused(
     if not changes:
         fine = asked(member(0, GRANTED), letter)
         assert not fine.refused
+
+
+@pytest.mark.parametrize("kind", [Kind.ANNOUNCE, Kind.STAGE])
+def test_no_cluster_is_opened_of_fewer_clients_than_the_node_asks_for(kind: Kind) -> None:
+    """However many take part: the sums of each cluster are opened by themselves."""
+
+    def refused(min_points: int, letter: Kind = kind, **granted: int) -> str:
+        task = DbscanTask(10, 10, Clustering(FRAME, min_points=min_points))
+        grant = Grant(names=("dbscan",), most_runs=None, **granted)
+        policy = replace(OPEN, fewest_clients=10, grants={"exact-settings": grant})
+        announcement = exact(10, task=task)
+        reply = asked(member(0, policy), replace(invited(announcement), kind=letter))
+        assert not (reply.refused and reply.body)
+        return reply.refused
+
+    assert "clusters of 2 clients may be opened; this node asks for 4 or more" in refused(2)
+    assert "clusters of 3 clients may be opened; this node asks for 4 or more" in refused(3)
+    assert "this node asks for 6 or more" in refused(5, fewest_in_cluster=6)
+    assert not refused(4, Kind.ANNOUNCE)
+    assert not refused(2, Kind.ANNOUNCE, fewest_in_cluster=2)
+
+
+def test_a_mean_is_opened_of_all_and_no_cluster() -> None:
+    """What binds it is `fewest_clients`."""
+    assert exact(3).fewest_in_result == 3
+    assert not asked(member(0, GRANTED), invited(exact(3))).refused
+
+
+def test_a_node_without_a_ledger_counts_nothing_and_grants_no_number() -> None:
+    """Every new run would be its first."""
+    for most_runs in (1, 5):
+        grant = Grant(names=("mean",), most_runs=most_runs)
+        node = member(0, replace(OPEN, grants={"exact-settings": grant}))
+        for _ in range(2):
+            reply = asked(node, invited(exact()))
+            assert "keeps no ledger to count it in" in reply.refused
+            assert not reply.body
 
 
 def test_a_directory_is_the_nodes_own(tmp_path: Path) -> None:
@@ -257,8 +306,11 @@ def test_signed_runs_find_what_is_found_in_the_clear(tmp_path: Path) -> None:
     assert all(len(runs(tmp_path / f"{n}.ledger.answered")) == 1 for n in range(4))
 
 
-def test_a_party_of_the_servers_own_in_a_nodes_place_gets_no_ciphertext(tmp_path: Path) -> None:
+def test_a_party_of_the_servers_own_in_a_nodes_place_gets_no_ciphertext(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The node itself says that it takes part; the keys are another's, under a key of its own."""
+    monkeypatch.setattr(urna.flower.encrypted, "_verifier", lambda *_: None)  # it does not look
     grid = signing(tmp_path, 3)
     own = tmp_path / "own"
     own.mkdir()
@@ -268,8 +320,7 @@ def test_a_party_of_the_servers_own_in_a_nodes_place_gets_no_ciphertext(tmp_path
     lines = [rogue.public_line if line.startswith('"site-1"') else line for line in lines]
     (own / "directory.toml").write_text("\n".join(lines), encoding="utf-8")
     policy = replace(
-        GRANTED,
-        forgets=False,
+        KEEPING,
         ledger=own / "ledger",
         key=own / "1.key",
         directory=own / "directory.toml",
@@ -289,6 +340,37 @@ def test_a_party_of_the_servers_own_in_a_nodes_place_gets_no_ciphertext(tmp_path
     assert "is not signed by it" in failed.value.lost[100]
     assert "is not signed by it" in failed.value.lost[102]
     assert not any(runs(tmp_path / f"{n}.ledger.answered") for n in (0, 2))
+
+
+@pytest.mark.parametrize("stage", range(1, 5))
+def test_a_bit_flipped_on_the_way_costs_its_sender_alone_its_place(
+    tmp_path: Path, stage: int
+) -> None:
+    """At each stage: two letters about keys, one with a ciphertext, one that helps to open."""
+    grid = signing(tmp_path, 4, most_missing=1)
+    genuine, between, seen = grid.nodes[101].app, ClientApp(), list[int]()
+
+    @between.query(ENCRYPTED_ACTION)
+    def answer(message: Message, context: Context) -> Message:
+        reply = genuine(message, context)
+        if Letter.read(message.content).kind is not Kind.STAGE:
+            return reply
+        seen.append(1)
+        if len(seen) == stage:
+            wrong = bytearray(Reply.read(reply.content).body)
+            wrong[len(wrong) // 2] ^= 4
+            changed = replace(Reply.read(reply.content), body=bytes(wrong))
+            reply.content = changed.as_records()
+        return reply
+
+    grid.nodes[101].app = between
+    result = run_of(grid, 100, 101, 102, 103, threshold=3, directory=tmp_path / "directory.toml")
+    assert len(seen) >= stage
+    there = (0, 1, 2, 3) if stage == 4 else (0, 2, 3)  # its vector was in before
+    clear = Mean().combine(Searches(FRAME, tuple(search_of(n) for n in there)))
+    assert result.setting == clear.setting
+    assert set(result.lost) == (set() if stage == 4 else {101})
+    assert all("its letter arrived altered" in why for why in result.lost.values())
 
 
 def run_of(grid: LocalGrid, *nodes: int, **more: Any) -> Any:
@@ -368,7 +450,7 @@ def state_before(
 @pytest.mark.parametrize("stage", ["finishing keys", "encrypting", "opening"])
 def test_of_two_messages_on_the_same_old_state_one_is_answered(tmp_path: Path, stage: str) -> None:
     """Flower may run a node's messages at the same time, each on the state before both."""
-    policy = replace(GRANTED, forgets=False, ledger=tmp_path / "0.ledger")
+    policy = replace(KEEPING, ledger=tmp_path / "0.ledger")
     announcement = exact()
     state, body = state_before(member(0, policy), announcement, stage)
     answers: list[Reply] = []
@@ -388,7 +470,7 @@ def test_of_two_messages_on_the_same_old_state_one_is_answered(tmp_path: Path, s
 
 
 def test_an_announced_run_is_begun_once(tmp_path: Path) -> None:
-    policy = replace(GRANTED, forgets=False, ledger=tmp_path / "0.ledger")
+    policy = replace(KEEPING, ledger=tmp_path / "0.ledger")
     announcement = exact()
     node = member(0, policy)
     assert asked(node, invited(announcement)).body
@@ -435,6 +517,8 @@ def test_what_is_counted_outlives_claims(tmp_path: Path, monkeypatch: pytest.Mon
         ("[grant.exact-settings]", "must name what may be opened exactly"),
         ('[grant.exact-settings]\nnames = ["mean"]\nmost_runs = 0', "one run"),
         ("[grant.vote]\nmost_runs = 2", "counts exact results"),
+        ("[grant.vote]\nfewest_in_cluster = 5", "is about exact results"),
+        ('[grant.exact-settings]\nnames = ["dbscan"]\nfewest_in_cluster = 1', "2 or more"),
     ],
 )
 def test_exact_results_are_granted_by_name_and_number(

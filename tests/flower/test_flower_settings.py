@@ -44,7 +44,7 @@ GRID = np.array(list(itertools.product((0.01, 0.1, 1.0), (0.0, 0.5, 0.9))))
 FRAME = Frame.of(Space(lr=Axis.log([0.01, 0.1, 1.0]), momentum=Axis.linear([0.0, 0.5, 0.9])))
 WAITS = Deadlines(gather=5.0, evaluate=20.0, stage=20.0)
 SOON = Deadlines(gather=0.5, evaluate=2.0, stage=0.5)
-EXACT = Grant(names=("mean", "dbscan"))
+EXACT = Grant(names=("mean", "dbscan"), most_runs=None, fewest_in_cluster=2)
 GRANTED = replace(OPEN, grants={"settings": Grant(), "exact-settings": EXACT})
 WIDE = replace(GRANTED, epsilon=1e4)
 
@@ -241,7 +241,7 @@ def test_a_node_that_restarted_has_no_key_and_is_left_out() -> None:
         (OPEN, "has no [grant.exact-settings]"),
         (replace(OPEN, grants={"settings": Grant()}), "has no [grant.exact-settings]"),
         (
-            replace(OPEN, grants={"exact-settings": Grant(most_entries=2, names=("mean",))}),
+            replace(OPEN, grants={"exact-settings": replace(EXACT, most_entries=2)}),
             "this node allows 2",
         ),
         (

@@ -29,6 +29,7 @@ _GRANTS = {
     "settings": "most_entries = 10_000     # sums over clients' own searches",
     "exact-settings": "most_entries = 10_000     # exact: no privacy budget covers what is opened\n"
     "most_runs = 1             # two among different nodes can be subtracted\n"
+    "fewest_in_cluster = 4     # clients in every cluster whose sums are opened\n"
     'names = []                # fill in: "mean", "dbscan"',
     "statistic": "most_entries = 100\nnames = []                # fill in: the statistics by name",
 }
@@ -131,7 +132,8 @@ def show(
         if kind == policies.EXACT:
             out.print(
                 f"exact, and covered by no epsilon: {len(read.account.runs)} of "
-                f"{allowed.most_runs:,} runs are used up"
+                f"{allowed.most_runs:,} runs are used up; {allowed.fewest_in_cluster} clients or "
+                "more in every opened cluster"
             )
     signed = "signed sums only" if read.directory_required else "sums without signed keys, too"
     out.print(f"with {read.fewest_clients} clients or more in any opened sum; {signed}")

@@ -78,21 +78,22 @@ class Account:
         """
         return frozenset() if self._claims is None else runs(self._claims)
 
-    def check_run(self, run: bytes, most: int) -> None:
+    def check_run(self, run: bytes, most: int | None) -> None:
         """Refuse an exact result for which nothing is left of what the owner granted.
 
         Raises:
             Refused: `most` others were counted.
         """
-        check_run(self.runs, run, most)
+        if most is not None:
+            check_run(self.runs, run, most)
 
-    def count_run(self, run: bytes, most: int) -> None:
+    def count_run(self, run: bytes, most: int | None) -> None:
         """Count an exact result for good, before anything that it is made of leaves the node.
 
         Raises:
             Refused: `most` others were counted, or it cannot be written down.
         """
-        if self._claims is not None:
+        if self._claims is not None and most is not None:
             count_run(self._claims, run, most)
 
     def count(self, announcement: Announcement, number: int, coin: bytes, *, private: bool) -> None:

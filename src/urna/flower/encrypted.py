@@ -126,19 +126,25 @@ class EncryptedParty(Participant):
 
 
 @dataclass(frozen=True, slots=True)
-class _Signer:
-    """Signs with a node's key, and checks against its directory."""
+class _Verifier:
+    """Checks letters against a directory."""
 
-    identity: Identity
     directory: Directory
-
-    def sign(self, message: bytes) -> bytes:
-        """Return the node's signature."""
-        return self.identity.sign(message)
 
     def verify(self, party: int, signature: bytes, message: bytes) -> None:
         """Refuse a message that this party did not sign."""
         self.directory.verify(party, signature, message, "the letter")
+
+
+@dataclass(frozen=True, slots=True)
+class _Signer(_Verifier):
+    """Signs with a node's key, and checks against its directory."""
+
+    identity: Identity
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the node's signature."""
+        return self.identity.sign(message)
 
 
 def _place(announcement: ExactAnnouncement, name: str, policy: Policy) -> Place:
@@ -159,7 +165,7 @@ def _place(announcement: ExactAnnouncement, name: str, policy: Policy) -> Place:
         keys = directory.for_round(announcement.names)
     except ParameterError as error:
         raise Refused(str(error)) from error
-    return Place(announcement.digest, party, _Signer(key.identity(party), keys))
+    return Place(announcement.digest, party, _Signer(keys, key.identity(party)))
 
 
 def _claim(policy: Policy, grant: Grant, run: bytes, before: State, after: State) -> None:
@@ -222,7 +228,9 @@ def combine_encrypted(
         recomputes: Whether nodes are shown each other's letters, to compute keys and results
             again; they always are with a directory.
         directory: Identity keys of those invited. With it nodes sign their letters, and check
-            each other's against their *own* copies.
+            each other's against their *own* copies. A letter that the network altered costs its
+            sender its place, and nobody else. Without it a channel that alters nothing (TLS) is
+            assumed.
         server_key: Signs announcements, for nodes whose policy names the server's key.
         wait_for: Wait until this many nodes are connected; all that are then take part.
         tried: How many settings a node tried at most.
@@ -268,6 +276,7 @@ def combine_encrypted(
                 witnesses=recomputes or keys is not None,
                 attempts=1,
                 nonce=gathering.final.digest,
+                verifier=_verifier(gathering.final, keys),
             )
         except RoundAborted as failed:
             lost |= parties.by_node(failed.lost)
@@ -279,6 +288,11 @@ def combine_encrypted(
         result = opened(len(nodes), agreed, outcome, private=True)
         return replace(result, lost=lost | parties.by_node(outcome.lost))
     raise RoundAborted("no attempt was made", lost)
+
+
+def _verifier(announced: ExactAnnouncement, keys: DirectoryFile | None) -> _Verifier | None:
+    """Return what checks the letters of those who take part, where they sign."""
+    return None if keys is None else _Verifier(keys.for_round(announced.names))
 
 
 def _gather(

@@ -65,6 +65,11 @@ class ExactAnnouncement:
         return self.task.threshold
 
     @property
+    def fewest_in_result(self) -> int:
+        """Of how many clients at least every sum is that is opened."""
+        return self.task.fewest_in_result
+
+    @property
     def dropout(self) -> Fraction:
         """Which part may be missing in it."""
         return Fraction(self.task.parties - self.task.threshold, self.task.parties)

@@ -339,7 +339,7 @@ class _Everything(dict[str, Grant]):
 
     def get(self, kind: str, default: Grant | None = None) -> Grant:  # type: ignore[override]
         del kind, default
-        return Grant(most_entries=10**9, most_rounds=10**6, most_runs=10**6)
+        return Grant(10**9, 10**6, most_runs=None, fewest_in_cluster=2)
 
 
 def _coin(announcement: Announcement, memory: Memory) -> bytes:

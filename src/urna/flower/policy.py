@@ -45,7 +45,9 @@ _SECTIONS: Mapping[str, frozenset[str]] = {
     "identity": frozenset({"key", "directory", "required"}),
     "transcripts": frozenset({"folder"}),
 }
-_GRANTS = frozenset({"most_entries", "most_rounds", "most_runs", "names"})
+_GRANTS = frozenset({"most_entries", "most_rounds", "most_runs", "names", "fewest_in_cluster"})
+_IN_CLUSTER = 4
+_WHOLE = "mean"  # opened of all who take part; anything else may be opened of fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +60,23 @@ class Grant:
     """Longer series are refused."""
     names: tuple[str, ...] | None = None
     """Of named subjects, which; None for any."""
-    most_runs: int = 1
+    most_runs: int | None = 1
     """How many exact results it takes part in, whatever their names, for the data set's lifetime:
-    two among different nodes can be subtracted."""
+    two among different nodes can be subtracted. None counts none, for simulations."""
+    fewest_in_cluster: int = _IN_CLUSTER
+    """Of exact results, how many clients at least must be in every cluster whose sums are opened:
+    all but one of them can subtract what they put in."""
 
     def __post_init__(self) -> None:
-        limits = (self.most_entries, self.most_rounds, self.most_runs)
+        runs = 1 if self.most_runs is None else self.most_runs
+        limits = (self.most_entries, self.most_rounds, runs)
         if any(type(n) is not int or n < 1 for n in limits):
             raise ParameterError("a grant allows at least one entry, one round and one run")
+        if type(self.fewest_in_cluster) is not int or self.fewest_in_cluster < 2:
+            raise ParameterError(
+                "`fewest_in_cluster` is 2 or more: sums of one client are that client's; got "
+                f"{self.fewest_in_cluster!r}"
+            )
 
 
 class Electorate(Protocol):
@@ -116,6 +127,11 @@ class ExactRequest(Electorate, Protocol):
         ...
 
     @property
+    def fewest_in_result(self) -> int:
+        """Of how many clients at least every sum is that is opened."""
+        ...
+
+    @property
     def issued(self) -> int:
         """When, in seconds since the epoch."""
         ...
@@ -153,10 +169,12 @@ class Policy:
         data: Names the data set, for people.
         ledger: File of the node's ledger. A node without one refuses, unless `forgets`.
         forgets: Whether the node remembers nothing from one sum to the next: no limit over
-            time, no protection from answering twice. For simulations.
+            time, no protection from answering twice. For simulations. It takes part in no exact
+            results unless `most_runs` is None: it could not count them.
         grants: The kinds of subject the node takes part in, each with its limits; votes by
             default.
-        fewest_clients: A sum that may be opened with fewer nodes in it is refused.
+        fewest_clients: A sum that may be opened with fewer nodes in it is refused. For sums of
+            clusters `Grant.fewest_in_cluster` says it.
         most_clients: A sum among more is refused: planning it takes too long.
         largest_dropout: A plan that tolerates more lost clients is refused.
         least_colluding: A plan that counts out a smaller part of the clients is refused.
@@ -222,10 +240,15 @@ class Policy:
                 f"[grant.{EXACT}] must name what may be opened exactly, as in names = "
                 '["mean", "dbscan"]: no privacy budget covers it'
             )
-        if any(grant.most_runs > 1 for kind, grant in self.grants.items() if kind != EXACT):
+        others = [grant for kind, grant in self.grants.items() if kind != EXACT]
+        if any(grant.most_runs != 1 for grant in others):
             raise ParameterError(
                 f"`most_runs` counts exact results and belongs to [grant.{EXACT}]; a ledger "
                 "limits everything else"
+            )
+        if any(grant.fewest_in_cluster != _IN_CLUSTER for grant in others):
+            raise ParameterError(
+                f"`fewest_in_cluster` is about exact results and belongs to [grant.{EXACT}]"
             )
         if (self.key is None) != (self.directory is None):
             raise ParameterError("an identity key and a directory are used together or not at all")
@@ -374,6 +397,12 @@ class Policy:
         _check_time(request.issued)
         self._check_electorate(request)
         self._check_trust(request, request.signed, request.names)
+        _check_clusters(request, grant)
+        if self.ledger is None and grant.most_runs is not None:
+            raise Refused(
+                "what is opened would be exact; this node keeps no ledger to count it in, and its "
+                "policy grants a number of exact results"
+            )
         self.account.check_run(run, grant.most_runs)
         if request.size > grant.most_entries:  # last: it takes planning to know
             raise Refused(
@@ -500,6 +529,14 @@ class Policy:
     def directory_file(self) -> DirectoryFile | None:
         """Return the directory of keys this node accepts, where it has one."""
         return None if self.directory is None else DirectoryFile.read(self.directory)
+
+
+def _check_clusters(request: ExactRequest, grant: Grant) -> None:
+    if request.name != _WHOLE and request.fewest_in_result < grant.fewest_in_cluster:
+        raise Refused(
+            f"exact sums of clusters of {request.fewest_in_result} clients may be opened; this "
+            f"node asks for {grant.fewest_in_cluster} or more in each (`fewest_in_cluster`)"
+        )
 
 
 def _check_time(issued: int) -> None:

@@ -391,6 +391,76 @@ def test_parties_that_sign_come_to_the_same(task: Task) -> None:
     assert outcome.combined == straight.outcome.combined
 
 
+class Altering(MemoryTransport):
+    """A network that turns one bit of one party's letters of one kind."""
+
+    def __init__(
+        self, parties: dict[int, PartySession], victim: int, kind: Kind, place: float, bit: int
+    ) -> None:
+        super().__init__(parties)
+        self._victim, self._kind, self._place, self._bit = victim, kind, place, bit
+        self.altered = 0
+
+    def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
+        replies = dict(super().exchange(stage, letters))
+        data = replies.get(self._victim)
+        if data is not None and kind_of(data, 1 << 40) is self._kind:
+            wrong = bytearray(data)
+            wrong[int(self._place * len(wrong))] ^= 1 << self._bit
+            replies[self._victim] = bytes(wrong)
+            self.altered += 1
+        return replies
+
+
+@pytest.mark.parametrize("kind", [Kind.KEY_SHARES, Kind.KEY_REST, Kind.GIVEN, Kind.HELP])
+@pytest.mark.parametrize(
+    "task",
+    [MeanTask(4, 2, averaging()), DbscanTask(4, 3, clustering(2))],
+    ids=["mean", "clusters"],
+)
+def test_a_bit_flipped_on_the_way_costs_its_sender_alone_its_place(task: Task, kind: Kind) -> None:
+    """Wherever it is in the letter: head, ciphertexts, signature."""
+    victim, rng = 1, np.random.default_rng([7, kind])
+    # One place at random in each part of a letter; the first is in its head.
+    for place in (0.0, *((np.arange(3) + rng.random(3)) / 3), 1 - 1e-9):
+        parties = placed(task, b"flipped", recomputes=True, signed=True)
+        network = Altering(parties, victim, kind, place, int(rng.integers(8)))
+        lost: Mapping[int, str] = {}
+        outcome = None
+        try:
+            outcome = conduct(
+                task,
+                network,
+                OsSecrets(),
+                witnesses=True,
+                attempts=1,
+                nonce=NONCE,
+                verifier=Keys(0, task.parties),
+            )
+            lost = outcome.lost
+        except (RoundAborted, RoundUnfinished) as failed:
+            lost = failed.lost
+        assert network.altered == 1
+        # Its vector is in the total before it is asked to help; others help in its place.
+        helped = kind is Kind.HELP and len(task.steps) == 1
+        assert set(lost) == (set() if helped else {victim})
+        assert all(why.startswith("its letter arrived altered") for why in lost.values())
+        # Keys need everybody, and a second step all of the first; else the others go on.
+        assert (outcome is None) == (kind is not Kind.GIVEN and not helped)
+        if outcome is not None:
+            there = [p for p in range(task.parties) if kind is Kind.HELP or p != victim]
+            searches = [random_searches(task.parties, seed=4).clients[p] for p in there]
+            straight = play(task.among(len(there)), searches, ScriptedSecrets(b"straight"))
+            assert outcome.combined == straight.outcome.combined
+
+
+def test_a_run_with_signatures_is_begun_once() -> None:
+    task = MeanTask(3, 3, averaging())
+    parties = placed(task, b"once", recomputes=True, signed=True)
+    with pytest.raises(ParameterError, match="attempts=1"):
+        conduct(task, MemoryTransport(parties), OsSecrets(), verifier=Keys(0, 3))
+
+
 def test_channel_keys_of_the_servers_own_get_no_share() -> None:
     task = MeanTask(3, 2, averaging())
     run = Run(task, NONCE)

@@ -21,7 +21,18 @@ from urna.protocols.he.wire import largest_message
 from urna.systems.combine.federated import Integers
 from urna.systems.combine.tasks import Task, digest_of
 
-__all__ = ["VERSION", "Kind", "Letter", "Run", "Signer", "Statement", "signed", "witnessed"]
+__all__ = [
+    "VERSION",
+    "Kind",
+    "Letter",
+    "Run",
+    "Signer",
+    "Statement",
+    "Verifier",
+    "signed",
+    "unsigned",
+    "witnessed",
+]
 
 VERSION: Final = 2
 
@@ -147,12 +158,8 @@ class Letter:
         return self.groups[place]
 
 
-class Signer(Protocol):
-    """Signs a party's letters, and knows whether the others signed theirs."""
-
-    def sign(self, message: bytes) -> bytes:
-        """Return the party's signature."""
-        ...
+class Verifier(Protocol):
+    """Knows whether parties signed their letters."""
 
     def verify(self, party: PartyId, signature: bytes, message: bytes) -> None:
         """Refuse a message that this party did not sign.
@@ -163,6 +170,14 @@ class Signer(Protocol):
         ...
 
 
+class Signer(Verifier, Protocol):
+    """Signs a party's letters, and knows whether the others signed theirs."""
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the party's signature."""
+        ...
+
+
 def signed(letter: Letter, binding: bytes, signer: Signer | None) -> bytes:
     """Return a party's letter as it travels, with a signature behind it where there is a signer."""
     data = letter.encode(binding)
@@ -170,6 +185,19 @@ def signed(letter: Letter, binding: bytes, signer: Signer | None) -> bytes:
         return data
     signature = signer.sign(_STATEMENT + data)
     return Letter(letter.kind, (*letter.groups, (signature,)), letter.sender).encode(binding)
+
+
+def unsigned(letter: Letter, party: PartyId, binding: bytes, verifier: Verifier) -> Letter:
+    """Return a party's letter without its signature.
+
+    Raises:
+        ProtocolError: The party did not sign this letter.
+    """
+    *groups, last = letter.groups or ((),)
+    bare = Letter(letter.kind, tuple(groups), party)
+    signature = last[0] if len(last) == 1 else b""
+    verifier.verify(party, signature, _STATEMENT + bare.encode(binding))
+    return bare
 
 
 def witnessed(
@@ -192,10 +220,7 @@ def witnessed(
         if letter.kind is not kind:
             raise ProtocolError(f"party {party} is shown with a letter of the wrong kind")
         if signer is not None:
-            *groups, last = letter.groups or ((),)
-            letter = Letter(kind, tuple(groups), party)
-            signature = last[0] if len(last) == 1 else b""
-            signer.verify(party, signature, _STATEMENT + letter.encode(run.binding))
+            letter = unsigned(letter, party, run.binding, signer)
         found[party] = letter
     return found
 

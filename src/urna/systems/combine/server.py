@@ -30,7 +30,17 @@ from urna.protocols.he.threshold import pass_on_channel_keys, pass_on_shares
 from urna.protocols.he.wire import decode, encode
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.systems.combine.federated import Integers
-from urna.systems.combine.letters import Kind, Letter, Run, Statement, digest, kind_of, pack_opened
+from urna.systems.combine.letters import (
+    Kind,
+    Letter,
+    Run,
+    Statement,
+    Verifier,
+    digest,
+    kind_of,
+    pack_opened,
+    unsigned,
+)
 from urna.systems.combine.party import invitation
 from urna.systems.combine.strategies import Combined
 from urna.systems.combine.tasks import Task
@@ -94,6 +104,7 @@ def conduct(
     witnesses: bool = False,
     attempts: int = 2,
     nonce: bytes | None = None,
+    verifier: Verifier | None = None,
 ) -> Outcome:
     """Play the server of a task.
 
@@ -111,6 +122,9 @@ def conduct(
             again.
         attempts: How often a run may begin.
         nonce: What names the only run, where that was announced; drawn by default.
+        verifier: Knows whether parties signed their letters, where they do. One that the network
+            altered costs its sender its place, and nobody else. Without one, a channel that
+            alters nothing is assumed.
 
     Raises:
         RoundAborted: Too few parties stayed; nothing was opened.
@@ -118,13 +132,13 @@ def conduct(
             given.
         ParameterError: The opened totals leave nothing to combine.
     """
-    if nonce is not None and attempts > 1:
+    if (nonce is not None or verifier is not None) and attempts > 1:
         raise ParameterError("a run that was announced is begun once: attempts=1")
     there, fewest = tuple(range(task.parties)), max(2, fewest or task.threshold)
     lost: dict[Place, str] = {}
     for attempt in range(1, attempts + 1):
         named = secrets.take(SEED_BYTES) if nonce is None else nonce
-        run = _Run(task, there, transport, named, witnesses, lost)
+        run = _Run(task, there, transport, named, witnesses, lost, verifier)
         try:
             return run.play()
         except RoundAborted:
@@ -145,10 +159,11 @@ class _Run:
         nonce: bytes,
         witnesses: bool,
         lost: dict[Place, str],
+        verifier: Verifier | None,
     ) -> None:
         self._agreed, self._transport, self._witnesses = agreed, transport, witnesses
         self._places = tuple(there)
-        self._lost = lost
+        self._lost, self._verifier = lost, verifier
         self.run = Run(agreed.among(len(there)), nonce)
         self._task, self._sessions = self.run.task, self.run.sessions
         self._binding, self._longest = self.run.binding, self.run.longest
@@ -348,13 +363,27 @@ class _Run:
         """Read one party's answer."""
         if reply is None:
             raise ProtocolError("did not answer")
-        kind = kind_of(reply, self._longest)
-        if kind is Kind.REFUSAL:
-            said = Letter.decode(reply, bytes(32), longest=_REFUSAL).group(0, 1)[0]
-            raise ProtocolError(f"refused: {said.decode(errors='replace')}")
-        if kind is not expected:
-            raise ProtocolError(f"answered with a letter of the kind {kind.name}")
-        return Letter.decode(reply, self._binding, longest=self._longest, sender=party)
+        try:
+            letter = self._read(party, reply)
+        except ProtocolError as error:
+            if self._verifier is None:
+                raise
+            raise ProtocolError(f"its letter arrived altered: {error}") from error
+        if letter.kind is Kind.REFUSAL:
+            said = letter.group(0, 1)[0].decode(errors="replace")
+            raise ProtocolError(f"refused: {said}")
+        if letter.kind is not expected:
+            raise ProtocolError(f"answered with a letter of the kind {letter.kind.name}")
+        return letter
+
+    def _read(self, party: int, reply: bytes) -> Letter:
+        """Return a letter as it came; refusals, which name no run, are not signed."""
+        if kind_of(reply, self._longest) is Kind.REFUSAL:
+            return Letter.decode(reply, bytes(32), longest=_REFUSAL)
+        letter = Letter.decode(reply, self._binding, longest=self._longest, sender=party)
+        if self._verifier is not None:
+            unsigned(letter, party, self._binding, self._verifier)
+        return letter
 
     def _insist(self, letters: Mapping[int, Letter], when: str) -> None:
         """Insist on everybody: a joint key needs them all."""

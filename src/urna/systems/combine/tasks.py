@@ -104,6 +104,11 @@ class Task(Protocol):
         ...
 
     @property
+    def fewest_in_result(self) -> int:
+        """Of how many parties at least every sum is that is opened."""
+        ...
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """The steps, in order."""
         ...
@@ -159,6 +164,11 @@ class MeanTask(_Together):
     agreed: Averaging
 
     @property
+    def fewest_in_result(self) -> int:
+        """Those who must help to open must contribute."""
+        return self.threshold
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """One sum."""
         width = self.agreed.dimension
@@ -211,6 +221,11 @@ class DbscanTask(_Together):
                 "what is opened of a cluster is exact: at least 2 clients must make a cell dense, "
                 f"got min_points {self.agreed.min_points}"
             )
+
+    @property
+    def fewest_in_result(self) -> int:
+        """As many as make a cell dense: each cluster's sums are opened."""
+        return min(self.threshold, self.agreed.min_points)
 
     @property
     def steps(self) -> tuple[Step, ...]:
