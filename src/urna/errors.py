@@ -112,6 +112,10 @@ class Altered(ProtocolError):
     """What arrived is not what its sender wrote. It says nothing about the sender."""
 
 
+class Exposing(ProtocolError):
+    """An authentic message could show its sender what is secret. Nobody honest sends it."""
+
+
 class RoundFailed(ProtocolError):
     """A private sum came to nothing."""
 

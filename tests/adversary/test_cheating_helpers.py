@@ -4,6 +4,8 @@ A helper that answers with half the offer would read the exact sum of all ballot
 after it has the leader's transfers looks lost. Neither may get a selection for nothing.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,4 +196,70 @@ def test_a_party_that_leaves_later_costs_the_vote(
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)
     with pytest.raises(RoundUnfinished, match="gone"):
         VOTES[name](ledger)
+    assert charged(ledger)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ValueError])
+@pytest.mark.parametrize("name", ["search", "verified"])
+def test_a_circuit_that_ends_in_any_error_is_not_started_again(
+    name: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise error
+
+    ledger = Ledger.open(tmp_path / "ledger", BUDGET)
+    with monkeypatch.context() as patched:
+        patched.setattr("urna.protocols.winner.leader.open_winner", broken)
+        with pytest.raises(error):
+            voted(ledger, verified=name == "verified", entry="vote")
+    with pytest.raises(LedgerError, match="was started, and no result of it was noted"):
+        voted(ledger, verified=name == "verified", entry="vote")
+    with pytest.raises(LedgerError, match="is not withdrawn"):
+        ledger.withdraw("vote", reason="to have it back")
+    assert charged(ledger)
+
+
+KILLED = """
+import os, sys
+from urna import search
+from urna.privacy import Budget, Ledger
+from urna.protocols.winner import helper
+from urna.space import Axis, Space
+
+helper.garble = lambda *_: os._exit(9)
+search(
+    Space(lr=Axis.log([0.01, 0.1, 1.0])), lambda candidate, data: abs(candidate["lr"] - data),
+    [0.1] * 12, budget=Budget(4.0, 1e-5), ledger=Ledger(sys.argv[1]), helper="hospital-7",
+    opens="winner", verified=sys.argv[2] == "verified", entry="vote",
+)
+"""
+
+
+@pytest.mark.parametrize("name", ["search", "verified"])
+def test_a_circuit_that_was_killed_is_not_started_again(name: str, tmp_path: Path) -> None:
+    """The helper has the transfers of the process that was killed."""
+    ledger = Ledger.open(tmp_path / "ledger", BUDGET)
+    command = [sys.executable, "-c", KILLED, str(ledger.path), name]
+    assert subprocess.run(command, check=False).returncode == 9
+    with pytest.raises(LedgerError, match="was started, and no result of it was noted"):
+        voted(ledger, verified=name == "verified", entry="vote")
+    assert charged(ledger)
+
+
+def test_of_two_processes_under_one_id_one_starts_a_circuit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one was let in before the first had started."""
+    ledger, answers = Ledger.open(tmp_path / "ledger", BUDGET), list[str]()
+    note = Ledger.note_started
+
+    def late(self: Ledger, name: str, **more: Any) -> None:
+        if not answers:
+            answers.append("first")
+            voted(Ledger(ledger.path), entry="vote")
+        note(self, name, **more)
+
+    monkeypatch.setattr(Ledger, "note_started", late)
+    with pytest.raises(LedgerError, match="paid for once"):
+        voted(ledger, entry="vote")
     assert charged(ledger)

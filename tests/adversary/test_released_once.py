@@ -119,27 +119,6 @@ class TestOneIdOneResult:
         assert ledger.spent().epsilon == spent
         assert Watched.opened <= 1
 
-    def test_one_that_is_killed_before_its_result_is_kept_is_released_once_more(
-        self, release: Callable[..., Any], tmp_path: Path
-    ) -> None:
-        ledger, kept = Ledger.open(tmp_path / "ledger", BUDGET), list[Any]()
-
-        def killed(_: object) -> None:
-            assert not ledger.entries()[0].released  # the result is on disk first
-            raise KeyboardInterrupt
-
-        def full(_: object) -> None:
-            raise OutputError("no space left on device")
-
-        for ending, error in ((killed, KeyboardInterrupt), (full, OutputError)):
-            with pytest.raises(error):
-                release(1, ledger=ledger, entry="only", keep=ending)
-        release(1, ledger=ledger, entry="only", keep=kept.append)
-        assert len(kept) == 1
-        with pytest.raises(LedgerError, match="was revealed already"):
-            release(1, ledger=ledger, entry="only", keep=kept.append)
-        assert len(kept) == len(ledger.entries()) == 1
-
     def test_one_whose_result_was_seen_is_noted_whatever_became_of_it(
         self, release: Callable[..., Any], tmp_path: Path
     ) -> None:
@@ -166,6 +145,53 @@ class TestOneIdOneResult:
 
         with pytest.raises(LedgerError, match="paid for once"):
             release(1, ledger=ledger, entry="only", keep=late)
+
+
+@pytest.mark.parametrize("release", [averaged, voted, combined])
+def test_one_that_is_killed_before_its_result_is_kept_is_released_once_more(
+    release: Callable[..., Any], tmp_path: Path
+) -> None:
+    ledger, kept = Ledger.open(tmp_path / "ledger", BUDGET), list[Any]()
+
+    def killed(_: object) -> None:
+        assert not ledger.entries()[0].released  # the result is on disk first
+        raise KeyboardInterrupt
+
+    for ending, error in ((killed, KeyboardInterrupt), (full, OutputError)):
+        with pytest.raises(error):
+            release(1, ledger=ledger, entry="only", keep=ending)
+    release(1, ledger=ledger, entry="only", keep=kept.append)
+    assert len(kept) == 1
+    with pytest.raises(LedgerError, match="was revealed already"):
+        release(1, ledger=ledger, entry="only", keep=kept.append)
+    assert len(kept) == len(ledger.entries()) == 1
+
+
+def interrupted(_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def full(_: object) -> None:
+    raise OutputError("no space left on device")
+
+
+@pytest.mark.parametrize("release", [chosen, chosen_of_verified])
+@pytest.mark.parametrize(
+    ("ending", "error"), [(interrupted, KeyboardInterrupt), (full, OutputError)]
+)
+def test_a_selection_whose_result_was_not_kept_is_not_held_again(
+    release: Callable[..., Any],
+    ending: Callable[[object], None],
+    error: type[BaseException],
+    tmp_path: Path,
+) -> None:
+    """The other party has seen messages of its circuit."""
+    ledger = Ledger.open(tmp_path / "ledger", BUDGET)
+    with pytest.raises(error):
+        release(1, ledger=ledger, entry="only", keep=ending)
+    with pytest.raises(LedgerError, match="was started, and no result of it was noted"):
+        release(1, ledger=ledger, entry="only")
+    assert ledger.spent().epsilon == BUDGET.epsilon
 
 
 def test_every_result_is_noted_without_an_id_too(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from flower_nodes import SPACE, Near, announced, app_of, federation, node
 from flower_tricks import Answer
 from flwr.app import Context, Message, RecordDict
 
-from urna.errors import ParameterError, RoundAborted, RoundFailed, RoundUnfinished
+from urna.errors import LedgerError, ParameterError, RoundAborted, RoundFailed, RoundUnfinished
 from urna.flower import (
     DirectoryFile,
     Grant,
@@ -221,6 +221,22 @@ def test_a_helper_that_is_lost_once_the_circuit_started_costs_the_vote(quick_pat
     assert (list(unfinished.value.lost), unfinished.value.receipts) == ([HELPING], {})
     assert ledger.spent().epsilon == 8.0
     assert [spent(quick_path, number) for number in range(VOTERS)] == [8.0] * VOTERS
+
+
+def test_a_count_whose_circuit_started_is_not_held_again_under_its_id(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    grid = signed(quick_path)
+    ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
+    monkeypatch.setattr("urna.flower.verified.open_winner", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        held(grid, quick_path, ledger=ledger, entry="vote")
+    with pytest.raises(LedgerError, match="was started, and no result of it was noted"):
+        held(grid, quick_path, ledger=ledger, entry="vote")
+    assert ledger.spent().epsilon == 8.0
 
 
 def test_a_helper_that_has_the_transfers_cannot_take_the_charge_back(quick_path: Path) -> None:

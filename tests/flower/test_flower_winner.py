@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
@@ -13,12 +14,15 @@ from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, SPACE, Near, app_of, federation, make_keys, node
 from flwr.app import Message
 
-from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
+from urna.errors import LedgerError, ParameterError, ProtocolError, RoundAborted, RoundUnfinished
 from urna.flower import DirectoryFile, Grant, Helper, Transcript, Voter, poll
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.policy import Policy
 from urna.flower.transcript import Ending, sum_digest
-from urna.privacy import Budget, Ledger
+from urna.flower.winner import helped_by
+from urna.privacy import Budget, Ledger, SelectionRelease
+from urna.protocols.winner import Circuit, answer, offer, transfer
+from urna.randomness import ScriptedSecrets
 from urna.systems.vote import WinnerResult
 
 VOTERS = 6
@@ -133,11 +137,55 @@ def test_a_helper_that_answers_with_half_the_offer_reads_nothing_and_the_vote_co
     cheat = CheatingHelper([31]).installed(monkeypatch, "urna.flower.helper.garble")
     grid = signed(tmp_path)
     ledger = Ledger.open(tmp_path / "server.ledger", BUDGET)
-    with pytest.raises(RoundUnfinished, match="coincide"):
-        held(grid, tmp_path, ledger=ledger)
+    with pytest.raises(RoundUnfinished, match="coincide") as unfinished:
+        held(grid, tmp_path, ledger=ledger, transcripts=tmp_path / "transcripts")
+    assert "show the leader's bits" in unfinished.value.faults[1000 - VOTERS]
+    assert not unfinished.value.lost
+    (kept,) = (tmp_path / "transcripts").glob("*.json")
+    assert list(Transcript.read(kept.read_bytes()).faults) == [HELPER]
     assert (cheat.heard, cheat.totals) == ([], [])
     assert ledger.spent().epsilon == 8.0
     assert charged(tmp_path) == [8.0] * (VOTERS + 1)
+
+
+def test_points_that_were_altered_on_the_way_blame_nobody() -> None:
+    """Only what the helper wrote proves that it cheats."""
+    circuit = Circuit(SelectionRelease(4.0, 6, 3), 5)
+    source = ScriptedSecrets(b"altered")
+    offered, sent = offer(circuit, b"", source)
+    state, answered = answer(circuit, b"", sent, source)
+    half = CheatingHelper([0]).answers(offered.base.offer, state.base.answers)
+    altered = answered.replace(state.base.answers, half)
+    assert altered != answered
+    with (
+        pytest.raises(RoundUnfinished, match="altered on its way") as unfinished,
+        helped_by(7),
+    ):
+        transfer(offered, altered, np.zeros(3, dtype=np.uint64), source)
+    assert (list(unfinished.value.lost), unfinished.value.faults) == ([7], {})
+
+
+def test_a_vote_whose_circuit_started_is_not_held_again_under_its_id(tmp_path: Path) -> None:
+    """The note is on disk before the server's transfers leave."""
+    grid = signed(tmp_path)
+    ledger, noted = Ledger.open(tmp_path / "server.ledger", BUDGET), list[tuple[Kind, bool]]()
+
+    def interrupt(message: Message) -> Message:
+        kind = Letter.read(message.content).kind
+        noted.append((kind, any(entry.unfinished for entry in Ledger(ledger.path).entries())))
+        if kind is Kind.HELP:
+            raise KeyboardInterrupt
+        return message
+
+    grid.tamper = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        held(grid, tmp_path, ledger=ledger, entry="vote")
+    assert next(kind for kind, started in noted if started) is Kind.HELP
+    asked = [len(member.letters) for member in grid.nodes.values()]
+    with pytest.raises(LedgerError, match="was started, and no result of it was noted"):
+        held(grid, tmp_path, ledger=ledger, entry="vote")
+    assert [len(member.letters) for member in grid.nodes.values()] == asked
+    assert ledger.spent().epsilon == 8.0
 
 
 def test_an_answer_that_opens_nothing_counts(

@@ -28,6 +28,9 @@ class Desk:
     """Reaches the nodes, whatever the protocol."""
     transport: Transport
     """The same for a secure sum; in a series that is kept, replies are written down."""
+    started: Callable[[], None]
+    """Notes in the server's ledger that a circuit starts, before the first message that shows
+    anything leaves: from then on the round counts."""
 
     def secure_sum(self) -> Outcome:
         """Add up by secure summation (SecAgg+)."""

@@ -32,7 +32,7 @@ from urna.protocols.winner import answer, garble
 from urna.protocols.winner.helper import Answered
 from urna.randomness import StreamSecrets, derive_seed
 from urna.tally.selection import helper_shares, mask_of
-from urna.tally.verified import residues, started
+from urna.tally.verified import ahead, residues
 
 __all__ = ["Helper", "voters_of"]
 
@@ -175,7 +175,7 @@ class Helper(Participant):
         state, _ = _answered(announcement, key, digest, held["offer"])
         selection = selection_of(announcement)
         modulus = verified_of(announcement).count(announcement.terms).proven.modulus
-        shares = started(residues(session.share, selection, modulus), selection, modulus)
+        shares = ahead(residues(session.share, selection, modulus), selection, modulus)
         _, sent = garble(state, letter.beside, shares, StreamSecrets(derive_seed(key, b"garble")))
         return Reply(body=opening, beside=sent)
 

@@ -441,7 +441,18 @@ class _Round:
 
     def _conduct(self, transport: Transport, coin: bytes) -> Tallied:
         sums = self._sums
-        desk = Desk(self._final, self._number, coin, sums._keys, self._transport, transport)
+        releases = sums._releases
+        if releases is None:
+            raise ParameterError("nobody was gathered yet")
+        desk = Desk(
+            self._final,
+            self._number,
+            coin,
+            sums._keys,
+            self._transport,
+            transport,
+            releases.started,
+        )
         self._tallied, self._opened = sums.conduct(desk)
         return self._tallied
 

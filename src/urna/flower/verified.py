@@ -79,6 +79,7 @@ class VerifiedLeader:
             decided, verdict = leader.decide(collected, answers)
             self._refused |= decided.refused
             shares = residues(decided.share, selection_of(final), statement.plan.proven.modulus)
+        desk.started()
         with helped_by(self._helper, self._lost | self._refused, self._refused):
             state, sent = transfer(offered, reply.beside, shares, secrets)
             reply = self._ask(desk, opened, Kind.HELP, verdict, sent)

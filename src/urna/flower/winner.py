@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from urna.errors import Altered, ProtocolError, Refused
+from urna.errors import Altered, Exposing, ProtocolError, Refused
 from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
 from urna.flower.contributor import Call, simulated
@@ -103,6 +103,7 @@ class Leader:
         selection = selection_of(announcement)
         said = desk.grid.beside.get(place, b"")
         shares = leader_shares(outcome.total, selection)
+        desk.started()
         with helped_by(place):
             state, asked = transfer(self.state, said, shares, OsSecrets())
             letter = Letter(Kind.HELP, asked)
@@ -119,9 +120,16 @@ def helped_by(
     lost: Mapping[ClientId, str] | None = None,
     faults: Mapping[ClientId, str] | None = None,
 ) -> Iterator[None]:
-    """Name a helper that leaves a circuit that has started. It counts."""
+    """Name a helper that leaves a circuit that has started, or whose points show bits. It counts.
+
+    Points are looked at after the message's tag: they are what the helper wrote.
+    """
     try:
         yield
+    except Exposing as error:
+        named = {**(faults or {}), helper: f"sent what could show the leader's bits: {error}"}
+        with circuit_started(lost or {}, named):
+            raise
     except ProtocolError as error:
         missing = {**(lost or {}), helper: f"did not help: {error}"}
         with circuit_started(missing, faults):

@@ -33,6 +33,7 @@ __all__ = ["Entry", "KeptResult", "Ledger"]
 _APPLICATION = 0x55726E61  # "Urna"
 _VERSION = 2
 _WAIT_SECONDS = 60.0
+_STARTED = hashlib.sha256(b"urna: started, and not over").hexdigest()
 _LEFT = 1 - 1e-8  # what is offered must fit when it is calibrated and entered
 
 _SCHEMA = """
@@ -80,6 +81,11 @@ class Entry:
     _price: Cost = field(default=FREE, repr=False)
     _certain: int = field(default=0, repr=False)
     """How many rounds were counted when the latest was revealed."""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether its latest round was started, and nothing that it revealed was noted."""
+        return self.result is None and self.digest == _STARTED
 
     @property
     def released(self) -> int:
@@ -372,6 +378,30 @@ class Ledger:
 
         self._append("result", id, body)
 
+    def note_started(self, id: str, *, number: int = 1) -> None:  # noqa: A002
+        """Note that a release begins to reveal: before the first message that depends on data.
+
+        From now on it counts as revealed, whatever ends it, a kill included: it is admitted no
+        more and never withdrawn. `note_revealed` says once what it revealed.
+
+        Args:
+            id: The release.
+            number: Of a series: the round.
+
+        Raises:
+            LedgerError: The release was withdrawn, or it was started or revealed before. Reveal
+                nothing.
+        """
+
+        def body(state: _State) -> dict[str, Any] | None:
+            entry = state.entry(id)
+            if entry.withdrawn:
+                raise LedgerError(f"the release {id!r} was withdrawn; enter it anew")
+            _check_new(entry, number - 1)
+            return {"number": number, "digest": _STARTED}
+
+        self._append("revealed", id, body)
+
     def note_revealed(
         self,
         id: str,  # noqa: A002
@@ -383,7 +413,7 @@ class Ledger:
         """Note what a release revealed: after it is on disk, before anybody sees it.
 
         From now on neither `enter` nor `advance` admits the release, or a round up to this one,
-        again. Noting the same again changes nothing.
+        again. Noting the same again changes nothing. What was started is noted over it, once.
 
         Guarantee:
             What is noted counts from then on, even if another process under the same id has
@@ -406,7 +436,8 @@ class Ledger:
                 return None
             if (number, digest) == (entry.revealed, entry.digest):
                 return None
-            if number < entry.revealed or (number == entry.revealed and entry.digest):
+            noted = entry.digest not in ("", _STARTED)
+            if number < entry.revealed or (number == entry.revealed and noted):
                 raise _behind(entry, number - 1)
             return {"number": number, "digest": digest, "counted": counted}
 
@@ -758,6 +789,12 @@ def _behind(entry: Entry, done: int) -> LedgerError:
     if entry.result is not None:
         there = f"its result is in {entry.result.path} (SHA-256 {entry.result.sha256})"
         then = "read that file, put it back if it is gone,"
+    elif entry.unfinished:
+        return LedgerError(
+            f"the release {name} was started, and no result of it was noted. Its messages may "
+            "have been seen, so it counts. A release is paid for once: pay for a new one under a "
+            "new id"
+        )
     else:
         there = f"the ledger names no file with it (SHA-256 of what was revealed: {entry.digest})"
         then = "use what was handed out,"

@@ -11,7 +11,15 @@ import numpy as np
 
 from urna.errors import OutputError, ParameterError, RoundAborted, RoundSpoiled, RoundUnfinished
 from urna.noise import IntVector
-from urna.privacy import Ledger, NonPrivateRelease, PrivacyStatement, Release, Repeated, SumRelease
+from urna.privacy import (
+    Entry,
+    Ledger,
+    NonPrivateRelease,
+    PrivacyStatement,
+    Release,
+    Repeated,
+    SumRelease,
+)
 from urna.privacy.accountant import accountant_of
 from urna.privacy.budget import rounded_up
 from urna.privacy.cost import FREE
@@ -55,7 +63,8 @@ class Releases:
 
     Assumes:
         A process that ends between opening a sum and noting it has shown it to nobody: the
-        same id may be released once more, for the same charge.
+        same id may be released once more, for the same charge. Not so where messages show
+        something before there is a result: there `started` is called first.
 
     Args:
         plan: What each sum is.
@@ -96,6 +105,8 @@ class Releases:
     stops: bool = False
     reads_back: bool = False
     event: Release = field(init=False)
+    _begun: int = field(init=False, repr=False, default=0)
+    """The latest round of which the ledger knows that it started."""
     _advances: bool = field(init=False, repr=False)
     """Whether it is entered as a series: an id somebody has noted must outlive what is aborted."""
 
@@ -160,6 +171,8 @@ class Releases:
                 self._take_back(aborted.reason)
             raise
         except (RoundUnfinished, RoundSpoiled) as failed:
+            if held and not self._says(NOTHING):
+                raise  # it gave a sum when it was held
             with self._noting(NOTHING, held):
                 if keep_failure is not None:
                     keep_failure(failed)
@@ -169,6 +182,19 @@ class Releases:
             if keep is not None:
                 keep(released)
         return released
+
+    def started(self) -> None:
+        """Note that the round which is being added up begins to reveal, before it does.
+
+        From then on it counts, however it ends, a kill included, and is not held again.
+
+        Raises:
+            LedgerError: It was started, released or withdrawn before, perhaps by another
+                process. Reveal nothing.
+        """
+        if self.ledger is not None and self.id is not None:
+            self.ledger.note_started(self.id, number=self.done)
+        self._begun = self.done
 
     def statement(self) -> PrivacyStatement:
         """Return what all rounds so far promise, and on what it rests."""
@@ -227,23 +253,33 @@ class Releases:
 
     def _entered(self) -> bool:
         """Say whether a run that was killed in its first round has counted that already."""
-        if self.ledger is None or self.id is None:
-            return False
-        return any(entry.id == self.id for entry in self.ledger.entries())
+        return bool(self._own())
 
     def _held(self) -> bool:
         """Say whether the next round was held and noted, and is to be read back."""
-        if self.ledger is None or self.id is None or not self.reads_back:
+        if not self.reads_back:
             return False
-        found = [entry for entry in self.ledger.entries() if entry.id == self.id]
-        return any(entry.revealed == self.done + 1 for entry in found)
+        return any(entry.revealed == self.done + 1 for entry in self._own())
+
+    def _says(self, digest: str) -> bool:
+        """Say whether the latest round was noted with this digest, or with none."""
+        return any(entry.digest in ("", digest) for entry in self._own())
+
+    def _own(self) -> list[Entry]:
+        """Return the entry of this release, where there is one."""
+        if self.ledger is None or self.id is None:
+            return []
+        return [entry for entry in self.ledger.entries() if entry.id == self.id]
 
     @contextmanager
     def _noting(self, digest: str, held: bool) -> Iterator[None]:
         """Note in the ledger what is kept within the block; of the round that was held last."""
-        if not held:
-            self._count(self.done)  # another process may have released or withdrawn it meanwhile
         counted = self.counts(self.done)
+        if held:
+            # It must say what was noted, before that is written over.
+            _note(self.ledger, self.id, digest, self.done, counted)
+        elif self._begun < self.done:
+            self._count(self.done)  # another process may have released or withdrawn it meanwhile
         with noting(self.ledger, self.id, digest, number=self.done, counted=counted):
             yield
 

@@ -52,6 +52,13 @@ __all__ = [
 
 ACCOUNTANT = "selection (tails of geometric noise)"
 
+Started = Callable[[], None]
+"""Notes that the circuit starts: from then on the selection counts, and is not held again."""
+
+
+def unnoted() -> None:
+    """Note nothing, where there is no ledger."""
+
 
 @dataclass(frozen=True, slots=True)
 class SelectionPlan:
@@ -254,9 +261,19 @@ class Selection(Protocol):
         ...
 
     def select(
-        self, contributions: Contributions, plan: SelectionPlan, secrets: SecretSource
+        self,
+        contributions: Contributions,
+        plan: SelectionPlan,
+        secrets: SecretSource,
+        started: Started = unnoted,
     ) -> Selected:
         """Return the winner.
+
+        Args:
+            contributions: Every client's levels.
+            plan: What is opened.
+            secrets: Where everybody's keys and coins come from.
+            started: Called once, before the circuit starts. If it raises, nothing is revealed.
 
         Raises:
             RoundAborted: Too few clients or the helper were lost before the circuit started.
@@ -291,7 +308,11 @@ class HelperSelection:
         return f"{rests_on('the leader', self.helper, terms)}. {PLAYED}"
 
     def select(
-        self, contributions: Contributions, plan: SelectionPlan, secrets: SecretSource
+        self,
+        contributions: Contributions,
+        plan: SelectionPlan,
+        secrets: SecretSource,
+        started: Started = unnoted,
     ) -> Selected:
         """Return the winner."""
         if len(contributions) != plan.terms.clients:
@@ -303,6 +324,7 @@ class HelperSelection:
             {**contributions, plan.helper: mask}, plan.round_plan, secrets, dropouts=self.dropouts
         )
         lost = {c: str(loss) for c, loss in sorted(outcome.lost.items())}
+        started()
         with circuit_started(lost):
             found = run_hidden(
                 plan.circuit,
@@ -415,7 +437,7 @@ def public_order(label: bytes, count: int) -> tuple[int, ...]:
 
 def open_selection(
     plan: SelectionPlan,
-    select: Callable[[], Selected],
+    select: Callable[[Started], Selected],
     *,
     label: str,
     described: str,
@@ -428,13 +450,14 @@ def open_selection(
 
     Guarantee:
         It is in the ledger before it happens. It is withdrawn only if it ends before leader and
-        helper start the circuit. What was opened is noted, after `keep` has written it down, and
-        never opened again under its id; nor is a selection whose circuit started and opened
-        nothing.
+        helper start the circuit. That the circuit starts is noted before it does: from then on
+        nothing is opened under the id again, however it ends, a kill included. What was opened
+        is noted after `keep` has written it down.
 
     Raises:
         BudgetExceeded: The ledger's cap would be passed. Nothing was opened.
-        LedgerError: A circuit was started under this id before. Nothing was opened now.
+        LedgerError: A circuit was started under this id before, or by another process
+            meanwhile. Nothing was opened now.
         RoundAborted: It ended before the circuit started, and nothing counts.
         RoundUnfinished: It ended after that, and counts.
     """
@@ -444,8 +467,16 @@ def open_selection(
     if ledger is not None:
         name = None if id is None else ledger.free_id(id, event)
         entry = ledger.enter(event, label=label, id=name)
+    begun = False
+
+    def start() -> None:
+        nonlocal begun
+        if ledger is not None and entry is not None and not begun:
+            ledger.note_started(entry)
+        begun = True
+
     try:
-        found = select()
+        found = select(start)
     except RoundAborted as aborted:
         if ledger is not None and entry is not None:
             ledger.withdraw(entry, reason=aborted.reason)
@@ -453,9 +484,7 @@ def open_selection(
     except RoundUnfinished:
         with noting(ledger, entry, NOTHING):
             raise
-    if ledger is not None and entry is not None:
-        # Another process may have opened or withdrawn it meanwhile.
-        ledger.enter(event, label=label, id=entry)
+    start()  # for a selection that did not say so: another process may be at work under the id
     statement = statement_of(plan, described, private)
     with noting(ledger, entry, _digest(found)):
         if keep is not None:

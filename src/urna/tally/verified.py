@@ -32,9 +32,11 @@ from urna.tally.selection import (
     PLAYED,
     Selected,
     SelectionPlan,
+    Started,
     circuit_started,
     rests_on,
     selected,
+    unnoted,
 )
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
@@ -63,7 +65,11 @@ class VerifiedSelection:
         return f"{rests_on('the leader', self.helper, terms, verified=True)}. {PLAYED}"
 
     def select(
-        self, contributions: Contributions, plan: SelectionPlan, secrets: SecretSource
+        self,
+        contributions: Contributions,
+        plan: SelectionPlan,
+        secrets: SecretSource,
+        started: Started = unnoted,
     ) -> Selected:
         """Return the winner.
 
@@ -76,9 +82,10 @@ class VerifiedSelection:
         played = play(_ballots(contributions, count), count, secrets)
         ours, theirs, modulus = played.shares()
         shares = [residues(share, plan, modulus) for share in (ours, theirs)]
-        shares[1] = started(shares[1], plan, modulus)
+        shares[1] = ahead(shares[1], plan, modulus)
         refused = dict(played.refused)
         lost = {**played.lost, **refused}
+        started()
         with circuit_started(lost, refused):
             found = run_hidden(
                 circuit,
@@ -111,7 +118,7 @@ def residues(
     return np.array(scaled, dtype=np.uint64 if modulus < 1 << 63 else object)
 
 
-def started(
+def ahead(
     share: npt.NDArray[np.unsignedinteger], plan: SelectionPlan, modulus: int
 ) -> npt.NDArray[np.unsignedinteger]:
     """Return a share with what each entry is given in advance."""

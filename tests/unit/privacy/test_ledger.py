@@ -218,6 +218,32 @@ class TestWhatIsNotedIsNotReleasedAgain:
         (said,) = ledger.as_mapping()["entries"]
         assert (said["revealed"], said["digest"]) == (1, "ab" * 32)
 
+    def test_what_was_started_is_over_unless_its_result_is_noted_once(self, ledger: Ledger) -> None:
+        ledger.enter(FEW, label="a vote", id="vote")
+        ledger.note_started("vote")
+        assert ledger.entries()[0].unfinished
+        for again in (
+            lambda: ledger.note_started("vote"),
+            lambda: ledger.enter(FEW, label="a vote", id="vote"),
+            lambda: ledger.free_id("vote", FEW),
+            lambda: ledger.check_new("vote"),
+        ):
+            with pytest.raises(LedgerError, match="started, and no result of it was noted"):
+                again()
+        with pytest.raises(LedgerError, match="it happened and is not withdrawn"):
+            ledger.withdraw("vote", reason="to have it back")
+        ledger.note_revealed("vote", "ab" * 32)
+        with pytest.raises(LedgerError, match="paid for once"):
+            ledger.note_revealed("vote", "cd" * 32)
+        (entry,) = Ledger(ledger.path).entries()
+        assert (entry.revealed, entry.digest, entry.unfinished) == (1, "ab" * 32, False)
+
+    def test_what_was_withdrawn_is_not_started(self, ledger: Ledger) -> None:
+        ledger.enter(FEW, label="a vote", id="vote")
+        ledger.withdraw("vote", reason="aborted")
+        with pytest.raises(LedgerError, match="was withdrawn"):
+            ledger.note_started("vote")
+
     def test_what_was_revealed_counts_whoever_withdrew_it_and_when(self, ledger: Ledger) -> None:
         for name in ("seen", "gone"):
             ledger.enter(FEW, label="a vote", id=name)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from urna.errors import (
     BudgetExceeded,
+    LedgerError,
     ParameterError,
     ProtocolError,
     RoundAborted,
@@ -53,6 +55,11 @@ def add_up(plan: TallyPlan = PLAN) -> Tallied:
     ballot = np.array([1, 1] + [0] * 10)
     ballots = dict.fromkeys(range(plan.clients), to_grid(ballot, plan))
     return ClearSummation().tally(ballots, plan, OsSecrets())
+
+
+def same() -> Tallied:
+    """Return a sum that is the same each time."""
+    return replace(add_up(), total=np.zeros(12, dtype=np.int64))
 
 
 def failing(kind: type[RoundFailed]) -> Callable[[], Tallied]:
@@ -136,6 +143,36 @@ class TestWhatWasRevealedStaysCounted:
 
 
 @pytest.mark.parametrize("rounds", [1, SERIES])
+def test_a_round_that_started_counts_and_is_not_held_again(ledger: Ledger, rounds: int) -> None:
+    def named() -> Releases:
+        return Releases(PLAN, "a test", "Everybody", rounds=rounds, ledger=ledger, id="only")
+
+    def interrupted() -> Tallied:
+        held.started()
+        raise KeyboardInterrupt
+
+    held = named()
+    with pytest.raises(KeyboardInterrupt):
+        held.release(interrupted)
+    with pytest.raises(LedgerError):
+        named()
+    assert cost(ledger) == pytest.approx(of_rounds(1))
+
+
+@pytest.mark.parametrize("rounds", [1, SERIES])
+def test_a_round_that_started_is_noted_when_it_is_kept(ledger: Ledger, rounds: int) -> None:
+    held = releases(ledger, rounds)
+
+    def started() -> Tallied:
+        held.started()
+        return add_up()
+
+    held.release(started)
+    (entry,) = ledger.entries()
+    assert (entry.revealed, entry.unfinished) == (1, False)
+
+
+@pytest.mark.parametrize("rounds", [1, SERIES])
 def test_an_error_nobody_planned_for_counts(ledger: Ledger, rounds: int) -> None:
     held = releases(ledger, rounds)
 
@@ -191,6 +228,58 @@ class TestSeries:
         )
         assert again.release(add_up).privacy.epsilon == pytest.approx(of_rounds(3))
         assert cost(ledger) == pytest.approx(of_rounds(3))
+
+    def test_a_round_that_is_read_back_says_the_same_or_is_not_written(
+        self, ledger: Ledger
+    ) -> None:
+        first = releases(ledger, SERIES)
+        first.release(add_up)
+        (noted,) = ledger.entries()
+
+        def read_back() -> Releases:
+            return Releases(
+                PLAN,
+                "a test",
+                "Everybody saw everything",
+                rounds=SERIES,
+                ledger=Ledger(ledger.path),
+                id=first.id,
+                reads_back=True,
+            )
+
+        def other() -> Tallied:
+            found = add_up()
+            return replace(found, total=found.total + 1)
+
+        kept: list[object] = []
+        with pytest.raises(LedgerError, match="an older copy"):
+            read_back().release(other, kept.append)
+        with pytest.raises(RoundUnfinished):
+            read_back().release(failing(RoundUnfinished), keep_failure=kept.append)
+        with pytest.raises(RoundSpoiled):
+            read_back().release(spoiled, keep_failure=kept.append)
+        assert kept == []
+        assert ledger.entries() == [noted]
+
+    def test_a_round_that_is_read_back_and_says_the_same_is_kept(self, tmp_path: Path) -> None:
+        for number, ending in enumerate((same, failing(RoundUnfinished))):
+            ledger = Ledger.open(tmp_path / f"{number}.ledger", Budget(2.0, 1e-5))
+            name, kept = None, list[object]()
+            for _ in range(2):
+                held = Releases(
+                    PLAN,
+                    "a test",
+                    "Everybody",
+                    rounds=SERIES,
+                    ledger=ledger,
+                    id=name,
+                    reads_back=name is not None,
+                )
+                with suppress(RoundUnfinished):
+                    held.release(ending, kept.append, kept.append)
+                name = held.id
+            assert len(kept) == 2
+            assert cost(ledger) == pytest.approx(of_rounds(1))
 
     def test_a_cap_that_is_passed_half_way_stops_it(self, tmp_path: Path) -> None:
         small = Ledger.open(tmp_path / "small", Budget(0.8, 1e-5))

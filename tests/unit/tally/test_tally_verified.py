@@ -11,7 +11,7 @@ from urna.privacy import Budget, Ledger, SelectionRelease
 from urna.protocols.ballots import CODECS, CountPlan, Layout
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.tally import SelectionPlan, Terms, VerifiedSelection, public_order, verified_tally
-from urna.tally.verified import circuit_modulo, residues, started
+from urna.tally.verified import ahead, circuit_modulo, residues
 
 TERMS = Terms.of(6, Budget(9.0, 1e-5), dropout=0.2)
 BUDGET = Budget(1.0, 1e-5)
@@ -41,7 +41,7 @@ def test_shares_add_up_to_the_sum_and_its_head_start(fineness: int, modulus: int
     ours = [int.from_bytes(rng.bytes(12), "big") % modulus for _ in exact]
     theirs = [(s - a) % modulus for s, a in zip(exact, ours, strict=True)]
     one = residues(ours, plan, modulus)
-    two = started(residues(theirs, plan, modulus), plan, modulus)
+    two = ahead(residues(theirs, plan, modulus), plan, modulus)
     both = [(int(a) + int(b)) % modulus for a, b in zip(one, two, strict=True)]
     wanted = [(s << fineness) + h for s, h in zip(exact, plan.head_start, strict=True)]
     assert both == [wanted[place] for place in plan.order]

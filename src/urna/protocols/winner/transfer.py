@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from urna.errors import ProtocolError
+from urna.errors import Exposing, ProtocolError
 from urna.protocols.winner.circuit import Bits
 from urna.protocols.winner.garble import LABEL_BYTES, Labels, read_labels
 from urna.randomness import SecretSource, expand
@@ -79,7 +79,7 @@ def _sum(
     y = -other.y % _PRIME if minus else other.y
     if one.x == other.x:
         # Equal or opposite. Parties that follow the protocol meet it with a chance of 2^−256.
-        raise ProtocolError(_COINCIDE)
+        raise Exposing(_COINCIDE)
     slope = (y - one.y) * pow(other.x - one.x, -1, _PRIME) % _PRIME
     x = (slope * slope - one.x - other.x) % _PRIME
     return ec.EllipticCurvePublicNumbers(
@@ -128,8 +128,9 @@ class BaseSender:
             seeds are hashes of the same text.
 
         Raises:
-            ProtocolError: An answer is not on the curve, is the offer or its opposite, or is half
-                the offer, for which both products have the same x-coordinate.
+            ProtocolError: An answer is not on the curve.
+            Exposing: An answer is the offer or its opposite, or is half the offer, for which both
+                products have the same x-coordinate.
         """
         offer, public = self.offer, self.secret.public_key()
         found = []
@@ -138,7 +139,7 @@ class BaseSender:
             point = _point(answer)
             less = _sum(point, public, minus=True)
             if less.public_numbers().x == point.public_numbers().x:
-                raise ProtocolError(_COINCIDE)
+                raise Exposing(_COINCIDE)
             zero, one = (
                 _seed(
                     session,

@@ -65,7 +65,7 @@ def hold_winner(
 
     open_selection(
         vote.selection,
-        lambda: selection.select(ballots, vote.selection, secrets),
+        lambda started: selection.select(ballots, vote.selection, secrets, started),
         label=f"winner of a {label_of(space, vote.terms)}",
         described=selection.describe(vote.terms),
         ledger=ledger,
