@@ -20,14 +20,18 @@ __all__ = ["command_page", "keep_bars", "package_page", "public_packages", "setu
 
 
 def public_packages() -> list[str]:
-    """Return the packages that offer something: those of one level that have an `__all__`."""
+    """Return the packages that offer something, those in groups of packages included."""
+    groups = ("urna.protocols", "urna.systems")
     found = ["urna"]
-    for module in pkgutil.iter_modules(urna.__path__, "urna."):
+    listed = list(pkgutil.iter_modules(urna.__path__, "urna."))
+    for group in groups:
+        listed += pkgutil.iter_modules(importlib.import_module(group).__path__, f"{group}.")
+    for module in listed:
         if module.name in ("urna.__main__", "urna.cli"):
             continue  # the commands have a page of their own
         if getattr(importlib.import_module(module.name), "__all__", None):
             found.append(module.name)
-    return found
+    return sorted(found)
 
 
 def package_page(name: str) -> str:
