@@ -127,13 +127,22 @@ def killed(_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_winner_that_was_begun_before_counts_once(tmp_path: Path) -> None:
+def test_a_winner_that_was_begun_before_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until its circuit starts."""
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)
-    with pytest.raises(KeyboardInterrupt):
-        voted(ledger=ledger, entry="vote", keep=killed)
-    ledger.withdraw("vote", reason="it never happened")
-    with pytest.raises(KeyboardInterrupt):
-        voted(ledger=ledger, entry="vote", keep=killed)
+
+    def early(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("urna.tally.selection.run_round", early)
+        with pytest.raises(KeyboardInterrupt):
+            voted(ledger=ledger, entry="vote")
+        ledger.withdraw("vote", reason="it never happened")
+        with pytest.raises(KeyboardInterrupt):
+            voted(ledger=ledger, entry="vote")
     assert voted(ledger=ledger, entry="vote").entry == "vote-2"
     assert ledger.spent().epsilon == 4.0
     with pytest.raises(BudgetExceeded):
