@@ -1,6 +1,7 @@
 """What was paid for is on disk before it is on the screen, and is found again."""
 
-import datetime
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from urna.errors import OutputError, RoundSpoiled, RoundUnfinished
-from urna.files import check_folder, digest_of, reserved, write_json, write_whole
+from urna.files import check_folder, digest_of, reserved, today, write_json, write_whole
 from urna.privacy import Ledger
 from urna.report import Run, Signer, account_of, load_run, load_whole, page
 from urna.systems.combine import Combination
@@ -16,6 +17,12 @@ from urna.systems.combine import Combination
 __all__ = ["Keeper", "keeping", "write_page"]
 
 _ROOM = 64  # bytes of disk for each number of a result, and as many thousand beside
+
+
+def _stamp() -> str:
+    """Return a name of its own for what is kept: the day, because hours tell how long data took."""
+    day = time.strftime("%Y%m%d", time.gmtime(today()))
+    return f"{day}-{uuid.uuid4().hex[:8]}"
 
 
 class Kept(Protocol):
@@ -82,8 +89,7 @@ class Keeper:
     def _set_aside(self, path: Path) -> None:
         """Keep what an earlier command paid for, under another name."""
         if path not in self._written and path.exists():
-            stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-            path.rename(path.with_name(f"{path.stem}-before-{stamp}{path.suffix}"))
+            path.rename(path.with_name(f"{path.stem}-before-{_stamp()}{path.suffix}"))
         self._written.add(path)
 
     def keep_page(self) -> Path | None:
@@ -118,8 +124,7 @@ def keeping(folder: Path | None, ledger: Ledger | None, *names: str) -> Iterator
         OutputError: The folder cannot be written to. Nothing was paid yet.
     """
     if folder is None and ledger is not None:
-        stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
-        folder = ledger.path.with_name(f"{ledger.path.name}.results") / stamp
+        folder = ledger.path.with_name(f"{ledger.path.name}.results") / _stamp()
     if folder is not None:
         for name in names:
             if (folder / name).is_dir():

@@ -85,6 +85,15 @@ def sealed() -> tuple[threshold.Channel, threshold.ChannelBook, threshold.ShareB
     return channels[1], book, box, KEYS.holders[1]
 
 
+def test_a_channel_key_in_other_bytes_is_refused() -> None:
+    """X25519 ignores the top bit, so these bytes would stand for the same key."""
+    channel, book, box, holder = sealed()
+    again = bytes([*book.keys[0][:31], book.keys[0][31] | 128])
+    other = dataclasses.replace(book, keys=(again, *book.keys[1:]))
+    with pytest.raises(ProtocolError, match="not written as X25519 writes it"):
+        threshold.take_shares(holder, channel, other, box)
+
+
 def test_a_share_that_was_sealed_for_another_is_refused() -> None:
     channel, book, box, holder = sealed()
     assert threshold.take_shares(holder, channel, book, box).secret.shape == holder.secret.shape

@@ -7,8 +7,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from urna.errors import ParameterError, ProtocolError
 from urna.protocols.secagg import Directory, Identity
-from urna.protocols.secagg.evidence import canonical, signs
+from urna.protocols.secagg.evidence import signs
 from urna.protocols.secagg.keys import KeyPair, check_identity_key, sign_reply
+from urna.protocols.x25519 import canonical
 from urna.randomness import ScriptedSecrets
 
 P = 2**255 - 19

@@ -40,6 +40,7 @@ from urna.protocols.he.packing import pack, packed_bytes, unpack
 from urna.protocols.he.rns import Basis
 from urna.protocols.he.sampling import Sampler
 from urna.protocols.he.session import PartyId, Session
+from urna.protocols.x25519 import canonical
 from urna.randomness import SEED_BYTES, SecretSource
 
 __all__ = [
@@ -180,6 +181,8 @@ def _evaluate(ring: Basis, powers: list[Residues], point: int) -> Residues:
 
 
 def _channel_key(channel: Channel, public: bytes, sender: PartyId, recipient: PartyId) -> bytes:
+    if not canonical(public):
+        raise ProtocolError("a channel key is not written as X25519 writes it")
     private = X25519PrivateKey.from_private_bytes(channel.private)
     try:
         secret = private.exchange(X25519PublicKey.from_public_bytes(public))

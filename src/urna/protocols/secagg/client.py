@@ -40,7 +40,7 @@ from urna.protocols.secagg.bundles import (
     in_field,
     partly_shown,
 )
-from urna.protocols.secagg.evidence import canonical, on_curve, prove
+from urna.protocols.secagg.evidence import on_curve, prove
 from urna.protocols.secagg.graph import ServerModel, ring
 from urna.protocols.secagg.keys import (
     SIGNATURE_BYTES,
@@ -79,6 +79,7 @@ from urna.protocols.secagg.messages import (
 from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.plan import Plan
 from urna.protocols.secagg.shamir import draw_secret, share
+from urna.protocols.x25519 import canonical
 from urna.randomness import SEED_BYTES, SecretSource
 
 __all__ = [

@@ -27,30 +27,32 @@ import hashlib
 from dataclasses import dataclass
 
 from urna.errors import ProtocolError
+from urna.protocols.x25519 import PRIME
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["PROOF_BYTES", "canonical", "on_curve", "prove", "signs", "small_order", "verified"]
+__all__ = ["PROOF_BYTES", "on_curve", "prove", "signs", "small_order", "verified"]
 
 PROOF_BYTES = 4 * 32
 """Length of a proof: the shared point, its own key's point, a challenge and a response."""
 
-_P = 2**255 - 19
 _ORDER = 2**252 + 27742317777372353535851937790883648493
-_D = -121665 * pow(121666, -1, _P) % _P
+_D = -121665 * pow(121666, -1, PRIME) % PRIME
 _A = 486662
-_ROOT = pow(2, (_P - 1) // 4, _P)  # a square root of −1
-_BASE_Y = 4 * pow(5, -1, _P) % _P
+_ROOT = pow(2, (PRIME - 1) // 4, PRIME)  # a square root of −1
+_BASE_Y = 4 * pow(5, -1, PRIME) % PRIME
 _SMALL_ORDER = frozenset(
     {
         0,
         1,
-        _P - 1,
+        PRIME - 1,
         325606250916557431795983626356110631294008115727848805560023387167927233504,
         39382357235489614581723060781553021112529911719440698176882885853963445705823,
     }
 )
 """Coordinates of the points of order 1, 2, 4 and 8 on the curve and its twist (RFC 7748, 6)."""
-_SMALL_ORDER_Y = frozenset((u - 1) * pow(u + 1, -1, _P) % _P for u in _SMALL_ORDER - {_P - 1}) | {1}
+_SMALL_ORDER_Y = frozenset(
+    (u - 1) * pow(u + 1, -1, PRIME) % PRIME for u in _SMALL_ORDER - {PRIME - 1}
+) | {1}
 """The same points as Ed25519 writes them, without their sign."""
 
 
@@ -64,11 +66,11 @@ class _Point:
     t: int
 
     def plus(self, other: "_Point") -> "_Point":
-        a = (self.y - self.x) * (other.y - other.x) % _P
-        b = (self.y + self.x) * (other.y + other.x) % _P
-        c, d = 2 * _D * self.t * other.t % _P, 2 * self.z * other.z % _P
+        a = (self.y - self.x) * (other.y - other.x) % PRIME
+        b = (self.y + self.x) * (other.y + other.x) % PRIME
+        c, d = 2 * _D * self.t * other.t % PRIME, 2 * self.z * other.z % PRIME
         e, f, g, h = b - a, d - c, d + c, b + a
-        return _Point(e * f % _P, g * h % _P, f * g % _P, e * h % _P)
+        return _Point(e * f % PRIME, g * h % PRIME, f * g % PRIME, e * h % PRIME)
 
     def times(self, scalar: int) -> "_Point":
         result, power = _ZERO, self
@@ -79,33 +81,24 @@ class _Point:
         return result
 
     def minus(self, other: "_Point") -> "_Point":
-        return self.plus(_Point(-other.x % _P, other.y, other.z, -other.t % _P))
+        return self.plus(_Point(-other.x % PRIME, other.y, other.z, -other.t % PRIME))
 
     def packed(self) -> bytes:
-        inverse = pow(self.z, -1, _P)
-        x, y = self.x * inverse % _P, self.y * inverse % _P
+        inverse = pow(self.z, -1, PRIME)
+        x, y = self.x * inverse % PRIME, self.y * inverse % PRIME
         return (y | (x & 1) << 255).to_bytes(32, "little")
 
     def montgomery(self) -> bytes:
         """Return the coordinate that X25519 computes with."""
-        return ((self.z + self.y) * pow(self.z - self.y, -1, _P) % _P).to_bytes(32, "little")
+        return ((self.z + self.y) * pow(self.z - self.y, -1, PRIME) % PRIME).to_bytes(32, "little")
 
     def in_group(self) -> bool:
         """Say whether it lies in the subgroup of prime order, and is not zero."""
         end = self.times(_ORDER)
-        return end.x % _P == 0 and (end.y - end.z) % _P == 0 and self.x % _P != 0
+        return end.x % PRIME == 0 and (end.y - end.z) % PRIME == 0 and self.x % PRIME != 0
 
 
 _ZERO = _Point(0, 1, 1, 0)
-
-
-def canonical(public: bytes) -> bool:
-    """Say whether a public key is written as X25519 writes it: below p, with the top bit clear.
-
-    X25519 ignores the top bit and reduces modulo p, so other bytes stand for the same key. Bytes
-    of keys may be compared once this holds.
-    """
-    return int.from_bytes(public, "little") < _P
 
 
 def small_order(public: bytes) -> bool:
@@ -113,7 +106,7 @@ def small_order(public: bytes) -> bool:
 
     The server asks before it passes a key on.
     """
-    return int.from_bytes(public, "little") % 2**255 % _P in _SMALL_ORDER
+    return int.from_bytes(public, "little") % 2**255 % PRIME in _SMALL_ORDER
 
 
 def signs(public: bytes) -> bool:
@@ -122,7 +115,7 @@ def signs(public: bytes) -> bool:
     Under a key of small order a signature can fit many messages.
     """
     y = int.from_bytes(public, "little") % 2**255
-    return y < _P and y not in _SMALL_ORDER_Y
+    return y < PRIME and y not in _SMALL_ORDER_Y
 
 
 def on_curve(public: bytes) -> bool:
@@ -131,9 +124,9 @@ def on_curve(public: bytes) -> bool:
     Half of all strings of 32 bytes are. With another, nothing can be proven, so whoever
     advertised it is to blame for any dispute about it.
     """
-    u = int.from_bytes(public, "little") % 2**255 % _P
+    u = int.from_bytes(public, "little") % 2**255 % PRIME
     # Euler's criterion for u³ + A·u² + u.
-    return pow(u * (u * (u + _A) + 1) % _P, (_P - 1) // 2, _P) == 1
+    return pow(u * (u * (u + _A) + 1) % PRIME, (PRIME - 1) // 2, PRIME) == 1
 
 
 def prove(private: bytes, peer: bytes, context: bytes, source: SecretSource) -> bytes:
@@ -179,7 +172,7 @@ def verified(proof: bytes, own: bytes, peer: bytes, context: bytes) -> bytes | N
         other = _lifted(peer).times(8)
     except ProtocolError:
         return None
-    known = (int.from_bytes(own, "little") % 2**255 % _P).to_bytes(32, "little")
+    known = (int.from_bytes(own, "little") % 2**255 % PRIME).to_bytes(32, "little")
     if not (shared.in_group() and claimed.in_group()) or claimed.montgomery() != known:
         return None
     challenge = int.from_bytes(proof[64:96], "little")
@@ -199,30 +192,30 @@ def _base() -> _Point:
 
 def _lifted(public: bytes) -> _Point:
     """Return one of the two points of an X25519 key."""
-    u = int.from_bytes(public, "little") % 2**255 % _P
-    if u == _P - 1:
+    u = int.from_bytes(public, "little") % 2**255 % PRIME
+    if u == PRIME - 1:
         raise ProtocolError("a public key has a small order")
-    return _from_y((u - 1) * pow(u + 1, -1, _P) % _P, 0)
+    return _from_y((u - 1) * pow(u + 1, -1, PRIME) % PRIME, 0)
 
 
 def _unpacked(packed: bytes) -> _Point:
     number = int.from_bytes(packed, "little")
     y = number & (2**255 - 1)
-    if y >= _P:
+    if y >= PRIME:
         raise ProtocolError("a point is not written as it should be")
     return _from_y(y, number >> 255)
 
 
 def _from_y(y: int, sign: int) -> _Point:
-    squared = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
-    x = pow(squared, (_P + 3) // 8, _P)
-    if (x * x - squared) % _P:
-        x = x * _ROOT % _P
-    if (x * x - squared) % _P:
+    squared = (y * y - 1) * pow(_D * y * y + 1, -1, PRIME) % PRIME
+    x = pow(squared, (PRIME + 3) // 8, PRIME)
+    if (x * x - squared) % PRIME:
+        x = x * _ROOT % PRIME
+    if (x * x - squared) % PRIME:
         raise ProtocolError("a public key is on no point of the curve")
     if x & 1 != sign:
-        x = -x % _P
-    return _Point(x, y, 1, x * y % _P)
+        x = -x % PRIME
+    return _Point(x, y, 1, x * y % PRIME)
 
 
 def _challenge(context: bytes, *points: _Point) -> int:

@@ -17,9 +17,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from urna.errors import ParameterError, ProtocolError
-from urna.protocols.secagg.evidence import canonical, signs
+from urna.protocols.secagg.evidence import signs
 from urna.protocols.secagg.messages import Advertisement, ClientId
 from urna.protocols.secagg.shamir import draw_secret
+from urna.protocols.x25519 import canonical
 from urna.randomness import SEED_BYTES, SecretSource
 
 __all__ = [

@@ -25,7 +25,7 @@ from urna.protocols.secagg.bundles import (
     shown_digest,
 )
 from urna.protocols.secagg.client import complaint_context
-from urna.protocols.secagg.evidence import canonical, on_curve, small_order, verified
+from urna.protocols.secagg.evidence import on_curve, small_order, verified
 from urna.protocols.secagg.graph import ServerModel, ring
 from urna.protocols.secagg.keys import (
     SIGNATURE_BYTES,
@@ -56,6 +56,7 @@ from urna.protocols.secagg.messages import (
 from urna.protocols.secagg.parts import Parts, turned
 from urna.protocols.secagg.plan import Plan
 from urna.protocols.secagg.shamir import PRIME, recover
+from urna.protocols.x25519 import canonical
 from urna.randomness import SEED_BYTES
 
 __all__ = [

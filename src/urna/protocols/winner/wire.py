@@ -113,7 +113,7 @@ def decode(
     if len(data) != expected:
         raise ProtocolError(f"{stage.name} has {expected} bytes in this circuit, got {len(data)}")
     if data[:4] != _MAGIC:
-        raise ProtocolError("these bytes are not a message of a hidden count")
+        raise ProtocolError("these bytes are not a message of a private selection")
     if data[4] != VERSION:
         raise ProtocolError(f"message version {VERSION} is spoken here, got {data[4]}")
     if data[5] != stage:
