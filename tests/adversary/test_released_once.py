@@ -34,6 +34,7 @@ from urna.tally import (
     TallyPlan,
     verified_tally,
 )
+from urna.tally.release import Releases
 
 BUDGET = Budget(4.0, 1e-4)
 TWENTY = Budget(20.0, 1e-3)
@@ -355,6 +356,42 @@ def test_a_restored_checkpoint_releases_nothing_again(
     assert trained(folder, ledger, settings=settings).rounds == ROUNDS
     (entry,) = ledger.entries()
     assert entry.revealed == ROUNDS
+
+
+def test_a_checkpoint_that_another_copy_wrote_is_not_taken_for_the_one_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two copies hold round 1; the ledger notes one, and the other's checkpoint is put back."""
+    settings = Settings(optimiser=FedAvg(), clip=2.0)
+    folder, ledger = tmp_path / "run", Ledger.open(tmp_path / "ledger", TWENTY)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Releases, "_count", killed)  # before the first round is held
+        with pytest.raises(KeyboardInterrupt):
+            trained(folder, ledger, settings=settings)
+    start = (folder / FILE).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "note_revealed", killed)  # its checkpoint is written, and not noted
+        with pytest.raises(KeyboardInterrupt):
+            trained(folder, ledger, settings=settings)
+    other = (folder / FILE).read_bytes()
+    (folder / FILE).write_bytes(start)
+
+    def stop(report: Any) -> None:
+        if report.number == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(folder, ledger, settings=settings, progress=stop)
+    own = (folder / FILE).read_bytes()
+    (folder / FILE).write_bytes(other)
+    with pytest.raises(LedgerError, match="revealed"):
+        trained(folder, ledger, settings=settings)
+    (folder / FILE).write_bytes(own)
+    assert trained(folder, ledger, settings=settings).rounds == ROUNDS
 
 
 @pytest.mark.parametrize("settings", [Settings(optimiser=FedAvg(), clip=2.0), COHORTS])

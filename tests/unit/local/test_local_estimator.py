@@ -41,6 +41,15 @@ def test_a_classifier_without_probabilities_is_judged_by_its_errors() -> None:
     assert losses[0] * 114 == pytest.approx(round(losses[0] * 114))  # 20 % of 569 rows
 
 
+def test_steps_of_a_pipeline_draw_from_no_generator_that_clients_share() -> None:
+    """They drew from numpy's: how much one client's fits drew changed the next one's losses."""
+    model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=3))
+    objective, space = EstimatorObjective(model), Space(mlpclassifier__alpha=[1e-4, 1.0])
+    first, again, other = (objective.losses(CANCER, space, seed=seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
 def test_a_regressor_is_judged_by_squared_error() -> None:
     data = Samples(*load_diabetes(return_X_y=True))
     losses = EstimatorObjective(Ridge).losses(data, Space(alpha=[1e-3, 1e6]), seed=0)
