@@ -66,7 +66,7 @@ def trained(
     recipes = [replace(recipe, decay=decay) for recipe in RECIPES]
     group = training.GroupTraining(recipes, first, [CLIENT], [3], 0, FEATURES, "cpu")
     batched = Batched(module(), loss.TorchLoss.CROSS_ENTROPY)
-    found = group.run(([0], slice(0, 4)), trainer(batched))
+    found = group.run(training.Piece((0,), slice(0, 4)), trainer(batched))
     return {**found.parameters, **found.buffers}
 
 
