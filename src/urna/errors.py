@@ -78,9 +78,19 @@ class BudgetExceeded(UrnaError):
     """The next release would pass the ledger's cap. Nothing was released."""
 
     def __init__(
-        self, *, spent: float, after: float, cap: float, delta: float, hint: str = ""
+        self,
+        *,
+        spent: float,
+        after: float,
+        cap: float,
+        delta: float,
+        bound: str = "",
+        hint: str = "",
     ) -> None:
-        """Keep the numbers as attributes, for the command line and the report."""
+        """Keep the numbers as attributes, for the command line and the report.
+
+        `bound` says which of the cap's bounds would be passed, where it is not epsilon itself.
+        """
         self.spent, self.after, self.cap, self.delta = spent, after, cap, delta
         if not hint:
             hint = "Ask for a smaller epsilon, or start a ledger for other data."
@@ -88,12 +98,16 @@ class BudgetExceeded(UrnaError):
                 hint = "A release without a guarantee at this delta never fits."
         super().__init__(
             f"this release would bring epsilon from {spent:.4g} to {after:.4g} at delta {delta:g}; "
-            f"the ledger's cap is {cap:g}. Nothing was released. {hint}"
+            f"the ledger's cap is {cap:g}{bound and f', and {bound}'}. Nothing was released. {hint}"
         )
 
 
 class LedgerError(UrnaError):
     """A ledger file cannot be used as it is."""
+
+
+class CountedAlready(LedgerError):
+    """What may be charged only once was charged before."""
 
 
 class OutputError(UrnaError):

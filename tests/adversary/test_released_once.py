@@ -34,7 +34,7 @@ from urna.tally import (
     TallyPlan,
     verified_tally,
 )
-from urna.tally.release import Releases
+from urna.tally.slot import Slot
 
 BUDGET = Budget(4.0, 1e-4)
 TWENTY = Budget(20.0, 1e-3)
@@ -369,7 +369,7 @@ def test_a_checkpoint_that_another_copy_wrote_is_not_taken_for_the_one_noted(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Releases, "_count", killed)  # before the first round is held
+        patch.setattr(Slot, "charge", killed)  # before the first round is held
         with pytest.raises(KeyboardInterrupt):
             trained(folder, ledger, settings=settings)
     start = (folder / FILE).read_bytes()
@@ -463,7 +463,7 @@ def test_wherever_a_round_is_killed_training_goes_on(
     """Before and after the checkpoint is written, and before and after the ledger notes it."""
     folder, ledger = tmp_path / "run", Ledger.open(tmp_path / "ledger", Budget(8.0, 1e-3))
     for name, when in (
-        ("advance", "after"),
+        ("charge", "after"),
         ("note_revealed", "before"),
         ("note_revealed", "after"),
     ):

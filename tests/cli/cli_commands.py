@@ -85,9 +85,7 @@ def killed(point: str, *arguments: str) -> None:
         setattr(owner, name, wrapped)
 
     if point == "paid":  # a release is in the ledger, and nothing of it is on disk
-        dying(Ledger, "advance", lambda *_: True)
-    elif point == "entered":  # the same for what is entered whole
-        dying(Ledger, "enter", lambda *_: True)
+        dying(Ledger, "charge", lambda *_: True)
     elif point == "summed":  # the same where nothing is counted
         dying(sys.modules["urna.systems.vote.search"], "_ballots", lambda *_: True)
     elif point == "tallied":  # the tally is on disk, its winner is not weighed

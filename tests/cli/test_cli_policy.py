@@ -54,7 +54,7 @@ def test_what_is_left_is_shown(urna: Command, tmp_path: Path) -> None:
     urna("policy", "make", file)
     assert urna("policy", "show", file, "--format", "json").json()["left"] == 2.0
     ledger = Ledger.open(tmp_path / "policy.ledger", Budget(2.0, 1e-5))
-    ledger.enter(GaussianRelease(noise_multiplier=10.0), label="a sum")
+    ledger.charge(GaussianRelease(noise_multiplier=10.0), label="a sum")
     shown = urna("policy", "show", file, "--format", "json").json()
     assert shown["spent"] == ledger.spent().epsilon > 0
     assert shown["left"] == ledger.left() < 2.0

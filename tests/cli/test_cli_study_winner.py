@@ -74,12 +74,12 @@ def test_a_killed_study_goes_on_and_spends_once(
 ) -> None:
     study = written(tmp_path)
     winners = []
-    for point in ("entered", "tallied", "trained", "model"):
+    for point in ("paid", "tallied", "trained", "model"):
         child = commands.start("cli_commands:killed", point, "run", str(study), "--quiet")
         assert child.wait() == -signal.SIGKILL, child.stderr.read_text()
         assert not (tmp_path / "results" / "result.json").exists()
-        assert (tmp_path / "results" / "vote.json").exists() is (point != "entered")
-        if point != "entered":
+        assert (tmp_path / "results" / "vote.json").exists() is (point != "paid")
+        if point != "paid":
             winners.append(said(study, "vote.json"))
     assert urna("run", study).code == 0
     assert winners == [said(study, "vote.json")] * 3  # what was seen is what counts

@@ -391,7 +391,7 @@ def full_ledger(folder: Path) -> None:
     ledger = Ledger.open(folder / "ledger", Budget(10.0, 1e-4))
     plan = announced(budget=Budget(10.0, 1e-5)).plan
     assert plan.release is not None
-    ledger.enter(plan.release, label="before")
+    ledger.charge(plan.release, label="before")
 
 
 def broken_ledger(folder: Path) -> None:

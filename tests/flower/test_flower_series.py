@@ -178,7 +178,7 @@ def test_a_series_stops_when_a_ledger_is_full(tmp_path: Path) -> None:
     before = Ledger.open(tmp_path / "3.ledger", Budget(8.5, 1e-5))
     plan = SUBJECT.plan(Terms.of(SIZE, Budget(6.0, 1e-5), dropout=0.2, colluding=0.1), 1)
     assert plan.release is not None
-    before.enter(plan.release, label="an earlier sum")
+    before.charge(plan.release, label="an earlier sum")
     held = sums(grid)
     took = [len(held.round(b"%d" % n).tallied.accepted) for n in range(ROUNDS)]
     assert took[0] == SIZE

@@ -82,7 +82,7 @@ MOST_LINES = {
     "conversion": 180,
     "data": 1830,
     "display": 90,
-    "errors": 160,
+    "errors": 180,
     "files": 180,
     "flower": 7730,
     "forecast": 770,
@@ -105,7 +105,7 @@ MOST_LINES = {
     "systems.combine": 4980,
     "systems.train": 3720,
     "systems.vote": 4410,
-    "tally": 3330,
+    "tally": 3390,
     "testing": 380,
     "tracking": 110,
 }
@@ -377,3 +377,22 @@ def test_packages_have_no_more_lines_than_before() -> None:
     slack = {room: MOST_LINES.get(room, 0) - count for room, count in lines.items()}
     outside = {room: spare for room, spare in slack.items() if not 0 <= spare <= SPARE_LINES}
     assert outside == {}, "below 0: make it smaller; above: lower its limit"
+
+
+WRITES_TO_LEDGERS = {
+    "charge": {"cli/ledger.py", "flower/accounts.py", "tally/slot.py", "tally/verified.py"},
+    "note_result": {"cli/keep.py", "study/journal.py"},
+    "note_revealed": {"tally/slot.py", "tally/verified.py"},
+    "note_started": {"tally/slot.py"},
+}
+"""A node's account charges for what it answers; a command declares what was released elsewhere."""
+
+
+def test_what_is_released_is_charged_and_noted_in_one_place() -> None:
+    found: dict[str, set[str]] = {name: set() for name in WRITES_TO_LEDGERS}
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            on_itself = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
+            if isinstance(node, ast.Attribute) and node.attr in found and not on_itself:
+                found[node.attr].add(str(file.relative_to(SOURCE)))
+    assert found == WRITES_TO_LEDGERS

@@ -138,7 +138,7 @@ def add(
         release = Repeated(GaussianRelease(noise_multiplier), rounds)
     else:
         release = DeclaredRelease(math.nan if epsilon is None else epsilon, delta)
-    opened.enter(release, label=label)
+    opened.charge(release, label=label)
     if output is Format.JSON:
         print_json(opened.as_mapping())
         return

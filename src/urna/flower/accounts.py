@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from urna.errors import BudgetExceeded, LedgerError, Refused
+from urna.errors import BudgetExceeded, CountedAlready, LedgerError, Refused
 from urna.flower.announcement import Announcement
 from urna.flower.claims import check_run, claim, claimed, count_run, runs
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release, Repeated
@@ -106,16 +106,10 @@ class Account:
             if (ledger := self.ledger()) is None:
                 return
             event, label = _event(announcement, private), announcement.label
-            single = announcement.rounds == 1
-            name = coin.hex() if single else announcement.digest.hex()
-            for entry in ledger.entries():
-                if entry.id == name and (single or number <= (entry.rounds or 0)):
-                    raise Refused("this node has answered this round before")
-            if single:
-                ledger.enter(event, label=label, id=name)
-                return
-            ledger.begin(Repeated(event, announcement.rounds), label=label, id=name)
-            ledger.advance(name, number)
+            name, rounds = _place(announcement, number, coin)
+            if rounds is not None:
+                event = Repeated(event, announcement.rounds)
+            ledger.charge(event, label=label, id=name, rounds=rounds, once=True)
 
     def withdraw(self, announcement: Announcement, number: int, coin: bytes, reason: str) -> None:
         """Take a round out of the ledger that can never be opened any more.
@@ -126,14 +120,10 @@ class Account:
         with _refusals():
             if (ledger := self.ledger()) is None:
                 return
-            entries = {entry.id: entry for entry in ledger.entries()}
-            if announcement.rounds == 1:
-                if coin.hex() in entries:
-                    ledger.withdraw(coin.hex(), reason=reason)
-                return
-            name = announcement.digest.hex()
-            if name in entries and entries[name].rounds == number:
-                ledger.withdraw(name, reason=reason, rounds=number - 1)
+            name, rounds = _place(announcement, number, coin)
+            entry = ledger.find(name)
+            if entry is not None and entry.rounds == rounds:
+                ledger.withdraw(name, reason=reason, rounds=rounds and rounds - 1)
 
     def ledger(self) -> Ledger | None:
         """Return the ledger, created on first use; None where none is kept."""
@@ -153,8 +143,17 @@ def _refusals() -> Iterator[None]:
         yield
     except BudgetExceeded as error:
         raise Refused("what is left of this node's privacy budget is too little") from error
+    except CountedAlready as error:
+        raise Refused("this node has answered this round before") from error
     except LedgerError as error:
         raise Refused("this node's ledger cannot be used") from error
+
+
+def _place(announcement: Announcement, number: int, coin: bytes) -> tuple[str, int | None]:
+    """Return a round's id in the ledger, and how many rounds of a series it counts."""
+    if announcement.rounds == 1:
+        return coin.hex(), None
+    return announcement.digest.hex(), number
 
 
 def _event(announcement: Announcement, private: bool) -> Release:

@@ -153,7 +153,7 @@ class Sums:
     def entry(self) -> str | None:
         """The id of what was released in the server's own ledger, where there is one."""
         releases = self._releases
-        return None if releases is None or releases.ledger is None else releases.id
+        return None if releases is None else releases.slot.entry
 
     @property
     def privacy(self) -> PrivacyStatement:
@@ -367,7 +367,8 @@ class Sums:
         if self._again and kept is not None and number in (None, latest):
             if digest != kept.inputs:
                 raise ParameterError(f"round {latest} was begun with other inputs")
-            self._again, releases.done, releases.reads_back = False, kept.before, True
+            slot = releases.slot
+            self._again, slot.done, slot.reads_back = False, kept.before, True
             return
         if number not in (None, latest + 1):
             raise ParameterError(f"round {number} does not come after round {latest}")
@@ -375,7 +376,7 @@ class Sums:
             raise ParameterError(f"round {latest} was begun and is not over: it comes first")
         if latest >= self._rounds:
             raise ParameterError(f"all {self._rounds} rounds of this series were held")
-        self._number, self._again, releases.reads_back = latest + 1, False, False
+        self._number, self._again, releases.slot.reads_back = latest + 1, False, False
         if kept is not None and self._folder is not None:
             self._kept = kept.begun(self._number, digest, releases.done)
             self._kept.write(self._folder)
@@ -451,7 +452,7 @@ class _Round:
             sums._keys,
             self._transport,
             transport,
-            releases.started,
+            releases.slot.started,
         )
         self._tallied, self._opened = sums.conduct(desk)
         return self._tallied

@@ -152,15 +152,27 @@ class Cover:
 
     def holds(self, cost: Cost) -> bool:
         """Say whether releases of this cost together keep within the cap."""
+        return not self.exceeded(cost)
+
+    def exceeded(self, cost: Cost) -> str:
+        """Return which bound releases of this cost together would pass; empty if none."""
         declared = self.declared
         epsilon, delta = (declared.epsilon, declared.delta) if declared else (self.pure, 0.0)
-        return (
-            self.pure * _BELOW <= self.cap.epsilon
-            and cost.mu <= self.mu
-            and cost.epsilon * _BELOW <= epsilon
-            and cost.delta * _BELOW <= delta
-            and cost.slip <= self.slip
+        bounds = (
+            ("epsilon of pure releases", self.pure * _BELOW, self.cap.epsilon),
+            ("the root of the sum of squares of μ of all sums", cost.mu, self.mu),
+            ("epsilon of declared releases", cost.epsilon * _BELOW, epsilon),
+            ("delta of declared releases", cost.delta * _BELOW, delta),
+            (
+                "how far all noise may differ from exact noise (δ·10⁻⁶/(1 + e^ε) of the cap)",
+                cost.slip,
+                self.slip,
+            ),
         )
+        for named, found, most in bounds:
+            if not found <= most:
+                return f"{named} would be {found:.3g}, at most {most:.3g} is allowed"
+        return ""
 
 
 def parts_of(budget: Budget, parts: Sequence[float]) -> list[Budget]:

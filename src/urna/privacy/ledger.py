@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from urna.errors import BudgetExceeded, LedgerError, ParameterError
+from urna.errors import BudgetExceeded, CountedAlready, LedgerError, ParameterError
 from urna.privacy.accountant import Spent, spent_at
 from urna.privacy.budget import Adjacency, Budget
 from urna.privacy.cost import FREE, SLIP_PART, Cost, Cover, together
@@ -178,69 +178,78 @@ class Ledger:
             )
         return ledger
 
-    def enter(self, release: Release, *, label: str, id: str | None = None) -> str:  # noqa: A002
-        """Count a release, before it happens; return its id.
+    def charge(
+        self,
+        release: Release,
+        *,
+        label: str,
+        id: str | None = None,  # noqa: A002
+        rounds: int | None = None,
+        number: int | None = None,
+        once: bool = False,
+    ) -> str:
+        """Count a release, or the next round of a series, before it happens; return its id.
+
+        The same id is counted once: a process that was killed may charge again, until what the
+        release, or the round, revealed is noted.
 
         Args:
-            release: What is about to become public.
+            release: What is about to become public; `Repeated` for a series.
             label: A few words for people.
-            id: Names the release; entering the same id again counts once, until its result is
-                noted. A fresh one by default.
+            id: Names the release; a fresh one by default.
+            rounds: Of a series: how many of its rounds are counted from now on. None counts the
+                release as a whole. A sampled series costs what all its rounds do from the first
+                on: what sampling saves is known only for a number of rounds fixed beforehand.
+            number: Of a series: the number of the round that happens next, where not every
+                round counts.
+            once: Whether to refuse what is counted already.
 
         Raises:
-            BudgetExceeded: The cap would be passed. Nothing was entered; release nothing.
-            LedgerError: The file cannot be read or written, or the id names another release, or
-                one whose result is noted; release nothing.
+            BudgetExceeded: The cap would be passed. Nothing was counted; release nothing.
+            LedgerError: The file cannot be read or written; or the id names another release, one
+                that was withdrawn, or one whose result is noted. Release nothing.
+            CountedAlready: `once` was asked for, and it was charged before.
         """
-        return self._enter(release, prices(release), label, id, rounds=None)
-
-    def begin(self, series: Repeated, *, label: str, id: str | None = None) -> str:  # noqa: A002
-        """Write down a series whose rounds will be counted one by one; return its id.
-
-        Each round is counted by `advance` before it happens. A sampled series is counted as a
-        whole, here: what sampling saves is known only for a number of rounds fixed beforehand.
-
-        Raises:
-            BudgetExceeded: Not even the first round fits. Nothing was entered.
-        """
-        # The last of the prices: one that holds whatever else comes between two rounds.
-        price = series.cost() if _sampled(series) else prices(series.release)[-1]
-        return self._enter(series, [price], label, id, rounds=0)
-
-    def advance(self, id: str, rounds: int, *, number: int | None = None) -> None:  # noqa: A002
-        """Count a series up to so many rounds, before the last of them happens.
-
-        Counting the same round again changes nothing, so a run that was killed may ask again,
-        until the round's result is noted.
-
-        Args:
-            id: The series.
-            rounds: How many rounds are counted.
-            number: The number of the round that happens next, where not every round counts.
-
-        Raises:
-            BudgetExceeded: The cap would be passed. Nothing was counted.
-            LedgerError: There is no such series, it was planned for fewer rounds, or the round
-                was revealed before; reveal nothing.
-        """
+        name = id or uuid.uuid4().hex
+        if rounds is not None and not isinstance(release, Repeated):
+            raise LedgerError(f"the release {name!r} is no series")
+        if isinstance(release, Repeated) and (rounds or 0) > release.rounds:
+            raise LedgerError(
+                f"the series {name!r} has {release.rounds} rounds; round {rounds} is not one"
+            )
         following = rounds if number is None else number
 
-        def body(state: _State) -> dict[str, Any] | None:
-            entry = state.entry(id)
-            if entry.rounds is None or not isinstance(entry.release, Repeated):
-                raise LedgerError(f"the release {id!r} is no series")
-            if entry.withdrawn or rounds > entry.release.rounds:
-                raise LedgerError(
-                    f"the series {id!r} has {entry.release.rounds} rounds"
-                    + (" and was withdrawn" if entry.withdrawn else f"; round {rounds} is not one")
-                )
-            _check_new(entry, following - 1)
-            if rounds <= entry.rounds:
+        def body(state: _State) -> tuple[str, dict[str, Any]] | None:
+            same = state.entries.get(name)
+            if same is None:
+                price = self._priced(state, release, rounds)
+                said = {"label": label, "release": release.as_mapping(), "price": asdict(price)}
+                return "release", said | {"rounds": rounds}
+            if once and (same.withdrawn or (rounds or 0) <= (same.rounds or 0)):
+                raise CountedAlready(f"the release {name!r} is counted already")
+            if same.withdrawn:
+                raise LedgerError(f"the release {name!r} was withdrawn; charge it anew")
+            if same.release != release or (same.rounds is None) != (rounds is None):
+                raise LedgerError(f"the id {name!r} already names another release")
+            _check_new(same, 0 if following is None else following - 1)
+            if rounds is None or rounds <= (same.rounds or 0):
                 return None
-            self._check(state, replace(entry, rounds=rounds), besides=id)
-            return {"rounds": rounds}
+            self._check(state, replace(same, rounds=rounds), besides=name)
+            return "advance", {"rounds": rounds}
 
-        self._append("advance", id, body)
+        self._append(name, body)
+        return name
+
+    def _priced(self, state: "_State", release: Release, rounds: int | None) -> Cost:
+        """Return which proven cost of a new release is counted; of a series, that of one round."""
+        if rounds is None or not isinstance(release, Repeated):
+            return self._fitting(state, prices(release))
+        # The last of the prices: one that holds whatever else comes between two rounds.
+        if _sampled(release):
+            return self._fitting(state, [release.cost()])
+        price = prices(release.release)[-1]
+        self._check(state, price.times(max(rounds, 1)))
+        return price
 
     def check_relation(self, adjacency: Adjacency) -> None:
         """Refuse releases under another neighbouring relation.
@@ -254,41 +263,37 @@ class Ledger:
                 "not add up: use a ledger of this relation"
             )
 
-    def check(self, *releases: Release) -> None:
-        """Refuse releases that together would pass the cap; enter nothing.
-
-        For asking early, before work is done whose result could not be released.
+    def check(self, *releases: Release, ids: Sequence[str | None] = ()) -> None:
+        """Refuse releases that could not be charged, before work is done for them; enter nothing.
 
         Args:
-            releases: In the order in which they will be entered.
+            releases: In the order in which they will be charged.
+            ids: Their ids, where they have some: what is counted already is not counted again.
 
         Raises:
-            BudgetExceeded: The cap would be passed.
+            BudgetExceeded: Together they would pass the cap.
+            LedgerError: One was revealed already.
         """
-        listed = [prices(release) for release in releases]
+        state = self._snapshot()
+        listed = []
+        for place, release in enumerate(releases):
+            name = ids[place] if place < len(ids) else None
+            if name is not None and name in state.entries:
+                _check_new(state.entries[name], 0)
+            else:
+                listed.append(prices(release))
         ways = [together(price[way] for price in listed) for way in (0, -1)]
         later = [price[0].mu > 0 for price in listed]
         pure_lead = later == sorted(later)
-        self._fitting(self._snapshot(), ways if pure_lead else ways[-1:])
+        self._fitting(state, ways if pure_lead else ways[-1:])
 
-    def check_new(self, *ids: str | None) -> None:
-        """Refuse releases whose results are noted, before work is done for them.
-
-        Raises:
-            LedgerError: One was revealed already.
-        """
-        entries = self._snapshot().entries
-        for name in ids:
-            if name is not None and name in entries:
-                _check_new(entries[name], 0)
-
-    def holds(self, id: str | None) -> bool:  # noqa: A002
-        """Say whether a release of this id was entered, so that it is counted already."""
-        return id is not None and id in self._snapshot().entries
+    def find(self, id: str | None) -> Entry | None:  # noqa: A002
+        """Return the entry of this id; None where there is none."""
+        return None if id is None else self._snapshot().entries.get(id)
 
     def counts(self, id: str | None) -> bool:  # noqa: A002
         """Say whether anything of this id counts: a series of which no round was held does not."""
-        entry = None if id is None else self._snapshot().entries.get(id)
+        entry = self.find(id)
         return entry is not None and not entry.withdrawn and entry.rounds != 0
 
     def free_id(
@@ -346,7 +351,7 @@ class Ledger:
             LedgerError: The release, or the round, was revealed. It goes on counting.
         """
 
-        def body(state: _State) -> dict[str, Any] | None:
+        def body(state: _State) -> tuple[str, dict[str, Any]] | None:
             entry = state.entry(id)
             if entry.released and (rounds is None or rounds < entry._certain):
                 raise LedgerError(
@@ -355,9 +360,9 @@ class Ledger:
                 )
             if entry.withdrawn or (rounds is not None and rounds >= (entry.rounds or 0)):
                 return None
-            return {"reason": reason, "rounds": rounds}
+            return "withdraw", {"reason": reason, "rounds": rounds}
 
-        self._append("withdraw", id, body)
+        self._append(id, body)
 
     def note_result(self, id: str, path: Path, sha256: str) -> None:  # noqa: A002
         """Note where the result of a release was written, so that it is found again.
@@ -369,14 +374,14 @@ class Ledger:
             LedgerError: Another result of it was written, in another folder.
         """
 
-        def body(state: _State) -> dict[str, Any]:
+        def body(state: _State) -> tuple[str, dict[str, Any]]:
             entry = state.entry(id)
             kept = entry.result
             if kept is not None and kept.sha256 != sha256 and Path(kept.path).parent != path.parent:
                 raise _behind(entry, 0)  # written by a run from a copy of the folder
-            return {"path": str(path), "sha256": sha256}
+            return "result", {"path": str(path), "sha256": sha256}
 
-        self._append("result", id, body)
+        self._append(id, body)
 
     def note_started(self, id: str, *, number: int = 1) -> None:  # noqa: A002
         """Note that a release begins to reveal: before the first message that depends on data.
@@ -393,14 +398,14 @@ class Ledger:
                 nothing.
         """
 
-        def body(state: _State) -> dict[str, Any] | None:
+        def body(state: _State) -> tuple[str, dict[str, Any]] | None:
             entry = state.entry(id)
             if entry.withdrawn:
-                raise LedgerError(f"the release {id!r} was withdrawn; enter it anew")
+                raise LedgerError(f"the release {id!r} was withdrawn; charge it anew")
             _check_new(entry, number - 1)
-            return {"number": number, "digest": _STARTED}
+            return "revealed", {"number": number, "digest": _STARTED}
 
-        self._append("revealed", id, body)
+        self._append(id, body)
 
     def note_revealed(
         self,
@@ -412,8 +417,8 @@ class Ledger:
     ) -> None:
         """Note what a release revealed: after it is on disk, before anybody sees it.
 
-        From now on neither `enter` nor `advance` admits the release, or a round up to this one,
-        again. Noting the same again changes nothing. What was started is noted over it, once.
+        From now on `charge` does not admit the release, or a round up to this one, again.
+        Noting the same again changes nothing. What was started is noted over it, once.
 
         Guarantee:
             What is noted counts from then on, even if another process under the same id has
@@ -430,7 +435,7 @@ class Ledger:
                 now.
         """
 
-        def body(state: _State) -> dict[str, Any] | None:
+        def body(state: _State) -> tuple[str, dict[str, Any]] | None:
             entry = state.entry(id)
             if number <= entry.revealed and not digest:
                 return None
@@ -439,9 +444,9 @@ class Ledger:
             noted = entry.digest not in ("", _STARTED)
             if number < entry.revealed or (number == entry.revealed and noted):
                 raise _behind(entry, number - 1)
-            return {"number": number, "digest": digest, "counted": counted}
+            return "revealed", {"number": number, "digest": digest, "counted": counted}
 
-        self._append("revealed", id, body)
+        self._append(id, body)
 
     def entries(self) -> list[Entry]:
         """Return all releases, oldest first."""
@@ -499,32 +504,6 @@ class Ledger:
     def _total(self) -> Cost:
         return together(entry.cost for entry in self.entries())
 
-    def _enter(
-        self,
-        release: Release,
-        offers: Sequence[Cost],
-        label: str,
-        name: str | None,
-        rounds: int | None,
-    ) -> str:
-        name = name or uuid.uuid4().hex
-
-        def body(state: _State) -> dict[str, Any] | None:
-            if (same := state.entries.get(name)) is not None:
-                if same.withdrawn:
-                    raise LedgerError(f"the release {name!r} was withdrawn; enter it anew")
-                if same.release != release or (same.rounds is None) != (rounds is None):
-                    raise LedgerError(f"the id {name!r} already names another release")
-                if rounds is None:  # of a series each round is checked when it is counted
-                    _check_new(same, 0)
-                return None
-            price = self._fitting(state, offers)
-            written = {"label": label, "release": release.as_mapping(), "price": asdict(price)}
-            return written | {"rounds": rounds}
-
-        self._append("release", name, body)
-        return name
-
     def _fitting(self, state: "_State", offers: Sequence[Cost]) -> Cost:
         """Return the first of some proven costs of a release that fits; refuse if none does."""
         for price in offers[:-1]:
@@ -562,7 +541,7 @@ class Ledger:
         if cover.declared is None and after.delta == 0:
             leads = first and not any(price.mu > 0 for price in entered)
             cover = self._cover(after) if leads or not cost.epsilon else cover
-        if not cover.holds(after):
+        if bound := cover.exceeded(after):
             spent = together(entry.cost for entry in state.entries.values())
             needs_part = state.cover.declared is None and (cost.epsilon > 0 or cost.delta > 0)
             raise BudgetExceeded(
@@ -570,11 +549,12 @@ class Ledger:
                 after=after.at(self.cap.delta),
                 cap=self.cap.epsilon,
                 delta=self.cap.delta,
+                bound=bound,
                 hint=_NO_PART if needs_part and math.isfinite(after.mu) else "",
             )
 
     def _append(
-        self, kind: str, name: str, body: Callable[["_State"], Mapping[str, Any] | None]
+        self, name: str, body: Callable[["_State"], tuple[str, Mapping[str, Any]] | None]
     ) -> None:
         """Add a line that is decided by looking at the others, which nobody changes meanwhile."""
         with self._connection() as connection:
@@ -583,7 +563,8 @@ class Ledger:
             found = body(state)
             if found is None:
                 return
-            text = json.dumps(found, allow_nan=False)
+            kind, said = found
+            text = json.dumps(said, allow_nan=False)
             line = (state.lines + 1, kind, name, text, time.time())
             digest = _digest(state.digest, line)
             connection.execute("INSERT INTO line VALUES (?, ?, ?, ?, ?, ?)", (*line, digest))

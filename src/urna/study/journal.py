@@ -173,7 +173,7 @@ class Journal:
         self.wrote(name)
         if self.ledger is not None:
             for entry in entries:
-                if self.ledger.holds(entry):
+                if self.ledger.find(entry) is not None:
                     self.ledger.note_result(str(entry), path.absolute(), digest)
         return path
 

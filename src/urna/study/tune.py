@@ -146,9 +146,8 @@ def tune_then_fit(
     events = _events(event_of(planned), base, for_model, summation)
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
-        ledger.check_new(ids[0] if vote is None else None, ids[1])
-        left = [event for event, id_ in zip(events, ids, strict=True) if not ledger.holds(id_)]
-        ledger.check(*(left if secrets.private else [NonPrivateRelease("scripted secrets")]))
+        asked = events if secrets.private else [NonPrivateRelease("scripted secrets")] * 2
+        ledger.check(*asked[vote is not None :], ids=ids[vote is not None :])
     of_vote, of_model = staged_secrets(secrets, b"vote", b"model")
     if vote is not None:
         check_same(vote, planned, candidates, ledger)

@@ -297,7 +297,7 @@ def tune_and_train(
     if vote is not None:
         check_same(vote, voting, asked, ledger)
     elif ledger is not None and source.private:
-        _check_room(ledger, None if ledger.holds(entry) else voting, planned)
+        _check_room(ledger, voting, entry, planned)
     of_vote, of_training = staged_secrets(source, b"vote", b"training")
     if vote is None:
         common: dict[str, Any] = {
@@ -355,13 +355,15 @@ def tune_and_train(
     return Tuned(divided, vote, trained, _both(vote, voting, trained, planned, budget))
 
 
-def _check_room(ledger: Ledger, voting: Voting | None, planned: TrainPlan) -> None:
+def _check_room(ledger: Ledger, voting: Voting, entry: str | None, planned: TrainPlan) -> None:
     """Refuse where the ledger has no room for the vote and the first round beside it."""
-    vote = None if voting is None else event_of(voting)  # None where it is counted already
+    vote = event_of(voting)
     first = planned.tally.event
     if isinstance(first, Sampled):  # counted as a whole when it begins
         first = Repeated(first, planned.counted)
-    ledger.check(*(event for event in (vote, first) if event is not None))
+    pairs = [(vote, entry), (first, None)]
+    there = [(event, id_) for event, id_ in pairs if event is not None]
+    ledger.check(*(event for event, _ in there), ids=[id_ for _, id_ in there])
 
 
 def _both(

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
+from urna.errors import ParameterError, ProtocolError, RoundUnfinished
 from urna.noise import IntVector
 from urna.privacy import (
     Adjacency,
@@ -34,8 +34,8 @@ from urna.protocols.winner import run as run_hidden
 from urna.randomness import SEED_BYTES, SecretSource, expand_words
 from urna.tally.contribution import SumRange
 from urna.tally.plan import TallyPlan
-from urna.tally.release import NOTHING, noting
 from urna.tally.secure import SERVERS
+from urna.tally.slot import Slot
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
 
@@ -446,50 +446,28 @@ def open_selection(
     id: str | None = None,  # noqa: A002
     keep: Callable[[Selected, PrivacyStatement, str | None], None] | None = None,
 ) -> tuple[Selected, PrivacyStatement, str | None]:
-    """Count a selection, hold it, and say what it cost; the one place where a winner is opened.
+    """Count a selection, hold it, and say what it cost.
 
     Guarantee:
-        It is in the ledger before it happens. It is withdrawn only if it ends before leader and
-        helper start the circuit. That the circuit starts is noted before it does: from then on
-        nothing is opened under the id again, however it ends, a kill included. What was opened
-        is noted after `keep` has written it down.
+        That of `Slot`. It is withdrawn only if it ends before leader and helper start the
+        circuit. That the circuit starts is noted before it does: from then on nothing is
+        opened under the id again, however it ends, a kill included.
 
     Raises:
-        BudgetExceeded: The ledger's cap would be passed. Nothing was opened.
-        LedgerError: A circuit was started under this id before, or by another process
-            meanwhile. Nothing was opened now.
+        BudgetExceeded, LedgerError: As `Slot`. Nothing was opened.
         RoundAborted: It ended before the circuit started, and nothing counts.
         RoundUnfinished: It ended after that, and counts.
     """
-    release = plan.release
-    event: Release = release if private else NonPrivateRelease("scripted secrets")
-    entry = None
-    if ledger is not None:
-        name = None if id is None else ledger.free_id(id, event)
-        entry = ledger.enter(event, label=label, id=name)
-    begun = False
-
-    def start() -> None:
-        nonlocal begun
-        if ledger is not None and entry is not None and not begun:
-            ledger.note_started(entry)
-        begun = True
-
-    try:
-        found = select(start)
-    except RoundAborted as aborted:
-        if ledger is not None and entry is not None:
-            ledger.withdraw(entry, reason=aborted.reason)
-        raise
-    except RoundUnfinished:
-        with noting(ledger, entry, NOTHING):
-            raise
-    start()  # for a selection that did not say so: another process may be at work under the id
+    event: Release = plan.release if private else NonPrivateRelease("scripted secrets")
+    slot = Slot(event, label, plan.terms.adjacency, ledger=ledger, id=id)
     statement = statement_of(plan, described, private)
-    with noting(ledger, entry, _digest(found)):
+
+    def take(found: Selected) -> None:
         if keep is not None:
-            keep(found, statement, entry)
-    return found, statement, entry
+            keep(found, statement, slot.entry)
+
+    found = slot.release(lambda: select(slot.started), _digest, take)
+    return found, statement, slot.entry
 
 
 def _digest(found: Selected) -> str:

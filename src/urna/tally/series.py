@@ -168,9 +168,9 @@ class Series(Generic[ValueT_contra, FoundT_co]):
         Raises:
             ParameterError: It has none yet, because it was not made by `Series.of`.
         """
-        if self.releases.id is None:
+        if self.releases.slot.id is None:
             raise ParameterError("this series has no entry in a ledger yet")
-        return self.releases.id
+        return self.releases.slot.id
 
     @property
     def done(self) -> int:

@@ -184,7 +184,7 @@ def verified_tally(
     adjacency = Adjacency.REPLACE_ONE_CLIENT
     if ledger is not None:
         ledger.check_relation(adjacency)
-    entry = None if ledger is None else ledger.enter(event, label=label)
+    entry = None if ledger is None else ledger.charge(event, label=label)
     try:
         counted = play(_ballots(contributions, plan), plan, secrets).counted
     except RoundAborted as aborted:

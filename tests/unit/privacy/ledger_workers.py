@@ -15,7 +15,7 @@ def enter_many(path: str, prefix: str, count: int, multiplier: float) -> None:
     for number in range(count):
         name = f"{prefix}-{number}"
         try:
-            ledger.enter(GaussianRelease(multiplier), label="one of many", id=name)
+            ledger.charge(GaussianRelease(multiplier), label="one of many", id=name)
         except BudgetExceeded:
             continue
         print(name, flush=True)
@@ -27,7 +27,7 @@ def enter_forever(path: str, prefix: str) -> None:
     number, parent = 0, os.getppid()
     while os.getppid() == parent:  # a test that fails must leave no process behind
         name = f"{prefix}-{number}"
-        ledger.enter(GaussianRelease(1e3), label="until killed", id=name)
+        ledger.charge(GaussianRelease(1e3), label="until killed", id=name)
         print(name, flush=True)
         number += 1
 

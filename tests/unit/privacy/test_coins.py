@@ -123,7 +123,7 @@ def test_a_ledger_takes_a_calibrated_release_and_reads_it_back(tmp_path: Path) -
     made = calibrate_coins(Budget(1.0, 1e-5), Move(10, 10, 1e-20), shares=50, largest=1)
     assert read_release(made.as_mapping()) == made
     ledger = Ledger.open(tmp_path / "ledger.json", Budget(1.0, 1e-5))
-    ledger.enter(made, label="a vote")
+    ledger.charge(made, label="a vote")
     assert ledger.entries()[0].release == made
 
 

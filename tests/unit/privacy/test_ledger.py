@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from urna.errors import BudgetExceeded, LedgerError, ParameterError
+from urna.errors import BudgetExceeded, CountedAlready, LedgerError, ParameterError
 from urna.privacy import (
     Adjacency,
     Budget,
@@ -67,7 +67,7 @@ def test_what_is_entered_is_read_back_in_order(ledger: Ledger) -> None:
         SumRelease(Move(4, 1000), Fraction(10**5), 40),
     ]
     for number, release in enumerate(releases):
-        ledger.enter(release, label=f"release {number}", id=str(number))
+        ledger.charge(release, label=f"release {number}", id=str(number))
     entries = Ledger(ledger.path).entries()
     assert [entry.release for entry in entries] == releases
     assert [entry.id for entry in entries] == ["0", "1", "2", "3"]
@@ -79,10 +79,10 @@ def test_what_is_entered_is_read_back_in_order(ledger: Ledger) -> None:
 def test_releases_are_taken_up_to_the_cap_and_not_beyond(ledger: Ledger) -> None:
     quarter = GaussianRelease(2 * gaussian_std(CAP, sensitivity=1.0) * 1.000001)
     for _ in range(4):
-        ledger.enter(quarter, label="a quarter")
+        ledger.charge(quarter, label="a quarter")
     assert 0.99 < ledger.spent().epsilon <= CAP.epsilon
     with pytest.raises(BudgetExceeded, match="Nothing was released") as refused:
-        ledger.enter(quarter, label="one too many")
+        ledger.charge(quarter, label="one too many")
     assert refused.value.cap == CAP.epsilon
     assert refused.value.spent == ledger.spent().epsilon < refused.value.after
     assert len(ledger.entries()) == 4
@@ -90,12 +90,12 @@ def test_releases_are_taken_up_to_the_cap_and_not_beyond(ledger: Ledger) -> None
 
 def test_declared_releases_have_the_part_that_was_set_apart(parted: Ledger) -> None:
     for _ in range(2):
-        parted.enter(DeclaredRelease(0.25, 2e-6), label="half of it")
+        parted.charge(DeclaredRelease(0.25, 2e-6), label="half of it")
     for more in (DeclaredRelease(0.01, 0.0), DeclaredRelease(1e-9, 2e-6)):
         with pytest.raises(BudgetExceeded):
-            parted.enter(more, label="beyond its part")
+            parted.charge(more, label="beyond its part")
     whole = gaussian_std(Budget(0.5, 5e-6), sensitivity=1.0)
-    parted.enter(GaussianRelease(whole * 1.000001), label="the other half")
+    parted.charge(GaussianRelease(whole * 1.000001), label="the other half")
     assert parted.spent().epsilon <= CAP.epsilon
     assert parted.left() < 1e-2
 
@@ -104,7 +104,7 @@ def test_without_a_part_set_apart_declared_releases_are_refused_with_a_reason(
     ledger: Ledger,
 ) -> None:
     with pytest.raises(BudgetExceeded, match="sets no part of its cap apart"):
-        ledger.enter(DeclaredRelease(0.01, 0.0), label="somebody else's")
+        ledger.charge(DeclaredRelease(0.01, 0.0), label="somebody else's")
 
 
 def test_a_part_is_within_the_cap_and_for_life(tmp_path: Path, parted: Ledger) -> None:
@@ -118,63 +118,88 @@ def test_a_part_is_within_the_cap_and_for_life(tmp_path: Path, parted: Ledger) -
 
 
 def test_what_is_left_can_be_spent_but_for_rounding(ledger: Ledger) -> None:
-    ledger.enter(GaussianRelease(10.0), label="training")
+    ledger.charge(GaussianRelease(10.0), label="training")
     left = ledger.left()
     assert 0 < left < CAP.epsilon
     std = gaussian_std(Budget(left, CAP.delta), sensitivity=1.0)
     with pytest.raises(BudgetExceeded):
         ledger.check(GaussianRelease(0.999 * std))
-    ledger.enter(GaussianRelease(1.0001 * std), label="the rest")
+    ledger.charge(GaussianRelease(1.0001 * std), label="the rest")
     assert ledger.left() < 0.02
 
 
 def test_a_series_is_one_entry_that_is_counted_round_by_round(ledger: Ledger) -> None:
     series = Repeated(GaussianRelease(40.0), 200)
-    name = ledger.begin(series, label="training")
-    assert ledger.spent().epsilon == 0
     for done in (1, 2, 2, 1, 5):  # asking again for what is counted changes nothing
-        ledger.advance(name, done)
+        ledger.charge(series, label="training", id="t", rounds=done)
     (entry,) = Ledger(ledger.path).entries()
     assert (entry.release, entry.rounds) == (series, 5)
     assert ledger.spent().epsilon == pytest.approx(
         Repeated(GaussianRelease(40.0), 5).cost().at(CAP.delta), rel=1e-9
     )
     with pytest.raises(BudgetExceeded):
-        ledger.advance(name, 199)
+        ledger.charge(series, label="training", id="t", rounds=199)
     assert ledger.entries()[0].rounds == 5
 
 
+def test_what_may_be_charged_once_is_refused_the_second_time(ledger: Ledger) -> None:
+    series = Repeated(FEW, 9)
+    for rounds in (1, 2, 3):
+        ledger.charge(series, label="training", id="t", rounds=rounds, once=True)
+        for again in range(1, rounds + 1):
+            with pytest.raises(CountedAlready):
+                ledger.charge(series, label="training", id="t", rounds=again, once=True)
+    ledger.charge(FEW, label="a sum", id="s", once=True)
+    with pytest.raises(CountedAlready):
+        ledger.charge(FEW, label="a sum", id="s", once=True)
+    ledger.withdraw("s", reason="aborted")
+    with pytest.raises(CountedAlready):
+        ledger.charge(FEW, label="a sum", id="s", once=True)
+
+
+def test_the_bound_that_fails_is_named(tmp_path: Path) -> None:
+    wide = Ledger.open(tmp_path / "wide", Budget(20.0, 1e-6))
+    few_bits = SumRelease(Move(10, 10), Fraction(4), 10, "discrete-gaussian")
+    with pytest.raises(BudgetExceeded, match=r"differ from exact noise .* of the cap"):
+        wide.charge(few_bits, label="a sum with coarse draws")
+    with pytest.raises(BudgetExceeded, match="sum of squares of μ of all sums would be"):
+        wide.charge(GaussianRelease(0.1), label="too little noise")
+    with pytest.raises(BudgetExceeded, match="epsilon of declared releases would be"):
+        wide.charge(DeclaredRelease(1.0, 1e-9), label="declared")
+
+
 def test_a_series_ends_where_it_was_planned_to(ledger: Ledger) -> None:
-    name = ledger.begin(Repeated(FEW, 3), label="three rounds")
+    ledger.charge(Repeated(FEW, 3), label="three rounds", id="t", rounds=1)
     with pytest.raises(LedgerError, match="has 3 rounds"):
-        ledger.advance(name, 4)
+        ledger.charge(Repeated(FEW, 3), label="three rounds", id="t", rounds=4)
     with pytest.raises(LedgerError, match="is no series"):
-        ledger.advance(ledger.enter(FEW, label="alone"), 1)
+        ledger.charge(FEW, label="alone", rounds=1)
 
 
 def test_a_round_that_did_not_happen_is_taken_back_alone(ledger: Ledger) -> None:
-    name = ledger.begin(Repeated(FEW, 9), label="training")
-    ledger.advance(name, 3)
+    series = Repeated(FEW, 9)
+    name = ledger.charge(series, label="training", rounds=3)
     ledger.withdraw(name, reason="the third was aborted", rounds=2)
     assert ledger.entries()[0].rounds == 2
     ledger.withdraw(name, reason="all of it")
     assert ledger.entries()[0].withdrawn
     with pytest.raises(LedgerError, match="withdrawn"):
-        ledger.advance(name, 3)
+        ledger.charge(series, label="training", id=name, rounds=3)
 
 
 def test_a_sampled_series_is_counted_as_a_whole_when_it_begins(parted: Ledger) -> None:
     once = Sampled(GaussianRelease(4.0), Fraction(1, 20), 1e-6, replaced=False)
-    name = parted.begin(Repeated(once, 10), label="sampled training")
+    series = Repeated(once, 10)
+    name = parted.charge(series, label="sampled training", rounds=1)
     (entry,) = parted.entries()
-    assert entry.rounds == 0
-    assert entry.cost == Repeated(once, 10).cost()
-    parted.advance(name, 10)
+    assert entry.rounds == 1
+    assert entry.cost == series.cost()
+    parted.charge(series, label="sampled training", id=name, rounds=10)
     assert parted.entries()[0].cost == entry.cost
 
 
 def test_where_a_result_was_kept_stands_in_its_entry(ledger: Ledger, tmp_path: Path) -> None:
-    name = ledger.enter(FEW, label="a vote")
+    name = ledger.charge(FEW, label="a vote")
     ledger.note_result(name, tmp_path / "result.json", "ab" * 32)
     (entry,) = Ledger(ledger.path).entries()
     assert entry.result is not None
@@ -185,14 +210,14 @@ def test_where_a_result_was_kept_stands_in_its_entry(ledger: Ledger, tmp_path: P
 class TestWhatIsNotedIsNotReleasedAgain:
     def test_an_id_is_entered_again_until_its_result_is_noted(self, ledger: Ledger) -> None:
         for _ in range(2):  # killed in between
-            ledger.enter(FEW, label="a vote", id="vote")
+            ledger.charge(FEW, label="a vote", id="vote")
         ledger.note_revealed("vote", "ab" * 32)
         with pytest.raises(LedgerError) as refused:
-            Ledger(ledger.path).enter(FEW, label="a vote", id="vote")
+            Ledger(ledger.path).charge(FEW, label="a vote", id="vote")
         for said in ("'vote' (a vote)", "names no file", "ab" * 32, "under a new id"):
             assert said in str(refused.value)
         with pytest.raises(LedgerError, match="revealed already"):
-            ledger.check_new(None, "unknown", "vote")
+            ledger.check(FEW, FEW, FEW, ids=[None, "unknown", "vote"])
         with pytest.raises(LedgerError, match="revealed already"):
             ledger.free_id("vote", FEW)
         assert len(ledger.entries()) == 1
@@ -200,15 +225,15 @@ class TestWhatIsNotedIsNotReleasedAgain:
     def test_a_file_with_the_result_is_enough_and_is_named(
         self, ledger: Ledger, tmp_path: Path
     ) -> None:
-        ledger.enter(FEW, label="a vote", id="vote")
+        ledger.charge(FEW, label="a vote", id="vote")
         ledger.note_result("vote", tmp_path / "vote.json", "cd" * 32)
         with pytest.raises(LedgerError) as refused:
-            ledger.enter(FEW, label="a vote", id="vote")
+            ledger.charge(FEW, label="a vote", id="vote")
         for said in (str(tmp_path / "vote.json"), "cd" * 32, "put it back if it is gone"):
             assert said in str(refused.value)
 
     def test_another_result_of_the_same_id_is_refused(self, ledger: Ledger) -> None:
-        ledger.enter(FEW, label="a vote", id="vote")
+        ledger.charge(FEW, label="a vote", id="vote")
         for _ in range(2):
             ledger.note_revealed("vote", "ab" * 32)
         with pytest.raises(LedgerError, match="paid for once"):
@@ -219,14 +244,14 @@ class TestWhatIsNotedIsNotReleasedAgain:
         assert (said["revealed"], said["digest"]) == (1, "ab" * 32)
 
     def test_what_was_started_is_over_unless_its_result_is_noted_once(self, ledger: Ledger) -> None:
-        ledger.enter(FEW, label="a vote", id="vote")
+        ledger.charge(FEW, label="a vote", id="vote")
         ledger.note_started("vote")
         assert ledger.entries()[0].unfinished
         for again in (
             lambda: ledger.note_started("vote"),
-            lambda: ledger.enter(FEW, label="a vote", id="vote"),
+            lambda: ledger.charge(FEW, label="a vote", id="vote"),
             lambda: ledger.free_id("vote", FEW),
-            lambda: ledger.check_new("vote"),
+            lambda: ledger.check(FEW, ids=["vote"]),
         ):
             with pytest.raises(LedgerError, match="started, and no result of it was noted"):
                 again()
@@ -239,14 +264,14 @@ class TestWhatIsNotedIsNotReleasedAgain:
         assert (entry.revealed, entry.digest, entry.unfinished) == (1, "ab" * 32, False)
 
     def test_what_was_withdrawn_is_not_started(self, ledger: Ledger) -> None:
-        ledger.enter(FEW, label="a vote", id="vote")
+        ledger.charge(FEW, label="a vote", id="vote")
         ledger.withdraw("vote", reason="aborted")
         with pytest.raises(LedgerError, match="was withdrawn"):
             ledger.note_started("vote")
 
     def test_what_was_revealed_counts_whoever_withdrew_it_and_when(self, ledger: Ledger) -> None:
         for name in ("seen", "gone"):
-            ledger.enter(FEW, label="a vote", id=name)
+            ledger.charge(FEW, label="a vote", id=name)
         ledger.note_revealed("seen", "ab" * 32)
         with pytest.raises(LedgerError, match="it happened and is not withdrawn"):
             ledger.withdraw("seen", reason="to have it back")
@@ -258,8 +283,7 @@ class TestWhatIsNotedIsNotReleasedAgain:
     def test_a_round_that_another_process_took_back_counts_once_it_is_noted(
         self, ledger: Ledger
     ) -> None:
-        ledger.begin(Repeated(FEW, 9), label="a training", id="t")
-        ledger.advance("t", 1)
+        ledger.charge(Repeated(FEW, 9), label="a training", id="t", rounds=1)
         ledger.withdraw("t", reason="another process aborted", rounds=0)
         ledger.note_revealed("t", "ab" * 32, number=1, counted=1)
         (entry,) = ledger.entries()
@@ -270,7 +294,7 @@ class TestWhatIsNotedIsNotReleasedAgain:
     def test_a_result_in_a_copy_of_the_folder_is_not_taken_for_the_one_noted(
         self, ledger: Ledger, tmp_path: Path
     ) -> None:
-        ledger.enter(FEW, label="a vote", id="seen")
+        ledger.charge(FEW, label="a vote", id="seen")
         ledger.note_result("seen", tmp_path / "a" / "vote.json", "ab" * 32)
         ledger.note_result("seen", tmp_path / "a" / "result.json", "cd" * 32)
         ledger.note_result("seen", tmp_path / "moved" / "result.json", "cd" * 32)
@@ -279,17 +303,15 @@ class TestWhatIsNotedIsNotReleasedAgain:
 
     def test_rounds_of_a_series_are_noted_one_by_one(self, ledger: Ledger) -> None:
         series = Repeated(FEW, 9)
-        ledger.begin(series, label="a training", id="t")
         for number in range(1, 4):
-            ledger.advance("t", number)
-            ledger.advance("t", number)  # killed before it was noted
+            for _ in range(2):  # killed before it was noted
+                ledger.charge(series, label="a training", id="t", rounds=number)
             ledger.note_revealed("t", f"{number:064x}", number=number)
             with pytest.raises(LedgerError, match="an older copy"):
-                ledger.advance("t", number)
-        ledger.begin(series, label="a training", id="t")
+                ledger.charge(series, label="a training", id="t", rounds=number)
         with pytest.raises(LedgerError, match="not withdrawn"):
             ledger.withdraw("t", reason="the last two", rounds=1)
-        ledger.advance("t", 4)
+        ledger.charge(series, label="a training", id="t", rounds=4)
         ledger.withdraw("t", reason="aborted", rounds=3)
         (entry,) = Ledger(ledger.path).entries()
         assert (entry.rounds, entry.revealed) == (3, 3)
@@ -298,9 +320,8 @@ class TestWhatIsNotedIsNotReleasedAgain:
         self, ledger: Ledger
     ) -> None:
         series = Repeated(FEW, 9)
-        ledger.begin(series, label="a training", id="t")
         for number in (1, 2, 3):
-            ledger.advance("t", number)
+            ledger.charge(series, label="a training", id="t", rounds=number)
         ledger.note_revealed("t", number=2)  # read from a checkpoint
         assert ledger.free_id("t", series, done=2, counted=3) == "t"
         with pytest.raises(LedgerError, match=r"counts 3 rounds and knows of 2 .* only 1"):
@@ -311,18 +332,18 @@ class TestWhatIsNotedIsNotReleasedAgain:
     def test_where_few_rounds_count_they_are_told_apart_by_their_number(
         self, ledger: Ledger
     ) -> None:
-        ledger.begin(Repeated(FEW, 2), label="ten rounds, two of each client", id="t")
+        series = Repeated(FEW, 2)
         for number in range(1, 6):
-            ledger.advance("t", 1, number=number)
+            ledger.charge(series, label="few", id="t", rounds=1, number=number)
             ledger.note_revealed("t", f"{number:064x}", number=number)
         with pytest.raises(LedgerError, match="an older copy"):
-            ledger.advance("t", 1, number=5)
-        ledger.advance("t", 2, number=6)
+            ledger.charge(series, label="few", id="t", rounds=1, number=5)
+        ledger.charge(series, label="few", id="t", rounds=2, number=6)
 
 
 def test_a_release_without_a_guarantee_is_never_taken(ledger: Ledger) -> None:
     with pytest.raises(BudgetExceeded) as refused:
-        ledger.enter(NonPrivateRelease("scripted secrets"), label="a test run")
+        ledger.charge(NonPrivateRelease("scripted secrets"), label="a test run")
     assert refused.value.after == math.inf
     assert ledger.entries() == []
 
@@ -336,16 +357,16 @@ def test_asking_enters_nothing(ledger: Ledger) -> None:
 
 
 def test_a_refused_release_leaves_the_file_as_it_was(ledger: Ledger) -> None:
-    ledger.enter(FEW, label="first")
+    ledger.charge(FEW, label="first")
     before = ledger.path.read_bytes()
     with pytest.raises(BudgetExceeded):
-        ledger.enter(GaussianRelease(0.5), label="far too much")
+        ledger.charge(GaussianRelease(0.5), label="far too much")
     assert ledger.path.read_bytes() == before
     assert list(ledger.path.parent.iterdir()) == [ledger.path]
 
 
 def test_the_same_id_counts_once(ledger: Ledger) -> None:
-    names = {ledger.enter(FEW, label="again", id="round 7") for _ in range(3)}
+    names = {ledger.charge(FEW, label="again", id="round 7") for _ in range(3)}
     assert names == {"round 7"}
     assert len(ledger.entries()) == 1
     assert ledger.spent().epsilon < 0.11
@@ -353,25 +374,25 @@ def test_the_same_id_counts_once(ledger: Ledger) -> None:
 
 def test_the_same_id_counts_once_even_when_nothing_more_would_fit(ledger: Ledger) -> None:
     whole = MOST
-    ledger.enter(whole, label="nearly all", id="only")
-    assert ledger.enter(whole, label="nearly all", id="only") == "only"
+    ledger.charge(whole, label="nearly all", id="only")
+    assert ledger.charge(whole, label="nearly all", id="only") == "only"
 
 
 def test_releases_without_an_id_are_different_releases(ledger: Ledger) -> None:
-    assert ledger.enter(FEW, label="one") != ledger.enter(FEW, label="another")
+    assert ledger.charge(FEW, label="one") != ledger.charge(FEW, label="another")
     assert len(ledger.entries()) == 2
 
 
 def test_an_id_names_one_release_only(ledger: Ledger) -> None:
-    ledger.enter(FEW, label="first", id="a")
+    ledger.charge(FEW, label="first", id="a")
     with pytest.raises(LedgerError, match="'a' already names another release"):
-        ledger.enter(GaussianRelease(50.0), label="second", id="a")
+        ledger.charge(GaussianRelease(50.0), label="second", id="a")
     assert [entry.release for entry in ledger.entries()] == [FEW]
 
 
 def test_a_withdrawn_release_stays_written_and_no_longer_counts(ledger: Ledger) -> None:
-    ledger.enter(FEW, label="kept", id="kept")
-    ledger.enter(MOST, label="aborted", id="aborted")
+    ledger.charge(FEW, label="kept", id="kept")
+    ledger.charge(MOST, label="aborted", id="aborted")
     ledger.withdraw("aborted", reason="too few clients were left")
     ledger.withdraw("aborted", reason="said twice")
     assert {entry.id: entry.withdrawn for entry in ledger.entries()} == {
@@ -379,7 +400,7 @@ def test_a_withdrawn_release_stays_written_and_no_longer_counts(ledger: Ledger) 
         "aborted": True,
     }
     assert ledger.spent().epsilon < 0.11
-    ledger.enter(MOST, label="tried again")
+    ledger.charge(MOST, label="tried again")
 
 
 def test_a_pure_release_is_won_back_only_before_sums_were_seen(tmp_path: Path) -> None:
@@ -389,14 +410,14 @@ def test_a_pure_release_is_won_back_only_before_sums_were_seen(tmp_path: Path) -
     rest = 0.999 * Cover(cap, pure=0.5).mu
     early, late = Ledger.open(tmp_path / "early", cap), Ledger.open(tmp_path / "late", cap)
     for ledger in (early, late):
-        ledger.enter(winner, label="a winner", id="winner")
+        ledger.charge(winner, label="a winner", id="winner")
     early.withdraw("winner", reason="given up")
     for ledger in (early, late):
-        ledger.enter(GaussianRelease(1 / rest), label="a tally")
+        ledger.charge(GaussianRelease(1 / rest), label="a tally")
     late.withdraw("winner", reason="given up")
-    early.enter(GaussianRelease(50.0), label="more")
+    early.charge(GaussianRelease(50.0), label="more")
     with pytest.raises(BudgetExceeded):
-        late.enter(GaussianRelease(50.0), label="more")
+        late.charge(GaussianRelease(50.0), label="more")
     assert [entry.fixed for entry in late.entries()] == [True, False]
     assert [entry.fixed for entry in early.entries()] == [False, False, False]
     again = Ledger(tmp_path / "late")  # and a file that is read anew says the same
@@ -404,10 +425,10 @@ def test_a_pure_release_is_won_back_only_before_sums_were_seen(tmp_path: Path) -
 
 
 def test_a_withdrawn_id_cannot_be_used_again(ledger: Ledger) -> None:
-    ledger.enter(FEW, label="aborted", id="a")
+    ledger.charge(FEW, label="aborted", id="a")
     ledger.withdraw("a", reason="aborted")
     with pytest.raises(LedgerError, match="the release 'a' was withdrawn"):
-        ledger.enter(FEW, label="again", id="a")
+        ledger.charge(FEW, label="again", id="a")
 
 
 def test_only_what_was_entered_can_be_withdrawn(ledger: Ledger) -> None:
@@ -443,7 +464,7 @@ def test_a_cap_and_its_relation_are_for_life(
     ],
 )
 def test_the_file_itself_refuses_changes(ledger: Ledger, statement: str) -> None:
-    ledger.enter(FEW, label="kept", id="a")
+    ledger.charge(FEW, label="kept", id="a")
     with closing(sqlite3.connect(ledger.path)) as connection:
         # SQLite fires delete triggers for REPLACE only when asked to.
         connection.execute("PRAGMA recursive_triggers = ON")
@@ -464,7 +485,7 @@ def test_a_missing_file_is_no_ledger(tmp_path: Path) -> None:
 def test_a_ledger_that_vanishes_is_not_made_anew(ledger: Ledger) -> None:
     ledger.path.unlink()
     with pytest.raises(LedgerError, match="cannot be used"):
-        ledger.enter(FEW, label="into nothing")
+        ledger.charge(FEW, label="into nothing")
     assert not ledger.path.exists()
 
 
@@ -500,11 +521,11 @@ def test_a_newer_version_is_refused(ledger: Ledger) -> None:
 @pytest.mark.parametrize("kept", [0.0, 0.01, 0.3, 0.6, 0.9])
 def test_a_truncated_file_is_refused(ledger: Ledger, kept: float) -> None:
     for number in range(30):
-        ledger.enter(GaussianRelease(900.0), label="x" * 200, id=str(number))
+        ledger.charge(GaussianRelease(900.0), label="x" * 200, id=str(number))
     whole = ledger.path.read_bytes()
     ledger.path.write_bytes(whole[: int(kept * len(whole))])
     with pytest.raises(LedgerError, match=r"cannot be used|is no Urna ledger|damaged"):
-        Ledger(ledger.path).enter(FEW, label="one more")
+        Ledger(ledger.path).charge(FEW, label="one more")
 
 
 def forge(ledger: Ledger, kind: str, body: object) -> None:
@@ -541,13 +562,13 @@ def test_a_line_that_cannot_be_read_is_never_skipped(
     ledger: Ledger, kind: str, text: str, says: str
 ) -> None:
     forge(ledger, kind, text)
-    for action in (ledger.entries, ledger.spent, lambda: ledger.enter(FEW, label="more")):
+    for action in (ledger.entries, ledger.spent, lambda: ledger.charge(FEW, label="more")):
         with pytest.raises(LedgerError, match=says):
             action()
 
 
 def test_a_line_of_an_unknown_kind_is_a_newer_programs(ledger: Ledger) -> None:
-    ledger.enter(FEW, label="known", id="a")
+    ledger.charge(FEW, label="known", id="a")
     forge(ledger, "teleport", "{}")
     with pytest.raises(LedgerError, match="newer"):
         ledger.spent()
@@ -556,7 +577,7 @@ def test_a_line_of_an_unknown_kind_is_a_newer_programs(ledger: Ledger) -> None:
 def test_no_flipped_bit_lowers_what_was_spent_unnoticed(ledger: Ledger) -> None:
     """Every bit of the lines and the head in turn: refused, or no change in what is read."""
     for number in range(3):
-        ledger.enter(GaussianRelease(20.0), label=f"vote {number}", id=f"v{number}")
+        ledger.charge(GaussianRelease(20.0), label=f"vote {number}", id=f"v{number}")
     ledger.withdraw("v0", reason="aborted")
     whole, spent = ledger.path.read_bytes(), ledger.spent().epsilon
     entries = [(e.id, e.release, e.withdrawn) for e in ledger.entries()]
@@ -591,7 +612,7 @@ def test_no_flipped_bit_lowers_what_was_spent_unnoticed(ledger: Ledger) -> None:
 )
 def test_a_line_that_was_changed_or_cut_off_is_noticed(ledger: Ledger, statement: str) -> None:
     for number in range(2):
-        ledger.enter(GaussianRelease(20.0), label=f"vote {number}", id=f"v{number}")
+        ledger.charge(GaussianRelease(20.0), label=f"vote {number}", id=f"v{number}")
     ledger.withdraw("v0", reason="aborted")
     for trigger in ("cap_keeps", "head_stays", "line_keeps", "line_stays"):
         raw(ledger, f"DROP TRIGGER {trigger}")
@@ -601,8 +622,8 @@ def test_a_line_that_was_changed_or_cut_off_is_noticed(ledger: Ledger, statement
 
 
 def test_the_ledger_is_plain_json(ledger: Ledger) -> None:
-    ledger.enter(GaussianRelease(20.0), label="training", id="t")
-    ledger.enter(FEW, label="aborted", id="d")
+    ledger.charge(GaussianRelease(20.0), label="training", id="t")
+    ledger.charge(FEW, label="aborted", id="d")
     ledger.withdraw("d", reason="nothing was sent")
     shown = json.loads(json.dumps(ledger.as_mapping(), allow_nan=False))
     assert shown["cap"] == {"epsilon": 1.0, "delta": 1e-5}
@@ -636,12 +657,11 @@ def test_a_release_with_impossible_numbers_is_refused(make: object) -> None:
 def test_another_attempt_with_other_clients_gets_an_id_of_its_own(ledger: Ledger) -> None:
     one, other = Repeated(FEW, 1), Repeated(GaussianRelease(41.0), 1)
     assert ledger.free_id("vote", one) == "vote"
-    ledger.begin(one, label="vote", id="vote")
+    ledger.charge(one, label="vote", id="vote", rounds=0)
     assert not ledger.counts("vote")  # no round of it was held
     assert ledger.free_id("vote", one) == "vote"  # a run that was killed goes on
     assert ledger.free_id("vote", other) == "vote-2"
-    ledger.begin(other, label="vote", id="vote-2")
-    ledger.advance("vote-2", 1)
+    ledger.charge(other, label="vote", id="vote-2", rounds=1)
     assert ledger.counts("vote-2")
     assert ledger.free_id("vote", other) == "vote-2"
     assert ledger.free_id("vote", Repeated(GaussianRelease(42.0), 1)) == "vote-3"

@@ -117,7 +117,7 @@ def kill_over_and_over(path: Path, processes: ForkServer, *, kills: int, seed: i
         told.update(untold)
         assert integrity(path) == "ok"
     assert sorted(entered(path)) == sorted(told)
-    Ledger(path).enter(GaussianRelease(1e3), label="after all kills", id="after")
+    Ledger(path).charge(GaussianRelease(1e3), label="after all kills", id="after")
     assert entered(path)[-1] == "after"
     return len(told)
 

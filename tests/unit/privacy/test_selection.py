@@ -240,33 +240,33 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def test_alone_in_a_ledger_it_costs_its_epsilon(ledger: Ledger) -> None:
-    ledger.enter(SelectionRelease(0.4, 6, 100), label="first")
-    ledger.enter(SelectionRelease(0.6, 6, 100), label="second")
+    ledger.charge(SelectionRelease(0.4, 6, 100), label="first")
+    ledger.charge(SelectionRelease(0.6, 6, 100), label="second")
     assert ledger.spent().epsilon == 1.0
     assert ledger.left() == 0.0
     with pytest.raises(BudgetExceeded):
-        ledger.enter(SelectionRelease(0.01, 6, 100), label="third")
+        ledger.charge(SelectionRelease(0.01, 6, 100), label="third")
 
 
 def test_sums_have_what_selections_before_them_left(ledger: Ledger) -> None:
-    ledger.enter(SelectionRelease(0.4, 6, 100), label="vote")
+    ledger.charge(SelectionRelease(0.4, 6, 100), label="vote")
     assert ledger.left() == pytest.approx(0.6)
     with pytest.raises(BudgetExceeded):
-        ledger.enter(GaussianRelease(1 / 0.17), label="too much")
-    ledger.enter(GaussianRelease(1 / 0.165), label="training")
+        ledger.charge(GaussianRelease(1 / 0.17), label="too much")
+    ledger.charge(GaussianRelease(1 / 0.165), label="training")
     assert gaussian_epsilon(0.165, 1e-5) < 0.6 < gaussian_epsilon(0.17, 1e-5)
     assert ledger.spent().epsilon <= 1.0
 
 
 def test_after_a_sum_it_is_counted_by_its_gaussian(ledger: Ledger) -> None:
-    ledger.enter(GaussianRelease(1 / 0.2), label="training")
+    ledger.charge(GaussianRelease(1 / 0.2), label="training")
     vote = SelectionRelease(0.1, 6, 100)
-    ledger.enter(vote, label="vote")
+    ledger.charge(vote, label="vote")
     assert ledger.entries()[1].cost.mu == vote.mu
     assert ledger.entries()[1].cost.epsilon == 0.0
     # A pure epsilon on top, chosen after the sum was seen, has no such proof.
     with pytest.raises(BudgetExceeded):
-        ledger.enter(SelectionRelease(0.15, 6, 100), label="second")
+        ledger.charge(SelectionRelease(0.15, 6, 100), label="second")
 
 
 def test_a_vote_and_what_follows_it_are_asked_for_in_their_order(ledger: Ledger) -> None:
@@ -289,19 +289,19 @@ def test_a_budget_divided_for_a_selection_that_comes_first_fits(
     first, rest = pure_first(budget, part)
     assert rest == parts_of(budget, (part, 1 - part))[1]  # what follows has the same either way
     ledger = Ledger.open(tmp_path / "ledger", budget)
-    ledger.enter(SelectionRelease(first.epsilon, 6, 3, precision=40), label="vote")
+    ledger.charge(SelectionRelease(first.epsilon, 6, 3, precision=40), label="vote")
     assert ledger.entries()[0].cost.epsilon == first.epsilon
     mu = Cover(rest).mu
-    ledger.enter(GaussianRelease(1 / mu), label="training")
+    ledger.charge(GaussianRelease(1 / mu), label="training")
     assert 0.999 * epsilon < ledger.spent().epsilon <= epsilon
     with pytest.raises(BudgetExceeded):
-        ledger.enter(GaussianRelease(1 / (0.03 * mu)), label="more")
+        ledger.charge(GaussianRelease(1 / (0.03 * mu)), label="more")
 
 
 def test_a_selection_that_was_withdrawn_gets_an_id_of_its_own(ledger: Ledger) -> None:
     vote = SelectionRelease(0.4, 6, 100)
     assert ledger.free_id("vote", vote) == "vote"
-    ledger.enter(vote, label="vote", id="vote")
+    ledger.charge(vote, label="vote", id="vote")
     assert ledger.free_id("vote", vote) == "vote"  # a run that was killed goes on
     assert ledger.free_id("vote", Repeated(vote, 1)) == "vote-2"  # a series is another thing
     ledger.withdraw("vote", reason="the helper was lost")

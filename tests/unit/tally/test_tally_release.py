@@ -148,7 +148,7 @@ def test_a_round_that_started_counts_and_is_not_held_again(ledger: Ledger, round
         return Releases(PLAN, "a test", "Everybody", rounds=rounds, ledger=ledger, id="only")
 
     def interrupted() -> Tallied:
-        held.started()
+        held.slot.started()
         raise KeyboardInterrupt
 
     held = named()
@@ -164,7 +164,7 @@ def test_a_round_that_started_is_noted_when_it_is_kept(ledger: Ledger, rounds: i
     held = releases(ledger, rounds)
 
     def started() -> Tallied:
-        held.started()
+        held.slot.started()
         return add_up()
 
     held.release(started)
@@ -223,7 +223,7 @@ class TestSeries:
             "Everybody saw everything",
             rounds=SERIES,
             ledger=Ledger(ledger.path),
-            id=first.id,
+            id=first.slot.id,
             done=2,
         )
         assert again.release(add_up).privacy.epsilon == pytest.approx(of_rounds(3))
@@ -243,7 +243,7 @@ class TestSeries:
                 "Everybody saw everything",
                 rounds=SERIES,
                 ledger=Ledger(ledger.path),
-                id=first.id,
+                id=first.slot.id,
                 reads_back=True,
             )
 
@@ -277,7 +277,7 @@ class TestSeries:
                 )
                 with suppress(RoundUnfinished):
                     held.release(ending, kept.append, kept.append)
-                name = held.id
+                name = held.slot.id
             assert len(kept) == 2
             assert cost(ledger) == pytest.approx(of_rounds(1))
 

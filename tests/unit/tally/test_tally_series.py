@@ -30,7 +30,8 @@ def test_a_series_is_taken_up_again_without_counting_twice(tmp_path: Path) -> No
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)  # room for it once
     first = Series.of(Mean(0.0, 10.0), DEVICES, BUDGET, rounds=DAYS, ledger=ledger)
     first.hold({})
-    ledger.advance(first.entry, 2)  # killed in its second round
+    (entry,) = ledger.entries()
+    ledger.charge(entry.release, label="", id=first.entry, rounds=2)  # killed in its second round
     again = Series.of(
         Mean(0.0, 10.0), DEVICES, BUDGET, rounds=DAYS, ledger=ledger, entry=first.entry, done=1
     )

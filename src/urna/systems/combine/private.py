@@ -213,9 +213,7 @@ class _Series:
             )
         if self._ledger is not None:
             self._ledger.check_relation(self.terms.adjacency)
-            self._ledger.check_new(self._entry)
-            if not self._ledger.holds(self._entry):
-                self._ledger.check(*self._events(len(self._plans)))
+            self._ledger.check(*self._events(len(self._plans)), ids=[self._entry])
 
     @property
     def noise(self) -> tuple[float, ...]:

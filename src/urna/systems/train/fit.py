@@ -29,7 +29,7 @@ from urna.systems.train.reading import after_failure, after_round
 from urna.systems.train.result import RoundReport, TrainResult, digest_weights
 from urna.systems.train.settings import LOSS, Settings
 from urna.tally import Options, Released, Releases, SecureSummation, Summation
-from urna.tally.release import NOTHING
+from urna.tally.slot import NOTHING
 
 __all__ = ["PublicScore", "TrainProgress", "fit"]
 
@@ -344,7 +344,7 @@ class _Run(Generic[DataT]):
         return rule.reached(losses)
 
     def _result(self, state: Progress, releases: Releases, stopped: str) -> TrainResult:
-        releases.done = state.done
+        releases.slot.done = state.done
         return TrainResult(
             weights=state.model,
             history=state.history,
@@ -353,7 +353,7 @@ class _Run(Generic[DataT]):
             terms=self._plan.terms,
             plan=self._plan.as_mapping(),
             description=self._learner.description,
-            entry=releases.id if self._ledger is not None else None,
+            entry=releases.slot.entry,
             when=today() if self._private else None,
             lost={int(client): why for client, why in state.lost.items()},
             faults={int(client): why for client, why in state.faults.items()},

@@ -322,9 +322,7 @@ def _open_winner(
         vote.check_hopeful()
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
-        ledger.check_new(entry)
-        if secrets.private and not ledger.holds(entry):
-            ledger.check(vote.release)
+        ledger.check(*([vote.release] if secrets.private else ()), ids=[entry])
     ballots = evaluate(vote)
     report("finding the winner", 0, 1)
     result = hold_winner(space, vote, selection, ballots, ledger, secrets, entry, keep)
