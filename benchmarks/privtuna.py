@@ -70,7 +70,7 @@ from urna.systems.combine import (
     read_searches,
 )
 from urna.systems.combine.tasks import Task
-from urna.tally import ClearSummation
+from urna.tally import ClearSummation, Run
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "privtuna_results.csv.gz"
 SKEWS = {"feature": (0.02, 0.1), "label": (0.1, 1.0, 5.0), "qty": (0.1, 0.4, 1.0, 2.0)}
@@ -315,12 +315,12 @@ def _noisy(case: Case, name: str, epsilon: float, draw: int) -> dict[str, float]
     if name == "mean":
         agreed = Averaging(case.searches.frame)
         run = private_mean(
-            case.searches.clients, agreed, budget=budget, summation=clear, secrets=secrets
+            case.searches.clients, agreed, budget=budget, summation=clear, run=Run(secrets=secrets)
         )
     else:
         cells = Clustering(case.searches.frame, min_points=few)
         run = private_dbscan(
-            case.searches.clients, cells, budget=budget, summation=clear, secrets=secrets
+            case.searches.clients, cells, budget=budget, summation=clear, run=Run(secrets=secrets)
         )
     return run.combined.setting
 

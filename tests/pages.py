@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 import urna
+from urna import tally
 from urna.data import Samples
 from urna.privacy import Adjacency, PrivacyStatement
-from urna.randomness import ScriptedSecrets
+from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.report import Account, Run, StudyResult, page
 from urna.systems.average import ModelResult, RowRule, Schema
 from urna.systems.average import fit as average
@@ -95,7 +96,7 @@ def _combined(guarantee: Guarantee) -> Combination:
         FederatedDbscan(min_points=2),
         guarantee=guarantee,
         budget=urna.Budget(8.0, 1e-5) if guarantee.private else None,
-        secrets=None if guarantee.private else ScriptedSecrets(b"page"),
+        run=tally.Run(secrets=OsSecrets() if guarantee.private else ScriptedSecrets(b"page")),
     )
 
 
@@ -121,7 +122,7 @@ def _training() -> TrainResult:
 
     learner = FunctionLearner(np.zeros(4, np.float32), step, "four means")
     targets = list(np.random.default_rng(2).normal(size=20))
-    return fit(learner, targets, budget=urna.Budget(8.0, 1e-3), rounds=4, anyway=True)
+    return fit(learner, targets, budget=urna.Budget(8.0, 1e-3), rounds=4, run=tally.Run(force=True))
 
 
 def _study() -> StudyResult:

@@ -48,7 +48,12 @@ def main(grid: Grid, context: Context) -> None:
     """Be the server, which learns nothing but the noisy sum and who took part."""
     show(
         flower.average(
-            grid, SCHEMA, budget=BUDGET, records=25, adjacency=PROTECTED, wait_for=CLINICS
+            grid,
+            SCHEMA,
+            budget=BUDGET,
+            records=25,
+            adjacency=PROTECTED,
+            federation=flower.Federation(wait_for=CLINICS),
         )
     )
 

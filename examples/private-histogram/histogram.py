@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from urna import tally
-from urna.flower import Participant, Statistic, Statistics, Sums
+from urna.flower import Federation, Participant, Statistic, Statistics, Sums
 from urna.flower.simulation import run_apps
 from urna.noise import IntVector
 from urna.privacy import Budget
@@ -46,7 +46,9 @@ def in_memory() -> None:
 
 def main(grid: Grid, context: Context) -> None:
     """Be the server, which learns nothing but the noisy counts and who took part."""
-    sums = Sums(grid, COUNTS, budget=BUDGET, dropout=DROPOUT, wait_for=DEVICES)
+    sums = Sums(
+        grid, COUNTS, budget=BUDGET, dropout=DROPOUT, federation=Federation(wait_for=DEVICES)
+    )
     show(sums.round(), sums.announcement.plan)
 
 

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvgM
 
 from urna.data import Samples, load, split
-from urna.flower import PrivateTraining, Trainer
+from urna.flower import Federation, PrivateTraining, Trainer
 from urna.flower.simulation import run_apps
 from urna.privacy import Budget
 
@@ -58,7 +58,7 @@ def main(grid: Grid, context: Context) -> PrivateTraining:
         budget=Budget(epsilon=10.0, delta=1e-3),
         clip=1.0,
         dropout=0.1,
-        wait_for=NODES,
+        federation=Federation(wait_for=NODES),
     )
     weights = Array(np.zeros((test.features.shape[1], CLASSES)))
     first = ArrayRecord({"weights": weights})

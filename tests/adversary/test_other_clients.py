@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from grouped import grouped
 from sklearn.linear_model import SGDClassifier
 
 from urna.data import Samples
@@ -353,8 +354,8 @@ def test_a_step_that_is_chosen_for_all_is_caught(monkeypatch: pytest.MonkeyPatch
 
 def test_a_private_training_refuses_clients_in_one_stack() -> None:
     learner = TorchLearner(mlp, RECIPE, device="cpu", speed=Speed(stacked_clients=True))
-    asked: dict[str, Any] = {"budget": Budget(8.0, 1e-3), "rounds": 1, "anyway": True}
+    asked: dict[str, Any] = {"budget": Budget(8.0, 1e-3), "rounds": 1, "force": True}
     with pytest.raises(ParameterError, match="stacked_clients"):
-        fit(learner, CLIENTS, secrets=OsSecrets(), **asked)
-    done = fit(learner, CLIENTS, secrets=ScriptedSecrets(b"study"), **asked)
+        fit(learner, CLIENTS, **grouped(asked, secrets=OsSecrets()))
+    done = fit(learner, CLIENTS, **grouped(asked, secrets=ScriptedSecrets(b"study")))
     assert not done.privacy.private

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grouped import grouped
 
 from urna.data import Samples
 from urna.errors import LedgerError, OutputError, RoundUnfinished
@@ -70,7 +71,7 @@ def averaged(data: int, **more: Any) -> object:
         budget=BUDGET,
         learner="moments",
         summation=Watched(),
-        **more,
+        **grouped(more),
     )
 
 
@@ -83,7 +84,7 @@ def combined(data: int, **more: Any) -> object:
     rows = np.array([[0.01], [0.1], [1.0]])
     clients = [LocalSearch(rows, np.eye(3)[data % 3]) for _ in range(20)]
     return private_mean(
-        clients, Averaging(frame, None, 10), budget=BUDGET, summation=Watched(), **more
+        clients, Averaging(frame, None, 10), budget=BUDGET, summation=Watched(), **grouped(more)
     )
 
 
@@ -323,7 +324,10 @@ def trained(folder: Path, ledger: Ledger, **more: Any) -> Any:
         "progress": False,
     }
     return fit(
-        FunctionLearner(np.zeros(4), step), CLIENTS, folder=folder, ledger=ledger, **(asked | more)
+        FunctionLearner(np.zeros(4), step),
+        CLIENTS,
+        folder=folder,
+        **grouped(asked | more, ledger=ledger),
     )
 
 

@@ -13,6 +13,7 @@ from urna.errors import RoundSpoiled
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Budget
 from urna.systems.average import Schema, fit
+from urna.tally import Run
 
 X, Y = load_digits(return_X_y=True)
 CLIENTS = [Samples(X[place:1500:30], Y[place:1500:30]) for place in range(30)]
@@ -43,7 +44,7 @@ def accuracy(monkeypatch: pytest.MonkeyPatch, times: float) -> float:
             budget=Budget(2.0, 1e-5),
             learner="moments",
             adjacency=Adjacency.REPLACE_ONE_RECORD,
-            progress=False,
+            run=Run(progress=False),
         )
     assert made.took_part == 30
     assert not made.faults

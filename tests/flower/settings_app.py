@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from urna.flower import Deadlines, Participant
 from urna.flower.encrypted import EncryptedParty, combine_encrypted
+from urna.flower.federation import Federation
 from urna.flower.settings import Settings, combine_settings
 from urna.flower.simulation import run_apps
 from urna.privacy import Budget
@@ -44,7 +45,11 @@ def main(grid: Grid, _: Context) -> dict[str, object]:
     waits = Deadlines(gather=200.0, evaluate=200.0, stage=200.0)
     exact = combine_encrypted(grid, FRAME, STRATEGY, threshold=4, wait_for=NODES, deadlines=waits)
     noisy = combine_settings(
-        grid, FRAME, STRATEGY, budget=Budget(8.0, 1e-5), wait_for=NODES, deadlines=waits
+        grid,
+        FRAME,
+        STRATEGY,
+        budget=Budget(8.0, 1e-5),
+        federation=Federation(wait_for=NODES, deadlines=waits),
     )
     clear = STRATEGY.combine(Searches(FRAME, tuple(search_of(n) for n in range(NODES))))
     return {

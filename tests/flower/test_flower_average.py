@@ -16,6 +16,7 @@ pytest.importorskip("flwr", reason="sums over Flower need Flower")
 from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, app_of
 from forks import environment
+from grouped import grouped
 
 from urna.data import Samples
 from urna.errors import ParameterError, ProtocolError, RoundAborted
@@ -64,7 +65,7 @@ def averaged(nodes: list[Node], **more: Any) -> ModelResult:
         **more,
     }
     grid = LocalGrid({100 + place: node for place, node in enumerate(nodes)})
-    return average(grid, SCHEMA, **asked)
+    return average(grid, SCHEMA, **grouped(asked))
 
 
 @pytest.mark.parametrize("learner", ["auto", "moments", "softmax"])

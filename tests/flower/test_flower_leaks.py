@@ -39,6 +39,7 @@ from flwr.app import Context
 from urna.data import Samples
 from urna.errors import ParameterError, Refused
 from urna.flower import Deadlines, Grant, Participant, Statistic, Statistics, Sums, poll
+from urna.flower.federation import Federation
 from urna.flower.mail import Kind, Letter
 from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Ledger
@@ -288,7 +289,7 @@ def statistic(compute: Callable[[Context], Any]) -> Heard:
         Statistic("devices", BoundedVector(3, 1)),
         budget=BUDGET,
         dropout=0.25,
-        deadlines=PATIENCE,
+        federation=Federation(deadlines=PATIENCE),
     )
 
     def act() -> Any:

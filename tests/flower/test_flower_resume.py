@@ -17,6 +17,7 @@ from flower_nodes import OPEN, app_of, federation
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
+from grouped import grouped
 
 from urna.errors import LedgerError, ParameterError, RoundAborted
 from urna.files import read_json
@@ -117,9 +118,9 @@ def training(folder: Path | None, strategy: type[Any] = flower.FedAvgM, **change
     if strategy is flower.FedAdam:
         more = {"eta": 0.3}
     asked: dict[str, Any] = {"budget": BUDGET, "clip": 4.0, "dropout": 0.25, "colluding": 0,
-                             "deadlines": WAITS, "anyway": True, "folder": folder}  # fmt: skip
+                             "deadlines": WAITS, "force": True, "folder": folder}  # fmt: skip
     inner = strategy(min_available_nodes=2, min_train_nodes=2, **more)
-    return PrivateTraining(inner, **(asked | changes))
+    return PrivateTraining(inner, **grouped(asked | changes))
 
 
 def start() -> ArrayRecord:
@@ -229,7 +230,7 @@ def devices(folder: Path) -> Mortal:
 def series(grid: LocalGrid, folder: Path, **changes: Any) -> Sums:
     asked: dict[str, Any] = {"budget": BUDGET, "rounds": ROUNDS, "dropout": 0.4, "colluding": 0,
                              "deadlines": WAITS, "folder": folder / "series"}  # fmt: skip
-    return Sums(grid, SUBJECT, **(asked | changes))
+    return Sums(grid, SUBJECT, **grouped(asked | changes))
 
 
 def counted(folder: Path) -> list[list[int | None]]:
@@ -338,10 +339,10 @@ def test_a_sum_of_an_entry_that_has_one_is_not_announced(tmp_path: Path) -> None
     grid = devices(tmp_path)
     own = Ledger.open(tmp_path / "server.ledger", BUDGET)
     once: dict[str, Any] = {"budget": BUDGET, "colluding": 0, "deadlines": WAITS, "ledger": own}
-    Sums(grid, SUBJECT, entry="only", **once).round()
+    Sums(grid, SUBJECT, **grouped(once, entry="only")).round()
     sent = len(grid.sent)
     with pytest.raises(LedgerError, match="revealed already"):
-        Sums(grid, SUBJECT, entry="only", **once).round()
+        Sums(grid, SUBJECT, **grouped(once, entry="only")).round()
     assert len(grid.sent) == sent
     assert counted(tmp_path) == [[None]] * SIZE
 

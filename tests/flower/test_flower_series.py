@@ -15,6 +15,7 @@ from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, app_of, federation
 from flower_tricks import TRICKS, Trick
 from flwr.app import Message
+from grouped import grouped
 
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted
 from urna.flower import (
@@ -65,7 +66,7 @@ def member(
 
 def sums(grid: LocalGrid, **changes: Any) -> Sums:
     asked: dict[str, Any] = {"budget": TOTAL, "rounds": ROUNDS, "dropout": 0.2, "deadlines": QUICK}
-    return Sums(grid, SUBJECT, **(asked | changes))
+    return Sums(grid, SUBJECT, **grouped(asked | changes))
 
 
 def rounds_counted(folder: Path, number: int) -> list[int | None]:

@@ -14,6 +14,7 @@ from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN
 from flwr.app import Context
 from flwr.clientapp import ClientApp
+from grouped import grouped
 
 from urna.errors import (
     BudgetExceeded,
@@ -24,6 +25,7 @@ from urna.errors import (
 )
 from urna.flower import Deadlines, Grant, Participant, Policy
 from urna.flower.encrypted import EncryptedParty, combine_encrypted
+from urna.flower.federation import Federation
 from urna.flower.settings import Settings, combine_settings
 from urna.flower.subjects import read_subject, size_of
 from urna.privacy import Budget, Ledger
@@ -39,6 +41,7 @@ from urna.systems.combine import (
     Searches,
 )
 from urna.systems.combine.sums import SettingsSum
+from urna.tally import Run
 
 GRID = np.array(list(itertools.product((0.01, 0.1, 1.0), (0.0, 0.5, 0.9))))
 FRAME = Frame.of(Space(lr=Axis.log([0.01, 0.1, 1.0]), momentum=Axis.linear([0.0, 0.5, 0.9])))
@@ -92,9 +95,9 @@ def test_nodes_find_what_is_found_in_the_clear_but_for_the_noise(
         FRAME,
         strategy,
         budget=Budget(5000.0, 1e-5),
-        deadlines=WAITS,
         colluding=0,
-        keep=kept.append,
+        federation=Federation(deadlines=WAITS),
+        run=Run(keep=kept.append),
     )
     clear = strategy.combine(searches(*range(24))).setting
     units = FRAME.units(np.array([FRAME.row(result.setting), FRAME.row(clear)]))
@@ -120,7 +123,7 @@ def test_both_sums_are_in_every_nodes_ledger_and_keep_within_the_budget(tmp_path
         node.config = {**node.config, "urna-policy": str(path)}
     own = Ledger.open(tmp_path / "server.ledger", Budget(4.0, 1e-5))
     more = {"deadlines": WAITS, "colluding": 0, "ledger": own}
-    result = combine_settings(grid, FRAME, budget=Budget(3.0, 1e-5), **more)  # type: ignore[arg-type]
+    result = combine_settings(grid, FRAME, budget=Budget(3.0, 1e-5), **grouped(more))  # type: ignore[arg-type]
     assert result.privacy.epsilon <= 3.0
     assert result.entries == tuple(entry.id for entry in own.entries())
     for path in paths:
@@ -130,7 +133,7 @@ def test_both_sums_are_in_every_nodes_ledger_and_keep_within_the_budget(tmp_path
     # There is no room for both sums of a second one: nobody is asked for the first.
     asked = len(grid.sent)
     with pytest.raises(BudgetExceeded):
-        combine_settings(grid, FRAME, budget=Budget(3.0, 1e-5), **more)  # type: ignore[arg-type]
+        combine_settings(grid, FRAME, budget=Budget(3.0, 1e-5), **grouped(more))  # type: ignore[arg-type]
     assert not any(node.letters[-1].kind == "begin" for node in grid.nodes.values())
     assert len(grid.sent) <= asked + 4
     assert len(list(own.entries())) == 2
@@ -142,7 +145,12 @@ def test_a_node_that_grants_no_settings_is_left_out() -> None:
     narrow = replace(OPEN, epsilon=1e4)
     Participant([Settings(load)], policy=narrow).mount(grid.nodes[104].app)
     result = combine_settings(
-        grid, FRAME, "mean", budget=Budget(100.0, 1e-5), deadlines=WAITS, colluding=0
+        grid,
+        FRAME,
+        "mean",
+        budget=Budget(100.0, 1e-5),
+        colluding=0,
+        federation=Federation(deadlines=WAITS),
     )
     assert result.took_part == 4
     assert "takes no part in sums of the kind settings" in result.lost[104]
@@ -154,7 +162,12 @@ def test_a_node_set_up_for_other_axes_refuses() -> None:
     grid = LocalGrid({n: Node(app, {"partition-id": n}) for n in range(3)})
     with pytest.raises(RoundAborted) as failed:
         combine_settings(
-            grid, FRAME, "mean", budget=Budget(5.0, 1e-5), deadlines=WAITS, colluding=0
+            grid,
+            FRAME,
+            "mean",
+            budget=Budget(5.0, 1e-5),
+            colluding=0,
+            federation=Federation(deadlines=WAITS),
         )
     assert all("not what this node was set up for" in why for why in failed.value.lost.values())
 

@@ -17,6 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.exception import PrivacyBudgetExhausted
+from grouped import grouped
 
 from urna.errors import ParameterError, ProtocolError
 from urna.flower import Grant, Policy, PrivateTraining, Trainer
@@ -85,10 +86,11 @@ def private(strategy: flower.Strategy | None = None, **changes: Any) -> PrivateT
         "dropout": 0.25,
         "colluding": 0,
         "deadlines": QUICK,
-        "anyway": True,
+        "force": True,
     }
     return PrivateTraining(
-        strategy or flower.FedAvg(min_available_nodes=2, min_train_nodes=2), **(asked | changes)
+        strategy or flower.FedAvg(min_available_nodes=2, min_train_nodes=2),
+        **grouped(asked | changes),
     )
 
 

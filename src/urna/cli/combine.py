@@ -47,7 +47,7 @@ from urna.systems.combine import (
     strategy_named,
 )
 from urna.systems.combine import combine as combine_searches
-from urna.tally import Options
+from urna.tally import Options, Run
 
 __all__ = ["combine"]
 
@@ -240,12 +240,10 @@ def _combined(
         strategy,
         guarantee=guarantee,
         budget=budget,
-        ledger=ledger,
-        secrets=secrets,
-        keep=keep,
         threshold=encrypted.threshold,
         processes=encrypted.processes,
         recomputes=encrypted.recompute,
+        run=Run(ledger=ledger, secrets=secrets, keep=keep),
         **(options if guarantee.private else {}),
     )
 

@@ -10,6 +10,7 @@ deployed node starts a process per message and should start quickly.
 
 from urna.flower.averaging import Averages, AverageSubject, average
 from urna.flower.contributor import Call, Contributor
+from urna.flower.federation import Federation
 from urna.flower.helper import Helper
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.participant import Participant
@@ -34,6 +35,7 @@ __all__ = [
     "Contributor",
     "Deadlines",
     "DirectoryFile",
+    "Federation",
     "Grant",
     "Helper",
     "NodeKey",

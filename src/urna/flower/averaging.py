@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Unpack
 
 from flwr.app import Context
@@ -12,12 +11,11 @@ from flwr.serverapp import Grid
 from urna.data import Samples
 from urna.errors import ParameterError, ProtocolError, Refused
 from urna.flower.contributor import Call
-from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.post import Deadlines, Progress
+from urna.flower.federation import Federation
 from urna.flower.subjects import register
 from urna.flower.sums import COLLUDING, Sums
 from urna.noise import IntVector
-from urna.privacy import Budget, Ledger
+from urna.privacy import Budget
 from urna.systems.average import (
     AveragePlan,
     Learner,
@@ -32,7 +30,7 @@ from urna.systems.average import (
 from urna.systems.average.fit import label_of, read_model
 from urna.systems.average.learners import check_named
 from urna.systems.average.moments import moments_length
-from urna.tally import Options, Released, TallyPlan, Terms
+from urna.tally import Options, Released, Run, TallyPlan, Terms
 
 __all__ = ["AverageSubject", "Averages", "average"]
 
@@ -144,15 +142,8 @@ def average(
     learner: Learner | LearnerKind | str = LearnerKind.AUTO,
     group: int = 1,
     settings: Settings | None = None,
-    directory: DirectoryFile | Path | None = None,
-    server_key: NodeKey | Path | None = None,
-    least_clients: int = 2,
-    wait_for: int | None = None,
-    deadlines: Deadlines | None = None,
-    ledger: Ledger | None = None,
-    transcripts: Path | None = None,
-    progress: Progress | None = None,
-    keep: Callable[[ModelResult], None] | None = None,
+    federation: Federation | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> ModelResult:
     """Fit one model to the connected nodes' data; each sends one vector, once.
@@ -171,15 +162,8 @@ def average(
         learner: Its name, or a learner; `auto` chooses from public facts.
         group: Records of one node that are protected together.
         settings: More about the learner, where it is named.
-        directory: Identity keys of those invited; see `Sums`.
-        server_key: Signs the announcement, for nodes whose policy names the server's key.
-        least_clients: With fewer nodes ready, nothing is begun.
-        wait_for: Wait until this many nodes are connected; `least_clients` by default.
-        deadlines: How long to wait for what.
-        ledger: A ledger of the server's own, counted before the release happens.
-        transcripts: Folder in which a transcript is kept.
-        progress: Called with the stage, how many have answered and the time left.
-        keep: Called with the result before nodes are told and the ledger notes it.
+        federation: Who is invited, who signs, how long to wait.
+        run: Where it is counted and kept; the ledger is the server's own.
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
@@ -205,19 +189,15 @@ def average(
         why = chosen.why
         return AverageSubject(chosen.learner)
 
-    subject(max(wait_for or 0, 1_000))  # what cannot be is refused before anybody is asked
+    run = (run or Run()).only("averaging over Flower", "ledger", "entry", "keep", "progress")
+    reached = federation or Federation()
+    subject(max(reached.wait_for or 0, 1_000))  # what cannot be is refused before anybody is asked
     sums = Sums(
         grid,
         subject,
         budget=budget,
-        directory=directory,
-        server_key=server_key,
-        least_clients=least_clients,
-        wait_for=wait_for,
-        deadlines=deadlines,
-        ledger=ledger,
-        transcripts=transcripts,
-        progress=progress,
+        federation=reached,
+        run=replace(run, keep=None),
         **options,
     )
 
@@ -237,8 +217,7 @@ def average(
 
     def take(released: Released) -> None:
         results.append(read(released))
-        if keep is not None:
-            keep(results[0])
+        run.kept(results[0])
 
     sums.round(keep=take)
     return results[0]

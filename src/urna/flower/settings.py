@@ -6,7 +6,7 @@ which no budget covers: `urna.flower.encrypted` has the nodes' side.
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -16,12 +16,11 @@ from flwr.serverapp import Grid
 from urna.errors import Refused
 from urna.files import today
 from urna.flower.contributor import Call
-from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.post import Deadlines, Progress
+from urna.flower.federation import Federation
 from urna.flower.subjects import register
 from urna.flower.sums import Sums
 from urna.noise import IntVector
-from urna.privacy import Budget, Ledger, Unit, parts_of
+from urna.privacy import Budget, Unit, parts_of
 from urna.systems.combine import (
     Averaging,
     Clustering,
@@ -38,7 +37,7 @@ from urna.systems.combine.noisy import UNITS, dense_cells, densest, read_cluster
 from urna.systems.combine.private import FIRST_SHARE
 from urna.systems.combine.result import name_of
 from urna.systems.combine.sums import KIND, SettingsSum, mean_from, together
-from urna.tally import Options, Released, TallyPlan, in_units
+from urna.tally import Options, Released, Run, TallyPlan, in_units
 
 __all__ = ["Settings", "combine_settings"]
 
@@ -85,14 +84,8 @@ def combine_settings(
     strategy: Strategy | str = "dbscan",
     *,
     budget: Budget,
-    directory: DirectoryFile | Path | None = None,
-    server_key: NodeKey | Path | None = None,
-    least_clients: int = 2,
-    wait_for: int | None = None,
-    deadlines: Deadlines | None = None,
-    ledger: Ledger | None = None,
-    progress: Progress | None = None,
-    keep: Callable[[Combination], None] | None = None,
+    federation: Federation | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> Combination:
     """Combine the connected nodes' own searches with differential privacy.
@@ -108,14 +101,9 @@ def combine_settings(
         axes: The hyperparameters and their ranges.
         strategy: `mean`, `top-mean`, `dbscan`, or one of these as a value.
         budget: What all sums together may cost each node.
-        directory: Identity keys of those invited; see `Sums`.
-        server_key: Signs announcements, for nodes whose policy names the server's key.
-        least_clients: With fewer nodes ready, nothing is begun.
-        wait_for: Wait until this many nodes are connected; `least_clients` by default.
-        deadlines: How long to wait for what.
-        ledger: A ledger of the server's own. It is asked for all sums before the first.
-        progress: Called with the stage, how many have answered and the time left.
-        keep: Called with the result as soon as a sum is open.
+        federation: Who is invited, who signs, how long to wait.
+        run: Where it is counted and kept. The server's own ledger is asked for all sums before
+            the first; `keep` is called as soon as a sum is open.
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
@@ -125,6 +113,7 @@ def combine_settings(
         RoundUnfinished: Too few stayed to open a sum. It counts as released.
         RoundSpoiled: What was opened is no sum of valid vectors. It counts as released.
     """
+    run = (run or Run()).only("a combination over Flower", "ledger", "keep", "progress")
     chosen = strategy_named(strategy) if isinstance(strategy, str) else strategy
     agreed = agreed_on(axes, chosen)
     several = isinstance(agreed, Clustering)
@@ -135,13 +124,8 @@ def combine_settings(
             grid,
             subject,
             budget=part,
-            directory=directory,
-            server_key=server_key,
-            least_clients=least_clients,
-            wait_for=wait_for,
-            deadlines=deadlines,
-            ledger=ledger,
-            progress=progress,
+            federation=federation,
+            run=replace(run, keep=None),
             **options,
         )
 
@@ -149,24 +133,22 @@ def combine_settings(
     first = SettingsSum(agreed)
     held = sums(first, budgets[0])
     announced = held.gather()
-    if ledger is not None and isinstance(agreed, Clustering):
+    if run.ledger is not None and isinstance(agreed, Clustering):
         every = first.after(np.ones(agreed.grid.size, dtype=np.bool_))
         second = every.plan(announced.terms.costing(budgets[1]))
-        ledger.check(*(p.release for p in (announced.plan, second) if p.release is not None))
+        run.ledger.check(*(p.release for p in (announced.plan, second) if p.release is not None))
     total, noise = series.take(held, held.round())
     if isinstance(agreed, Averaging):
         found = mean_from(agreed, total, series.count)
     else:
         dense = dense_cells(agreed, total, noise)
         fallback = densest(agreed, total, dense)
-        if keep is not None:
-            keep(series.result(fallback))
+        run.kept(series.result(fallback))
         held = sums(first.after(dense), budgets[1])
         more, noise = series.take(held, held.round())
         found = read_clusters(agreed, dense, more / UNITS, noise / UNITS) or fallback
     result = series.result(found)
-    if keep is not None:
-        keep(result)
+    run.kept(result)
     return result
 
 

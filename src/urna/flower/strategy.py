@@ -21,17 +21,16 @@ from flwr.serverapp.strategy import Result, Strategy
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted, RoundFailed
 from urna.files import today
 from urna.flower.announcement import Announcement
-from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.post import Deadlines, SumProgress
+from urna.flower.federation import Federation
 from urna.flower.sums import Sums
 from urna.flower.updates import ModelLetter, UpdateSubject, Vector, flattened, shaped
-from urna.privacy import Budget, Ledger, PrivacyStatement
+from urna.privacy import Budget, PrivacyStatement
 from urna.systems.train import Clip, FedAvg, Layout, Settings, TrainPlan, TrainResult, Validation
 from urna.systems.train.checkpoint import Progress
 from urna.systems.train.reading import after_failure, after_round
 from urna.systems.train.result import RoundReport
 from urna.systems.train.settings import ACCURACY, LOSS
-from urna.tally import Options, Released
+from urna.tally import Options, Released, Run
 
 __all__ = ["PrivateTraining"]
 
@@ -72,19 +71,12 @@ class PrivateTraining(Strategy):
         clip: How long an update may be: a norm, or `AdaptiveClip`.
         validation: Whether nodes judge the model in every round.
         name: The model's name in announcements, policies and ledgers.
-        anyway: Whether to train where noise drowns everything.
-        directory: Identity keys of those invited; see `Sums`.
-        server_key: Signs announcements and transcripts.
-        least_clients: With fewer nodes ready, nothing is begun.
-        wait_for: Wait until this many nodes are connected.
-        deadlines: How long to wait for what; `evaluate` is the time to train.
-        ledger: A ledger of the server's own.
-        transcripts: Folder in which transcripts of all rounds are kept.
         folder: Where the series, the weights and what the strategy remembers are kept after each
             round. A server that was killed goes on from there when it is started again with the
             same settings, nodes and folder; see `Sums.round` for the round it was killed in.
-        entry: Its id in the server's own ledger; see `Sums`.
-        progress: Called with the stage, how many have answered and the time left.
+        federation: Who is invited, who signs, how long to wait; `evaluate` of its deadlines is
+            the time to train.
+        run: Where it is counted; see `Sums`.
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
@@ -99,17 +91,9 @@ class PrivateTraining(Strategy):
         clip: Clip | float = 1.0,
         validation: Validation | None = None,
         name: str = "model",
-        anyway: bool = False,
-        directory: DirectoryFile | Path | None = None,
-        server_key: NodeKey | Path | None = None,
-        least_clients: int = 2,
-        wait_for: int | None = None,
-        deadlines: Deadlines | None = None,
-        ledger: Ledger | None = None,
-        transcripts: Path | None = None,
         folder: Path | None = None,
-        entry: str | None = None,
-        progress: SumProgress | None = None,
+        federation: Federation | None = None,
+        run: Run | None = None,
         **options: Unpack[Options],
     ) -> None:
         if type(strategy) not in _AVERAGING:
@@ -120,18 +104,14 @@ class PrivateTraining(Strategy):
             )
         self._strategy, self._budget, self._name = strategy, budget, name
         self._settings = Settings(optimiser=FedAvg(), clip=clip, validation=validation)
-        self._anyway, self._folder = anyway, folder
+        run = (run or Run()).only(
+            "private training over Flower", "ledger", "entry", "progress", "force"
+        )
+        self._force, self._folder = run.force, folder
         self._how: dict[str, Any] = {
-            "directory": directory,
-            "server_key": server_key,
-            "least_clients": least_clients,
-            "wait_for": wait_for,
-            "deadlines": deadlines,
-            "ledger": ledger,
-            "transcripts": transcripts,
             "folder": folder,
-            "entry": entry,
-            "progress": progress,
+            "federation": federation or Federation(),
+            "run": replace(run, force=False),
             **options,
         }
         self._training: TrainResult | None = None
@@ -182,7 +162,7 @@ class PrivateTraining(Strategy):
         plan = TrainPlan(
             announced.terms.clients, num_rounds, self._settings, layout, announced.plan
         )
-        if not self._anyway:
+        if not self._force:
             plan.check_hopeful()
         fresh = Progress(
             self._fingerprint(weights, train_config),

@@ -20,18 +20,18 @@ from urna.errors import (
 )
 from urna.flower.announcement import Announcement, server_statement
 from urna.flower.conducting import Conduct, Desk, add_up
+from urna.flower.federation import Federation
 from urna.flower.gathering import Gathering
-from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.keeping import Journal, JournaledTransport, Kept
 from urna.flower.mail import Kind, Letter
-from urna.flower.post import Deadlines, GridTransport, Post, Progress
+from urna.flower.post import GridTransport, Post
 from urna.flower.subjects import Subject
 from urna.flower.transcript import Ending, Transcript, sum_digest
 from urna.noise import IntVector
-from urna.privacy import Budget, Ledger, PrivacyStatement
+from urna.privacy import Budget, PrivacyStatement
 from urna.protocols.secagg import Transport
 from urna.randomness import SEED_BYTES, OsSecrets
-from urna.tally import Options, Released, Releases, Tallied, Terms
+from urna.tally import Options, Released, Releases, Run, Tallied, Terms
 from urna.tally.secure import SERVERS
 
 __all__ = ["COLLUDING", "Sums"]
@@ -63,22 +63,14 @@ class Sums:
             makes it from their number.
         budget: What all rounds together may cost each node.
         rounds: How many rounds there will be at most.
-        directory: Identity keys of those invited. With it sums are signed: nodes check each
-            other's keys against their *own* copies.
-        server_key: Signs announcements and transcripts.
-        least_clients: With fewer nodes ready, nothing is begun.
-        wait_for: Wait until this many nodes are connected; `least_clients` by default.
-        deadlines: How long to wait for what.
-        ledger: A ledger of the server's own, counted before a release happens.
-        transcripts: Folder in which transcripts of all rounds are kept.
         folder: Where a series is kept, so that a server that was killed goes on with it when it
             is made again with the same settings. The folder then holds what nodes sent in the
             latest round, under masks: what the server has seen anyway.
-        entry: Its id in the server's own ledger, for a server that may be killed and begin again:
-            the same id counts once, and is refused once a sum of it was handed out.
         attempts: How often a round is held that fails because some node broke the protocol,
             each time without those who did.
-        progress: Called with the stage, how many have answered and the time left.
+        federation: Who is invited, who signs, how long to wait.
+        run: Where it is counted: a ledger of the server's own, an `entry` for a server that may
+            be killed and begin again. `progress` is called with a `SumProgress`.
         conduct: How a round is held among those who take part: by secure summation, or by
             another protocol that opens less.
         options: The rest of the terms; see `urna.tally.Terms`. A tenth of the nodes is
@@ -92,37 +84,32 @@ class Sums:
         *,
         budget: Budget,
         rounds: int = 1,
-        directory: DirectoryFile | Path | None = None,
-        server_key: NodeKey | Path | None = None,
-        least_clients: int = 2,
-        wait_for: int | None = None,
-        deadlines: Deadlines | None = None,
-        ledger: Ledger | None = None,
-        transcripts: Path | None = None,
         folder: Path | None = None,
-        entry: str | None = None,
         attempts: int = 3,
-        progress: Progress | None = None,
+        federation: Federation | None = None,
+        run: Run | None = None,
         conduct: Conduct = add_up,
         **options: Unpack[Options],
     ) -> None:
-        if least_clients < 2:
-            raise ParameterError(f"a sum needs at least two clients, got {least_clients}")
         if folder is not None and rounds == 1:
             raise ParameterError("a folder keeps a series; a single sum is held anew")
         self._grid, self._subject = grid, subject
         self._budget, self._rounds = budget, rounds
         self._options: Options = {"colluding": COLLUDING, **options}
-        self._keys = DirectoryFile.read(directory) if isinstance(directory, Path) else directory
-        self._signer = NodeKey.read(server_key) if isinstance(server_key, Path) else server_key
-        self._least, self._wait_for = least_clients, wait_for or least_clients
-        self._waits, self._ledger = deadlines or Deadlines(), ledger
-        self._transcripts, self._attempts = transcripts, attempts
-        self._post, self.conduct = Post(grid, progress), conduct
+        reached = federation or Federation()
+        run = (run or Run()).only("a sum over Flower", "ledger", "entry", "progress")
+        self._keys, self._signer = reached.keys, reached.signer
+        self._least, self._wait_for = reached.least_clients, reached.awaited
+        self._waits, self._ledger = reached.deadlines, run.ledger
+        self._transcripts, self._attempts = reached.transcripts, attempts
+        self._post, self.conduct = (
+            Post(grid, run.progress if callable(run.progress) else None),
+            conduct,
+        )
         self._excluded: dict[int, str] = {}
         self._gathered: Gathering[Announcement] | None = None
         self._releases: Releases | None = None
-        self._entry = entry
+        self._entry = run.entry
         self._folder, self._kept = folder, None if folder is None else Kept.read(folder, self._keys)
         self._again = False  # whether the round begun last was begun by a server that was killed
         self._number = 0

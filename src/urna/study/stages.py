@@ -29,7 +29,7 @@ from urna.systems.train.card import model_card as train_card
 from urna.systems.train.checkpoint import read_tensors, write_model
 from urna.systems.vote import DecoderKind, SearchProgress, WinnerResult, read_again, search
 from urna.systems.vote.search import UNREAD
-from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation
+from urna.tally import ClearSummation, EncryptedSummation, Run, SecureSummation, Summation
 
 __all__ = ["Done", "Hooks", "Outcome", "Stages", "files_in", "within"]
 
@@ -339,10 +339,7 @@ class Stages:
             study.then.strategy,
             guarantee="dp",
             budget=division.train,
-            ledger=journal.ledger,
-            secrets=of_rest,
-            entry=journal.entry("then"),
-            keep=keep,
+            run=Run(ledger=journal.ledger, secrets=of_rest, entry=journal.entry("then"), keep=keep),
             **study.privacy.options,
         )
         keep(done)

@@ -27,7 +27,7 @@ from urna.systems.average.objective import BlindObjective, candidate_learner, de
 from urna.systems.vote import Decoder, PosteriorDecoder, WinnerPlan, WinnerResult, read_again
 from urna.systems.vote.search import fill_all, hold_tally
 from urna.systems.vote.selecting import hold_winner, label_of
-from urna.tally import Options, Releases, SecureSummation, Selection, Summation, Terms
+from urna.tally import Options, Releases, Run, SecureSummation, Selection, Summation, Terms
 
 __all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
 
@@ -198,12 +198,14 @@ def tune_then_fit(
         learner=winner,
         group=winner.group,
         summation=summation,
-        ledger=ledger,
-        secrets=of_model,
         device=device,
-        entry=ids[1],
-        progress=report,
-        keep=None if keep is None else lambda made: keep(finished(made)),
+        run=Run(
+            ledger=ledger,
+            secrets=of_model,
+            entry=ids[1],
+            progress=report,
+            keep=None if keep is None else lambda made: keep(finished(made)),
+        ),
         **options,
     )
     return TunedModel(chosen, finished(model))

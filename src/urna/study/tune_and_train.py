@@ -36,7 +36,7 @@ from urna.study.opening import TALLY, Opening, Vote, Voting, check_same, event_o
 from urna.systems.train import PublicScore, Settings, TorchLearner, TrainProgress, TrainResult, fit
 from urna.systems.train.plan import TrainPlan, plan_training
 from urna.systems.vote import Ballot, BallotKind, Decoder, PosteriorDecoder, SearchProgress, search
-from urna.tally import Options, SecureSummation, Selection, Summation, Terms
+from urna.tally import Options, Run, SecureSummation, Selection, Summation, Terms
 
 __all__ = ["Division", "Tuned", "divide", "tune_and_train"]
 
@@ -344,12 +344,9 @@ def tune_and_train(
         settings=how,
         score=score,
         summation=adding,
-        ledger=ledger,
-        secrets=of_training,
         folder=folder,
         about=about,
-        anyway=anyway,
-        progress=progress,
+        run=Run(ledger=ledger, secrets=of_training, force=anyway, progress=progress),
         **options,
     )
     return Tuned(divided, vote, trained, _both(vote, voting, trained, planned, budget))

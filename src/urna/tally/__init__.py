@@ -7,6 +7,7 @@ from urna.tally.measures import Counts, Histogram, Mean, Measured, OneOf
 from urna.tally.mechanism import add_noise, check_sum, in_units, to_grid
 from urna.tally.plan import TallyPlan, plan_exact, plan_tally
 from urna.tally.release import Released, Releases
+from urna.tally.run import Run
 from urna.tally.secure import SecureSummation, tallied
 from urna.tally.selection import (
     HelperSelection,
@@ -42,6 +43,7 @@ __all__ = [
     "Reading",
     "Released",
     "Releases",
+    "Run",
     "SecureSummation",
     "Selected",
     "Selection",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grouped import grouped
 from scipy import stats
 
 from urna.data import Samples
@@ -58,7 +59,7 @@ def quick(parts: list[Any], schema: Schema = SCHEMA, **more: Any) -> ModelResult
         "secrets": ScriptedSecrets(b"quick"),
         **more,
     }
-    return fit(parts, schema, **settings)
+    return fit(parts, schema, **grouped(settings))
 
 
 @pytest.mark.parametrize("learner", ["moments", "softmax", "svm", "logistic"])

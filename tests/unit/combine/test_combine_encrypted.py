@@ -24,6 +24,7 @@ from urna.systems.combine import (
 )
 from urna.systems.combine.circuits import DenseCells
 from urna.systems.combine.combining import task_for
+from urna.tally import Run
 
 PARTIES = 3
 
@@ -229,7 +230,7 @@ def test_one_call_gives_the_same_with_and_without_encryption() -> None:
         searches,
         FederatedDbscan(min_points=2),
         guarantee="encryption",
-        secrets=ScriptedSecrets(b"one call"),
+        run=Run(secrets=ScriptedSecrets(b"one call")),
     )
     assert (hidden.setting, hidden.clusters) == (clear.setting, clear.clusters)
     assert hidden.points == ()

@@ -30,7 +30,7 @@ from urna.systems.combine.noisy import (
     read_clusters,
 )
 from urna.systems.combine.sums import SettingsSum
-from urna.tally import ClearSummation, EncryptedSummation, SecureSummation
+from urna.tally import ClearSummation, EncryptedSummation, Run, SecureSummation
 
 scores = st.lists(st.floats(0, 1), min_size=len(GRID), max_size=len(GRID))
 
@@ -178,8 +178,7 @@ def test_both_sums_are_counted_and_keep_within_the_budget(tmp_path: Path) -> Non
         random_searches(6).clients,
         clustering(2),
         budget=Budget(4.0, 1e-5),
-        ledger=ledger,
-        keep=kept.append,
+        run=Run(ledger=ledger, keep=kept.append),
     )
     assert len(run.entries) == 2
     assert len(kept) == 2, "after each sum"
@@ -188,14 +187,19 @@ def test_both_sums_are_counted_and_keep_within_the_budget(tmp_path: Path) -> Non
     assert ledger.spent().epsilon == pytest.approx(run.privacy.epsilon)
     assert "2 sums together" in str(run.privacy)
     with pytest.raises(BudgetExceeded):
-        private_mean(random_searches(6).clients, averaging(), budget=Budget(1, 1e-5), ledger=ledger)
+        private_mean(
+            random_searches(6).clients, averaging(), budget=Budget(1, 1e-5), run=Run(ledger=ledger)
+        )
 
 
 def test_a_ledger_without_room_for_both_is_not_touched(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "cap.ledger", Budget(1.0, 1e-5), subject="settings")
     with pytest.raises(BudgetExceeded):
         private_dbscan(
-            random_searches(6).clients, clustering(2), budget=Budget(2.0, 1e-5), ledger=ledger
+            random_searches(6).clients,
+            clustering(2),
+            budget=Budget(2.0, 1e-5),
+            run=Run(ledger=ledger),
         )
     assert ledger.spent().epsilon == 0
 
@@ -205,13 +209,13 @@ def test_scripted_secrets_promise_nothing(tmp_path: Path) -> None:
         random_searches(4).clients,
         averaging(),
         budget=Budget(2.0, 1e-5),
-        secrets=ScriptedSecrets(b"script"),
+        run=Run(secrets=ScriptedSecrets(b"script")),
     )
     assert math.isinf(run.privacy.epsilon)
     ledger = Ledger.open(tmp_path / "cap.ledger", Budget(9.0, 1e-5), subject="settings")
     for guarantee in ("none", "encryption"):
         with pytest.raises(BudgetExceeded, match="without a guarantee"):
-            combine(random_searches(3), "mean", guarantee=guarantee, ledger=ledger)
+            combine(random_searches(3), "mean", guarantee=guarantee, run=Run(ledger=ledger))
 
 
 def test_records_are_not_protected_and_noise_needs_a_budget() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pages import read
 
 from urna.privacy import Budget
-from urna.randomness import ScriptedSecrets
+from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.report import page, settings_chart
 from urna.space import Axis, Space
 from urna.systems.combine import (
@@ -21,6 +21,7 @@ from urna.systems.combine import (
     combine,
     judge,
 )
+from urna.tally import Run
 
 RATES, MOMENTA = (0.01, 0.1, 1.0), (0.0, 0.5, 0.9)
 GRID = np.array([(lr, momentum) for lr in RATES for momentum in MOMENTA])
@@ -35,7 +36,7 @@ def combined(guarantee: Guarantee) -> Combination:
         FederatedDbscan(min_points=2),
         guarantee=guarantee,
         budget=Budget(8.0, 1e-5) if guarantee.private else None,
-        secrets=None if guarantee.private else ScriptedSecrets(b"page"),
+        run=Run(secrets=OsSecrets() if guarantee.private else ScriptedSecrets(b"page")),
     )
 
 

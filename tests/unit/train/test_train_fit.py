@@ -31,7 +31,7 @@ from urna.systems.train.checkpoint import Progress
 from urna.systems.train.layout import Layout
 from urna.systems.train.plan import plan_training
 from urna.systems.train.reading import after_failure
-from urna.tally import ClearSummation
+from urna.tally import ClearSummation, Run
 
 Reals = npt.NDArray[np.floating[Any]]
 
@@ -175,7 +175,7 @@ def test_clips_and_losses_are_measured_privately_in_the_same_sum() -> None:
     )
     learner = FunctionLearner(np.zeros(4), LEARNER.step, score)
     result = trained(
-        learner=learner, settings=how, rounds=30, budget=Budget(200.0, 1e-3), anyway=True
+        learner=learner, settings=how, rounds=30, budget=Budget(200.0, 1e-3), force=True
     )
     measured = result.history[0].measured
     assert set(measured) == {"validation loss", "validation accuracy", "short updates"}
@@ -191,7 +191,7 @@ def test_where_data_decide_when_to_stop_all_planned_rounds_are_stated() -> None:
     how = Settings(
         optimiser=FedAvg(), clip=2.0, validation=Validation(), stop=EarlyStop(window=1, patience=1)
     )
-    asked: dict[str, Any] = {"learner": learner, "settings": how, "rounds": 40, "anyway": True}
+    asked: dict[str, Any] = {"learner": learner, "settings": how, "rounds": 40, "force": True}
     result = trained(secrets=OsSecrets(), **asked)
     assert result.stopped == "validation"
     assert result.rounds < 40
@@ -245,8 +245,8 @@ def test_a_tail_is_averaged() -> None:
         budget=BUDGET,
         rounds=ROUNDS,
         settings=Settings(optimiser=FedAvg(), clip=2.0, tail=1e-9),
-        secrets=ScriptedSecrets(b"training"),
         score=score,
+        run=Run(secrets=ScriptedSecrets(b"training")),
     )
     assert np.array_equal(plain.weights, seen[-1])
     tailed = trained(settings=how)

@@ -16,6 +16,7 @@ from urna.randomness import ScriptedSecrets
 from urna.report import page
 from urna.systems.train import FedAvg, Settings, TorchLearner, Validation, fit
 from urna.systems.train.card import model_card
+from urna.tally import Run
 
 RNG = np.random.default_rng(0)
 CLIENTS = [
@@ -108,7 +109,7 @@ def test_records_are_protected_where_each_gradient_is_clipped() -> None:
         rounds=2,
         settings=Settings(optimiser=FedAvg(lr=0.1), clip=5.0, record_clip=1.0),
         adjacency=Adjacency.REPLACE_ONE_RECORD,
-        anyway=True,
+        run=Run(force=True),
     )
     assert result.privacy.adjacency is Adjacency.REPLACE_ONE_RECORD
     assert result.privacy.epsilon <= 6.0
@@ -122,8 +123,7 @@ def test_a_page_and_a_card_show_the_curve_and_the_privacy_block() -> None:
         rounds=4,
         settings=Settings(validation=Validation()),
         score=lambda weights: (1.0, 0.5),
-        secrets=ScriptedSecrets(b"page"),
-        anyway=True,
+        run=Run(secrets=ScriptedSecrets(b"page"), force=True),
     )
     shown = page(result, title="A <model>")
     assert "A &lt;model&gt;" in shown

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from grouped import grouped
 
 from urna.privacy import Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
@@ -37,7 +38,7 @@ def trained(**changes: Any) -> TrainResult:
         "secrets": ScriptedSecrets(b"training"),
     }
     learner, clients = changes.pop("learner", LEARNER), changes.pop("clients", CLIENTS)
-    return fit(learner, clients, **(asked | changes))
+    return fit(learner, clients, **grouped(asked | changes))
 
 
 def killed(folder: str, ledger: str, rounds: str) -> None:

@@ -30,7 +30,7 @@ from urna.systems.average.fit import fit
 from urna.systems.average.model import ModelResult
 from urna.systems.average.rows import RowRule
 from urna.systems.average.schema import Class, Schema
-from urna.tally import ClearSummation, SecureSummation, Summation
+from urna.tally import ClearSummation, Run, SecureSummation, Summation
 
 __all__ = ["PrivateClassifier", "PrivateRegressor"]
 
@@ -111,12 +111,10 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
             learner=self.learner,
             group=self.group,
             summation=summation,
-            ledger=self.ledger,
-            secrets=self._secrets(),
             adjacency=Adjacency.REPLACE_ONE_RECORD if by_record else Adjacency.REPLACE_ONE_CLIENT,
             colluding=self.colluding,
             dropout=self.dropout,
-            progress=False,
+            run=Run(ledger=self.ledger, secrets=self._secrets(), progress=False),
         )
         if seen:
             caveats = (*result.privacy.caveats, seen)

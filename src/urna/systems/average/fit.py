@@ -7,16 +7,16 @@ from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.files import today
 from urna.noise import IntVector
-from urna.privacy import Budget, Ledger
+from urna.privacy import Budget
 from urna.progress import Steps, live_line
-from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
+from urna.randomness import SEED_BYTES, SecretSource
 from urna.systems.average.batch import check_device
 from urna.systems.average.choose import Chosen, LearnerKind, Settings, choose
 from urna.systems.average.learners import Learner, Vector, check_named, check_samples
 from urna.systems.average.model import ModelResult
 from urna.systems.average.plan import AveragePlan, plan_average
 from urna.systems.average.schema import Schema
-from urna.tally import Options, Released, Releases, SecureSummation, Summation, Terms
+from urna.tally import Options, Released, Releases, Run, SecureSummation, Summation, Terms
 
 __all__ = ["AverageProgress", "as_samples", "contributions", "fit", "label_of", "read_model"]
 
@@ -32,12 +32,8 @@ def fit(
     group: int = 1,
     settings: Settings | None = None,
     summation: Summation | None = None,
-    ledger: Ledger | None = None,
-    secrets: SecretSource | None = None,
     device: str | None = None,
-    entry: str | None = None,
-    progress: AverageProgress | bool | None = None,
-    keep: Callable[[ModelResult], None] | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> ModelResult:
     """Fit one model to the data of all clients, who send one message each.
@@ -58,15 +54,8 @@ def fit(
         group: Records of one client that are protected together.
         settings: More about the learner, where it is named: `regularisation`, `radius`, …
         summation: How vectors are added up; securely by default.
-        ledger: Where the release is counted before it happens.
-        secrets: Where keys, coins and noise come from; the operating system by default.
         device: A torch device on which clients are trained; the processor by default.
-        entry: The release's id in the ledger, as in `urna.search`: counted once, however often
-            it is begun, and refused once a model of it was handed out.
-        progress: Called while it runs; a line in a terminal or a notebook by default, False for
-            none.
-        keep: Called with the result before the ledger notes it: writes down what was paid for,
-            and shows it to nobody.
+        run: Where it is counted, kept and shown.
         options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`,
             `server`; see `urna.tally.Terms`. Whole clients are protected unless
             `adjacency="replace-one-record"`.
@@ -84,25 +73,25 @@ def fit(
     check_samples(data, schema)
     check_device(device)
     terms = Terms.of(len(data), budget, **options)
-    summation, secrets = summation or SecureSummation(), secrets or OsSecrets()
+    run = (run or Run()).only("averaging", "ledger", "entry", "secrets", "keep", "progress")
+    summation, secrets = summation or SecureSummation(), run.secrets
     chosen = _chosen(learner, schema, terms, data, group, settings or {})
     plan = plan_average(terms, chosen.learner, removes_excess=summation.removes_excess)
     releases = Releases(
         plan.tally,
         label_of(chosen.learner),
         plan.caveats + summation.describe(terms),
-        ledger=ledger,
+        ledger=run.ledger,
         private=secrets.private,
-        id=entry,
+        id=run.entry,
     )
     results: list[ModelResult] = []
 
     def take(released: Released) -> None:
         results.append(read_model(plan, released, why=chosen.why))
-        if keep is not None:
-            keep(results[0])
+        run.kept(results[0])
 
-    with live_line(progress) as report:
+    with live_line(run.progress) as report:
         parts = contributions(plan, data, secrets, device=device, progress=report)
         releases.release(lambda: summation.tally(parts, plan.tally, secrets), take)
         report("summing", 1, 1)

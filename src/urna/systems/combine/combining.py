@@ -1,15 +1,15 @@
 """One call for every way to combine: a strategy, and what clients are promised."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
 
 from urna.errors import ParameterError, UnknownName
 from urna.files import today
-from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, PrivacyStatement
-from urna.randomness import OsSecrets, SecretSource
+from urna.privacy import Adjacency, Budget, NonPrivateRelease, PrivacyStatement
 from urna.systems.combine.anchored import Anchored
 from urna.systems.combine.density import Dbscan
 from urna.systems.combine.federated import Averaging, Clustering, FederatedDbscan
@@ -23,7 +23,7 @@ from urna.systems.combine.server import Outcome
 from urna.systems.combine.strategies import TOP_SHARE, Mean, Median, Strategy, TrimmedMean
 from urna.systems.combine.surfaces import Surface, SurfaceKind
 from urna.systems.combine.tasks import DbscanTask, MeanTask
-from urna.tally import EncryptedSummation, Options, SecureSummation
+from urna.tally import EncryptedSummation, Options, Run, SecureSummation
 
 __all__ = ["STRATEGIES", "agreed_on", "combine", "opened", "strategy_named", "task_for"]
 
@@ -74,10 +74,7 @@ def combine(
     threshold: int | None = None,
     processes: bool = False,
     recomputes: bool = False,
-    ledger: Ledger | None = None,
-    secrets: SecretSource | None = None,
-    entry: str | None = None,
-    keep: Callable[[Combination], None] | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> Combination:
     """Combine clients' searches into one setting for all.
@@ -98,12 +95,7 @@ def combine(
         threshold: Under encryption, how many must help to open; all by default.
         processes: Under encryption, whether each party is a process of its own.
         recomputes: Under encryption, whether parties compute results again before they help.
-        ledger: Where releases are counted before they happen.
-        secrets: Where keys and noise come from; the operating system by default.
-        entry: The id in the ledger of a mean with noise, as in `urna.search`: counted once,
-            however often it is begun, and refused once a mean of it was handed out.
-        keep: Called with the result as soon as there is one, before it is returned; where noise
-            is added, before the ledger notes it.
+        run: Where it is counted and kept. Only a mean with noise has an `entry`.
         options: With noise, the rest of the terms; see `urna.tally.Terms`.
 
     Raises:
@@ -113,14 +105,15 @@ def combine(
         RoundUnfinished: Too few stayed after something was opened.
     """
     strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
-    guarantee, secrets = Guarantee(guarantee), secrets or OsSecrets()
+    run = (run or Run()).only("a combination", "ledger", "entry", "secrets", "keep")
+    guarantee, secrets = Guarantee(guarantee), run.secrets
     if guarantee is not Guarantee.ENCRYPTION and (threshold is not None or processes or recomputes):
         raise ParameterError(
             "threshold, processes and recomputes belong to the guarantee encryption; this is "
             f"{guarantee}"
         )
-    if ledger is not None and not guarantee.private:
-        ledger.check(NonPrivateRelease("the result is exact"))
+    if run.ledger is not None and not guarantee.private:
+        run.ledger.check(NonPrivateRelease("the result is exact"))
     if guarantee is Guarantee.NONE:
         done = _in_the_clear(searches, strategy)
     elif guarantee is Guarantee.ENCRYPTION:
@@ -143,11 +136,8 @@ def combine(
         if budget is None:
             raise ParameterError("noise needs a budget: an epsilon and a delta")
         searches.check_public()
-        return _with_noise(
-            searches, strategy, guarantee, budget, ledger, secrets, entry, keep, options
-        )
-    if keep is not None:
-        keep(done)
+        return _with_noise(searches, strategy, guarantee, budget, run, options)
+    run.kept(done)
     return done
 
 
@@ -289,47 +279,42 @@ def _with_noise(
     strategy: Strategy,
     guarantee: Guarantee,
     budget: Budget,
-    ledger: Ledger | None,
-    secrets: SecretSource,
-    entry: str | None,
-    keep: Callable[[Combination], None] | None,
+    run: Run,
     options: Options,
 ) -> Combination:
     agreed = agreed_on(searches.frame, strategy, _most(searches))
     summation = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureSummation()
 
-    def result(run: PrivateRun) -> Combination:
+    def result(found: PrivateRun) -> Combination:
         return Combination(
-            setting=run.combined.setting,
+            setting=found.combined.setting,
             strategy=name_of(agreed),
             guarantee=guarantee,
             frame=agreed.frame,
-            privacy=run.privacy,
+            privacy=found.privacy,
             clients=len(searches),
-            took_part=run.took_part,
-            clusters=run.combined.clusters,
+            took_part=found.took_part,
+            clusters=found.combined.clusters,
             cell=agreed.cell if isinstance(agreed, Clustering) else None,
-            opened=tuple(tuple(entries.tolist()) for entries in run.sums),
-            noise=run.noise,
-            terms=run.terms,
-            lost=run.lost,
-            entries=run.entries,
-            when=today() if secrets.private else None,
+            opened=tuple(tuple(entries.tolist()) for entries in found.sums),
+            noise=found.noise,
+            terms=found.terms,
+            lost=found.lost,
+            entries=found.entries,
+            when=today() if run.secrets.private else None,
         )
 
     more: dict[str, Any] = {
         "budget": budget,
         "summation": summation,
-        "ledger": ledger,
-        "secrets": secrets,
-        "keep": None if keep is None else lambda run: keep(result(run)),
+        "run": replace(run, keep=lambda found: run.kept(result(found))),
         **options,
     }
     if isinstance(agreed, Clustering):
-        if entry is not None:
+        if run.entry is not None:
             raise ParameterError("clusters are two sums: they cannot be begun again under one id")
         return result(private_dbscan(searches.clients, agreed, **more))
-    return result(private_mean(searches.clients, agreed, entry=entry, **more))
+    return result(private_mean(searches.clients, agreed, **more))
 
 
 def _statement(*caveats: str) -> PrivacyStatement:

@@ -18,14 +18,12 @@ from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import (
     Budget,
-    Ledger,
     NonPrivateRelease,
     PrivacyStatement,
     Release,
     Unit,
     parts_of,
 )
-from urna.randomness import OsSecrets, SecretSource
 from urna.systems.combine.federated import Averaging, Clustering
 from urna.systems.combine.frame import Floats
 from urna.systems.combine.noisy import UNITS, dense_cells, densest, read_clusters
@@ -36,6 +34,7 @@ from urna.tally import (
     Options,
     Released,
     Releases,
+    Run,
     SecureSummation,
     Summation,
     TallyPlan,
@@ -76,10 +75,7 @@ def private_mean(
     *,
     budget: Budget,
     summation: Summation | None = None,
-    ledger: Ledger | None = None,
-    secrets: SecretSource | None = None,
-    entry: str | None = None,
-    keep: Callable[[PrivateRun], None] | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> PrivateRun:
     """Return the mean of clients' settings with differential privacy.
@@ -96,11 +92,7 @@ def private_mean(
         agreed: What is averaged.
         budget: What it may cost.
         summation: How vectors are added up; by secure summation unless another is named.
-        ledger: Where the release is counted before it happens.
-        secrets: Where keys and noise come from; the operating system by default.
-        entry: The release's id in the ledger, as in `urna.search`: counted once, however often
-            it is begun, and refused once a mean of it was handed out.
-        keep: Called with the run before the ledger notes it: writes it down, shows it to nobody.
+        run: Where it is counted and kept.
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
@@ -109,11 +101,11 @@ def private_mean(
         LedgerError: The ledger knows of a result of this entry. Nothing was released now.
         RoundAborted: Too many clients dropped out. Nothing was revealed.
     """
-    series = _Series(len(clients), budget, summation, ledger, secrets, options, entry)
+    series = _Series(len(clients), budget, summation, run or Run(), options)
     summed = SettingsSum(agreed)
     series.plan([summed], [1.0])
-    run, _ = series.release(summed, clients, functools.partial(mean_from, agreed), keep)
-    return run
+    found, _ = series.release(summed, clients, functools.partial(mean_from, agreed))
+    return found
 
 
 def private_dbscan(
@@ -123,9 +115,7 @@ def private_dbscan(
     budget: Budget,
     first_share: float = FIRST_SHARE,
     summation: Summation | None = None,
-    ledger: Ledger | None = None,
-    secrets: SecretSource | None = None,
-    keep: Callable[[PrivateRun], None] | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> PrivateRun:
     """Return the best density cluster of clients' settings with differential privacy.
@@ -146,9 +136,8 @@ def private_dbscan(
         budget: What both sums together may cost.
         first_share: Part of the budget for the first, as a share of μ².
         summation: How vectors are added up; by secure summation unless another is named.
-        ledger: Where both are counted before they happen. It is asked for both before the first.
-        secrets: Where keys and noise come from; the operating system by default.
-        keep: Called with the run as soon as a sum is open: after each of the two.
+        run: Where both are counted and kept. The ledger is asked for both before the first;
+            `keep` is called after each of the two.
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
@@ -158,7 +147,8 @@ def private_dbscan(
     """
     if not 0 < first_share < 1:
         raise ParameterError(f"the first sum's share lies in (0, 1), got {first_share}")
-    series = _Series(len(clients), budget, summation, ledger, secrets, options)
+    run = (run or Run()).only("a combination of two sums", "ledger", "secrets", "keep")
+    series = _Series(len(clients), budget, summation, run, options)
     first = SettingsSum(agreed)
     every = first.after(np.ones(agreed.grid.size, dtype=np.bool_))  # not known yet; priced alike
     series.plan([first, every], [first_share, 1 - first_share])
@@ -167,15 +157,15 @@ def private_dbscan(
         dense = dense_cells(agreed, counts, series.noise[0])
         return densest(agreed, counts, dense)
 
-    alone, counts = series.release(first, clients, densest_in, keep)
+    alone, counts = series.release(first, clients, densest_in)
     dense = dense_cells(agreed, counts, series.noise[0])
 
     def best_of(sums: Floats, _: int) -> Combined:
         found = read_clusters(agreed, dense, sums / UNITS, series.noise[1] / UNITS)
         return found or alone.combined
 
-    run, _ = series.release(first.after(dense), clients, best_of, keep)
-    return run
+    found, _ = series.release(first.after(dense), clients, best_of)
+    return found
 
 
 class _Series:
@@ -186,17 +176,14 @@ class _Series:
         clients: int,
         budget: Budget,
         summation: Summation | None,
-        ledger: Ledger | None,
-        secrets: SecretSource | None,
+        run: Run,
         options: Options,
-        entry: str | None = None,
     ) -> None:
-        self._entry = entry
+        self._given = run
         self.terms = Terms.of(clients, budget, **options)
         if self.terms.adjacency.unit is not Unit.CLIENT:
             raise ParameterError("combined searches protect clients; ask for a relation about them")
         self._summation = summation or SecureSummation()
-        self._ledger, self._secrets = ledger, secrets or OsSecrets()
         self._plans: list[TallyPlan] = []
         self._released: list[Released] = []
         self._sums: list[Floats] = []
@@ -211,9 +198,9 @@ class _Series:
                     removes_excess=self._summation.removes_excess,
                 )
             )
-        if self._ledger is not None:
-            self._ledger.check_relation(self.terms.adjacency)
-            self._ledger.check(*self._events(len(self._plans)), ids=[self._entry])
+        if (ledger := self._given.ledger) is not None:
+            ledger.check_relation(self.terms.adjacency)
+            ledger.check(*self._events(len(self._plans)), ids=[self._given.entry])
 
     @property
     def noise(self) -> tuple[float, ...]:
@@ -225,7 +212,6 @@ class _Series:
         summed: SettingsSum,
         clients: Sequence[LocalSearch],
         read: Callable[[Floats, int], Combined],
-        keep: Callable[[PrivateRun], None] | None,
     ) -> tuple[PrivateRun, Floats]:
         """Count the next sum, add up, keep and return what it says, and the sum in whole steps.
 
@@ -233,16 +219,15 @@ class _Series:
             summed: What each client puts in.
             clients: Each client's search.
             read: Returns what a sum in whole steps, of so many clients, says.
-            keep: Called with the run so far, before the ledger notes the sum.
         """
         plan = self._plans[len(self._released)]
         releases = Releases(
             plan,
             summed.label,
             self._summation.describe(plan.terms),
-            ledger=self._ledger,
-            private=self._secrets.private,
-            id=self._entry,
+            ledger=self._given.ledger,
+            private=self._given.secrets.private,
+            id=self._given.entry,
         )
         contributions = {
             client: _contribution(summed, search, plan) for client, search in enumerate(clients)
@@ -254,10 +239,10 @@ class _Series:
             sums = np.asarray(in_units(released.tallied.total, plan), dtype=np.float64)
             self._sums.append(sums)
             runs.append(self._run(read(sums, len(released.tallied.accepted))))
-            if keep is not None:
-                keep(runs[0])
+            self._given.kept(runs[0])
 
-        releases.release(lambda: self._summation.tally(contributions, plan, self._secrets), take)
+        secrets = self._given.secrets
+        releases.release(lambda: self._summation.tally(contributions, plan, secrets), take)
         return runs[0], self._sums[-1]
 
     def _run(self, combined: Combined) -> PrivateRun:
@@ -277,7 +262,7 @@ class _Series:
         )
 
     def _events(self, count: int) -> list[Release]:
-        if not self._secrets.private:
+        if not self._given.secrets.private:
             return [NonPrivateRelease("scripted secrets")]
         return [plan.release or NonPrivateRelease("no noise") for plan in self._plans[:count]]
 

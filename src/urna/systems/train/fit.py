@@ -20,7 +20,7 @@ from urna.errors import (
 from urna.files import check_folder, held_alone, today
 from urna.privacy import Budget, Ledger
 from urna.progress import live_line
-from urna.randomness import SEED_BYTES, OsSecrets, ScriptedSecrets, SecretSource
+from urna.randomness import SEED_BYTES, ScriptedSecrets, SecretSource
 from urna.systems.train.checkpoint import Progress
 from urna.systems.train.contributions import Dropouts, contributions, losing
 from urna.systems.train.learner import Learner, Vector
@@ -28,7 +28,7 @@ from urna.systems.train.plan import TrainPlan, plan_training
 from urna.systems.train.reading import after_failure, after_round
 from urna.systems.train.result import RoundReport, TrainResult, digest_weights
 from urna.systems.train.settings import LOSS, Settings
-from urna.tally import Options, Released, Releases, SecureSummation, Summation
+from urna.tally import Options, Released, Releases, Run, SecureSummation, Summation
 from urna.tally.slot import NOTHING
 
 __all__ = ["PublicScore", "TrainProgress", "fit"]
@@ -52,12 +52,9 @@ def fit(
     score: PublicScore | None = None,
     summation: Summation | None = None,
     dropouts: Dropouts | None = None,
-    ledger: Ledger | None = None,
-    secrets: SecretSource | None = None,
     folder: Path | None = None,
     about: Mapping[str, Any] | None = None,
-    anyway: bool = False,
-    progress: TrainProgress | bool | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> TrainResult:
     """Train a model over clients' data, so that nobody learns more than noisy sums.
@@ -89,15 +86,11 @@ def fit(
         score: Judges weights on public rows after each round, for the learning curve.
         summation: How updates are added up; securely by default.
         dropouts: Who vanishes when, for trying out what happens.
-        ledger: Where rounds are counted before they are held.
-        secrets: Where keys, coins and noise come from; the operating system by default.
         folder: Where to write down how far training is, after each round. A training that is
             found there goes on, if it is the same one; one process at a time.
         about: What else must be the same where a training goes on, such as which data the
             clients hold; plain public values.
-        anyway: Whether to train where noise drowns everything.
-        progress: Called after each round; a line in a terminal or a notebook by default, False
-            for none.
+        run: Where it is counted and shown. `progress` is called after each round.
         options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`, `server`;
             see `urna.tally.Terms`.
 
@@ -109,7 +102,8 @@ def fit(
             older copy. Nothing was released.
     """
     how = settings or Settings()
-    source, adding = secrets or OsSecrets(), summation or SecureSummation()
+    run = (run or Run()).only("training", "ledger", "secrets", "progress", "force")
+    source, adding, progress = run.secrets, summation or SecureSummation(), run.progress
     if len(clients) < 2:
         raise ParameterError(f"training hides clients among others, got {len(clients)}")
     if source.private and not getattr(learner, "isolated", True):
@@ -128,17 +122,19 @@ def fit(
         removes_excess=adding.removes_excess,
         **options,
     )
-    if not anyway:
+    if not run.force:
         plan.check_hopeful()
-    run = _Run(learner, clients, plan, adding, dropouts, ledger, source, folder, score, about)
+    training = _Run(
+        learner, clients, plan, adding, dropouts, run.ledger, source, folder, score, about
+    )
     if folder is not None:
         check_folder(folder)
     # Two that go on from the same checkpoint would release two sums for every round counted.
     alone = nullcontext() if folder is None else held_alone(folder, "the training")
     with alone, live_line(False if callable(progress) else progress) as line:
         if callable(progress):
-            return run.go(first, progress)
-        return run.go(first, lambda report: line("training rounds", report.number, rounds))
+            return training.go(first, progress)
+        return training.go(first, lambda report: line("training rounds", report.number, rounds))
 
 
 class _Run(Generic[DataT]):
