@@ -363,7 +363,7 @@ class SumUnderCoins:
 
 
 def test_a_sum_under_coins_counts_by_its_price_and_is_not_taken_again(ledger: Ledger) -> None:
-    name = ledger.enter(SumUnderCoins(), label="verified tally")
+    name = ledger.charge(SumUnderCoins(), label="verified tally")
     spent, again = ledger.spent(), Ledger(ledger.path)
     assert 0 < spent.epsilon < CAP.epsilon
     assert again.spent() == spent
@@ -371,7 +371,7 @@ def test_a_sum_under_coins_counts_by_its_price_and_is_not_taken_again(ledger: Le
     assert entry.release.as_mapping() == SumUnderCoins().as_mapping()
     again.note_revealed(name, "00" * 32)
     with pytest.raises(BudgetExceeded):
-        again.enter(entry.release, label="once more")
+        again.charge(entry.release, label="once more")
 
 
 def test_asking_enters_nothing(ledger: Ledger) -> None:
