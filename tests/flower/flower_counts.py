@@ -15,7 +15,6 @@ from urna.flower import Grant, Helper, NodeKey, poll
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.policy import Policy
 from urna.privacy import Budget, Ledger
-from urna.protocols.ballots.codec import FastCodec
 from urna.protocols.ballots.messages import decode_announcement, encode
 from urna.protocols.ballots.report import seal_report
 from urna.randomness import OsSecrets
@@ -132,13 +131,12 @@ def stuffing(folder: Path, number: int) -> Trick:
         if letter.kind is not Kind.BEGIN:
             return reply
         statement = decode_announcement(letter.body).statement
-        layout = statement.plan.layout
-        bits = np.zeros(layout.bits, dtype=np.int64)
+        bits = np.zeros(statement.plan.layout.bits, dtype=np.int64)
         bits[0] = 100
         identity = NodeKey.read(folder / f"{number}.key").identity(letter.client)
-        shards = FastCodec(layout).share(bits, OsSecrets())
+        shards = statement.plan.codec.share(bits, OsSecrets())
         stuffed = seal_report(identity, statement, shards, OsSecrets())
-        return replace(reply, body=encode(stuffed, statement))
+        return replace(reply, body=encode(stuffed))
 
     return trick
 

@@ -37,7 +37,14 @@ from flower_nodes import SPACE, Near, announced, app_of, federation, node
 from flower_tricks import Answer
 from flwr.app import Context, Message, RecordDict
 
-from urna.errors import LedgerError, ParameterError, RoundAborted, RoundFailed, RoundUnfinished
+from urna.errors import (
+    LedgerError,
+    ParameterError,
+    ProtocolError,
+    RoundAborted,
+    RoundFailed,
+    RoundUnfinished,
+)
 from urna.flower import (
     DirectoryFile,
     Grant,
@@ -56,7 +63,7 @@ from urna.privacy import Ledger
 from urna.protocols.ballots import Statement
 from urna.protocols.ballots.helper import Confirmed, Examined, confirm
 from urna.protocols.ballots.messages import (
-    Opening,
+    Confirmation,
     Verdict,
     decode_announcement,
     encode_announcement,
@@ -409,15 +416,15 @@ def test_an_altered_answer_of_the_helper_opens_nothing_and_counts_once_the_circu
     assert ledger.spent().epsilon == (8.0 if counts else 0.0)
 
 
-def test_a_helper_that_opens_other_bits_than_it_committed_to_is_not_believed(
+def test_a_helper_that_confirms_another_batch_is_not_believed(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def confirmed(examined: Examined, verdict: Verdict) -> tuple[Confirmed, Opening]:
-        state, opening = confirm(examined, verdict)
-        return state, replace(opening, reveal=bytes(32))
+    def confirmed(examined: Examined, verdict: Verdict) -> tuple[Confirmed, Confirmation]:
+        state, _ = confirm(examined, verdict)
+        return state, Confirmation(bytes(32))
 
     monkeypatch.setattr("urna.protocols.ballots.session.confirm", confirmed)
-    with pytest.raises(RoundUnfinished, match="not those it committed to") as unfinished:
+    with pytest.raises(RoundUnfinished, match="confirmed another batch") as unfinished:
         held(signed(quick_path), quick_path)
     assert list(unfinished.value.faults) == [HELPING]
 
@@ -476,10 +483,8 @@ def layout_with(**changes: Any) -> Forge:
 FORGED: Mapping[str, Forge] = {
     "least": plan_with(least=3),
     "clients": plan_with(clients=5),
-    "codec": plan_with(codec="prio3-sum-vec"),
     "candidates": layout_with(candidates=9),
     "levels": layout_with(levels=7),
-    "limit": layout_with(limit=5),
     "session": lambda statement: replace(statement, session=bytes(32)),
     "number": lambda statement: replace(statement, number=2),
 }
@@ -613,6 +618,13 @@ def test_neither_voter_nor_helper_takes_part_in_a_count_that_is_not_signed(
     offered = announced(subject, names=names, signed=False, budget=BUDGET)
     letter = Letter(Kind.ANNOUNCE, announcement=offered.as_bytes())
     assert said in again(grid, 1000 - number, letter).refused
+
+
+def test_a_vote_with_another_proof_is_not_read() -> None:
+    said = VerifiedSubject(SPACE, HELPER).as_mapping()
+    assert VerifiedSubject.read(said) == VerifiedSubject(SPACE, HELPER)
+    with pytest.raises(ProtocolError, match="urna-bits, the announcement says 'prio3-sum-vec'"):
+        VerifiedSubject.read({**said, "codec": "prio3-sum-vec"})
 
 
 def test_a_voters_full_ledger_refuses(quick_path: Path) -> None:

@@ -6,29 +6,19 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from urna.privacy import Budget
 from urna.protocols.ballots import Announcement, CountPlan, Layout, Played, Report, Voter, play
-from urna.protocols.ballots.codec import FastCodec, Shards
+from urna.protocols.ballots.codec import Shards
 from urna.protocols.ballots.report import seal_report
 from urna.randomness import ScriptedSecrets, SecretSource
 
 CLIENTS, VICTIM = 8, 3
 LEVELS = CountPlan(Layout(5), CLIENTS, 5)
-STANDARD = CountPlan(Layout(2), CLIENTS, 5, "prio3-sum-vec")
-NOISY = CountPlan(Layout(5, 1, 2, (1, 4)), CLIENTS, 5, tossing=5)
-PLANS = {"levels": LEVELS, "standard": STANDARD, "noisy": NOISY}
 
 
 def ballots_for(plan: CountPlan) -> dict[int, npt.NDArray[np.int64]]:
     rng = np.random.default_rng(7)
-    layout = plan.layout
-    found = {}
-    for client in range(plan.clients):
-        ballot = rng.integers(0, layout.levels + 1, layout.candidates)
-        while layout.limit is not None and ballot.sum() > layout.limit:
-            ballot[rng.integers(layout.candidates)] = 0
-        found[client] = ballot
-    return found
+    most, size = plan.layout.levels + 1, plan.layout.candidates
+    return {client: rng.integers(0, most, size) for client in range(plan.clients)}
 
 
 def opened(played: Played) -> list[int]:
@@ -57,19 +47,13 @@ def run(
     )
 
 
-def shards(plan: CountPlan, announcement: Announcement, secrets: SecretSource) -> Shards:
-    """The victim's honest shares."""
-    digest = announcement.statement.digest
-    return plan.proven.shard(ballots_for(plan)[VICTIM], digest, secrets)
-
-
 def with_shards(
     plan: CountPlan, change: Callable[[Shards], Shards]
 ) -> Callable[[Voter, Announcement, SecretSource], Report]:
     """A client that seals and signs other shares than it should."""
 
     def casting(voter: Voter, announcement: Announcement, secrets: SecretSource) -> Report:
-        wrong = change(shards(plan, announcement, secrets))
+        wrong = change(plan.codec.shard(ballots_for(plan)[VICTIM], secrets))
         return seal_report(voter.identity, announcement.statement, wrong, secrets)
 
     return casting
@@ -81,18 +65,18 @@ def with_bits(
     """A client that proves, as well as it can, a vector that may be no ballot."""
 
     def casting(voter: Voter, announcement: Announcement, secrets: SecretSource) -> Report:
-        made = FastCodec(plan.layout).share(bits, secrets)
+        made = plan.codec.share(bits, secrets)
         return seal_report(voter.identity, announcement.statement, made, secrets)
 
     return casting
 
 
-def added(shards: Shards, place: int, amount: int, size: int, modulus: int) -> Shards:
+def added(shards: Shards, place: int, amount: int) -> Shards:
     """Add to one element of the leader's share."""
     data = bytearray(shards.leader)
-    at = slice(size * place, size * (place + 1))
-    value = (int.from_bytes(data[at], "little") + amount) % modulus
-    data[at] = value.to_bytes(size, "little")
+    at = slice(4 * place, 4 * (place + 1))
+    value = (int.from_bytes(data[at], "little") + amount) % LEVELS.codec.modulus
+    data[at] = value.to_bytes(4, "little")
     return replace(shards, leader=bytes(data))
 
 
@@ -107,7 +91,3 @@ def flipped(kind: str, place: int, sender: int | None = None) -> Callable[..., l
         return [bytes(wrong)]
 
     return tamper
-
-
-def budget_plan(clients: int) -> CountPlan:
-    return CountPlan.noisy(Layout(6, 1, 2), Budget(2.0, 1e-5), clients=clients, least=clients)

@@ -58,7 +58,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 # How large the house may be. Whoever makes it smaller lowers the limit; nobody raises one.
-MOST_EXPORTED = 476  # names in every package's `__all__`
+MOST_EXPORTED = 468  # names in every package's `__all__`
 MOST_DOUBLES = 44  # names that two public classes have
 MOST_PARAMETERS = {  # of public functions with more than twelve
     "flower/averaging.py:average": 16,
@@ -88,10 +88,10 @@ MOST_LINES = {
     "forecast": 770,
     "local": 6970,
     "noise": 290,
-    "privacy": 2950,
+    "privacy": 2710,
     "progress": 80,
     "protocols": 10,
-    "protocols.ballots": 3160,
+    "protocols.ballots": 2040,
     "protocols.he": 3240,
     "protocols.secagg": 4720,
     "protocols.winner": 1430,
@@ -105,7 +105,7 @@ MOST_LINES = {
     "systems.combine": 4980,
     "systems.train": 3720,
     "systems.vote": 4410,
-    "tally": 3390,
+    "tally": 3290,
     "testing": 380,
     "tracking": 110,
 }
@@ -380,9 +380,9 @@ def test_packages_have_no_more_lines_than_before() -> None:
 
 
 WRITES_TO_LEDGERS = {
-    "charge": {"cli/ledger.py", "flower/accounts.py", "tally/slot.py", "tally/verified.py"},
+    "charge": {"cli/ledger.py", "flower/accounts.py", "tally/slot.py"},
     "note_result": {"cli/keep.py", "study/journal.py"},
-    "note_revealed": {"tally/slot.py", "tally/verified.py"},
+    "note_revealed": {"tally/slot.py"},
     "note_started": {"tally/slot.py"},
 }
 """A node's account charges for what it answers; a command declares what was released elsewhere."""

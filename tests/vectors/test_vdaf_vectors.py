@@ -1,13 +1,12 @@
-"""The standard codec, byte for byte on the draft's own vectors."""
+"""The reference that Urna's proof is compared with, byte for byte on the draft's own vectors."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from urna.protocols.ballots.prio3 import FIELD128, Prio3SumVec
-from urna.protocols.ballots.turboshake import turboshake128
+from reference.prio3 import FIELD128, Prio3SumVec
+from reference.turboshake import turboshake128
 
 HERE = Path(__file__).parent
 

@@ -78,4 +78,4 @@ def report_of(
     if member.identity is None:
         raise ProtocolError("a verified ballot is signed, and this node has no key")
     voter = Voter(member.identity, helper_key(announcement, policy))
-    return encode(cast(voter, vouched, ballot, source), vouched.statement)
+    return encode(cast(voter, vouched, ballot, source))

@@ -171,13 +171,13 @@ class Helper(Participant):
         session = self._session(held, policy, context)
         digest = _digest(session.vouch(held["statement"]))
         session.examine(held["batch"])  # the same answers again: they do not leave
-        opening = session.confirm(letter.body)
+        confirmation = session.confirm(letter.body)
         state, _ = _answered(announcement, key, digest, held["offer"])
         selection = selection_of(announcement)
-        modulus = verified_of(announcement).count(announcement.terms).proven.modulus
+        modulus = verified_of(announcement).count(announcement.terms).codec.modulus
         shares = ahead(residues(session.share, selection, modulus), selection, modulus)
         _, sent = garble(state, letter.beside, shares, StreamSecrets(derive_seed(key, b"garble")))
-        return Reply(body=opening, beside=sent)
+        return Reply(body=confirmation, beside=sent)
 
     def _give_up(self, letter: Letter, context: Context) -> Reply:
         """Sign that a count will never be confirmed: the one right to do so is used up first."""

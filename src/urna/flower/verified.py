@@ -24,7 +24,7 @@ from urna.protocols.ballots import leader
 from urna.protocols.ballots.messages import (
     Answers,
     Batch,
-    Opening,
+    Confirmation,
     Verdict,
     decode_announcement,
     encode_announcement,
@@ -69,7 +69,7 @@ class VerifiedLeader:
         with self._aborting(desk):
             opened = self._open(desk, desk.keys.keys[self._subject.helper])
             letters = self._cast(desk, opened)
-            collected, batch = leader.collect(opened, letters, voters, secrets)
+            collected, batch = leader.collect(opened, letters, voters)
             self._refused |= collected.refused
             self._lost |= collected.lost
             statement, pair = opened.statement, opened.pair
@@ -78,14 +78,14 @@ class VerifiedLeader:
             answers = open_letter(reply.body, Answers, statement, pair, statement.helper_key)
             decided, verdict = leader.decide(collected, answers)
             self._refused |= decided.refused
-            shares = residues(decided.share, selection_of(final), statement.plan.proven.modulus)
+            shares = residues(decided.share, selection_of(final), statement.plan.codec.modulus)
         desk.started()
         with helped_by(self._helper, self._lost | self._refused, self._refused):
             state, sent = transfer(offered, reply.beside, shares, secrets)
             reply = self._ask(desk, opened, Kind.HELP, verdict, sent)
         with opening_of(self._helper):
-            confirmed = open_letter(reply.body, Opening, statement, pair, statement.helper_key)
-            leader.check_opening(decided, confirmed)
+            confirmed = open_letter(reply.body, Confirmation, statement, pair, statement.helper_key)
+            leader.check_confirmation(decided, confirmed)
             self.opened, _ = open_winner(state, reply.beside)
         return self._tallied(frozenset(decided.accepted)), told(self.opened, final)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from urna.errors import ProtocolError, Refused
 from urna.flower.subjects import VoteSubject, register
-from urna.protocols.ballots import FAST_CODEC, CountPlan
+from urna.protocols.ballots import CODEC, CountPlan
 from urna.protocols.winner import Circuit
 from urna.space import Space
 from urna.systems.vote import WinnerPlan, plan_winner
@@ -90,21 +90,18 @@ class VerifiedSubject(WinnerSubject):
     every single ballot, and not only the sum of all.
     """
 
-    codec: str = FAST_CODEC
-    """How ballots are proven."""
-
     @property
     def kind(self) -> str:
         """Its name in announcements and policies."""
         return "verified"
 
     def count(self, terms: Terms) -> CountPlan:
-        """Return what a valid ballot is, how it is proven, and with how many the count opens."""
-        return count_of(self.vote(terms).selection, self.codec)
+        """Return what a valid ballot is, and with how many of them the count goes on."""
+        return count_of(self.vote(terms).selection)
 
     def circuit(self, terms: Terms) -> Circuit:
         """Return what server and helper compute on their shares, modulo the proof's prime."""
-        modulus = self.count(terms).proven.modulus
+        modulus = self.count(terms).codec.modulus
         return circuit_modulo(self.vote(terms).selection, modulus)
 
     def plan(self, terms: Terms, rounds: int) -> SharedPlan:
@@ -115,13 +112,18 @@ class VerifiedSubject(WinnerSubject):
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the announcement."""
-        return {**WinnerSubject.as_mapping(self), "codec": self.codec}
+        return {**WinnerSubject.as_mapping(self), "codec": CODEC}
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> Self:
         """Read what `as_mapping` wrote."""
+        if mapping["codec"] != CODEC:
+            raise ProtocolError(
+                f"ballots are proven by {CODEC}, the announcement says {mapping['codec']!r:.50}. "
+                "Announce the vote with a server of this version"
+            )
         plain = WinnerSubject.read(mapping)
-        return cls(plain.space, plain.helper, plain.seed, str(mapping["codec"]))
+        return cls(plain.space, plain.helper, plain.seed)
 
 
 register("winner", WinnerSubject.read, VoteSubject.size)

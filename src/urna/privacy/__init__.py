@@ -3,7 +3,6 @@
 from urna.privacy.accountant import Spent, compose
 from urna.privacy.budget import Adjacency, Budget, PrivacyStatement, Unit
 from urna.privacy.calibration import Calibration, calibrate
-from urna.privacy.coins import CoinRelease, calibrate_coins
 from urna.privacy.cost import Cost, Cover, parts_of, pure_first, together
 from urna.privacy.distributions import DISCRETE_GAUSSIAN, DISTRIBUTIONS, SKELLAM, Distribution
 from urna.privacy.events import (
@@ -28,7 +27,6 @@ __all__ = [
     "Adjacency",
     "Budget",
     "Calibration",
-    "CoinRelease",
     "Cost",
     "Cover",
     "DeclaredRelease",
@@ -47,7 +45,6 @@ __all__ = [
     "SumRelease",
     "Unit",
     "calibrate",
-    "calibrate_coins",
     "compose",
     "epsilon_from_rdp",
     "gaussian_delta",

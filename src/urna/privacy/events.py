@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from urna.errors import LedgerError, ParameterError, UnknownName
-from urna.privacy.coins import CoinRelease
 from urna.privacy.cost import Cost
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
 from urna.privacy.moves import Move
@@ -231,6 +230,21 @@ class Repeated:
         return {"kind": "repeated", "release": self.release.as_mapping(), "rounds": self.rounds}
 
 
+@dataclass(frozen=True, slots=True)
+class _PastRelease:
+    """A sum under clients' coins: version 0.2 could open one, and noted its price in the ledger."""
+
+    fields: Mapping[str, Any]
+
+    def cost(self) -> Cost:
+        """Return a cost that no budget covers: it is not opened again."""
+        return Cost(mu=math.inf)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return what was read."""
+        return dict(self.fields)
+
+
 def prices(release: Release) -> Sequence[Cost]:
     """Return the proven costs of a release, any of which may be counted.
 
@@ -279,11 +293,11 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
     fields = {key: value for key, value in mapping.items() if key != "kind"}
     try:
         match mapping.get("kind"):
-            case "sum" | "coins" as kind:
+            case "coins":
+                return _PastRelease(mapping)
+            case "sum":
                 beyond = float(fields.pop("beyond", 0.0))
                 move = Move(fields.pop("l2_squared"), fields.pop("coordinates"), beyond)
-                if kind == "coins":
-                    return CoinRelease(move, tuple(fields.pop("weights")), **fields)
                 return SumRelease(move, Fraction(fields.pop("share")), **fields)
             case "selection" | "gaussian" | "declared" | "non-private" as plain:
                 return _PLAIN[plain](**fields)

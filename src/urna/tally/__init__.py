@@ -21,7 +21,7 @@ from urna.tally.selection import (
 from urna.tally.series import Measure, Reading, Series
 from urna.tally.summation import ClearSummation, ClientId, Contributions, Summation, Tallied
 from urna.tally.terms import Options, Part, Terms, exact_part
-from urna.tally.verified import VerifiedSelection, VerifiedTally, verified_tally
+from urna.tally.verified import VerifiedSelection
 
 __all__ = [
     "BoundedVector",
@@ -57,7 +57,6 @@ __all__ = [
     "Terms",
     "Vanished",
     "VerifiedSelection",
-    "VerifiedTally",
     "add_noise",
     "check_sum",
     "exact_part",
@@ -68,5 +67,4 @@ __all__ = [
     "public_order",
     "tallied",
     "to_grid",
-    "verified_tally",
 ]

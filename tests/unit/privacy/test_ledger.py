@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from urna.privacy import (
     SumRelease,
     gaussian_std,
 )
+from urna.privacy.cost import Cost
 
 CAP = Budget(epsilon=1.0, delta=1e-5)
 FEW = GaussianRelease(40.0)
@@ -346,6 +348,30 @@ def test_a_release_without_a_guarantee_is_never_taken(ledger: Ledger) -> None:
         ledger.charge(NonPrivateRelease("scripted secrets"), label="a test run")
     assert refused.value.after == math.inf
     assert ledger.entries() == []
+
+
+class SumUnderCoins:
+    """A verified sum under clients' coins, as version 0.2 wrote it into a ledger."""
+
+    def cost(self) -> Cost:
+        return Cost(mu=0.14150809330442177, slip=9.438516719953636e-13)
+
+    def as_mapping(self) -> dict[str, Any]:
+        moved = {"kind": "coins", "l2_squared": 4, "coordinates": 4}
+        noise = {"weights": [1] * 24, "shares": 34, "largest": 1, "tail": 1.1798145899942045e-13}
+        return moved | noise
+
+
+def test_a_sum_under_coins_counts_by_its_price_and_is_not_taken_again(ledger: Ledger) -> None:
+    name = ledger.charge(SumUnderCoins(), label="verified tally")
+    spent, again = ledger.spent(), Ledger(ledger.path)
+    assert 0 < spent.epsilon < CAP.epsilon
+    assert again.spent() == spent
+    (entry,) = again.entries()
+    assert entry.release.as_mapping() == SumUnderCoins().as_mapping()
+    again.note_revealed(name, "00" * 32)
+    with pytest.raises(BudgetExceeded):
+        again.charge(entry.release, label="once more")
 
 
 def test_asking_enters_nothing(ledger: Ledger) -> None:

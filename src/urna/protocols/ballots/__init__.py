@@ -1,29 +1,24 @@
 """Verified ballots, counted by two organisations that do not collude. Pure code, no network.
 
 Every ballot comes with a proof that it is valid; leader and helper check it on shares, of which
-neither learns anything alone. An invalid ballot is refused and its sender named. What is opened is
-the sum under the noise of clients' coins, or nothing: then both keep shares of the exact sum, for
-a computation that opens less. `play` has all parties in memory; `leader` and `helper` are the
-stages, `cast` a client.
+neither learns anything alone. An invalid ballot is refused and its sender named. Nothing is opened:
+both keep shares of the exact sum, for `urna.protocols.winner`. `play` has all parties in memory;
+`leader` and `helper` are the stages, `cast` a client.
 """
 
-from urna.protocols.ballots.codec import CODECS, FAST_CODEC, STANDARD_CODEC, Codec, codec_for
+from urna.protocols.ballots.codec import CODEC, Codec
 from urna.protocols.ballots.helper import HelperMember
 from urna.protocols.ballots.layout import Layout
-from urna.protocols.ballots.leader import Counted
 from urna.protocols.ballots.plan import CountPlan
 from urna.protocols.ballots.report import Announcement, Report, Statement, Voter, cast
 from urna.protocols.ballots.run import Played, play
 from urna.protocols.ballots.session import HelperSession
 
 __all__ = [
-    "CODECS",
-    "FAST_CODEC",
-    "STANDARD_CODEC",
+    "CODEC",
     "Announcement",
     "Codec",
     "CountPlan",
-    "Counted",
     "HelperMember",
     "HelperSession",
     "Layout",
@@ -32,6 +27,5 @@ __all__ = [
     "Statement",
     "Voter",
     "cast",
-    "codec_for",
     "play",
 ]

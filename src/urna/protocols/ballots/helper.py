@@ -7,10 +7,9 @@ the least number of ballots and every verdict are checked here again.
 from dataclasses import dataclass, field
 
 from urna.errors import ProtocolError, Refused, RoundAborted
-from urna.protocols.ballots.codec import HELPER, LEADER, Examination
+from urna.protocols.ballots.codec import HELPER, Examination
 from urna.protocols.ballots.leader import judge, query_key
-from urna.protocols.ballots.messages import Answers, Batch, Opening, Verdict, batch_digest
-from urna.protocols.ballots.public_bits import commitment_to, noisy_share, public_seed
+from urna.protocols.ballots.messages import Answers, Batch, Confirmation, Verdict, batch_digest
 from urna.protocols.ballots.report import (
     Announcement,
     Statement,
@@ -20,7 +19,7 @@ from urna.protocols.ballots.report import (
 )
 from urna.protocols.secagg.keys import Directory, Identity, KeyPair
 from urna.protocols.secagg.messages import ClientId
-from urna.randomness import SEED_BYTES, SecretSource
+from urna.randomness import SecretSource
 
 __all__ = ["Confirmed", "Examined", "HelperMember", "Vouched", "confirm", "examine", "vouch"]
 
@@ -32,7 +31,7 @@ class HelperMember:
     Args:
         identity: Its signing key, whose public half clients hold.
         directory: The clients' identity keys.
-        least: Fewest valid ballots with which it opens anything.
+        least: Fewest valid ballots with which it confirms a count.
         latest: Number of the last count it took part in.
     """
 
@@ -57,16 +56,14 @@ class Examined:
 
     statement: Statement
     batch: bytes
-    commitment: bytes
     clients: tuple[ClientId, ...]
     """Those it answered for."""
     examination: Examination = field(repr=False)
-    reveal: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """The helper has opened what it was to open."""
+    """The helper accepts the same reports as the leader."""
 
     statement: Statement
     accepted: tuple[ClientId, ...]
@@ -102,7 +99,7 @@ def vouch(
     return Vouched(announcement.statement, member.directory, pair), announcement
 
 
-def examine(vouched: Vouched, batch: Batch, secrets: SecretSource) -> tuple[Examined, Answers]:
+def examine(vouched: Vouched, batch: Batch) -> tuple[Examined, Answers]:
     """Check every report alone; answer the query for those that stand.
 
     Raises:
@@ -111,7 +108,7 @@ def examine(vouched: Vouched, batch: Batch, secrets: SecretSource) -> tuple[Exam
         RoundAborted: Too few reports stand. Nothing was revealed.
     """
     statement, digest = vouched.statement, vouched.statement.digest
-    codec = statement.plan.proven
+    codec = statement.plan.codec
     if batch.digest != digest:
         raise ProtocolError("the batch belongs to another count")
     numbers = [part.client for part in batch.parts]
@@ -143,33 +140,21 @@ def examine(vouched: Vouched, batch: Batch, secrets: SecretSource) -> tuple[Exam
         )
     name = batch_digest(HELPER, digest, batch.parts)
     key = query_key(vouched.pair, statement.leader_key, digest, name)
-    examination = codec.examine(HELPER, key, digest, [part.public for part in standing], shares)
-    reveal = secrets.take(SEED_BYTES)
-    state = Examined(
-        statement,
-        name,
-        batch.commitment,
-        tuple(part.client for part in standing),
-        examination,
-        reveal,
-    )
-    answers = tuple(examination.answers)
-    return state, Answers(name, commitment_to(HELPER, reveal, name), refused, answers)
+    examination = codec.examine(HELPER, key, shares)
+    state = Examined(statement, name, tuple(part.client for part in standing), examination)
+    return state, Answers(name, refused, tuple(examination.answers))
 
 
-def confirm(examined: Examined, verdict: Verdict) -> tuple[Confirmed, Opening]:
-    """Decide again, and open the noisy sum of those both accept.
+def confirm(examined: Examined, verdict: Verdict) -> tuple[Confirmed, Confirmation]:
+    """Decide again, and confirm the verdict if it is the same.
 
     Raises:
-        ProtocolError: The leader decided otherwise, or its public bits are not those it had
-            committed to. Nothing was opened.
+        ProtocolError: The leader decided otherwise. Nothing was opened.
         RoundAborted: Too few are valid. Nothing was opened.
     """
     statement = examined.statement
     if verdict.batch != examined.batch:
         raise ProtocolError("the verdict is about another batch")
-    if commitment_to(LEADER, verdict.reveal, examined.batch) != examined.commitment:
-        raise ProtocolError("the leader's public bits are not those it committed to")
     if len(verdict.answers) != len(examined.clients):
         raise ProtocolError(
             f"the leader has {len(verdict.answers)} answers for {len(examined.clients)} reports"
@@ -184,9 +169,5 @@ def confirm(examined: Examined, verdict: Verdict) -> tuple[Confirmed, Opening]:
             f"{len(accepted)} ballots are valid; the statement asks for {statement.plan.least}. "
             "Nothing was opened"
         )
-    share: tuple[int, ...] = ()
-    if statement.plan.layout.coins:
-        seed = public_seed(verdict.reveal, examined.reveal, examined.batch, accepted)
-        share = noisy_share(examined.examination, statement, places, seed)
     state = Confirmed(statement, accepted, places, examined.examination)
-    return state, Opening(examined.batch, examined.reveal, share)
+    return state, Confirmation(examined.batch)

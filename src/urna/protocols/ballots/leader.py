@@ -1,22 +1,23 @@
 """The leader of a verified count, stage by stage: the federation's server.
 
 It announces, collects reports, passes the helper's parts on, decides with the helper which are
-valid, and opens the noisy sum or keeps its share of the exact one.
+valid, and keeps its share of their sum.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-
-import numpy as np
 
 from urna.errors import ProtocolError, RoundAborted
-from urna.noise import IntVector
-from urna.privacy import CoinRelease
 from urna.protocols.ballots.codec import HELPER, LEADER, Examination
-from urna.protocols.ballots.messages import Answers, Batch, Opening, Verdict, batch_digest, decode
+from urna.protocols.ballots.messages import (
+    Answers,
+    Batch,
+    Confirmation,
+    Verdict,
+    batch_digest,
+    decode,
+)
 from urna.protocols.ballots.plan import CountPlan
-from urna.protocols.ballots.public_bits import commitment_to, noisy_share, public_seed
 from urna.protocols.ballots.report import (
     Announcement,
     Report,
@@ -28,8 +29,8 @@ from urna.protocols.secagg.keys import Directory, KeyPair
 from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["Collected", "Counted", "Decided", "Opened", "Prepared", "collect", "decide"]
-__all__ += ["finish", "open_count", "prepare", "query_key"]
+__all__ = ["Collected", "Decided", "Opened", "Prepared", "check_confirmation", "collect"]
+__all__ += ["decide", "open_count", "prepare", "query_key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,47 +63,29 @@ class Collected:
     batch: bytes
     clients: tuple[ClientId, ...]
     examination: Examination = field(repr=False)
-    reveal: bytes = field(repr=False)
     refused: Mapping[ClientId, str]
     lost: Mapping[ClientId, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """It is decided who is accepted; the leader waits for the helper to agree and to open."""
+    """It is decided who is accepted; the leader waits for the helper to agree."""
 
     statement: Statement
     batch: bytes
     accepted: tuple[ClientId, ...]
     places: tuple[int, ...] = field(repr=False)
     examination: Examination = field(repr=False)
-    reveal: bytes = field(repr=False)
-    commitment: bytes
-    refused: Mapping[ClientId, str]
-    lost: Mapping[ClientId, str]
-
-    @property
-    def share(self) -> list[int]:
-        """The leader's share of the exact sum, for a computation that hides it."""
-        return self.examination.exact_share(self.places)
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What a verified count opened, and what became of each client."""
-
-    total: IntVector
-    """The noisy sum, in half levels."""
-    accepted: frozenset[ClientId]
     refused: Mapping[ClientId, str]
     """Who signed a report that is not in the sum, and why: every one of them is to blame for it,
     unless leader or helper lied, who can refuse anybody."""
     lost: Mapping[ClientId, str]
     """Of whom nothing arrived that it had signed: it may have been altered on its way."""
-    noise_variance: Fraction
-    """Of the noise in the sum, in half levels squared."""
-    release: CoinRelease
-    """What became public."""
+
+    @property
+    def share(self) -> list[int]:
+        """The leader's share of the exact sum, for a computation that hides it."""
+        return self.examination.exact_share(self.places)
 
 
 def prepare(
@@ -134,10 +117,7 @@ def open_count(prepared: Prepared, announcement: Announcement, helper: bytes) ->
 
 
 def collect(
-    opened: Opened,
-    letters: Iterable[tuple[ClientId, bytes]],
-    directory: Directory,
-    secrets: SecretSource,
+    opened: Opened, letters: Iterable[tuple[ClientId, bytes]], directory: Directory
 ) -> tuple[Collected, Batch]:
     """Open the leader's part of each report; pass the helper's parts on.
 
@@ -148,13 +128,12 @@ def collect(
         opened: The open count.
         letters: Who sent what.
         directory: The clients' identity keys.
-        secrets: Where the leader's half of the public bits comes from.
 
     Raises:
         RoundAborted: Fewer reports are left than the statement asks for. Nothing was revealed.
     """
     statement, digest = opened.statement, opened.statement.digest
-    codec = statement.plan.proven
+    codec = statement.plan.codec
     reports: dict[ClientId, Report] = {}
     shares: dict[ClientId, bytes] = {}
     refused: dict[ClientId, str] = {}
@@ -181,16 +160,10 @@ def collect(
     _check_enough(len(clients), statement, refused, lost)
     parts = tuple(reports[client].part(HELPER) for client in clients)
     batch = batch_digest(HELPER, digest, parts)
-    examination = codec.examine(
-        LEADER,
-        query_key(opened.pair, statement.helper_key, digest, batch),
-        digest,
-        [reports[client].public for client in clients],
-        [shares[client] for client in clients],
-    )
-    reveal = secrets.take(SEED_BYTES)
-    state = Collected(statement, batch, clients, examination, reveal, refused, lost)
-    return state, Batch(digest, commitment_to(LEADER, reveal, batch), parts)
+    key = query_key(opened.pair, statement.helper_key, digest, batch)
+    examination = codec.examine(LEADER, key, [shares[client] for client in clients])
+    state = Collected(statement, batch, clients, examination, refused, lost)
+    return state, Batch(digest, parts)
 
 
 def decide(collected: Collected, answers: Answers) -> tuple[Decided, Verdict]:
@@ -224,43 +197,17 @@ def decide(collected: Collected, answers: Answers) -> tuple[Decided, Verdict]:
         accepted,
         valid,
         collected.examination,
-        collected.reveal,
-        answers.commitment,
         refused,
         collected.lost,
     )
     given = tuple(own[place] for place in kept)
-    return state, Verdict(collected.batch, given, accepted, collected.reveal)
+    return state, Verdict(collected.batch, given, accepted)
 
 
-def finish(decided: Decided, opening: Opening) -> Counted:
-    """Open the noisy sum.
-
-    Raises:
-        ProtocolError: The helper opens something else, or its half of the public bits is not
-            what it had committed to.
-    """
-    statement = decided.statement
-    release = statement.plan.release
-    check_opening(decided, opening)
-    if release is None or len(opening.share) != statement.plan.layout.candidates:
-        raise ProtocolError("the helper opened no noisy sum: only shares of the exact one are held")
-    seed = public_seed(decided.reveal, opening.reveal, decided.batch, decided.accepted)
-    own = noisy_share(decided.examination, statement, decided.places, seed)
-    modulus = statement.plan.proven.modulus
-    whole = [(a + b) % modulus for a, b in zip(own, opening.share, strict=True)]
-    total = np.array([v - modulus if v > modulus // 2 else v for v in whole], dtype=np.int64)
-    variance = Fraction(statement.plan.tossing * statement.plan.layout.noise_variance)
-    refused = dict(sorted(decided.refused.items()))
-    return Counted(total, frozenset(decided.accepted), refused, decided.lost, variance, release)
-
-
-def check_opening(decided: Decided, opening: Opening) -> None:
-    """Refuse an opening of another batch, or with other public bits than committed to."""
-    if opening.batch != decided.batch:
-        raise ProtocolError("the helper opened another batch")
-    if commitment_to(HELPER, opening.reveal, decided.batch) != decided.commitment:
-        raise ProtocolError("the helper's public bits are not those it committed to")
+def check_confirmation(decided: Decided, confirmation: Confirmation) -> None:
+    """Refuse a confirmation of another batch."""
+    if confirmation.batch != decided.batch:
+        raise ProtocolError("the helper confirmed another batch")
 
 
 def judge(examination: Examination, kept: list[int], theirs: tuple[bytes, ...]) -> tuple[int, ...]:

@@ -21,9 +21,9 @@ __all__ = [
     "VERSION",
     "Answers",
     "Batch",
+    "Confirmation",
     "Letter",
     "Message",
-    "Opening",
     "Verdict",
     "batch_digest",
     "decode",
@@ -34,7 +34,7 @@ __all__ = [
     "seal_letter",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _MAGIC = b"URNV"
 _DIGEST = 32
@@ -48,8 +48,6 @@ class Batch:
 
     digest: bytes
     """Of the statement."""
-    commitment: bytes
-    """To what the leader will put into the public bits."""
     parts: tuple[Part, ...]
 
 
@@ -58,37 +56,32 @@ class Answers:
     """Helper to leader: whom it refuses, and its answers for the others, in order."""
 
     batch: bytes
-    commitment: bytes
     refused: Mapping[ClientId, str]
     answers: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Leader to helper: its own answers, who is accepted, and its half of the public bits."""
+    """Leader to helper: its own answers, and who is accepted."""
 
     batch: bytes
     answers: tuple[bytes, ...]
     accepted: tuple[ClientId, ...]
-    reveal: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """Helper to leader: its half of the public bits, and its share of the noisy sum."""
+class Confirmation:
+    """Helper to leader: it accepts the same reports, and holds its share of their sum."""
 
     batch: bytes
-    reveal: bytes
-    share: tuple[int, ...]
-    """Empty where nothing but shares is wanted."""
 
 
-Letter = Batch | Answers | Verdict | Opening
+Letter = Batch | Answers | Verdict | Confirmation
 """What leader and helper tell each other."""
 
 Message = Report | Letter
 
-_Letter = TypeVar("_Letter", Batch, Answers, Verdict, Opening)
+_Letter = TypeVar("_Letter", Batch, Answers, Verdict, Confirmation)
 _LETTER = b"urna verified letter\0"
 
 
@@ -100,29 +93,27 @@ def batch_digest(who: int, digest: bytes, parts: Sequence[Part]) -> bytes:
     return named.digest()
 
 
-def encode(message: Message, statement: Statement) -> bytes:
+def encode(message: Message) -> bytes:
     """Return the one encoding of a message."""
     fields: list[bytes]
     match message:
         case Report():
-            fields = [_number(message.client), message.ephemeral, message.public]
+            fields = [_number(message.client), message.ephemeral]
             fields += [message.leader_box, message.helper_box, message.signature]
         case Batch():
-            fields = [message.digest, message.commitment, _number(len(message.parts))]
+            fields = [message.digest, _number(len(message.parts))]
             fields += map(_part, message.parts)
         case Answers():
-            fields = [message.batch, message.commitment, _number(len(message.refused))]
+            fields = [message.batch, _number(len(message.refused))]
             for client, reason in sorted(message.refused.items()):
                 fields += [_number(client), _text(reason)]
             fields += [_number(len(message.answers)), *message.answers]
         case Verdict():
-            fields = [message.batch, message.reveal, _number(len(message.answers))]
+            fields = [message.batch, _number(len(message.answers))]
             fields += [*message.answers, _number(len(message.accepted))]
             fields += map(_number, message.accepted)
-        case Opening():
-            size = _element(statement)
-            fields = [message.batch, message.reveal, bytes([bool(message.share)])]
-            fields += (value.to_bytes(size, "big") for value in message.share)
+        case Confirmation():
+            fields = [message.batch]
     return b"".join([_MAGIC, bytes([VERSION, _KINDS[type(message)]]), *fields])
 
 
@@ -170,7 +161,7 @@ def seal_letter(message: Letter, statement: Statement, pair: KeyPair, peer: byte
     """
     kind, digest = _KINDS[type(message)], statement.digest
     key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)
-    return seal(key, encode(message, statement), digest, kind, kind)
+    return seal(key, encode(message), digest, kind, kind)
 
 
 def open_letter(
@@ -231,11 +222,10 @@ class _Reader:
 
 
 def _read_report(reader: _Reader, statement: Statement) -> Report:
-    public, leader, helper, _ = statement.plan.proven.sizes
+    leader, helper, _ = statement.plan.codec.sizes
     return Report(
         reader.number(),
         reader.take(32),
-        reader.take(public),
         reader.take(leader + _TAG),
         reader.take(helper + _TAG),
         reader.take(SIGNATURE_BYTES),
@@ -243,13 +233,12 @@ def _read_report(reader: _Reader, statement: Statement) -> Report:
 
 
 def _read_batch(reader: _Reader, statement: Statement) -> Batch:
-    public, _, helper, _ = statement.plan.proven.sizes
-    digest, commitment = reader.take(_DIGEST), reader.take(_DIGEST)
+    _, helper, _ = statement.plan.codec.sizes
+    digest = reader.take(_DIGEST)
     parts = tuple(
         Part(
             reader.number(),
             reader.take(32),
-            reader.take(public),
             reader.take(helper + _TAG),
             reader.take(_DIGEST),
             reader.take(SIGNATURE_BYTES),
@@ -257,37 +246,30 @@ def _read_batch(reader: _Reader, statement: Statement) -> Batch:
         for _ in range(reader.count(statement))
     )
     _check_order([part.client for part in parts])
-    return Batch(digest, commitment, parts)
+    return Batch(digest, parts)
 
 
 def _read_answers(reader: _Reader, statement: Statement) -> Answers:
-    batch, commitment = reader.take(_DIGEST), reader.take(_DIGEST)
+    batch = reader.take(_DIGEST)
     refused = [(reader.number(), reader.text()) for _ in range(reader.count(statement))]
     _check_order([client for client, _ in refused])
-    size = statement.plan.proven.sizes[3]
+    _, _, size = statement.plan.codec.sizes
     answers = tuple(reader.take(size) for _ in range(reader.count(statement)))
-    return Answers(batch, commitment, dict(refused), answers)
+    return Answers(batch, dict(refused), answers)
 
 
 def _read_verdict(reader: _Reader, statement: Statement) -> Verdict:
-    batch, reveal = reader.take(_DIGEST), reader.take(_DIGEST)
-    size = statement.plan.proven.sizes[3]
+    batch = reader.take(_DIGEST)
+    _, _, size = statement.plan.codec.sizes
     answers = tuple(reader.take(size) for _ in range(reader.count(statement)))
     accepted = tuple(reader.number() for _ in range(reader.count(statement)))
     _check_order(accepted)
-    return Verdict(batch, answers, accepted, reveal)
+    return Verdict(batch, answers, accepted)
 
 
-def _read_opening(reader: _Reader, statement: Statement) -> Opening:
-    batch, reveal = reader.take(_DIGEST), reader.take(_DIGEST)
-    there, size = reader.take(1)[0], _element(statement)
-    if there > 1:
-        raise ProtocolError("a share is there or not")
-    count = statement.plan.layout.candidates if there else 0
-    share = tuple(int.from_bytes(reader.take(size), "big") for _ in range(count))
-    if any(value >= statement.plan.proven.modulus for value in share):
-        raise ProtocolError("an entry of a share is no element of the field")
-    return Opening(batch, reveal, share)
+def _read_confirmation(reader: _Reader, statement: Statement) -> Confirmation:
+    del statement
+    return Confirmation(reader.take(_DIGEST))
 
 
 def _check_order(clients: Sequence[ClientId]) -> None:
@@ -296,7 +278,7 @@ def _check_order(clients: Sequence[ClientId]) -> None:
 
 
 def _part(part: Part) -> bytes:
-    fields = (part.ephemeral, part.public, part.box, part.other, part.signature)
+    fields = (part.ephemeral, part.box, part.other, part.signature)
     return _number(part.client) + b"".join(fields)
 
 
@@ -309,15 +291,11 @@ def _text(value: str) -> bytes:
     return bytes([len(encoded)]) + encoded
 
 
-def _element(statement: Statement) -> int:
-    return (statement.plan.proven.modulus.bit_length() + 7) // 8
-
-
-_KINDS: Mapping[type, int] = {Report: 1, Batch: 2, Answers: 3, Verdict: 4, Opening: 5}
+_KINDS: Mapping[type, int] = {Report: 1, Batch: 2, Answers: 3, Verdict: 4, Confirmation: 5}
 _READERS: Mapping[int, Callable[[_Reader, Statement], Message]] = {
     1: _read_report,
     2: _read_batch,
     3: _read_answers,
     4: _read_verdict,
-    5: _read_opening,
+    5: _read_confirmation,
 }

@@ -1,7 +1,7 @@
 """Prove in zero knowledge, to two who hold shares, that every entry of a vector is 0 or 1.
 
 Urna's own proof, after the fully linear proofs of Boneh et al. (CRYPTO 2019) but without joint
-randomness. It is not Prio3 (`prio3` is). `docs/decisions/0028-verified-ballots.md` has the
+randomness. It is not Prio3. `docs/decisions/0028-verified-ballots.md` has the
 proofs of soundness and of zero knowledge in full.
 
 The bits x₁ … x_N, zeros and three random blinds are the values of a polynomial f on the n-th roots

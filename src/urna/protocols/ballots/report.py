@@ -133,7 +133,6 @@ class Report:
     client: ClientId
     ephemeral: bytes
     """The client's public key for this report alone."""
-    public: bytes
     leader_box: bytes
     helper_box: bytes
     signature: bytes
@@ -141,14 +140,8 @@ class Report:
     def part(self, who: int) -> "Part":
         """Return what one of the two gets: its own box, and a digest of the other's."""
         own, other = (self.leader_box, self.helper_box)[:: 1 if who == LEADER else -1]
-        return Part(
-            self.client,
-            self.ephemeral,
-            self.public,
-            own,
-            hashlib.sha256(other).digest(),
-            self.signature,
-        )
+        digest = hashlib.sha256(other).digest()
+        return Part(self.client, self.ephemeral, own, digest, self.signature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +150,6 @@ class Part:
 
     client: ClientId
     ephemeral: bytes
-    public: bytes
     box: bytes
     other: bytes
     """SHA-256 of the box for the other."""
@@ -167,8 +159,7 @@ class Part:
         """Return what the client must have signed; it names the report."""
         boxes = [hashlib.sha256(self.box).digest(), self.other]
         leader, helper = boxes if who == LEADER else boxes[::-1]
-        public = hashlib.sha256(self.public).digest()
-        return _signed(digest, self.client, self.ephemeral, public, leader, helper)
+        return _signed(digest, self.client, self.ephemeral, leader, helper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +200,7 @@ def cast(
             f"count {statement.number} is not new: the last one was {voter.latest}. A ballot is "
             "cast once"
         )
-    shards = statement.plan.proven.shard(ballot, statement.digest, secrets)
+    shards = statement.plan.codec.shard(ballot, secrets)
     return seal_report(voter.identity, statement, shards, secrets)
 
 
@@ -225,9 +216,9 @@ def seal_report(
     ):
         secret = pair.agree(key, digest, _PURPOSES[who], SEED_BYTES)
         boxes.append(seal(secret, share, digest, client, who))
-    hashes = [hashlib.sha256(data).digest() for data in (shards.public, *boxes)]
+    hashes = [hashlib.sha256(box).digest() for box in boxes]
     signature = identity.sign(_signed(digest, client, pair.public, *hashes))
-    return Report(client, pair.public, shards.public, boxes[0], boxes[1], signature)
+    return Report(client, pair.public, boxes[0], boxes[1], signature)
 
 
 def check_signature(who: int, part: Part, digest: bytes, directory: Directory) -> None:
@@ -245,8 +236,7 @@ def open_part(who: int, part: Part, pair: KeyPair, digest: bytes, codec: Codec) 
     Raises:
         ProtocolError: Says what is wrong, for the client to be named with.
     """
-    public, *shares, _ = codec.sizes
-    if len(part.public) != public or len(part.box) != shares[who] + _TAG:
+    if len(part.box) != codec.sizes[who] + _TAG:
         raise ProtocolError("its report has the wrong size")
     secret = pair.agree(part.ephemeral, digest, _PURPOSES[who], SEED_BYTES)
     share = unseal(secret, part.box, digest, part.client, who)
@@ -272,7 +262,7 @@ def _vouched(digest: bytes) -> bytes:
 
 
 def _signed(
-    digest: bytes, client: ClientId, ephemeral: bytes, public: bytes, leader: bytes, helper: bytes
+    digest: bytes, client: ClientId, ephemeral: bytes, leader: bytes, helper: bytes
 ) -> bytes:
     number = client.to_bytes(4, "big")
-    return b"urna verified report\0" + digest + number + ephemeral + public + leader + helper
+    return b"urna verified report\0" + digest + number + ephemeral + leader + helper

@@ -6,15 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
+from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.noise import IntVector
 from urna.protocols.ballots import helper, leader
-from urna.protocols.ballots.leader import Counted
 from urna.protocols.ballots.messages import (
     Answers,
     Batch,
+    Confirmation,
     Message,
-    Opening,
     Verdict,
     decode,
     encode,
@@ -37,7 +36,7 @@ Tamper = Callable[[str, ClientId, bytes], list[bytes]]
 
 Casting = Callable[[Voter, Announcement, SecretSource], Report]
 
-_Kind = TypeVar("_Kind", Batch, Answers, Verdict, Opening)
+_Kind = TypeVar("_Kind", Batch, Answers, Verdict, Confirmation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,6 @@ class Played:
     accepted: frozenset[ClientId]
     refused: Mapping[ClientId, str]
     lost: Mapping[ClientId, str]
-    counted: Counted | None
-    """The noisy sum; None where ballots have no coins, and nothing is opened."""
     leader_share: list[int] = field(repr=False)
     helper_share: list[int] = field(repr=False)
     seconds: Mapping[str, float]
@@ -59,7 +56,7 @@ class Played:
 
     def shares(self) -> tuple[list[int], list[int], int]:
         """Return leader's and helper's share of the exact sum, and the modulus."""
-        return self.leader_share, self.helper_share, self.statement.plan.proven.modulus
+        return self.leader_share, self.helper_share, self.statement.plan.codec.modulus
 
 
 def play(
@@ -71,20 +68,19 @@ def play(
     casting: Mapping[ClientId, Casting] | None = None,
     tamper: Tamper | None = None,
 ) -> Played:
-    """Play a count: announce, cast, examine, decide, open.
+    """Play a count: announce, cast, examine, decide, confirm.
 
     Args:
         ballots: Every client's levels.
         plan: What is to be done.
-        secrets: Where everybody's keys and coins come from.
+        secrets: Where everybody's keys and masks come from.
         number: Of the count.
         casting: What some clients do instead of casting their ballot, for trying things out.
         tamper: What becomes of letters on their way.
 
     Raises:
         RoundAborted: Too few ballots are valid. Nothing was opened.
-        RoundUnfinished: The helper opened its share, and it was lost.
-        ProtocolError: Leader or helper breaks the protocol. Nothing more was opened.
+        ProtocolError: Leader or helper breaks the protocol. Nothing was opened.
     """
     if len(ballots) != plan.clients or not all(0 <= c < HELPER_NUMBER for c in ballots):
         raise ParameterError(
@@ -111,27 +107,24 @@ def play(
                 report = casting[client](voter, announcement, secrets)
             else:
                 report = cast(voter, announcement, ballot, secrets)
-            letters += [(client, data) for data in desk.post("report", client, report, statement)]
+            letters += [(client, data) for data in desk.post("report", client, report)]
     with desk.clock("leader"):
-        collected, batch = leader.collect(opened, letters, directory, secrets)
+        collected, batch = leader.collect(opened, letters, directory)
     del letters
     with desk.clock("helper"):
-        examined, answers = helper.examine(vouched, desk.pass_on(batch, statement, there), secrets)
+        examined, answers = helper.examine(vouched, desk.pass_on(batch, statement, there))
     with desk.clock("leader"):
         decided, verdict = leader.decide(collected, desk.pass_on(answers, statement, back))
     with desk.clock("helper"):
-        confirmed, opening = helper.confirm(examined, desk.pass_on(verdict, statement, there))
+        confirmed, said = helper.confirm(examined, desk.pass_on(verdict, statement, there))
     with desk.clock("leader"):
-        opening = desk.pass_on(opening, statement, back)
-        leader.check_opening(decided, opening)
-        counted = leader.finish(decided, opening) if plan.layout.coins else None
+        leader.check_confirmation(decided, desk.pass_on(said, statement, back))
     refused = dict(sorted(decided.refused.items()))
     return Played(
         statement,
         frozenset(decided.accepted),
         refused,
         decided.lost,
-        counted,
         decided.share,
         confirmed.share,
         desk.seconds,
@@ -154,11 +147,9 @@ class _Desk:
         yield
         self.seconds[who] += time.process_time() - start
 
-    def post(
-        self, kind: str, sender: ClientId, message: Message, statement: Statement
-    ) -> list[bytes]:
+    def post(self, kind: str, sender: ClientId, message: Message) -> list[bytes]:
         """Return what arrives of a letter."""
-        data = encode(message, statement)
+        data = encode(message)
         self.traffic[kind] = self.traffic.get(kind, 0) + len(data)
         return self._tamper(kind, sender, data)
 
@@ -170,13 +161,11 @@ class _Desk:
         `tamper` gets it twice: as its sender writes it, and sealed, as it travels.
         """
         name = type(message).__name__.lower()
-        for data in self.post(name, HELPER_NUMBER, message, statement):
+        for data in self.post(name, HELPER_NUMBER, message):
             message = self._written(data, message, statement)
         there, back = pairs
         sealed = seal_letter(message, statement, there, back.public)
         arrived = self._tamper(f"sealed {name}", HELPER_NUMBER, sealed)
-        if not arrived and isinstance(message, Opening):
-            raise RoundUnfinished("the opening did not arrive: it may still be read")
         if not arrived:
             raise RoundAborted(f"the {name} did not arrive. Nothing was opened")
         return open_letter(arrived[0], type(message), statement, back, there.public)

@@ -34,10 +34,10 @@ class HelperSession:
 
     Args:
         member: Who the helper is and what it insists on.
-        secrets: Where its keys and its half of the public bits come from.
+        secrets: Where its key for this count comes from.
         agree: Looks at the statement before the helper vouches for it, and raises to refuse it:
             the place for a policy.
-        enter: Called before anything is opened, with the statement: the place for a ledger.
+        enter: Called before a verdict is confirmed, with the statement: the place for a ledger.
     """
 
     def __init__(
@@ -91,24 +91,24 @@ class HelperSession:
         self._state = None  # whatever happens, there is no second answer
         statement = state.statement
         batch = open_letter(letter, Batch, statement, state.pair, statement.leader_key)
-        examined, answers = examine(state, batch, self._secrets)
+        examined, answers = examine(state, batch)
         self._state = examined
         return seal_letter(answers, statement, state.pair, statement.leader_key)
 
     def confirm(self, letter: bytes) -> bytes:
-        """Decide again, and open what is to be opened.
+        """Decide again, and confirm the verdict.
 
         Raises:
             ProtocolError: It is no verdict of the leader's, or does not follow. Nothing was opened.
         """
         state = self._state
         if not isinstance(state, Examined) or self._vouched is None:
-            raise ProtocolError("the helper expects no verdict now: each count is opened once")
+            raise ProtocolError("the helper expects no verdict now: each count is confirmed once")
         self._state = None
         statement, pair = state.statement, self._vouched.pair
         verdict = open_letter(letter, Verdict, statement, pair, statement.leader_key)
-        confirmed, opening = confirm(state, verdict)
+        confirmed, confirmation = confirm(state, verdict)
         if self._enter is not None:
             self._enter(statement)
         self._state = confirmed
-        return seal_letter(opening, statement, pair, statement.leader_key)
+        return seal_letter(confirmation, statement, pair, statement.leader_key)

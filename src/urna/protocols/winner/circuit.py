@@ -106,10 +106,10 @@ class Circuit:
     def __post_init__(self) -> None:
         if type(self.width) is not int or not 1 <= self.width <= 48:
             raise ParameterError(f"totals have 1 to 48 bits, got {self.width}")
-        if self.modulus is not None and not 2 << self.width <= self.modulus < 1 << 128:
+        if self.modulus is not None and not 2 << self.width <= self.modulus < 1 << 64:
             raise ParameterError(
                 f"totals of {self.width} bits are folded within a modulus from 2^{self.width + 1} "
-                f"up to 2^128, got {self.modulus}"
+                f"up to 2^64, got {self.modulus}"
             )
         if self.candidates > _MOST_CANDIDATES or self.bits > _MOST_BITS:
             raise ParameterError(
@@ -171,9 +171,6 @@ class Circuit:
 
     def planes(self, shares: npt.NDArray[np.unsignedinteger]) -> Bits:
         """Return a party's shares as wires: bit by bit, all candidates of each."""
-        if self.share_width > 64:  # no array has words as wide
-            listed = [[int(share) >> place & 1 for share in shares] for place in range(128)]
-            return np.array(listed[: self.share_width], dtype=np.uint8)
         words = shares.astype(np.uint64)
         places = np.arange(self.share_width, dtype=np.uint64)[:, None]
         return ((words[None] >> places) & np.uint64(1)).astype(np.uint8)

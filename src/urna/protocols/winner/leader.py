@@ -112,8 +112,7 @@ def open_winner(state: Transferred, garbled: bytes) -> tuple[Opened, bytes]:
 
 def check_shares(circuit: Circuit, shares: Shares) -> Shares:
     """Return a party's shares, if they are residues of the circuit, one for each candidate."""
-    kinds = "u" if circuit.share_width <= 64 else "O"  # wider ones are Python's integers
-    if shares.shape != (circuit.candidates,) or shares.dtype.kind not in kinds:
+    if shares.shape != (circuit.candidates,) or shares.dtype.kind != "u":
         raise ParameterError(f"there are {circuit.candidates} shares, residues of totals")
     modulus = 1 << circuit.share_width if circuit.modulus is None else circuit.modulus
     if not 0 <= int(shares.min()) <= int(shares.max()) < modulus:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from operator import mul
 
-from urna.errors import ParameterError, ProtocolError
-from urna.protocols.ballots.turboshake import turboshake128
+from reference.turboshake import turboshake128
 
 __all__ = ["FIELD128", "Prio3SumVec", "Verified"]
 
@@ -60,7 +59,7 @@ class Prio3SumVec:
 
     def __post_init__(self) -> None:
         if min(self.length, self.max_measurement, self.chunk_length) < 1:
-            raise ParameterError(f"lengths and bounds are at least 1, got {self}")
+            raise ValueError(f"lengths and bounds are at least 1, got {self}")
 
     @property
     def bits(self) -> int:
@@ -117,15 +116,15 @@ class Prio3SumVec:
         """Return a measurement as bits.
 
         Raises:
-            ParameterError: It is none: nothing is sent.
+            ValueError: It is none: nothing is sent.
         """
         if len(measurement) != self.length:
-            raise ParameterError(f"a measurement has {self.length} entries, got {len(measurement)}")
+            raise ValueError(f"a measurement has {self.length} entries, got {len(measurement)}")
         bits: Vector = []
         last = self.weights[-1]
         for value in measurement:
             if not 0 <= value <= self.max_measurement:
-                raise ParameterError(f"entries are in 0..{self.max_measurement}, got {value}")
+                raise ValueError(f"entries are in 0..{self.max_measurement}, got {value}")
             top = int(value > (1 << self.bits - 1) - 1)
             rest = value - top * last
             bits += [rest >> place & 1 for place in range(self.bits - 1)]
@@ -186,13 +185,13 @@ class Prio3SumVec:
         """Return each report's state and verifier share, for the leader (0) or helper (1).
 
         Raises:
-            ProtocolError: A share is not of the right size, or holds what is no element; check
+            ValueError: A share is not of the right size, or holds what is no element; check
                 with `well_formed` first.
         """
         blinds = [share[-_SEED:] for share in shares]
         if aggregator == 0:
             if not all(map(self.well_formed, shares)):
-                raise ProtocolError("a leader's share is malformed")
+                raise ValueError("a leader's share is malformed")
             whole = [_elements(share[:-_SEED]) for share in shares]
             meas = [vector[: self.measurement_length] for vector in whole]
             proofs = [vector[self.measurement_length :] for vector in whole]
@@ -276,7 +275,7 @@ class Prio3SumVec:
         """Return the verifier's share: the output, the wires and the gadget at t."""
         size, chunk, calls = self.wire_length, self.chunk_length, self.calls
         if pow(t, size, _P) == 1:
-            raise ProtocolError("the query point is a root of unity: draw another key")
+            raise ValueError("the query point is a root of unity: draw another key")
         seeds, gadget = proof[: 2 * chunk], proof[2 * chunk :]
         roots = _roots(2 * size)
         gadget = [*gadget, -roots[1] * sum(map(mul, gadget, roots)) % _P]
