@@ -1,7 +1,7 @@
 """Sums that are no votes, and series of them: one entry per node, advanced round by round."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,12 @@ from urna.flower import (
     Sums,
     register,
 )
+from urna.flower.conducting import Desk, add_up
 from urna.flower.mail import Letter
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, Repeated
-from urna.tally import BoundedVector, TallyPlan, Terms, in_units, plan_tally
+from urna.tally import BoundedVector, Tallied, TallyPlan, Terms, in_units, plan_tally
+from urna.testing import ReleaseContract
 
 ROUNDS, SIZE = 5, 10
 TOTAL = Budget(8.0, 1e-5)
@@ -39,6 +41,20 @@ SUBJECT = Statistic("devices", BoundedVector(3, 1))
 GRANTS = {"statistic": Grant(most_entries=3, most_rounds=ROUNDS, names=("devices",))}
 # Letters of a node: 0 the announcement, then four for each round.
 MASK = 3
+
+
+class TestServersLedger(ReleaseContract):
+    """A sum over Flower, in the server's own ledger."""
+
+    cap = Budget(8.001, 1e-5)
+
+    def release(self, ledger: Ledger, entry: str, reveal: Callable[[], None]) -> None:
+        def conduct(desk: Desk) -> tuple[Tallied, IntVector]:
+            reveal()
+            return add_up(desk)
+
+        grid = federation(*(member(number) for number in range(SIZE)))
+        sums(grid, rounds=1, conduct=conduct, ledger=ledger, entry=entry).round()
 
 
 def policy(folder: Path | None, number: int, **changes: Any) -> Policy:

@@ -4,11 +4,13 @@ Needs pytest, which Urna itself does not.
 """
 
 from urna.randomness import ScriptedSecrets
+from urna.testing.release import ReleaseContract
 from urna.testing.summation import SummationContract, ballots_for, unpriced_plan
 from urna.testing.transport import Echo, TransportContract
 
 __all__ = [
     "Echo",
+    "ReleaseContract",
     "ScriptedSecrets",
     "SummationContract",
     "TransportContract",
