@@ -58,7 +58,8 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 # How large the house may be. Whoever makes it smaller lowers the limit; nobody raises one.
-MOST_EXPORTED = 471  # names in every package's `__all__`
+PROMISED = ("urna", "urna.flower", "urna.privacy", "urna.testing")
+MOST_EXPORTED = 87  # names in the `__all__` of what is promised; the rest may be imported
 MOST_DOUBLES = 44  # names that two public classes have
 MOST_PARAMETERS = {  # of public functions with more than twelve
     "flower/poll.py:poll": 22,
@@ -332,7 +333,7 @@ def test_a_cycle_of_imports_would_be_found() -> None:
 
 
 def test_no_more_names_are_offered_than_before() -> None:
-    offered = sum(len(importlib.import_module(name).__all__) for name in PACKAGES)
+    offered = sum(len(importlib.import_module(name).__all__) for name in PROMISED)
     assert offered == MOST_EXPORTED
 
 
