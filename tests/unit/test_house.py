@@ -59,7 +59,7 @@ TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 # How large the house may be. Whoever makes it smaller lowers the limit; nobody raises one.
 MOST_EXPORTED = 467  # names in every package's `__all__`
-MOST_DOUBLES = 44  # names that two public classes have
+MOST_DOUBLES = 43  # names that two public classes have
 MOST_PARAMETERS = {  # of public functions with more than twelve
     "flower/poll.py:poll": 20,
     "flower/simulation.py:simulate": 18,
@@ -101,7 +101,7 @@ MOST_LINES = {
     "systems.average": 3410,
     "systems.combine": 4980,
     "systems.train": 3720,
-    "systems.vote": 4410,
+    "systems.vote": 4310,
     "tally": 3350,
     "testing": 380,
     "tracking": 110,
