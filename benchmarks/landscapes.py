@@ -41,7 +41,7 @@ from urna.systems.vote import (
     head_start,
 )
 from urna.systems.vote.ballot import reference_loss
-from urna.systems.vote.levels import LEVELS
+from urna.systems.vote.shapes import LEVELS
 
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator

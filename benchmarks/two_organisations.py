@@ -42,12 +42,11 @@ from urna.randomness import OsSecrets
 from urna.space import Space
 from urna.systems.vote import (
     PosteriorDecoder,
+    Reveal,
     VotePlan,
-    WinnerPlan,
     plan_vote,
-    plan_winner,
 )
-from urna.systems.vote.openings import BESIDE, Kind, priced_beside
+from urna.systems.vote.levels import ALONE, BESIDE, priced_beside
 from urna.tally import Terms
 
 RESULTS = Path(__file__).parent / "dp_hype" / "results"
@@ -84,11 +83,11 @@ def winner_regret(
 
     The noise is the mechanism's own, from a public generator: nothing here is secret.
     """
-    plan = plan_winner(Terms.of(len(recording.losses), Budget(epsilon, 1e-5)), space)
+    plan = plan_vote(Terms.of(len(recording.losses), Budget(epsilon, 1e-5)), space, reveal=WINNER)
     total = sum(plan.fill(losses, b"") for losses in recording.losses)
     order = np.array(plan.selection.order)
     start = np.array(plan.selection.head_start)
-    noise = rng.geometric(-math.expm1(-plan.release.rate), (draws, len(space))) - 1
+    noise = rng.geometric(-math.expm1(-plan.selection.release.rate), (draws, len(space))) - 1
     winners = order[np.argmax((total + start + noise)[:, order], axis=1)]
     return float(judged(recording).max() - judged(recording)[winners].mean())
 
@@ -128,34 +127,32 @@ def circuit(largest_of: int) -> tuple[float, float, int]:
     return seconds, sum(found[0].traffic.values()) / 1e6, gates
 
 
-ONCE: Kind = {"largest_of": 1, "fineness": 0, "gap": True}
+WINNER = Reveal("winner", "a helper")
 DELTA = 1e-5
 
 
-def openings(
-    clients: int, epsilon: float, part: float, space: Space
-) -> dict[str, VotePlan | WinnerPlan]:
+def openings(clients: int, epsilon: float, part: float, space: Space) -> dict[str, VotePlan]:
     """Return what a part of a budget buys each opening, the rest of it left to training."""
     whole = Budget(epsilon, DELTA)
     tally, _ = parts_of(whole, (part, 1 - part))
     first, _ = pure_first(whole, part)
     terms = Terms.of(clients, tally)
-    found: dict[str, VotePlan | WinnerPlan] = {
+    found: dict[str, VotePlan] = {
         "tally": plan_vote(terms, len(space)),
-        "first": plan_winner(terms.costing(first), space),
+        "first": plan_vote(terms.costing(first), space, reveal=WINNER),
     }
-    for name, kind in (("k1", ONCE), ("k4", BESIDE)):
+    for name, kind in (("k1", ALONE), ("k4", BESIDE)):
         mu = Cover(whole).mu * math.sqrt(part)
         bought = priced_beside(mu, len(space), kind)
         if bought is not None:
             costing = terms.costing(Budget(bought.epsilon, DELTA))
-            found[name] = plan_winner(costing, space, **kind)
+            found[name] = plan_vote(costing, space, reveal=WINNER, kind=kind)
     return found
 
 
 def found_on(
     some: list[Recording],
-    plan: VotePlan | WinnerPlan,
+    plan: VotePlan,
     space: Space,
     rng: np.random.Generator,
     draws: int,

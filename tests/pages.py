@@ -26,8 +26,8 @@ from urna.systems.combine import (
     combine,
 )
 from urna.systems.train import FunctionLearner, TrainResult, fit
-from urna.systems.vote import ArgmaxDecoder, Result, WinnerResult
-from urna.tally import ClearSummation, VerifiedSelection
+from urna.systems.vote import ArgmaxDecoder, VoteResult
+from urna.tally import ClearSummation
 
 __all__ = ["KINDS", "RUN", "TITLE", "Read", "made", "read", "shown", "vote"]
 
@@ -50,7 +50,7 @@ _SEARCHES = Searches(
 )
 
 
-def vote(space: urna.Space, *, clients: int = 40, **more: Any) -> Result:
+def vote(space: urna.Space, *, clients: int = 40, **more: Any) -> VoteResult:
     """Hold a vote on a smooth function of the candidates' places."""
     shape = [len(axis.values) for axis in space.axes.values()]
     best = [size // 2 for size in shape]
@@ -66,7 +66,12 @@ def vote(space: urna.Space, *, clients: int = 40, **more: Any) -> Result:
     return urna.search(space, loss, data, **(settings | more))
 
 
-def _five() -> Result:
+def _unsure(result: VoteResult) -> VoteResult:
+    """Return a vote that cannot tell, whatever its noise was, which is real."""
+    return replace(result, confidence=None, credible_set=(result.winner,))
+
+
+def _five() -> VoteResult:
     return vote(
         urna.Space(
             learning_rate=urna.Axis.log([1e-4, 1e-3, 1e-2, 1e-1, 1.0]),
@@ -78,7 +83,7 @@ def _five() -> Result:
     )
 
 
-def _winner(**more: Any) -> WinnerResult:
+def _winner(*, verified: bool = False) -> VoteResult:
     """Hold a vote of which only the winner is opened."""
     space = urna.Space(eta0=urna.Axis.log([1e-3, 1e-2, 0.1, 1.0]), alpha=[1, 2, 3])
     data = np.random.default_rng(1).normal(scale=0.1, size=20).tolist()
@@ -86,8 +91,8 @@ def _winner(**more: Any) -> WinnerResult:
     def loss(candidate: dict[str, Any], own: float) -> float:
         return abs(float(np.log10(candidate["eta0"])) + 1 - own) + float(candidate["alpha"])
 
-    told: dict[str, Any] = {"budget": urna.Budget(2.0, 1e-5), "helper": "hospital <7>"}
-    return urna.search(space, loss, data, opens="winner", **(told | more))
+    reveal = urna.Reveal("winner", "hospital <7>", verified)
+    return urna.search(space, loss, data, budget=urna.Budget(2.0, 1e-5), reveal=reveal)
 
 
 def _combined(guarantee: Guarantee) -> Combination:
@@ -135,15 +140,13 @@ def _study() -> StudyResult:
 
 _MAKERS = {
     "winner": _winner,
-    "verified winner": lambda: _winner(selection=VerifiedSelection("hospital <7>")),
+    "verified winner": lambda: _winner(verified=True),
     "vote": lambda: vote(urna.Space(eta0=urna.Axis.log([1e-3, 1e-2, 0.1, 1.0]), alpha=[1, 2, 3])),
     "five axes": _five,
     "one axis": lambda: vote(urna.Space(lr=urna.Axis.log_range(1e-4, 1.0, 30))),
     "one candidate": lambda: vote(urna.Space(lr=[0.1])),
-    "hopeless": lambda: replace(  # whatever its noise was, which is real
-        vote(urna.Space(lr=[1, 2, 3, 4, 5]), clients=10, budget=urna.Budget(0.1, 1e-5)),
-        confidence=None,
-        near_ties=(),
+    "hopeless": lambda: _unsure(
+        vote(urna.Space(lr=[1, 2, 3, 4, 5]), clients=10, budget=urna.Budget(0.1, 1e-5))
     ),
     "thousand": lambda: vote(
         urna.Space(lr=urna.Axis.log_range(1e-5, 1.0, 50), width=list(range(20)))

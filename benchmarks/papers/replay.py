@@ -31,9 +31,8 @@ from urna.space import Axis, Space
 from urna.systems.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.systems.vote.decode import Decoder, NoisyVotes
 from urna.systems.vote.inputs import as_clients, as_objective, as_space
-from urna.systems.vote.plan import plan
+from urna.systems.vote.plan import plan, usable
 from urna.systems.vote.posterior import PosteriorDecoder
-from urna.systems.vote.search import usable
 from urna.systems.vote.shapes import Ballot, BallotShape
 
 __all__ = [

@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from urna.systems.average import fit as average
     from urna.systems.combine import combine
     from urna.systems.train import fit as train
-    from urna.systems.vote import Result, plan, search
+    from urna.systems.vote import Reveal, VoteResult, plan, search
 
 __all__ = [
     "Adjacency",
     "Axis",
     "Budget",
     "Ledger",
-    "Result",
+    "Reveal",
     "Run",
     "Space",
     "UrnaError",
+    "VoteResult",
     "average",
     "combine",
     "load_result",
@@ -42,10 +43,11 @@ _HOMES = {
     "Axis": "space:Axis",
     "Budget": "privacy:Budget",
     "Ledger": "privacy:Ledger",
-    "Result": "systems.vote:Result",
+    "Reveal": "systems.vote:Reveal",
     "Run": "tally:Run",
     "Space": "space:Space",
     "UrnaError": "errors:UrnaError",
+    "VoteResult": "systems.vote:VoteResult",
     "average": "systems.average:fit",
     "combine": "systems.combine:combine",
     "load_result": "report:load_result",

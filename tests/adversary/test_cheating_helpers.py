@@ -25,12 +25,13 @@ from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Axis, Space
 from urna.study import tune_then_fit
 from urna.systems.average import Schema
-from urna.systems.vote import search
+from urna.systems.vote import Reveal, search
 
 CIRCUIT = Circuit(SelectionRelease(4.0, 6, 3), 5)
 SHARES = np.array([3, 31, 7], dtype=np.uint64)
 BUDGET = Budget(4.0, 1e-5)
 HELPER = "hospital-7"
+WINNER = Reveal("winner", HELPER)
 GARBLE = "urna.protocols.winner.helper.garble"
 
 
@@ -82,14 +83,13 @@ def distance(candidate: dict[str, float], data: float) -> float:
     return abs(candidate["lr"] - data)
 
 
-def voted(ledger: Ledger, **more: Any) -> Any:
+def voted(ledger: Ledger, reveal: Reveal = WINNER, **more: Any) -> Any:
     space = Space(lr=Axis.log([0.01, 0.1, 1.0]))
-    common: dict[str, Any] = {"budget": BUDGET, "ledger": ledger, "helper": HELPER} | more
-    return search(space, distance, [0.1] * 12, opens="winner", **common)
+    return search(space, distance, [0.1] * 12, budget=BUDGET, ledger=ledger, reveal=reveal, **more)
 
 
 def verified(ledger: Ledger) -> Any:
-    return voted(ledger, verified=True)
+    return voted(ledger, Reveal("winner", HELPER, verified=True))
 
 
 def samples(count: int) -> list[Samples]:
@@ -102,8 +102,7 @@ def averaged(ledger: Ledger) -> Any:
         samples(30),
         Schema(4, (0, 1)),
         budget=BUDGET,
-        opens="winner",
-        helper=HELPER,
+        reveal=WINNER,
         ledger=ledger,
         space=Space(regularisation=[1e-5, 0.05]),
         anyway=True,
@@ -122,8 +121,7 @@ def trained(ledger: Ledger) -> Any:
         [Samples(s.features.astype(np.float32), s.targets) for s in samples(20)],
         budget=BUDGET,
         rounds=2,
-        opens="winner",
-        helper=HELPER,
+        reveal=WINNER,
         ledger=ledger,
         anyway=True,
     )
@@ -177,10 +175,11 @@ def test_a_selection_that_was_started_is_not_held_again_under_its_id(
     with monkeypatch.context() as patched:
         patched.setattr(GARBLE, CheatingHelper().leave)
         with pytest.raises(RoundUnfinished):
-            voted(ledger, verified=name == "verified", entry="vote")
+            voted(ledger, Reveal("winner", HELPER, name == "verified"), entry="vote")
     with pytest.raises(LedgerError, match="revealed already"):
-        voted(ledger, verified=name == "verified", entry="vote")
-    assert voted(ledger, verified=name == "verified", entry="another").entry == "another"
+        voted(ledger, Reveal("winner", HELPER, name == "verified"), entry="vote")
+    found = voted(ledger, Reveal("winner", HELPER, name == "verified"), entry="another")
+    assert found.entry == "another"
     assert ledger.spent().epsilon == 8.0
 
 
@@ -211,9 +210,9 @@ def test_a_circuit_that_ends_in_any_error_is_not_started_again(
     with monkeypatch.context() as patched:
         patched.setattr("urna.protocols.winner.leader.open_winner", broken)
         with pytest.raises(error):
-            voted(ledger, verified=name == "verified", entry="vote")
+            voted(ledger, Reveal("winner", HELPER, name == "verified"), entry="vote")
     with pytest.raises(LedgerError, match="was started, and no result of it was noted"):
-        voted(ledger, verified=name == "verified", entry="vote")
+        voted(ledger, Reveal("winner", HELPER, name == "verified"), entry="vote")
     with pytest.raises(LedgerError, match="is not withdrawn"):
         ledger.withdraw("vote", reason="to have it back")
     assert charged(ledger)
@@ -221,7 +220,7 @@ def test_a_circuit_that_ends_in_any_error_is_not_started_again(
 
 KILLED = """
 import os, sys
-from urna import search
+from urna import Reveal, search
 from urna.privacy import Budget, Ledger
 from urna.protocols.winner import helper
 from urna.space import Axis, Space
@@ -229,8 +228,8 @@ from urna.space import Axis, Space
 helper.garble = lambda *_: os._exit(9)
 search(
     Space(lr=Axis.log([0.01, 0.1, 1.0])), lambda candidate, data: abs(candidate["lr"] - data),
-    [0.1] * 12, budget=Budget(4.0, 1e-5), ledger=Ledger(sys.argv[1]), helper="hospital-7",
-    opens="winner", verified=sys.argv[2] == "verified", entry="vote",
+    [0.1] * 12, budget=Budget(4.0, 1e-5), ledger=Ledger(sys.argv[1]), entry="vote",
+    reveal=Reveal("winner", "hospital-7", verified=sys.argv[2] == "verified"),
 )
 """
 
@@ -242,7 +241,7 @@ def test_a_circuit_that_was_killed_is_not_started_again(name: str, tmp_path: Pat
     command = [sys.executable, "-c", KILLED, str(ledger.path), name]
     assert subprocess.run(command, check=False).returncode == 9
     with pytest.raises(LedgerError, match="was started, and no result of it was noted"):
-        voted(ledger, verified=name == "verified", entry="vote")
+        voted(ledger, Reveal("winner", HELPER, name == "verified"), entry="vote")
     assert charged(ledger)
 
 

@@ -24,7 +24,7 @@ from urna.systems.combine import Averaging, Frame, LocalSearch
 from urna.systems.combine.private import private_mean
 from urna.systems.train import Cohorts, FedAvg, FunctionLearner, Settings, fit
 from urna.systems.train.checkpoint import FILE
-from urna.systems.vote import Result, search, search_twice
+from urna.systems.vote import Reveal, VoteResult, search, search_twice
 from urna.tally import (
     ClearSummation,
     Mean,
@@ -92,9 +92,7 @@ def chosen(data: int, *, verified: bool = False, **more: Any) -> object:
         distance,
         [0.1 * data] * 12,
         budget=BUDGET,
-        opens="winner",
-        helper="h",
-        verified=verified,
+        reveal=Reveal("winner", "h", verified),
         **more,
     )
 
@@ -287,8 +285,8 @@ def test_a_vote_on_disk_that_was_not_noted_is_read_and_noted(
     assert not entry.released
     kept = read_json(study.folder / "vote.json")
     held = run_study(study, version="test").vote
-    assert isinstance(held, Result)
-    assert held.votes.tolist() == kept["votes"]
+    assert isinstance(held, VoteResult)
+    assert held.votes.tolist() == kept["revealed"]["counts"]
     (entry,) = shared.entries()
     assert entry.released
     assert held.entry == entry.id

@@ -162,7 +162,7 @@ def test_a_search_as_json_keeps_stdout_clean(urna: Command, few: tuple[str, ...]
     done = urna("search", *few, "--format", "json")
     shown = done.json()
     assert set(shown["best"]) == {"eta0"}
-    assert len(shown["votes"]) == 3
+    assert len(shown["revealed"]["counts"]) == 3
     assert shown["privacy"]["private"] is True
     assert done.stderr == ""
 
@@ -182,7 +182,7 @@ def test_a_quiet_search_writes_its_result_whole(
     run = written.pop("run")
     assert written == again.json()
     assert run["command"].startswith("urna search --data digits")
-    assert written["votes"] != json.loads(text)["votes"]
+    assert written["revealed"] != json.loads(text)["revealed"]
     # What the first search paid for is still there, under another name.
     before = [path for path in folder.iterdir() if path.name.startswith("result-before-")]
     assert [path.read_text(encoding="utf-8") for path in before] == [text]
@@ -288,7 +288,7 @@ def test_a_search_that_opens_the_winner_says_whom_it_trusts(
     assert found.code == 0
     assert "the leader and hospital-7 not colluding" in " ".join(found.stdout.split())
     kept = json.loads((folder / "result.json").read_text())
-    assert kept["kind"] == "winner"
+    assert kept["revealed"]["kind"] == "winner"
     assert "votes" not in kept
     assert "not colluding" in (folder / "report.html").read_text()
 

@@ -56,7 +56,7 @@ def test_a_study_opens_its_winner_and_trains_with_it(urna: Command, tmp_path: Pa
     assert done.code == 0, done.stderr
     assert "the vote chose: lr=" in done.stdout
     assert TRUSTED in " ".join(done.stdout.split())
-    assert said(study, "vote.json")["kind"] == "winner"
+    assert said(study, "vote.json")["revealed"]["kind"] == "winner"
     assert said(study, "vote.json")["terms"]["epsilon"] == vote["epsilon"]
     spent_once(study)
     page = (tmp_path / "results" / "report.html").read_text()

@@ -34,7 +34,7 @@ def test_twelve_clients_of_many_records_find_what_twelve_ballots_cannot(
     assert shown["best"] == {"eta0": 0.1}
     assert shown["plan"]["shards"] == 11
     assert shown["privacy"]["unit"] == "record"
-    assert max(shown["votes"]) > 12 + 4 * shown["standard_error"]
+    assert max(shown["revealed"]["counts"]) > 12 + 4 * shown["standard_error"]
     kept = json.loads((tmp_path / "out" / "result.json").read_text())
     assert kept.pop("run")["version"]
     assert kept == shown
@@ -117,7 +117,7 @@ def test_two_rounds_say_what_both_cost_and_keep_both(
         for name in ("first-round.json", "result.json")
     )
     assert first["privacy"]["epsilon"] < second["privacy"]["epsilon"] <= 4
-    assert len(first["votes"]) == 3
+    assert len(first["revealed"]["counts"]) == 3
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from urna.privacy import Budget, Ledger
 from urna.protocols.ballots.messages import decode_announcement, encode
 from urna.protocols.ballots.report import seal_report
 from urna.randomness import OsSecrets
-from urna.systems.vote import WinnerResult
+from urna.systems.vote import Reveal, VoteResult
 
 __all__ = [
     "BUDGET",
@@ -93,14 +93,10 @@ def signed(
     return federation(*voters, Node(app_of(helper, tricks.get(VOTERS)), {}, lost.get(VOTERS) or {}))
 
 
-def held(grid: LocalGrid, folder: Path, **more: object) -> WinnerResult:
+def held(grid: LocalGrid, folder: Path, **more: object) -> VoteResult:
     settings: dict[str, object] = {"budget": BUDGET, "directory": folder / "directory.toml"}
-    settings |= {"deadlines": PATIENT, "verified": True}
-    found = poll(  # type: ignore[call-overload]
-        grid, SPACE, opens="winner", helper=HELPER, **(settings | more)
-    )
-    assert isinstance(found, WinnerResult)
-    return found
+    settings |= {"deadlines": PATIENT, "reveal": Reveal("winner", HELPER, verified=True)}
+    return poll(grid, SPACE, **(settings | more))  # type: ignore[arg-type]
 
 
 def spent(folder: Path, number: int) -> float:

@@ -18,7 +18,7 @@ from urna.flower.transcript import Transcript
 from urna.protocols.secagg.messages import MaskedVector
 from urna.protocols.secagg.wire import decode, encode, without_signature
 from urna.randomness import ScriptedSecrets
-from urna.systems.vote import Result
+from urna.systems.vote import VoteResult
 
 __all__ = ["Heard", "listen"]
 
@@ -116,8 +116,8 @@ def _public(letter: Letter) -> Letter:
 def _without_the_sum(outcome: Any) -> Any:
     if isinstance(outcome, RoundFailed):
         return (type(outcome), str(outcome), outcome.lost, outcome.faults, outcome.receipts)
-    if isinstance(outcome, Result):
-        computed = {"best", "winner", "confidence", "near_ties", "votes", "when", "entry"}
+    if isinstance(outcome, VoteResult):
+        computed = {"best", "winner", "confidence", "credible_set", "revealed", "when", "entry"}
         return {k: v for k, v in outcome.as_mapping().items() if k not in computed}
     return outcome
 

@@ -21,7 +21,7 @@ from urna.flower.identities import NodeKey
 from urna.privacy import Budget, Ledger
 from urna.protocols.secagg import Plan
 from urna.space import Space
-from urna.systems.vote import Result
+from urna.systems.vote import VoteResult
 
 PATIENT = Deadlines(gather=5.0, evaluate=5.0, stage=5.0)
 CULPRIT = 3
@@ -65,7 +65,7 @@ def counted(folder: Path, nodes: Iterable[int]) -> set[tuple[int, int]]:
     return found
 
 
-def vote(grid: LocalGrid, folder: Path, how: str, **terms: Any) -> Result:
+def vote(grid: LocalGrid, folder: Path, how: str, **terms: Any) -> VoteResult:
     keys: dict[str, Any] = {}
     if how != "unsigned":
         keys = {"directory": folder / "directory.toml"}
@@ -186,7 +186,7 @@ def test_a_vector_without_masks_spoils_the_sum_which_counts_and_is_not_read(
     tricks = played(bare(vector), tmp_path, how)
     grid = federation(*(node(n, policy=allowed[n], trick=tricks.get(n)) for n in range(8)))
     ledger = Ledger.open(tmp_path / "server.ledger", Budget(30.0, 1e-4))
-    results: list[Result] = []
+    results: list[VoteResult] = []
     wide = Space(lr=[n / 100 for n in range(40)])
     with pytest.raises(RoundSpoiled, match="somebody's vector or masks"):
         vote(

@@ -23,7 +23,7 @@ from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Space
-from urna.systems.vote import BallotShape, Result, search
+from urna.systems.vote import BallotShape, VoteResult, search
 from urna.tally import Terms
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
@@ -103,7 +103,7 @@ def test_nodes_vote_shard_by_shard_and_the_result_says_so() -> None:
 def test_a_scripted_vote_is_the_in_memory_search_bit_for_bit() -> None:
     grid = federation(*(site(n, script="records") for n in range(5)))
     over_flower = poll(grid, SPACE, **SHARDED)
-    in_memory: Result = search(
+    in_memory: VoteResult = search(
         SPACE,
         NearMean(),
         [rows(n) for n in range(5)],

@@ -18,6 +18,7 @@ from urna.cli.app import app
 from urna.errors import ParameterError
 from urna.flower.simulation import simulate
 from urna.privacy import Budget
+from urna.systems.vote import Reveal
 
 SEARCH = ("search", "--clients", "20", "--epsilon", "8", "--dropout", "0.2", "--votes", "3",
           "--scripted-secrets", "both engines", "--format", "json", "--quiet")  # fmt: skip
@@ -38,7 +39,16 @@ def test_twenty_simulated_nodes_vote_like_twenty_clients_in_memory(tmp_path: Pat
         )
         assert done.returncode == 0, done.stderr
         found[engine] = json.loads(done.stdout)
-    same = ("best", "votes", "winner", "confidence", "standard_error", "took_part", "lost", "plan")
+    same = (
+        "best",
+        "revealed",
+        "winner",
+        "confidence",
+        "standard_error",
+        "took_part",
+        "lost",
+        "plan",
+    )
     assert {k: found["flower"][k] for k in same} == {k: found["memory"][k] for k in same}
     assert found["flower"]["took_part"] == 20
     assert not found["flower"]["privacy"]["private"]
@@ -60,7 +70,7 @@ def test_one_virtual_node_more_helps_to_open_the_winner(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["kind"], found["helper"]) == ("winner", "h-7")
+    assert (found["revealed"]["kind"], found["revealed"]["helper"]) == ("winner", "h-7")
     assert (found["took_part"], found["lost"], found["faults"]) == (6, {}, {})
     assert found["terms"]["clients"] == 6
     assert found["privacy"]["epsilon"] == 8
@@ -70,11 +80,10 @@ def test_one_virtual_node_more_helps_to_open_the_winner(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"helper": "5"}, "simulated clients are called 0 to 5"),
-        ({"helper": "a b"}, "a node's name"),
-        ({"helper": "h", "script": "x"}, "never scripted"),
-        ({"helper": "h", "votes": 2}, "leave `ballot`"),
-        ({}, "takes a helper"),
+        ({"reveal": Reveal("winner", "5")}, "simulated clients are called 0 to 5"),
+        ({"reveal": Reveal("winner", "a b")}, "a node's name"),
+        ({"reveal": Reveal("winner", "h"), "script": "x"}, "never scripted"),
+        ({"reveal": Reveal("winner", "h"), "votes": 2}, "leave `votes` out"),
     ],
 )
 def test_a_helper_that_a_simulation_cannot_have_is_refused(
@@ -82,7 +91,7 @@ def test_a_helper_that_a_simulation_cannot_have_is_refused(
 ) -> None:
     space, budget = {"lr": [0.1, 0.2]}, Budget(8, 1e-5)
     with pytest.raises(ParameterError, match=message):
-        simulate(space, lambda c, d: c["lr"], [0.1] * 6, budget=budget, opens="winner", **more)
+        simulate(space, lambda c, d: c["lr"], [0.1] * 6, budget=budget, **more)
 
 
 @pytest.mark.parametrize("option", [("--summation", "clear"), ("--server", "dishonest")])

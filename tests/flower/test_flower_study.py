@@ -128,8 +128,8 @@ def test_a_study_that_opens_its_winner_over_a_federation_with_a_helper(tmp_path:
         )
         assert done.returncode == 0, done.stderr[-3000:]
         said = json.loads(done.stdout)
-        assert (said["vote"]["kind"], said["vote"]["took_part"]) == ("winner", 5)
-        assert said["vote"]["helper"] == "helper"
+        assert (said["vote"]["revealed"]["kind"], said["vote"]["took_part"]) == ("winner", 5)
+        assert said["vote"]["revealed"]["helper"] == "helper"
         assert said["result"]["rounds"] == 2
         assert said["privacy"]["epsilon"] == 16
         assert "helper not colluding" in (study / "results" / "report.html").read_text()

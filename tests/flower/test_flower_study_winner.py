@@ -22,7 +22,7 @@ from urna.study.node import node_of
 from urna.study.over_flower import serve_study
 from urna.study.stages import Outcome, Stages
 from urna.systems.train import TrainResult
-from urna.systems.vote import WinnerResult
+from urna.systems.vote import VoteResult
 
 VOTERS = 4
 HELPER = f"site-{VOTERS}"
@@ -110,7 +110,7 @@ def ledger_of(folder: Path, number: int) -> Ledger:
 def test_nodes_vote_with_a_helper_and_train_without_it(tmp_path: Path, verified: bool) -> None:
     text = STUDY.replace("[then]", "verified = true\n[then]") if verified else STUDY
     done = served(deployed(tmp_path, text=text), tmp_path)
-    assert isinstance(done.vote, WinnerResult)
+    assert done.vote.revealed.counts is None
     assert isinstance(done.follow, TrainResult)
     assert (done.vote.took_part, done.vote.lost) == (VOTERS, {})
     assert done.privacy.epsilon == 16
@@ -153,7 +153,7 @@ def test_a_winner_is_kept_before_nodes_are_told_and_not_opened_twice(
     monkeypatch.undo()
     asked = len(grid.nodes[1000 - VOTERS].letters)
     done = served(grid, tmp_path)
-    assert done.vote == WinnerResult.read(kept)
+    assert done.vote == VoteResult.read(kept)
     kinds = [letter.kind.name for letter in grid.nodes[1000 - VOTERS].letters[asked:]]
     assert "HELP" not in kinds
     assert len(Ledger(tmp_path / "results" / "ledger").entries()) == 2
@@ -204,7 +204,7 @@ def test_the_simulation_has_a_helper_among_its_nodes(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["vote"]["kind"], found["vote"]["took_part"]) == ("winner", VOTERS)
+    assert (found["vote"]["revealed"]["kind"], found["vote"]["took_part"]) == ("winner", VOTERS)
     assert found["vote"]["lost"] == {}
     assert found["result"]["rounds"] == 2
     assert found["privacy"]["epsilon"] == 16

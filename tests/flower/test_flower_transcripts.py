@@ -22,7 +22,7 @@ from urna.flower.mail import Kind, Letter
 from urna.flower.transcript import Ending
 from urna.privacy import Ledger
 from urna.randomness import ScriptedSecrets
-from urna.systems.vote import Result
+from urna.systems.vote import Revealed, VoteResult
 
 SERVER = NodeKey.draw("server", ScriptedSecrets(b"server"))
 SIZE, SILENT = 8, 2
@@ -56,7 +56,7 @@ def signed_grid(folder: Path, **faults: dict[int, str]) -> LocalGrid:
     )
 
 
-def hold(folder: Path, grid: LocalGrid | None = None, **terms: Any) -> Result:
+def hold(folder: Path, grid: LocalGrid | None = None, **terms: Any) -> VoteResult:
     return poll(
         grid or signed_grid(folder),
         SPACE,
@@ -76,7 +76,7 @@ def kept(folder: Path, who: object) -> Transcript:
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+def held(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, VoteResult]:
     """Return a folder in which a signed vote was held, one node being lost on the way."""
     folder = tmp_path_factory.mktemp("vote")
     result = hold(folder, signed_grid(folder, of_2={3: "silent"}), deadlines=QUICK)
@@ -84,7 +84,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     return folder, result
 
 
-def test_everybody_who_took_part_keeps_the_same_transcript(held: tuple[Path, Result]) -> None:
+def test_everybody_who_took_part_keeps_the_same_transcript(held: tuple[Path, VoteResult]) -> None:
     folder, result = held
     served = kept(folder, "server")
     assert served.ending is Ending.RELEASED
@@ -124,7 +124,7 @@ WITHOUT_THE_SERVERS_KEY = {"announcement", "number", "presence", "absence", "no 
 
 
 @pytest.mark.parametrize("field", CHANGES)
-def test_whatever_is_altered_is_found(held: tuple[Path, Result], field: str) -> None:
+def test_whatever_is_altered_is_found(held: tuple[Path, VoteResult], field: str) -> None:
     folder, _ = held
     altered = CHANGES[field](kept(folder, "server"))
     directory = DirectoryFile.read(folder / "directory.toml")
@@ -134,7 +134,7 @@ def test_whatever_is_altered_is_found(held: tuple[Path, Result], field: str) -> 
 
 
 def test_signatures_are_checked_against_the_readers_own_keys(
-    held: tuple[Path, Result], tmp_path: Path
+    held: tuple[Path, VoteResult], tmp_path: Path
 ) -> None:
     folder, _ = held
     served = kept(folder, "server")
@@ -168,7 +168,7 @@ def test_signatures_are_checked_against_the_readers_own_keys(
     ],
 )
 def test_what_is_no_transcript_is_not_read(
-    held: tuple[Path, Result], wrong: Callable[[Any], Any]
+    held: tuple[Path, VoteResult], wrong: Callable[[Any], Any]
 ) -> None:
     mapping = json.loads(kept(held[0], "server").as_bytes())
     with pytest.raises(ProtocolError):
@@ -185,7 +185,7 @@ def verify(*arguments: object) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_the_command_checks_what_it_is_given_keys_for(held: tuple[Path, Result]) -> None:
+def test_the_command_checks_what_it_is_given_keys_for(held: tuple[Path, VoteResult]) -> None:
     folder, _ = held
     (file,) = (folder / "kept" / "0").iterdir()
     keys = ("--directory", folder / "directory.toml", "--server-key",
@@ -201,7 +201,7 @@ def test_the_command_checks_what_it_is_given_keys_for(held: tuple[Path, Result])
     assert json.loads(said)["lost"] == {"site-2": "did not answer in time (mask)"}
 
 
-def test_the_command_fails_on_what_is_wrong(held: tuple[Path, Result], tmp_path: Path) -> None:
+def test_the_command_fails_on_what_is_wrong(held: tuple[Path, VoteResult], tmp_path: Path) -> None:
     folder, result = held
     altered = tmp_path / "altered.json"
     altered.write_bytes(replace(kept(folder, 0), sum_digest="0" * 64).as_bytes())
@@ -209,7 +209,7 @@ def test_the_command_fails_on_what_is_wrong(held: tuple[Path, Result], tmp_path:
     code, said = verify(altered, *server)
     assert (code, "not signed by this server" in " ".join(said.split())) == (1, True)
     other = tmp_path / "result.json"
-    other.write_text(replace(result, votes=result.votes + 1).as_json())
+    other.write_text(replace(result, revealed=Revealed(result.votes + 1)).as_json())
     (file,) = (folder / "kept" / "0").iterdir()
     code, said = verify(file, "--result", other)
     assert (code, "not the sum of this round" in " ".join(said.split())) == (1, True)
@@ -281,7 +281,7 @@ def test_no_node_withdraws_for_a_transcript_that_is_not_the_servers(tmp_path: Pa
 def test_a_tally_is_kept_before_anybody_is_told_of_it(tmp_path: Path) -> None:
     grid, seen = signed_grid(tmp_path), []
 
-    def keep(result: Result) -> None:
+    def keep(result: VoteResult) -> None:
         told = [k for m in grid.nodes.values() for k in (letter.kind for letter in m.letters)]
         seen.append((result.decoder, Kind.END in told, (tmp_path / "kept" / "server").exists()))
 

@@ -51,9 +51,8 @@ from urna.flower import (
     Helper,
     NodeKey,
     Transcript,
-    VerifiedSubject,
     Voter,
-    WinnerSubject,
+    VoteSubject,
     poll,
 )
 from urna.flower.announcement import Announcement
@@ -71,6 +70,7 @@ from urna.protocols.ballots.messages import (
 from urna.protocols.ballots.report import vouch_for
 from urna.protocols.secagg.keys import KeyPair, sign_receipt
 from urna.randomness import OsSecrets
+from urna.systems.vote import Reveal
 
 
 def begins(*clients: int) -> Callable[[Letter], bool]:
@@ -432,7 +432,8 @@ def test_a_helper_that_confirms_another_batch_is_not_believed(
 def test_only_a_verified_count_is_given_up(quick_path: Path) -> None:
     grid = signed(quick_path, limits={VOTERS: {"grants": {"winner": Grant(names=(HELPER,))}}})
     names = tuple(f"site-{number}" for number in range(VOTERS + 1))
-    final = announced(WinnerSubject(SPACE, HELPER), names=names, signed=True, budget=BUDGET)
+    masked = VoteSubject(SPACE, reveal=Reveal("winner", HELPER))
+    final = announced(masked, names=names, signed=True, budget=BUDGET)
     letter = Letter(Kind.HELP, announcement=final.as_bytes(), client=VOTERS, number=1)
     assert "only a verified count is given up" in again(grid, HELPING, letter).refused
 
@@ -610,7 +611,7 @@ def test_neither_voter_nor_helper_takes_part_in_a_count_that_is_not_signed(
     quick_path: Path, number: int, said: str
 ) -> None:
     grid = signed(quick_path)
-    subject = VerifiedSubject(SPACE, HELPER)
+    subject = VoteSubject(SPACE, reveal=Reveal("winner", HELPER, verified=True))
     names = tuple(f"site-{number}" for number in range(VOTERS + 1))
     if number == VOTERS:
         helper = Helper(policy=policy_of(quick_path, VOTERS), name=lambda _: HELPER)
@@ -621,10 +622,11 @@ def test_neither_voter_nor_helper_takes_part_in_a_count_that_is_not_signed(
 
 
 def test_a_vote_with_another_proof_is_not_read() -> None:
-    said = VerifiedSubject(SPACE, HELPER).as_mapping()
-    assert VerifiedSubject.read(said) == VerifiedSubject(SPACE, HELPER)
+    subject = VoteSubject(SPACE, reveal=Reveal("winner", HELPER, verified=True))
+    said = subject.as_mapping()
+    assert VoteSubject.read(said, kind="verified") == subject
     with pytest.raises(ProtocolError, match="urna-bits, the announcement says 'prio3-sum-vec'"):
-        VerifiedSubject.read({**said, "codec": "prio3-sum-vec"})
+        VoteSubject.read({**said, "codec": "prio3-sum-vec"}, kind="verified")
 
 
 def test_a_voters_full_ledger_refuses(quick_path: Path) -> None:
@@ -642,12 +644,10 @@ def test_a_voters_app_is_a_helper_where_the_node_says_so(quick_path: Path) -> No
     assert held(grid, quick_path).best == {"lr": 0.4}
 
 
-def test_verified_ballots_need_a_directory_and_a_winner(quick_path: Path) -> None:
+def test_verified_ballots_need_a_directory(quick_path: Path) -> None:
     grid = federation(node(0))
     with pytest.raises(ParameterError, match="name a directory of identity keys"):
-        poll(grid, SPACE, budget=BUDGET, opens="winner", helper="h", verified=True)
-    with pytest.raises(ParameterError, match="verified where only the winner is opened"):
-        poll(grid, SPACE, budget=BUDGET, verified=True)  # type: ignore[call-overload]
+        poll(grid, SPACE, budget=BUDGET, reveal=Reveal("winner", "h", verified=True))
 
 
 DAY = 86_400.0

@@ -14,7 +14,7 @@ from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, SPACE, Near, app_of, federation, make_keys, node
 from flwr.app import Message
 
-from urna.errors import LedgerError, ParameterError, ProtocolError, RoundAborted, RoundUnfinished
+from urna.errors import LedgerError, ProtocolError, RoundAborted, RoundUnfinished
 from urna.flower import DirectoryFile, Grant, Helper, Transcript, Voter, poll
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.policy import Policy
@@ -23,7 +23,7 @@ from urna.flower.winner import helped_by
 from urna.privacy import Budget, Ledger, SelectionRelease
 from urna.protocols.winner import Circuit, answer, offer, transfer
 from urna.randomness import ScriptedSecrets
-from urna.systems.vote import WinnerResult
+from urna.systems.vote import Reveal, VoteResult
 
 VOTERS = 6
 HELPER = f"site-{VOTERS}"
@@ -55,20 +55,17 @@ def signed(
     return federation(*voters, Node(app_of(helper), {}, faults or {}))
 
 
-def held(grid: LocalGrid, folder: Path, **more: object) -> WinnerResult:
+def held(grid: LocalGrid, folder: Path, **more: object) -> VoteResult:
     settings: dict[str, object] = {"budget": BUDGET, "directory": folder / "directory.toml"}
-    found = poll(  # type: ignore[call-overload]
-        grid, SPACE, opens="winner", helper=HELPER, **(settings | more)
-    )
-    assert isinstance(found, WinnerResult)
-    return found
+    settings["reveal"] = Reveal("winner", HELPER)
+    return poll(grid, SPACE, **(settings | more))  # type: ignore[arg-type]
 
 
 def test_nodes_and_a_helper_open_the_winner_and_everybody_counts_it(tmp_path: Path) -> None:
     grid = signed(tmp_path)
     result = held(grid, tmp_path, ledger=Ledger.open(tmp_path / "server.ledger", BUDGET))
     assert result.best == {"lr": 0.4}
-    assert result.gap is not None
+    assert result.revealed.gap is not None
     assert result.took_part == VOTERS
     assert result.privacy.epsilon == 8.0
     assert f"and {HELPER} not colluding" in str(result)
@@ -247,7 +244,7 @@ def test_voters_refuse_a_helper_that_nobody_proves(tmp_path: Path) -> None:
     voters = [node(n, policy=granted) for n in range(4)]
     helper = Node(app_of(Helper(policy=granted, name=lambda _: "h")), {})
     with pytest.raises(RoundAborted, match="nothing proves who the helper is"):
-        poll(federation(*voters, helper), SPACE, budget=BUDGET, opens="winner", helper="h")
+        poll(federation(*voters, helper), SPACE, budget=BUDGET, reveal=Reveal("winner", "h"))
 
 
 def test_voters_refuse_where_their_policy_names_no_helpers(tmp_path: Path) -> None:
@@ -271,11 +268,3 @@ def test_a_voters_app_is_a_helper_where_the_node_says_so(tmp_path: Path) -> None
     voter: Voter[float] = Voter(Near(), lambda _: 0.4, policy=policy_of(tmp_path, VOTERS))
     grid.nodes[1000 - VOTERS] = Node(app_of(voter), {"urna-helper": True})
     assert held(grid, tmp_path).best == {"lr": 0.4}
-
-
-def test_what_does_not_go_together_is_wrong_use() -> None:
-    grid = federation(node(0))
-    with pytest.raises(ParameterError, match="takes a helper"):
-        poll(grid, SPACE, budget=BUDGET, opens="winner")  # type: ignore[call-overload]
-    with pytest.raises(ParameterError, match="only helps"):
-        poll(grid, SPACE, budget=BUDGET, helper="h")  # type: ignore[call-overload]

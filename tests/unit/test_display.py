@@ -22,7 +22,7 @@ from urna.space import Axis, Space
 from urna.systems.combine import Combination, Guarantee
 from urna.systems.combine.frame import Frame
 from urna.systems.train import RoundReport, TrainResult
-from urna.systems.vote import Result, TwoRounds, search_twice
+from urna.systems.vote import Revealed, TwoRounds, VoteResult, search_twice
 from urna.tally import ClearSummation, Terms
 
 SPACE = {"depth": [2, 4, None], "sizes": [(8,), (8, 8)], "kind": ["<b>", "b"]}
@@ -34,7 +34,7 @@ def loss(candidate: dict[str, Any], data: float) -> float:
 
 
 @pytest.fixture(scope="module")
-def voted() -> Result:
+def voted() -> VoteResult:
     return urna.search(
         SPACE,
         loss,
@@ -67,7 +67,7 @@ def combined() -> Combination:
     return Combination({"lr": 0.5}, "mean", Guarantee.DP, frame, PRIVATE, 5, 5)
 
 
-def test_columns_hold_every_candidate_once(voted: Result) -> None:
+def test_columns_hold_every_candidate_once(voted: VoteResult) -> None:
     found = voted.cv_results_
     assert found["params"] == list(voted.space)
     assert found["param_depth"] == [c["depth"] for c in voted.space]
@@ -77,20 +77,20 @@ def test_columns_hold_every_candidate_once(voted: Result) -> None:
     assert found["rank"][int(np.argmax(voted.votes))] == 1
     assert [p for p, here in enumerate(found["winner"]) if here] == [voted.winner]
     credible = {p for p, here in enumerate(found["in_credible_set"]) if here}
-    assert credible == {voted.winner, *voted.near_ties}
+    assert credible == set(voted.credible_set)
     assert found["params"][voted.winner] == voted.best_params_ == voted.best
 
 
-def test_equal_votes_share_the_better_rank(voted: Result) -> None:
+def test_equal_votes_share_the_better_rank(voted: VoteResult) -> None:
     votes = np.array([3.0, 5.0, 5.0, 1.0, *range(-8, 0)])
-    assert replace(voted, votes=votes).cv_results_["rank"][:4] == [3, 1, 1, 4]
+    assert replace(voted, revealed=Revealed(votes)).cv_results_["rank"][:4] == [3, 1, 1, 4]
 
 
-def test_none_and_tuples_survive_a_file(voted: Result, tmp_path: Path) -> None:
+def test_none_and_tuples_survive_a_file(voted: VoteResult, tmp_path: Path) -> None:
     write_json(tmp_path / "result.json", voted.as_mapping())
     for path in (tmp_path, tmp_path / "result.json", str(tmp_path)):
         again = urna.load_result(path)
-        assert isinstance(again, Result)
+        assert isinstance(again, VoteResult)
         assert again.as_mapping() == voted.as_mapping()
         assert list(again.space) == list(voted.space)
         assert again.best_params_ == voted.best_params_
@@ -124,7 +124,7 @@ def test_weights_that_were_not_read_are_no_numbers(trained: TrainResult) -> None
     assert np.isnan(again.weights).all()
 
 
-def test_frames_have_the_columns(voted: Result, trained: TrainResult) -> None:
+def test_frames_have_the_columns(voted: VoteResult, trained: TrainResult) -> None:
     pytest.importorskip("pandas")
     frame = voted.to_frame()
     assert list(frame.columns) == list(voted.cv_results_)
@@ -134,7 +134,9 @@ def test_frames_have_the_columns(voted: Result, trained: TrainResult) -> None:
     assert rounds.measured_loss.tolist() == [2.0, 2.0]
 
 
-def test_plots_draw_what_was_found_on_the_axes_given(voted: Result, trained: TrainResult) -> None:
+def test_plots_draw_what_was_found_on_the_axes_given(
+    voted: VoteResult, trained: TrainResult
+) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     axes = voted.plot(count=5)
@@ -174,7 +176,7 @@ class Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_cards_stand_alone_and_escape_everything(voted: Result, trained: TrainResult) -> None:
+def test_cards_stand_alone_and_escape_everything(voted: VoteResult, trained: TrainResult) -> None:
     for result in (voted, trained, combined(), TwoRounds(voted, voted)):
         text = result._repr_html_()
         parser = Balanced()

@@ -17,14 +17,14 @@ from urna.systems.combine import Combination, Guarantee
 from urna.systems.combine.frame import Frame
 from urna.systems.combine.result import Point
 from urna.systems.train import RoundReport, TrainResult
-from urna.systems.vote import Result, search
+from urna.systems.vote import VoteResult, search
 from urna.tally import ClearSummation, Terms
 from urna.tracking import log_to_mlflow, log_to_tensorboard
 
 PRIVATE = PrivacyStatement(0.5, 1e-5, Adjacency.REPLACE_ONE_CLIENT, "GDP")
 
 
-def voted(**settings: Any) -> Result:
+def voted(**settings: Any) -> VoteResult:
     return search(
         {"x": [1.0, 2.0], "layers": [(8,), (8, 8)]},
         lambda candidate, data: abs(candidate["x"] - data) + len(candidate["layers"]),

@@ -11,6 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 from digits_app.task import SPACE, accuracy, fresh_weights, test_samples
 from urna.flower import Deadlines, poll
 from urna.privacy import Budget
+from urna.systems.vote import Reveal
 
 app = ServerApp()
 
@@ -19,14 +20,14 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Tune and train."""
     settings: Mapping[str, Any] = context.run_config
-    opening = {}
-    if settings["helper"]:  # only the winner is opened: nobody sees a tally
-        opening = {"opens": "winner"} | {key: settings[key] for key in ("helper", "verified")}
+    reveal = Reveal()
+    if settings["helper"]:  # only the winner is revealed: nobody sees counts
+        reveal = Reveal("winner", settings["helper"], settings["verified"])
     result = poll(
         grid,
         SPACE,
-        **opening,
         budget=Budget(settings["epsilon"], settings["delta"]),
+        reveal=reveal,
         dropout=settings["dropout"],
         wait_for=settings["nodes"],
         least_clients=settings["least-clients"],

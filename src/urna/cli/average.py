@@ -49,7 +49,7 @@ from urna.systems.average import (
 )
 from urna.systems.average.batch import check_device
 from urna.systems.average.schema import Class
-from urna.systems.vote import Result
+from urna.systems.vote import VoteResult
 from urna.tally import ClearSummation, SecureSummation
 
 __all__ = ["average"]
@@ -242,7 +242,7 @@ def _tuned(
 ) -> ModelResult:
     """Vote on settings, then average, under one budget."""
 
-    def between(vote: Result) -> None:
+    def between(vote: VoteResult) -> None:
         keeper.keep(vote, "vote.json")
         keeper.hold_room(task.schema.width * task.schema.outputs)
 

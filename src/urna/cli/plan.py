@@ -50,11 +50,11 @@ from urna.systems.vote import (
     Decoder,
     DecoderKind,
     Leads,
+    Reveal,
     VotePlan,
     compare_leads,
     describe_ballot,
     plan_vote,
-    plan_winner,
 )
 from urna.systems.vote.kernels import describe_structure
 from urna.tally import Terms
@@ -222,7 +222,8 @@ def _openings(
         return {}
     space = known or stand_in(vote.candidates)
     try:
-        plans = {_ALONE: plan_winner(vote.terms, space), _BESIDE: winner_beside(vote, space)}
+        alone = plan_vote(vote.terms, space, reveal=Reveal("winner", "a helper"))
+        plans = {_ALONE: alone, _BESIDE: winner_beside(vote, space)}
     except ParameterError:  # no such noise can be drawn: there is nothing to compare with
         return {}
     return {

@@ -14,7 +14,7 @@ from urna.cli.terms import QuietOption, cache_folder
 from urna.report import Run
 from urna.study import Hooks, Outcome, read_study, run_study
 from urna.systems.combine import Combination
-from urna.systems.vote import Result, WinnerResult
+from urna.systems.vote import VoteResult
 
 __all__ = ["StudyArgument", "run_file"]
 
@@ -63,7 +63,7 @@ def _as_mapping(outcome: Outcome, folder: Path) -> dict[str, Any]:
         "best": outcome.vote.best,
         "privacy": outcome.privacy.as_mapping(),
         "vote": outcome.vote.as_mapping(),
-        "result": None if isinstance(last, Result | WinnerResult) else last.as_mapping(),
+        "result": None if isinstance(last, VoteResult) else last.as_mapping(),
     }
 
 
@@ -73,7 +73,7 @@ def _print(outcome: Outcome, folder: Path) -> None:
         console.print("this study is finished; nothing was spent now\n", style="dim")
     best = ", ".join(f"{name}={value}" for name, value in outcome.vote.best.items())
     last = outcome.result
-    if isinstance(last, Result | WinnerResult):
+    if isinstance(last, VoteResult):
         console.print(str(last))
     else:
         console.print(f"the vote chose: {best}")

@@ -45,15 +45,14 @@ from urna.study.objectives import choose_objective
 from urna.systems.vote import (
     DecoderKind,
     Rehearsal,
-    Result,
+    Reveal,
     SearchProgress,
-    WinnerResult,
+    VoteResult,
     search_twice,
 )
 from urna.systems.vote import rehearse as rehearse_votes
 from urna.systems.vote import search as search_votes
 from urna.systems.vote.kernels import structure_left_out
-from urna.systems.vote.selecting import check_opening
 from urna.tally import (
     ClearSummation,
     EncryptedSummation,
@@ -198,11 +197,12 @@ def search(
     own = bool(ballot or votes or decoder is not DecoderKind.POSTERIOR)
     _check_rounds(rounds, engine, own=own, rehearsed=rehearse is not None)
     plain = summation is SummationKind.SECURE and not own and rounds == 1 and rehearse is None
-    _check_opening(opens, helper, verified=verified, plain=plain, engine=engine)
+    reveal = _reveal(opens, helper, verified=verified, plain=plain, engine=engine)
+    ballots = {"ballot": ballot, "votes": votes, "decoder": decoder.build()}
     terms: dict[str, Any] = {
         "budget": Budget(epsilon, delta),
         **terms_of(dropout, colluding, unit, adjacency, shards, server),
-        **_opened(opens, helper, ballot=ballot, votes=votes, decoder=decoder.build()),
+        **({"reveal": reveal} if reveal.winner else ballots),
         "seed": seed,
         "anyway": anyway,
     }
@@ -235,7 +235,6 @@ def search(
             say_left_out(candidates)
         keeper.hold_room(len(candidates))
         terms["keep"] = keeper.keep
-        result: Result | WinnerResult
         with live_progress(quiet) as report:
             if public is not None:
                 terms["rehearsal"] = _rehearsed(public, candidates, model, seed, cache, report)
@@ -245,7 +244,7 @@ def search(
                 )
             else:
                 terms |= {"secrets": secrets, "progress": report}
-                terms |= _counted(summation, helper, verified=verified)
+                terms |= {} if reveal.winner else {"summation": summation.summation}
                 result = _in_memory(candidates, objective, found.clients, terms, rounds, keeper)
         title = f"{found.dataset.name}, {chosen.description}, {len(found.clients)} clients"
         title += f" ({how})" if found.how.endswith(")") else ""
@@ -260,18 +259,6 @@ def search(
         results().print(f"written: {page} and {kept}")
 
 
-def _opened(opens: Opening, helper: str | None, **of_tally: object) -> dict[str, Any]:
-    """Return what is said of the opening: who helps, or how a tally is made and read."""
-    return of_tally if opens is Opening.TALLY else {"opens": "winner", "helper": helper}
-
-
-def _counted(summation: SummationKind, helper: str | None, *, verified: bool) -> dict[str, Any]:
-    """Return what adds up ballots in this process, or finds the winner."""
-    if helper is None:
-        return {"summation": summation.summation}
-    return {"verified": verified}
-
-
 def _in_memory(
     candidates: Space,
     objective: Objective[Samples],
@@ -279,14 +266,13 @@ def _in_memory(
     terms: dict[str, Any],
     rounds: int,
     keeper: Keeper,
-) -> Result | WinnerResult:
+) -> VoteResult:
     if rounds == 1:
-        found: Result | WinnerResult = search_votes(candidates, objective, parts, **terms)
-        return found
+        return search_votes(candidates, objective, parts, **terms)
     for name in ("ballot", "votes", "decoder"):
         del terms[name]
 
-    def between(first: Result) -> None:
+    def between(first: VoteResult) -> None:
         keeper.keep(first, "first-round.json")
         keeper.hold_room(len(candidates))
 
@@ -333,23 +319,22 @@ def _check_rounds(rounds: int, engine: Engine, *, own: bool, rehearsed: bool) ->
         raise ParameterError("a rehearsal informs one round; leave --rehearse or --rounds out")
 
 
-def _check_opening(
+def _reveal(
     opens: Opening, helper: str | None, *, verified: bool, plain: bool, engine: Engine
-) -> None:
-    """Refuse what does not go with what is opened."""
-    if opens is Opening.TALLY and (helper is not None or verified):
-        raise ParameterError("a helper only helps, and verifies ballots, with --opens winner")
+) -> Reveal:
+    """Return what is revealed; refuse what does not go with it."""
+    reveal = Reveal("winner" if opens is Opening.WINNER else "counts", helper, verified)
     if opens is Opening.WINNER and not plain:
         raise ParameterError(
             "only the winner is opened in one round, of secret sums of ballots of levels; leave "
             "--rounds, --rehearse, --summation, --ballot, --votes and --decoder out"
         )
-    check_opening(opens, helper, None)
     if verified and engine is Engine.FLOWER:
         raise ParameterError(
             "verified ballots are signed, and simulated nodes have no keys: leave --engine or "
             "--verified out, or deploy (docs/guide/verified-ballots.md)"
         )
+    return reveal
 
 
 def _check_together(engine: Engine, summation: SummationKind, server: ServerModel) -> None:
@@ -374,7 +359,7 @@ def _over_flower(
     script: str | None,
     report: SearchProgress,
     terms: dict[str, Any],
-) -> Result | WinnerResult:
+) -> VoteResult:
     """Search in Flower's simulation: nothing leaves this machine."""
     # Read when Flower and Ray are first imported, so not at the top of this file.
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -386,7 +371,7 @@ def _over_flower(
         raise ParameterError(
             "the Flower engine needs Flower: pip install 'urna[flower]'"
         ) from error
-    found: Result | WinnerResult = simulate(
+    return simulate(
         candidates,
         objective,
         parts,
@@ -394,12 +379,11 @@ def _over_flower(
         progress=lambda step: report(step.stage, step.answered, step.asked),
         **terms,
     )
-    return found
 
 
-def _print(result: Result | WinnerResult, title: str) -> None:
+def _print(result: VoteResult, title: str) -> None:
     console = results()
-    if isinstance(result, WinnerResult):
+    if result.revealed.counts is None:
         console.print(f"{title}\n{result}")
         return
     rows = table(title, "", *(f">{name}" for name in result.space.axes), ">noisy votes", "")

@@ -58,8 +58,8 @@ from urna.systems.train.card import model_card
 from urna.systems.train.checkpoint import FILE, write_model
 from urna.systems.train.models import MODELS, network
 from urna.systems.train.pipelined import PipelinedSummation
-from urna.systems.vote import PosteriorDecoder, Result, SearchProgress, read_again
-from urna.systems.vote.search import UNREAD
+from urna.systems.vote import SearchProgress, VoteResult, read_again
+from urna.systems.vote.result import UNREAD
 from urna.tally import ClearSummation, SecureSummation, Summation
 
 __all__ = ["train"]
@@ -219,12 +219,12 @@ def _tuned(
     before = None
     if file is not None and file.exists():
         found = load_result(file)
-        before = found if isinstance(found, Result) else None
+        before = found if isinstance(found, VoteResult) else None
         if before is not None and before.decoder == UNREAD:
-            before = read_again(before, PosteriorDecoder())
+            before = read_again(before)
     report("planning the division", 0, 1)
 
-    def keep(result: Result) -> None:
+    def keep(result: VoteResult) -> None:
         keeper.keep(result, _VOTE)
         keeper.hold_room(len(learner.first_weights(seed=common["settings"].seed)))
 

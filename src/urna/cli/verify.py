@@ -9,7 +9,7 @@ from urna.cli.output import Format, FormatOption, print_json, print_table, resul
 from urna.cli.verify_page import verify_page
 from urna.errors import ParameterError, ProtocolError
 from urna.report import load_result
-from urna.systems.vote import Result, WinnerResult
+from urna.systems.vote import VoteResult
 
 __all__ = ["verify"]
 
@@ -55,7 +55,7 @@ def verify(
     problems = found.problems(directory=keys, server_key=trusted)
     if result is not None:
         held = load_result(result)
-        known = held.total if isinstance(held, Result | WinnerResult) else None
+        known = held.total if isinstance(held, VoteResult) else None
         if known is None or sum_digest(known) != found.sum_digest:
             problems.append("The result is not the sum of this round.")
     checked = {

@@ -18,15 +18,14 @@ from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
 from urna.flower.post import Deadlines, SumProgress
 from urna.flower.strategy import PrivateTraining
-from urna.flower.subjects import Statistic, Subject, VoteSubject, register
+from urna.flower.subjects import Statistic, Subject, register
 from urna.flower.sums import Sums
 from urna.flower.trainer import Trainer, Updates
 from urna.flower.transcript import Transcript
 from urna.flower.updates import UpdateSubject
+from urna.flower.vote_subject import VoteSubject
 from urna.flower.voter import Statistics, Voter
 from urna.flower.votes import Votes
-from urna.flower.winner import VerifiedVotes, WinnerVotes
-from urna.flower.winner_subject import VerifiedSubject, WinnerSubject
 
 __all__ = [
     "AverageSubject",
@@ -51,13 +50,9 @@ __all__ = [
     "Transcript",
     "UpdateSubject",
     "Updates",
-    "VerifiedSubject",
-    "VerifiedVotes",
     "VoteSubject",
     "Voter",
     "Votes",
-    "WinnerSubject",
-    "WinnerVotes",
     "average",
     "poll",
     "register",

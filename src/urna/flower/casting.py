@@ -6,7 +6,7 @@ Nothing is kept between messages: a report leaves with the answer to the letter 
 from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
 from urna.flower.policy import Policy
-from urna.flower.winner_subject import verified_of
+from urna.flower.vote_subject import vote_of
 from urna.noise import IntVector
 from urna.protocols.ballots import Announcement as Vouched
 from urna.protocols.ballots import Statement, Voter, cast
@@ -28,7 +28,7 @@ def check_statement(statement: Statement, announcement: Announcement, number: in
     """
     if (statement.number, statement.session) != (number, announcement.place(number)):
         raise Refused("the statement is one of another announcement")
-    if statement.plan != verified_of(announcement).count(announcement.terms):
+    if statement.plan != vote_of(announcement).count(announcement.terms):
         raise Refused("the statement says something else than the announcement")
 
 
@@ -38,7 +38,7 @@ def helper_key(announcement: Announcement, policy: Policy) -> bytes:
     Raises:
         Refused: The node knows no such helper.
     """
-    directory, helper = policy.directory_file(), verified_of(announcement).helper
+    directory, helper = policy.directory_file(), vote_of(announcement).helper
     if directory is None or helper not in directory.keys:
         raise Refused("the helper announced is not in this node's directory")
     return directory.keys[helper]

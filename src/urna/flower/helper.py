@@ -22,7 +22,7 @@ from urna.flower.identities import DirectoryFile
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.participant import Participant
 from urna.flower.policy import Policy
-from urna.flower.winner_subject import is_verified, selection_of, subject_of, verified_of
+from urna.flower.vote_subject import is_verified, selection_of, vote_of
 from urna.noise import IntVector
 from urna.protocols.ballots import HelperMember, HelperSession, Statement
 from urna.protocols.ballots.messages import decode_announcement
@@ -47,7 +47,7 @@ class _Helping:
 
     def check(self, call: Call) -> None:
         """Refuse a vote that names another helper."""
-        if subject_of(call.announcement).helper != self._named(call):
+        if vote_of(call.announcement).helper != self._named(call):
             raise Refused("another helper is announced; this node only helps")
         if is_verified(call.announcement) and not call.announcement.signed:
             raise Refused("verified ballots are signed, and this vote is not")
@@ -174,7 +174,7 @@ class Helper(Participant):
         confirmation = session.confirm(letter.body)
         state, _ = _answered(announcement, key, digest, held["offer"])
         selection = selection_of(announcement)
-        modulus = verified_of(announcement).count(announcement.terms).codec.modulus
+        modulus = vote_of(announcement).count(announcement.terms).codec.modulus
         shares = ahead(residues(session.share, selection, modulus), selection, modulus)
         _, sent = garble(state, letter.beside, shares, StreamSecrets(derive_seed(key, b"garble")))
         return Reply(body=confirmation, beside=sent)
@@ -223,7 +223,7 @@ class Helper(Participant):
 
 def voters_of(announcement: Announcement, keys: DirectoryFile) -> Directory:
     """Return the identity keys of those who have a ballot, by number."""
-    helper = subject_of(announcement).helper
+    helper = vote_of(announcement).helper
     numbered = enumerate(announcement.names)
     return Directory({number: keys.keys[name] for number, name in numbered if name != helper})
 
@@ -232,7 +232,7 @@ def _answered(
     announcement: Announcement, key: bytes, context: bytes, offer: bytes
 ) -> tuple[Answered, bytes]:
     """Answer the server's offer; the same key, the same answer."""
-    circuit = subject_of(announcement).circuit(announcement.terms)
+    circuit = vote_of(announcement).circuit(announcement.terms)
     return answer(circuit, context, offer, StreamSecrets(derive_seed(key, b"answer")))
 
 

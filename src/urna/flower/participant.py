@@ -22,7 +22,7 @@ from urna.flower.memory import Memory, answered, forget, keep, recall
 from urna.flower.policy import Grant, Policy
 from urna.flower.script import PartyScript, Script
 from urna.flower.transcript import Transcript, presence
-from urna.flower.winner_subject import is_verified
+from urna.flower.vote_subject import is_verified
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Unit
 from urna.protocols.secagg import ClientSession, ClientState, Member, freeze, thaw

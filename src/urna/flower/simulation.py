@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -30,10 +30,17 @@ from urna.flower.voter import Voter
 from urna.local import Objective
 from urna.privacy import Budget, Ledger, Unit
 from urna.space import Space
-from urna.systems.vote import Ballot, BallotKind, Decoder, Rehearsal, Result, WinnerResult
+from urna.systems.vote import (
+    COUNTS,
+    Ballot,
+    BallotKind,
+    Decoder,
+    Rehearsal,
+    Reveal,
+    VoteResult,
+)
 from urna.systems.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.systems.vote.search import check_objective
-from urna.systems.vote.selecting import check_opening
 from urna.tally import Options, Terms
 
 __all__ = ["run_among", "run_apps", "simulate"]
@@ -41,32 +48,13 @@ __all__ = ["run_among", "run_apps", "simulate"]
 DataT = TypeVar("DataT")
 
 
-@overload
 def simulate(
     space: Space | Mapping[str, Any],
     objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
     clients: Sequence[DataT],
     *,
     budget: Budget,
-    opens: Literal["winner"],
-    helper: str,
-    smallest_shard: int = MIN_SAMPLES,
-    ledger: Ledger | None = None,
-    seed: int = 0,
-    anyway: bool = False,
-    entry: str | None = None,
-    deadlines: Deadlines | None = None,
-    progress: Progress | None = None,
-    keep: Callable[[WinnerResult], None] | None = None,
-    **options: Unpack[Options],
-) -> WinnerResult: ...
-@overload
-def simulate(
-    space: Space | Mapping[str, Any],
-    objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
-    clients: Sequence[DataT],
-    *,
-    budget: Budget,
+    reveal: Reveal = COUNTS,
     ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
     smallest_shard: int = MIN_SAMPLES,
@@ -79,45 +67,21 @@ def simulate(
     entry: str | None = None,
     deadlines: Deadlines | None = None,
     progress: Progress | None = None,
-    keep: Callable[[Result], None] | None = None,
+    keep: Callable[[VoteResult], None] | None = None,
     **options: Unpack[Options],
-) -> Result: ...
-def simulate(
-    space: Space | Mapping[str, Any],
-    objective: Objective[DataT] | Any,
-    clients: Sequence[DataT],
-    *,
-    budget: Budget,
-    opens: Literal["tally", "winner"] = "tally",
-    helper: str | None = None,
-    ballot: Ballot | BallotKind | str | None = None,
-    votes: int | None = None,
-    smallest_shard: int = MIN_SAMPLES,
-    decoder: Decoder | None = None,
-    rehearsal: Rehearsal | None = None,
-    ledger: Ledger | None = None,
-    script: str | None = None,
-    seed: int = 0,
-    anyway: bool = False,
-    entry: str | None = None,
-    deadlines: Deadlines | None = None,
-    progress: Progress | None = None,
-    keep: Callable[[Any], None] | None = None,
-    **options: Unpack[Options],
-) -> Result | WinnerResult:
+) -> VoteResult:
     """Run `vote.search` in Flower's simulation engine, one virtual node per client.
 
-    With the same script the result of a tally is the in-memory search's, bit for bit. Where only
-    the winner is opened one virtual node more is the helper.
+    With the same script counts are the in-memory search's, bit for bit. Where only the winner is
+    revealed one virtual node more is the helper.
 
     Args:
         space: The candidates, in order.
         objective: How a client evaluates them; it travels to worker processes.
         clients: Each client's data.
         budget: What the search may cost.
-        opens: `tally`, or `winner`, which takes a helper and no script: noise comes from the
-            coins of the server and the helper, which are never scripted.
-        helper: Where only the winner is opened: what the helper is called.
+        reveal: Counts, or the winner alone, which takes no script: noise comes from the coins of
+            the server and the helper, which are never scripted.
         ballot: How a client spreads its vote; by scores unless `votes` are given.
         votes: How many candidates each client names in a top-k ballot.
         smallest_shard: A shard with fewer records abstains; a client with too few refuses.
@@ -139,7 +103,8 @@ def simulate(
         RoundAborted: Too many clients dropped out. Nothing was revealed.
     """
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
-    check_opening(opens, helper, None, ballot, votes, decoder, rehearsal)
+    reveal.check(ballot=ballot, votes=votes, decoder=decoder, rehearsal=rehearsal)
+    helper, everybody = reveal.helper, len(clients) + reveal.winner
     check_helper(helper, len(clients), scripted=script is not None)
     options = {"colluding": 0, **options}
     terms = Terms.of(len(clients), as_budget(budget), **options)
@@ -151,38 +116,32 @@ def simulate(
         forgets=True,
         grants=dict.fromkeys(("vote", "winner"), Grant(most_entries=max(len(space), 1))),
         fewest_clients=2,
-        most_clients=max(len(clients) + (helper is not None), 2),
+        most_clients=max(everybody, 2),
         largest_dropout=terms.dropout,
         least_colluding=0,
         smallest_shard=smallest_shard if terms.adjacency.unit is Unit.RECORD else None,
     )
 
-    how: dict[str, Any] = {
-        "budget": budget,
-        # The engine answers once its workers have started, which takes a while.
-        "deadlines": deadlines or Deadlines(gather=600.0),
-        "ledger": ledger,
-        "seed": seed,
-        "anyway": anyway,
-        "entry": entry,
-        "progress": progress,
-        "keep": keep,
-        **options,
-    }
-
-    def vote(grid: Grid, _: Context) -> Result | WinnerResult:
-        everybody = len(clients) + (helper is not None)
-        if helper is not None:
-            return poll(grid, space, opens="winner", helper=helper, wait_for=everybody, **how)
+    def vote(grid: Grid, _: Context) -> VoteResult:
         return poll(
             grid,
             space,
+            budget=budget,
+            reveal=reveal,
             ballot=ballot,
             votes=votes,
             wait_for=everybody,
+            # The engine answers once its workers have started, which takes a while.
+            deadlines=deadlines or Deadlines(gather=600.0),
             decoder=decoder,
             rehearsal=rehearsal,
-            **how,
+            ledger=ledger,
+            seed=seed,
+            anyway=anyway,
+            entry=entry,
+            progress=progress,
+            keep=keep,
+            **options,
         )
 
     def voter(partition: Callable[[Context], DataT]) -> Voter[DataT]:

@@ -4,17 +4,14 @@ A subject says what each node puts in, and so what a valid contribution is. A no
 subjects that its policy grants by name and that something mounted on it can contribute to.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from urna.errors import ParameterError, ProtocolError
-from urna.space import Space
-from urna.systems.vote import Ballot, VotePlan, plan_vote, read_ballot
+from urna.errors import ProtocolError
 from urna.tally import BoundedVector, TallyPlan, Terms, plan_tally
 
-__all__ = ["Statistic", "Subject", "VoteSubject", "read_subject", "register", "size_of"]
+__all__ = ["Statistic", "Subject", "read_subject", "register", "size_of"]
 
 
 class Subject(Protocol):
@@ -37,61 +34,6 @@ class Subject(Protocol):
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the announcement."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class VoteSubject:
-    """A vote on the candidates of a space."""
-
-    space: Space
-    ballot: Ballot
-    seed: int = 0
-    """Public seed of the nodes' local training."""
-
-    @property
-    def kind(self) -> str:
-        """Its name in announcements and policies."""
-        return "vote"
-
-    @property
-    def label(self) -> str:
-        """What a ledger calls it."""
-        return f"vote on {len(self.space)} candidates"
-
-    def vote(self, terms: Terms) -> VotePlan:
-        """Return the vote's plan."""
-        return plan_vote(terms, len(self.space), ballot=self.ballot)
-
-    def plan(self, terms: Terms, rounds: int) -> TallyPlan:
-        """Return the plan of the sum. A vote has one round."""
-        if rounds != 1:
-            raise ParameterError("a vote has one round; announce another for a second")
-        return self.vote(terms).tally
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the announcement."""
-        return {
-            "space": self.space.as_mapping(),
-            "fingerprint": self.space.fingerprint,
-            "ballot": self.ballot.as_mapping(),
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def read(cls, mapping: Mapping[str, Any]) -> "VoteSubject":
-        """Read what `as_mapping` wrote."""
-        space = Space.from_mapping(mapping["space"])
-        if space.fingerprint != mapping["fingerprint"]:
-            raise ProtocolError("the space announced is not the one its fingerprint names")
-        return cls(space, read_ballot(mapping["ballot"], len(space)), int(mapping["seed"]))
-
-    @staticmethod
-    def size(mapping: Mapping[str, Any]) -> int:
-        """Return how many candidates are announced, before any of them is made."""
-        space = mapping["space"]
-        if "chosen" in space:
-            return len(space["chosen"])
-        return math.prod(len(axis["values"]) for axis in space["axes"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +97,6 @@ def register(
     _READERS[kind], _SIZES[kind] = read, size
 
 
-register("vote", VoteSubject.read, VoteSubject.size)
 register("statistic", Statistic.read, Statistic.size)
 
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)

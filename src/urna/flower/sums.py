@@ -34,7 +34,10 @@ from urna.randomness import SEED_BYTES, OsSecrets
 from urna.tally import Options, Released, Releases, Run, Tallied, Terms
 from urna.tally.secure import SERVERS
 
-__all__ = ["COLLUDING", "Sums"]
+__all__ = ["ATTEMPTS", "COLLUDING", "Sums"]
+
+ATTEMPTS = 3
+"""How often a round is held, at most, that fails because some node broke the protocol."""
 
 COLLUDING = 0.1
 """Part of the nodes that is counted out as colluding unless one says otherwise: what nodes'
@@ -85,7 +88,7 @@ class Sums:
         budget: Budget,
         rounds: int = 1,
         folder: Path | None = None,
-        attempts: int = 3,
+        attempts: int = ATTEMPTS,
         federation: Federation | None = None,
         run: Run | None = None,
         conduct: Conduct = add_up,

@@ -16,7 +16,7 @@ from urna.errors import ParameterError, ProtocolError
 from urna.files import write_whole
 from urna.flower.announcement import LONGEST, Announced, Announcement, check_name, server_statement
 from urna.flower.identities import DirectoryFile, NodeKey, verify
-from urna.flower.winner_subject import is_verified, subject_of
+from urna.flower.vote_subject import is_verified, vote_of
 from urna.noise import IntVector
 from urna.protocols.secagg import closed
 from urna.protocols.secagg.graph import ring
@@ -157,7 +157,7 @@ class Transcript:
         if self.problems(directory=directory, server_key=policy.server_key):
             return False
         if is_verified(self.announcement):
-            return subject_of(self.announcement).helper in self.receipts
+            return vote_of(self.announcement).helper in self.receipts
         plan, names = self.announcement.round_plan, self.announcement.names
         neighbours = ring(self.round_id, plan.clients, plan.neighbours).of(names.index(name))
         given = {names.index(other) for other in self.receipts}

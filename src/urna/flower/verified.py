@@ -17,8 +17,8 @@ from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
 from urna.flower.helper import voters_of
 from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.vote_subject import VoteSubject, selection_of, vote_of
 from urna.flower.winner import helped_by, opening_of, told
-from urna.flower.winner_subject import VerifiedSubject, selection_of, verified_of
 from urna.noise import IntVector
 from urna.protocols.ballots import leader
 from urna.protocols.ballots.messages import (
@@ -90,8 +90,8 @@ class VerifiedLeader:
         return self._tallied(frozenset(decided.accepted)), told(self.opened, final)
 
     @property
-    def _subject(self) -> VerifiedSubject:
-        return verified_of(self.announcement)
+    def _subject(self) -> VoteSubject:
+        return vote_of(self.announcement)
 
     @property
     def _helper(self) -> ClientId:

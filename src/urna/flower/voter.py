@@ -14,8 +14,8 @@ from urna.flower.helper import Helper
 from urna.flower.participant import Participant
 from urna.flower.policy import Policy
 from urna.flower.subjects import Statistic
+from urna.flower.vote_subject import KINDS
 from urna.flower.votes import DataT, Votes
-from urna.flower.winner import VerifiedVotes, WinnerVotes
 from urna.local import Objective
 from urna.noise import IntVector
 from urna.space import Space
@@ -92,8 +92,7 @@ class Voter(Participant, Generic[DataT]):
         name: Callable[[Context], str] | None = None,
         script: str | None = None,
     ) -> None:
-        kinds = (Votes, WinnerVotes, VerifiedVotes)
-        votes = [votes_of(objective, data, space) for votes_of in kinds]
+        votes = [Votes(objective, data, space, kind) for kind in KINDS]
         super().__init__(votes, policy=policy, name=name, script=script)
         self._helper = Helper(policy=policy, name=name, script=script)
 

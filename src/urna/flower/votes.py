@@ -3,20 +3,20 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from flwr.app import Context
 
 from urna.errors import ParameterError, Refused
 from urna.flower.contributor import Call, simulated
+from urna.flower.vote_subject import is_verified, vote_of
 from urna.local import Losses, Objective, Progress, check_objective, losses_apart
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.space import Space
-from urna.systems.vote import VotePlan, WinnerPlan, check_records, shard_ballots
+from urna.systems.vote import check_records, shard_ballots
 from urna.systems.vote.inputs import as_objective, as_space
-from urna.tally import Terms
 
 __all__ = ["DataT", "Votes"]
 
@@ -38,16 +38,18 @@ class Votes(Generic[DataT]):
         objective: How this node evaluates candidates on its data.
         data: Returns the node's data; called with Flower's context, once per vote.
         space: The one space this node votes on; any space within the policy by default.
+        kind: What votes it answers, as a policy grants them: `vote`, of which counts are
+            revealed; `winner`; or `verified`, the same of ballots that are handed in with a proof.
     """
-
-    kind = "vote"
 
     def __init__(
         self,
         objective: Objective[DataT] | Any,  # noqa: ANN401 - see `as_objective`
         data: Callable[[Context], DataT],
         space: Space | Mapping[str, Any] | None = None,
+        kind: str = "vote",
     ) -> None:
+        self.kind = kind
         self._objective, self._data = as_objective(objective), data
         self._space = None if space is None else as_space(space)
 
@@ -56,9 +58,10 @@ class Votes(Generic[DataT]):
 
         Raises:
             Refused: It is on another space, the objective cannot judge it, or records are too
-                few, which neighbours under the record-level relation have in common.
+                few, which neighbours under the record-level relation have in common; or only its
+                winner is revealed, and this node has no reason to trust the helper.
         """
-        subject, terms = _vote(call), call.announcement.terms
+        subject, terms = vote_of(call.announcement), call.announcement.terms
         if self._space is not None and self._space.fingerprint != subject.space.fingerprint:
             raise Refused("the space announced is not the one this node votes on")
         try:
@@ -70,6 +73,24 @@ class Votes(Generic[DataT]):
             self._check_travels(subject.space)
         if terms.adjacency.unit is Unit.RECORD:
             self._check_records(call)
+        if subject.reveal.winner:
+            self._check_helper(call)
+
+    def _check_helper(self, call: Call) -> None:
+        """Refuse a helper that nobody proves or names, and too few ballots beside its mask."""
+        announcement, policy = call.announcement, call.policy
+        if announcement.terms.fewest - 1 < policy.fewest_clients:
+            raise Refused(
+                f"the sum may be opened with {announcement.terms.fewest - 1} ballots in it; this "
+                f"node asks for {policy.fewest_clients} or more"
+            )
+        if simulated() and not is_verified(announcement):
+            return  # one person owns all nodes, the helper included
+        grant = policy.grants.get(self.kind)
+        if grant is None or grant.names is None:
+            raise Refused("this node's policy does not name the helpers it trusts")
+        if not announcement.signed:
+            raise Refused("the sum is not signed, so nothing proves who the helper is")
 
     def _check_travels(self, space: Space) -> None:
         """Refuse with what could never be evaluated, rather than abstain from every vote."""
@@ -103,7 +124,7 @@ class Votes(Generic[DataT]):
 
     def contribute(self, call: Call) -> IntVector:
         """Return the node's ballot, or the sum of its shards' ballots."""
-        subject, terms = _vote(call), call.announcement.terms
+        subject, terms = vote_of(call.announcement), call.announcement.terms
         vote, space, seed = subject.vote(terms), subject.space, subject.seed
         if terms.adjacency.unit is Unit.RECORD:
             ballots = shard_ballots(
@@ -139,22 +160,3 @@ class _Loading(Generic[DataT]):
     ) -> Losses:
         """Return the losses on the data that this node has."""
         return self.objective.losses(self.data(data), space, seed=seed, progress=progress)
-
-
-class _Ballots(Protocol):
-    """What a vote is on, whatever is opened of it."""
-
-    @property
-    def space(self) -> Space: ...
-
-    @property
-    def seed(self) -> int: ...
-
-    def vote(self, terms: Terms) -> VotePlan | WinnerPlan: ...
-
-
-def _vote(call: Call) -> _Ballots:
-    subject: object = call.announcement.subject
-    if call.announcement.kind not in ("vote", "winner", "verified"):
-        raise Refused("this is no vote")
-    return cast(_Ballots, subject)

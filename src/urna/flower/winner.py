@@ -1,4 +1,4 @@
-"""Votes of which only the winner is opened, over Flower: the voters, and the server, which leads.
+"""Votes of which only the winner is revealed, over Flower: the server, which leads.
 
 The helper is a node of another organisation (`urna.flower.helper`). In a secure sum it is one more
 client whose vector is a uniform mask, and then garbles one circuit for the server. The server's
@@ -9,17 +9,14 @@ one stage more. How verified ballots are counted is in `urna.flower.verified`.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from urna.errors import Altered, Exposing, ProtocolError, Refused
+from urna.errors import Altered, Exposing, ProtocolError
 from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
-from urna.flower.contributor import Call, simulated
 from urna.flower.mail import Kind, Letter
-from urna.flower.votes import Votes
-from urna.flower.winner_subject import selection_of, subject_of
+from urna.flower.vote_subject import selection_of, vote_of
 from urna.noise import IntVector
 from urna.protocols.secagg import ClientId
 from urna.protocols.winner import Opened, offer, open_winner, transfer
@@ -28,48 +25,7 @@ from urna.randomness import OsSecrets
 from urna.tally import Tallied, tallied
 from urna.tally.selection import circuit_started, leader_shares
 
-__all__ = ["Leader", "VerifiedVotes", "WinnerVotes", "helped_by", "opening_of", "told"]
-
-
-class WinnerVotes(Votes[Any]):
-    """Fills ballots of levels: the contributor to votes of which only the winner is opened."""
-
-    kind = "winner"
-
-    def check(self, call: Call) -> None:
-        """Refuse a vote whose helper this node has no reason to trust.
-
-        Raises:
-            Refused: Nobody proves who the helper is, the policy names no helpers, or the sum
-                could be opened with too few ballots in it.
-        """
-        super().check(call)
-        announcement, policy = call.announcement, call.policy
-        if announcement.terms.fewest - 1 < policy.fewest_clients:
-            raise Refused(
-                f"the sum may be opened with {announcement.terms.fewest - 1} ballots in it; this "
-                f"node asks for {policy.fewest_clients} or more"
-            )
-        if self._trusts_anybody():
-            return
-        grant = policy.grants.get(self.kind)
-        if grant is None or grant.names is None:
-            raise Refused("this node's policy does not name the helpers it trusts")
-        if not announcement.signed:
-            raise Refused("the sum is not signed, so nothing proves who the helper is")
-
-    def _trusts_anybody(self) -> bool:
-        """Say whether one person owns all nodes, the helper included."""
-        return simulated()
-
-
-class VerifiedVotes(WinnerVotes):
-    """Fills the same ballots, to be handed in with a proof. They are signed, always."""
-
-    kind = "verified"
-
-    def _trusts_anybody(self) -> bool:
-        return False
+__all__ = ["Leader", "helped_by", "opening_of", "told"]
 
 
 @dataclass(slots=True)
@@ -85,7 +41,7 @@ class Leader:
     """Bytes between server and helper for finding the winner."""
 
     def __post_init__(self) -> None:
-        circuit = subject_of(self.announcement).circuit(self.announcement.terms)
+        circuit = vote_of(self.announcement).circuit(self.announcement.terms)
         context = self.announcement.place(1)
         self.state, self.inputs = offer(circuit, context, OsSecrets())
 
@@ -99,7 +55,7 @@ class Leader:
                 opens nothing. It counts, whoever ended it.
         """
         announcement, outcome = self.announcement, desk.secure_sum()
-        place = announcement.names.index(subject_of(announcement).helper)
+        place = announcement.names.index(vote_of(announcement).helper)
         selection = selection_of(announcement)
         said = desk.grid.beside.get(place, b"")
         shares = leader_shares(outcome.total, selection)

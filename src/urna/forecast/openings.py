@@ -10,8 +10,8 @@ from typing import Any
 from urna.forecast.votes import HELD, Forecast, forecast
 from urna.privacy import Budget
 from urna.space import Space
-from urna.systems.vote import Decoder, VotePlan, WinnerPlan, plan_winner
-from urna.systems.vote.openings import BESIDE, priced_beside
+from urna.systems.vote import Decoder, Reveal, VotePlan, plan_vote
+from urna.systems.vote.levels import BESIDE, priced_beside
 
 __all__ = ["NEAR", "Openings", "forecast_openings", "winner_beside"]
 
@@ -73,7 +73,7 @@ class Openings:
 
 def forecast_openings(
     tally: VotePlan,
-    winner: WinnerPlan,
+    winner: VotePlan,
     space: Space,
     *,
     decoder: Decoder | None = None,
@@ -96,11 +96,11 @@ def forecast_openings(
         found or forecast(tally, space, decoder=decoder, held=held, seed=seed),
         forecast(winner, space, held=held, seed=seed),
         float(tally.terms.budget.epsilon),
-        winner.release.epsilon,
+        float(winner.terms.budget.epsilon),
     )
 
 
-def winner_beside(tally: VotePlan, space: Space) -> WinnerPlan | None:
+def winner_beside(tally: VotePlan, space: Space) -> VotePlan | None:
     """Plan the winner that costs beside sums what a tally does; None where none is to be had.
 
     It is the one that composes best: no gap is opened, and noise is the largest of several.
@@ -113,4 +113,4 @@ def winner_beside(tally: VotePlan, space: Space) -> WinnerPlan | None:
     if bought is None:
         return None
     costing = terms.costing(Budget(bought.epsilon, terms.budget.delta))
-    return plan_winner(costing, space, **BESIDE)
+    return plan_vote(costing, space, reveal=Reveal("winner", "a helper"), kind=BESIDE)

@@ -26,7 +26,6 @@ from urna.systems.vote import (
     NoisyVotes,
     PosteriorDecoder,
     VotePlan,
-    WinnerPlan,
     fill_ballot,
 )
 from urna.tally import Terms
@@ -147,7 +146,7 @@ class Forecast:
 
 
 def forecast(
-    vote: VotePlan | WinnerPlan,
+    vote: VotePlan,
     space: Space,
     *,
     asked: Space | None = None,
@@ -207,7 +206,7 @@ def forecast(
 def draw_winners(
     losses: Array,
     space: Space,
-    vote: VotePlan | WinnerPlan,
+    vote: VotePlan,
     decoder: Decoder,
     rng: np.random.Generator,
     draws: int,
@@ -223,8 +222,8 @@ def draw_winners(
         draws: How many votes are held.
     """
     ballots = vote.fewest_ballots
-    if isinstance(vote, WinnerPlan):
-        yield from _opened_winners(losses, vote, rng, draws)
+    if vote.reveal.winner:
+        yield from _selected_winners(losses, vote, rng, draws)
         return
     total = np.sum([fill_ballot(row, vote.shape, rng.bytes(SEED_BYTES)) for row in losses], axis=0)
     exact = total * (ballots / len(losses)) / vote.shape.vote
@@ -236,11 +235,11 @@ def draw_winners(
         )
 
 
-def _opened_winners(
-    losses: Array, vote: WinnerPlan, rng: np.random.Generator, draws: int
+def _selected_winners(
+    losses: Array, vote: VotePlan, rng: np.random.Generator, draws: int
 ) -> list[int]:
-    """Return the winners of votes of which nothing else is opened."""
-    selection, release = vote.selection, vote.release
+    """Return the winners of votes of which nothing else is revealed."""
+    selection, release = vote.selection, vote.selection.release
     filled = np.sum([vote.fill(row, rng.bytes(SEED_BYTES)) for row in losses], axis=0)
     total = np.rint(filled * (vote.fewest_ballots / len(losses))).astype(np.int64)
     shape = (draws, release.largest_of, vote.candidates)

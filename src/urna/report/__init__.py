@@ -12,10 +12,9 @@ from urna.report.stages import StageView
 from urna.report.study import StageResult, StudyResult
 from urna.report.training import training_stage
 from urna.report.vote import vote_stage
-from urna.report.winner import winner_stage
 from urna.systems.average import ModelResult
 from urna.systems.train import TrainResult
-from urna.systems.vote import Result, TwoRounds, WinnerResult
+from urna.systems.vote import TwoRounds, VoteResult
 
 __all__ = [
     "Account",
@@ -92,10 +91,8 @@ def page(
 
 def _stage(result: StageResult, name: str | None = None) -> StageView:
     named = {} if name is None else {"name": name}
-    if isinstance(result, Result):
+    if isinstance(result, VoteResult):
         return vote_stage(result, **named)
-    if isinstance(result, WinnerResult):
-        return winner_stage(result, **named)
     if isinstance(result, TrainResult):
         return training_stage(result, **named)
     if isinstance(result, ModelResult):

@@ -9,11 +9,11 @@ from urna.errors import ParameterError
 from urna.files import read_json
 from urna.privacy import PrivacyStatement
 from urna.report.run import Run
-from urna.report.study import StudyResult
+from urna.report.study import READERS, StageResult, StudyResult
 from urna.systems.average import ModelResult
 from urna.systems.combine import Combination
 from urna.systems.train import TrainResult
-from urna.systems.vote import BOTH_ROUNDS, Result, TwoRounds, WinnerResult
+from urna.systems.vote import BOTH_ROUNDS, TwoRounds, VoteResult
 
 __all__ = ["AnyResult", "FailedRound", "load_result", "load_run", "load_whole"]
 
@@ -39,24 +39,11 @@ class FailedRound:
         )
 
 
-AnyResult = (
-    Result
-    | TwoRounds
-    | WinnerResult
-    | ModelResult
-    | Combination
-    | TrainResult
-    | StudyResult
-    | FailedRound
-)
+AnyResult = StageResult | TwoRounds | StudyResult | FailedRound
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
-    "model": ModelResult.read,
-    "vote": Result.read,
+    **READERS,
     "rounds": TwoRounds.read,
-    "winner": WinnerResult.read,
-    "combination": Combination.read,
-    "training": TrainResult.read,
     "study": StudyResult.read,
     "spoiled": FailedRound.read,
     "unfinished": FailedRound.read,
@@ -122,7 +109,7 @@ def load_whole(path: Path | str) -> AnyResult:
         return StudyResult(both, last.privacy, last.second.when)
     tuned = read_json(path).get("tuned")
     in_study = path.with_name("study.json").is_file()
-    if isinstance(last, Result) and BOTH_ROUNDS in last.privacy.caveats:
+    if isinstance(last, VoteResult) and BOTH_ROUNDS in last.privacy.caveats:
         name, stages = "first-round.json", ("first round", "second round")
     elif isinstance(last, ModelResult) and last.tuned is not None:
         name, stages = "vote.json", ("vote", "model")
@@ -134,7 +121,7 @@ def load_whole(path: Path | str) -> AnyResult:
         return last
     beside = path.with_name(name)
     first = load_result(beside) if beside.is_file() else None
-    if not isinstance(first, Result | WinnerResult) or not _belongs(first, last):
+    if not isinstance(first, VoteResult) or not _belongs(first, last):
         return last
     second = last
     if isinstance(last, TrainResult) and tuned:
@@ -142,15 +129,13 @@ def load_whole(path: Path | str) -> AnyResult:
     return StudyResult(((stages[0], first), (stages[1], second)), last.privacy, last.when)
 
 
-def _belongs(
-    vote: Result | WinnerResult, last: Result | ModelResult | TrainResult | Combination
-) -> bool:
+def _belongs(vote: VoteResult, last: StageResult) -> bool:
     """Say whether a vote was held before a result, as far as public facts can tell."""
     if last.terms is None:  # a combination without any guarantee follows no vote
         return False
     delta = vote.terms.budget.delta  # a winner's own promise has hardly any
     same = vote.terms.clients == last.terms.clients and delta == last.privacy.delta
-    if isinstance(last, Result):
+    if isinstance(last, VoteResult):
         known = {tuple(candidate.items()) for candidate in vote.space}
         return same and all(tuple(candidate.items()) in known for candidate in last.space)
     if isinstance(last, ModelResult) and last.tuned is not None:

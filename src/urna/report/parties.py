@@ -8,7 +8,7 @@ from urna.protocols.secagg import ServerModel
 from urna.systems.combine import Combination, Guarantee
 from urna.tally import Terms
 
-__all__ = ["Added", "Party", "added", "not_covered", "parties"]
+__all__ = ["Added", "Party", "added", "not_covered", "parties", "with_reader"]
 
 
 class Added(StrEnum):
@@ -97,13 +97,19 @@ def parties(statement: PrivacyStatement, terms: Terms, what: str, result: str) -
             f"{held}any data" + ("" if how is Added.CLEAR else "; any noise"),
             trusted,
         ),
-        Party("Everybody who reads this page", result, "anything more", "with nothing"),
     ]
+    return with_reader(rows, statement, result)
+
+
+def with_reader(rows: list[Party], statement: PrivacyStatement, result: str) -> list[Party]:
+    """Return who learnt what, with who ran a simulation and who reads the page."""
     if simulated(statement):
         whoever = "all clients' data, which were in one process on one machine"
-        rows.insert(
-            2, Party("Whoever ran this simulation", whoever, "nothing was hidden", "with all data")
-        )
+        rows = [
+            *rows,
+            Party("Whoever ran this simulation", whoever, "nothing was hidden", "with all data"),
+        ]
+    rows = [*rows, Party("Everybody who reads this page", result, "anything more", "with nothing")]
     if not statement.private:  # who knows the script, or an exact sum, can work out the rest
         rows = [replace(row, never="nothing is promised") for row in rows]
     return rows

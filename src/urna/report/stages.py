@@ -58,16 +58,26 @@ class StageView:
     entry: str | None = None
 
 
-def electorate_of(terms: Terms, took_part: int) -> tuple[tuple[str, str], ...]:
-    """Return who was invited, and what was planned for."""
+def electorate_of(
+    terms: Terms, took_part: int, *, summed: bool = True
+) -> tuple[tuple[str, str], ...]:
+    """Return who was invited, and what was planned for.
+
+    Args:
+        terms: Who takes part, what it may cost, and what may go wrong.
+        took_part: How many did.
+        summed: Whether their sum was revealed, under noise of their own; not so of a winner.
+    """
+    counted, what = ("in the sum", "contributions") if summed else ("counted", "ballots")
+    noise = "that of the leader's and the helper's coins together"
     said = {
         "invited": f"{terms.clients}",
-        "in the sum": f"{took_part}",
-        "not in the sum": f"{terms.clients - took_part}",
-        **({"contributions of each client": f"{terms.shards}"} if terms.shards > 1 else {}),
+        counted: f"{took_part}",
+        f"not {counted}": f"{terms.clients - took_part}",
+        **({f"{what} of each client": f"{terms.shards}"} if terms.shards > 1 else {}),
         "may drop out, by the plan": f"{terms.dropouts}",
-        "may collude, by the plan": f"{terms.colluders}",
-        "noise counted on": f"that of {terms.honest} clients",
+        **({"may collude, by the plan": f"{terms.colluders}"} if summed else {}),
+        "noise counted on": f"that of {terms.honest} clients" if summed else noise,
         "server": str(terms.server),
     }
     return tuple(said.items())

@@ -9,18 +9,18 @@ from urna.privacy import PrivacyStatement
 from urna.systems.average import ModelResult
 from urna.systems.combine import Combination
 from urna.systems.train import TrainResult
-from urna.systems.vote import Result, WinnerResult
+from urna.systems.vote import VoteResult
 
-__all__ = ["KIND", "VERSION", "StageResult", "StudyResult"]
+__all__ = ["KIND", "READERS", "VERSION", "StageResult", "StudyResult"]
 
 KIND, VERSION = "study", 1
 """What a file that holds a study's result says it is."""
 
-StageResult = Result | WinnerResult | ModelResult | Combination | TrainResult
+StageResult = VoteResult | ModelResult | Combination | TrainResult
 
-_READERS: Mapping[str, Callable[[Mapping[str, Any]], StageResult]] = {
-    "vote": Result.read,
-    "winner": WinnerResult.read,
+READERS: Mapping[str, Callable[[Mapping[str, Any]], StageResult]] = {
+    "vote": VoteResult.read,
+    "winner": VoteResult.read,  # as version 0.2 called a vote of which nothing else was revealed
     "model": ModelResult.read,
     "combination": Combination.read,
     "training": TrainResult.read,
@@ -69,7 +69,7 @@ class StudyResult:
         try:
             return cls(
                 tuple(
-                    (str(stage["name"]), _READERS[stage["result"]["kind"]](stage["result"]))
+                    (str(stage["name"]), READERS[stage["result"]["kind"]](stage["result"]))
                     for stage in mapping["stages"]
                 ),
                 PrivacyStatement.read(mapping["privacy"]),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from urna.report.figures import Curve, Picture, curves
 from urna.report.words import said, settings
-from urna.systems.vote import Result
+from urna.systems.vote import VoteResult
 
 __all__ = ["Bar", "Bars", "Grid", "TallyView"]
 
@@ -88,11 +88,11 @@ class Grid:
 class TallyView:
     """What a page shows of a vote's tally."""
 
-    def __init__(self, result: Result, key: str = "vote") -> None:
+    def __init__(self, result: VoteResult, key: str = "vote") -> None:
         self.key = key
         self.result = result
         self.votes, self.std = result.votes, result.standard_error
-        self.near = set(result.near_ties)
+        self.near = set(result.credible_set[1:])
         self._axes = {name: axis.values for name, axis in result.space.axes.items()}
         self._places: Places = np.array(
             [

@@ -1,64 +1,94 @@
-"""The stage of a vote: who won, how surely, and the tally over the space."""
+"""The stage of a vote: who won, how surely, and what was revealed beside that."""
 
 import numpy as np
 
 from urna.report.parties import not_covered, parties
 from urna.report.stages import Answer, StageView, electorate_of, warnings_of
 from urna.report.tally import STEPS, TallyView
+from urna.report.winner import VALID, answer_of, cheating_of, parties_of
 from urna.report.words import at_least, count, said, settings, slug
-from urna.systems.vote import Result, describe_ballot
-from urna.systems.vote.result import BY_REHEARSAL
+from urna.systems.vote import VoteResult, describe_ballot
+from urna.systems.vote.result import BY_REHEARSAL, UNREAD
 
 __all__ = ["vote_stage"]
 
 _CHOICES = 6
 
 
-def vote_stage(result: Result, *, name: str = "Vote") -> StageView:
-    """Return what a page shows of a vote: the noisy tally and public facts, nothing else."""
-    tally, statement = TallyView(result, slug(name)), result.privacy
+def vote_stage(result: VoteResult, *, name: str | None = None) -> StageView:
+    """Return what a page shows of a vote: what was revealed and public facts, nothing else."""
+    statement, counted = result.privacy, result.revealed.counts is not None
+    name = name or ("Vote" if counted else "Winner")
     follows = (
         "What is trained with the winner. A model trained afterwards is private only if that "
         "training is, and is counted in the same ledger."
     )
-    axes = "; ".join(
-        f"{axis}: {count(len(values.values), 'value')} ({values.kind})"
-        for axis, values in result.space.axes.items()
-    )
-    facts = {
-        "candidates": f"{len(result.space):,}",
-        "axes": axes,
-        "ballots": describe_ballot(result.ballot),
-        "noise in each count": f"± {result.standard_error:.2f} votes (one standard deviation)",
-        "noise's family": f"{result.terms.family}, made by the clients",
-        "read by": f"{result.decoder} decoder",
-        "digest of the candidates": result.space.fingerprint,
-    }
+    uncovered = not_covered(statement, follows=follows)
+    if result.revealed.by.verified:
+        uncovered[0] = VALID
     data = result.plan.get("bytes_per_client")
     return StageView(
-        kind="vote",
+        kind="vote" if counted else "winner",
         name=name,
-        answer=_answer(result),
+        answer=_answer(result) if counted else answer_of(result),
         privacy=statement,
         took_part=result.took_part,
         invited=result.terms.clients,
-        electorate=electorate_of(result.terms, result.took_part),
-        parties=tuple(parties(statement, result.terms, "ballot", "the noisy votes")),
-        uncovered=tuple(not_covered(statement, follows=follows)),
-        facts=tuple(facts.items()),
+        electorate=electorate_of(result.terms, result.took_part, summed=counted),
+        parties=tuple(
+            parties(statement, result.terms, "ballot", "the noisy votes")
+            if counted
+            else parties_of(result)
+        ),
+        uncovered=tuple(uncovered),
+        facts=tuple(_facts(result).items()),
         lost=result.lost,
         faults=result.faults,
         when=result.when,
         bytes_per_client=None if data is None else int(data),
         warnings=warnings_of(statement),
-        view={"tally": tally, "names": list(result.space.axes), "steps": STEPS},
+        view={
+            "tally": TallyView(result, slug(name)),
+            "names": list(result.space.axes),
+            "steps": STEPS,
+        }
+        if counted
+        else {"cheating": cheating_of(result)},
         entry=result.entry,
     )
 
 
-def _answer(result: Result) -> Answer:
+def _facts(result: VoteResult) -> dict[str, str]:
+    """Return the technical facts."""
+    noise = f"± {result.standard_error:.2f} votes (one standard deviation)"
+    if result.revealed.counts is not None:
+        how = {
+            "noise in each count": noise,
+            "noise's family": f"{result.terms.family}, made by the clients",
+            "read by": f"{result.decoder} decoder",
+        }
+    else:
+        how = {
+            "helper": str(result.revealed.by.helper),
+            "noise of each candidate": noise,
+            "noise's family": "geometric, from the coins of leader and helper",
+        }
+    axes = (
+        f"{axis}: {count(len(values.values), 'value')} ({values.kind})"
+        for axis, values in result.space.axes.items()
+    )
+    return {
+        "candidates": f"{len(result.space):,}",
+        "axes": "; ".join(axes),
+        "ballots": describe_ballot(result.ballot),
+        **how,
+        "digest of the candidates": result.space.fingerprint,
+    }
+
+
+def _answer(result: VoteResult) -> Answer:
     best = tuple((axis, said(value)) for axis, value in result.best.items())
-    many, near = len(result.space), len(result.near_ties)
+    many, near = len(result.space), len(result.credible_set) - 1
     left = result.considered - many
     votes = (
         f"It has {result.votes[result.winner]:.1f} noisy votes; the noise in each count has a "
@@ -68,14 +98,14 @@ def _answer(result: Result) -> Answer:
         by = "A rehearsal on public data" if result.first_round is None else "The first round"
         votes += f" {by} left {many} of {result.considered} to vote on: the other {left} could "
         votes += "not win."
-    if np.argmax(result.votes) != result.winner and result.decoder != "none yet":
+    if np.argmax(result.votes) != result.winner and result.decoder != UNREAD:
         votes += (
             " It has not the most: the tally is read as a surface, in which neighbours speak for "
             "each other."
         )
     if many == 1:
         return Answer("The only candidate", best, "", "There was nothing to choose", (votes,))
-    if result.decoder == "none yet":
+    if result.decoder == UNREAD:
         verdict = "Not weighed yet: the command ended before how sure this is was computed"
         return Answer("Most noisy votes", best, "", verdict, (votes,))
     sure: float | None = result.confidence
@@ -87,7 +117,7 @@ def _answer(result: Result) -> Answer:
         why = "Under this noise the tally cannot tell who leads: this is a guess."
         return Answer("Cannot tell", best, "no", "Cannot tell: a guess", (why, more, votes))
     chance = f"Given this tally, it truly leads{result.among} with probability {at_least(sure)}."
-    choices = tuple(tuple(settings(result.space[p])) for p in result.near_ties[:_CHOICES])
+    choices = tuple(tuple(settings(result.space[p])) for p in result.credible_set[1 : 1 + _CHOICES])
     if near == 0:
         verdict = f"It leads: {at_least(sure)} sure"
         return Answer("The winner", best, "yes", verdict, (chance, votes))

@@ -10,12 +10,12 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.flower import Helper, Participant, Updates, Votes
 from urna.flower.learning import LearnerTraining
+from urna.flower.vote_subject import kind_of
 from urna.flower.voter import HELPER_KEY
-from urna.flower.winner import VerifiedVotes, WinnerVotes
 from urna.privacy import Unit
 from urna.study.file import Study, read_study
 from urna.study.keys import Follow
-from urna.study.prepare import Prepared, learner_of, prepare_with
+from urna.study.prepare import Prepared, learner_of, prepare_with, reveal_of
 from urna.study.sources import blank_electorate, gather, gather_one, is_known
 from urna.systems.train import TorchLearner
 
@@ -45,14 +45,12 @@ def participant_of(
     """
     if prepared.chosen is None:
         raise ParameterError("settings of an average are not voted on over Flower")
-    vote = prepared.study.vote
-    of_winner = VerifiedVotes if vote.verified else WinnerVotes
-    votes = of_winner if vote.winner else Votes
-    contributors: list[Any] = [votes(prepared.chosen.objective, data)]
+    reveal = reveal_of(prepared.study)
+    contributors: list[Any] = [Votes(prepared.chosen.objective, data, kind=kind_of(reveal))]
     if prepared.study.then.follow is Follow.TRAIN:
         contributors.append(Updates(LearnerTraining(_LearnerOf(prepared), data)))
     part = Participant(contributors, policy=policy, script=script)
-    return _OrHelper(part, Helper(policy=policy)) if vote.winner else part
+    return _OrHelper(part, Helper(policy=policy)) if reveal.winner else part
 
 
 class _OrHelper(Participant):

@@ -15,12 +15,12 @@ from urna.study.file import read_study
 from urna.study.journal import Journal
 from urna.study.keys import Follow
 from urna.study.node import blank, participant_of
-from urna.study.opening import Vote
 from urna.study.prepare import division_of, learner_of, settings_of
 from urna.study.run import outcome_of, run_stages
 from urna.study.stages import Done, Hooks, Outcome, Stages, within
 from urna.study.tune_and_train import Division
 from urna.systems.train import TorchLearner, TrainResult
+from urna.systems.vote import VoteResult
 
 __all__ = ["conduct", "serve_study", "simulate_study"]
 
@@ -31,7 +31,7 @@ def simulate_study(stages: Stages) -> Done:
     """Hold a study's stages in Flower's simulation: a virtual node for each client and helper."""
     from urna.flower.simulation import run_among, simulated_helper  # noqa: PLC0415 - starts Ray
 
-    prepared, helper = stages.prepared, stages.opening.helper
+    prepared, helper = stages.prepared, stages.reveal.helper
     script = prepared.study.privacy.scripted_secrets or None
     return run_among(
         lambda grid, _: conduct(grid, stages, nodes=len(prepared.clients)),
@@ -104,9 +104,8 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
             anyway=study.vote.anyway or division is not None,
             entry=journal.entry("vote"),
             keep=stages.keep_vote,
-            verified=study.vote.verified,
             **stages.voting,
-            **{**how, "wait_for": nodes + stages.opening.winner},
+            **{**how, "wait_for": nodes + stages.reveal.winner},
         )
         stages.keep_vote(vote)
     if study.then.follow is not Follow.TRAIN or division is None:
@@ -126,7 +125,7 @@ def _train(
     grid: Any,  # noqa: ANN401 - Flower's grid
     stages: Stages,
     learner: TorchLearner,
-    vote: Vote,
+    vote: VoteResult,
     division: Division,
     how: dict[str, Any],
 ) -> TrainResult:
@@ -180,5 +179,5 @@ def _how(stages: Stages, nodes: int) -> dict[str, Any]:
     }
 
 
-def _told(vote: Vote) -> str:
+def _told(vote: VoteResult) -> str:
     return "the vote chose " + ", ".join(f"{name}={value}" for name, value in vote.best.items())

@@ -15,15 +15,13 @@ from urna.privacy.accountant import DECLARED, GAUSSIAN
 from urna.space import Space
 from urna.study.file import Study
 from urna.study.keys import Follow
-from urna.study.opening import TALLY, Opening, Voting
-from urna.study.prepare import Prepared, division_of, learner_of, opening_of, settings_of
+from urna.study.prepare import Prepared, division_of, learner_of, reveal_of, settings_of
 from urna.study.tune_and_train import Division
 from urna.systems.average import Schema, choose, plan_average
 from urna.systems.average.blind import Blind
 from urna.systems.average.objective import default_space
 from urna.systems.train.plan import TrainPlan, plan_training
-from urna.systems.vote import DecoderKind, VotePlan, WinnerPlan
-from urna.systems.vote.openings import epsilon_leading, leading_chance
+from urna.systems.vote import COUNTS, DecoderKind, Reveal, VotePlan, plan_vote
 from urna.tally import Terms
 from urna.tally.selection import ACCOUNTANT
 
@@ -55,7 +53,7 @@ class StudyPlan:
     study: Study
     clients: int
     candidates: int
-    vote: Voting
+    vote: VotePlan
     division: Division | None
     stages: tuple[StagePlan, ...]
     chances: "dict[str, float]"
@@ -67,7 +65,7 @@ class StudyPlan:
     @property
     def accountant(self) -> str:
         """Which bounds the study's epsilon rests on."""
-        if not isinstance(self.vote, WinnerPlan):
+        if not self.vote.reveal.winner:
             return self.vote.tally.accountant
         return ACCOUNTANT if self.division is None else f"{GAUSSIAN} + {DECLARED}"
 
@@ -117,8 +115,8 @@ def plan_study(prepared: Prepared, *, compared: bool = True) -> StudyPlan:
         terms = Terms.of(clients, privacy.budget, **privacy.options)
         division = division_of(prepared)
         budget = privacy.budget if division is None else division.vote
-        space, opening = _candidates(prepared, terms, division), opening_of(study)
-        vote = opening.plan(terms.costing(budget), space, **_tally_of(study))
+        space = _candidates(prepared, terms, division)
+        vote = _vote(study, terms.costing(budget), space, reveal_of(study))
         rest = list(_rest(prepared, terms, division))
     openings = _openings(study, terms, division, space) if compared else None
     advice = list(_advice(prepared, vote, division, [p for _, p in rest if p is not None]))
@@ -137,47 +135,47 @@ def plan_study(prepared: Prepared, *, compared: bool = True) -> StudyPlan:
     )
 
 
-def _voting_stage(vote: Voting) -> StagePlan:
+def _voting_stage(vote: VotePlan) -> StagePlan:
     """Plan the vote itself."""
     budget, clients = vote.terms.budget, vote.terms.clients
-    if isinstance(vote, WinnerPlan):
-        protocol = vote.selection.round_plan
-        noise = (
-            f"± {vote.release.noise_std:.1f} votes around each candidate; {vote.fewest_ballots} "
-            f"ballots give 0 to {vote.shape.levels}"
+    protocol, circuit = vote.mechanism.round_plan, 0.0
+    noise = f"± {vote.noise_std:.1f} votes"
+    if vote.reveal.winner:
+        noise += (
+            f" around each candidate; {vote.fewest_ballots} ballots give 0 to {vote.shape.most}"
         )
         circuit = _GATE * vote.selection.circuit.ands
     else:
-        protocol, circuit = vote.tally.round_plan, 0.0
-        noise = f"± {vote.noise_std:.1f} votes of {vote.fewest_ballots} ballots"
+        noise += f" of {vote.fewest_ballots} ballots"
     seconds = clients * protocol.client_seconds + protocol.server_seconds + circuit
     return StagePlan("vote", budget, noise, protocol.bytes_per_client, seconds)
 
 
-def _tally_of(study: Study) -> dict[str, Any]:
-    """Return what a study says of a tally's ballots."""
-    return {"ballot": study.vote.ballot or None, "votes": study.vote.votes or None}
+def _vote(study: Study, terms: Terms, space: Space, reveal: Reveal) -> VotePlan:
+    """Plan a study's vote, whatever it reveals; its file may say what is a ballot of counts."""
+    if reveal.winner:
+        return plan_vote(terms, space, reveal=reveal)
+    ballot, votes = study.vote.ballot or None, study.vote.votes or None
+    return plan_vote(terms, space, ballot=ballot, votes=votes)
 
 
 def _openings(
     study: Study, terms: Terms, division: Division | None, space: Space
 ) -> Openings | None:
-    """Compare both openings for the vote's part of the budget, on made-up landscapes."""
+    """Compare what may be revealed for the vote's part of the budget, on made-up landscapes."""
     if len(space) < 2:
         return None
     part = None if division is None else division.part
 
-    def budget(opening: Opening) -> Terms:
+    def planned(reveal: Reveal) -> VotePlan:
         whole = study.privacy.budget
-        return terms.costing(whole if part is None else opening.divide(whole, part)[0])
+        budget = whole if part is None else reveal.divide(whole, part)[0]
+        return _vote(study, terms.costing(budget), space, reveal)
 
     with suppress(ParameterError):  # one of them cannot be planned: nothing to compare
-        helped = Opening(study.vote.helper or "a helper")
-        tally = TALLY.plan(budget(TALLY), space, **_tally_of(study))
-        winner = helped.plan(budget(helped), space)
-        if isinstance(tally, VotePlan) and isinstance(winner, WinnerPlan):
-            decoder = DecoderKind(study.vote.decoder).build()
-            return forecast_openings(tally, winner, space, decoder=decoder, held=_HELD)
+        winner = planned(Reveal("winner", study.vote.helper or "a helper"))
+        decoder = DecoderKind(study.vote.decoder).build()
+        return forecast_openings(planned(COUNTS), winner, space, decoder=decoder, held=_HELD)
     return None
 
 
@@ -193,28 +191,19 @@ def _other_opening(openings: Openings) -> str:
     )
 
 
-def _lead(vote: WinnerPlan) -> int:
-    """Return the lead, in votes, that a usual electorate shows."""
-    return math.floor(_AGREEMENT * vote.fewest_ballots * vote.shape.levels)
-
-
-def _likely(vote: Voting) -> float:
+def _likely(vote: VotePlan) -> float:
     """Return how probably the good win a usual electorate."""
-    if isinstance(vote, WinnerPlan):
-        return leading_chance(_lead(vote), vote.release)
-    return vote.success_probability(_AGREEMENT * vote.fewest_ballots)
+    return vote.success_probability(vote.gap_of(_AGREEMENT))
 
 
-def _needed(vote: Voting, probability: float) -> float | None:
+def _needed(vote: VotePlan, probability: float) -> float | None:
     """Return the epsilon at which they win this probably; None where no epsilon is enough."""
-    if isinstance(vote, WinnerPlan):
-        return epsilon_leading(_lead(vote), vote.release, probability)
     with suppress(ParameterError):
-        return vote.epsilon_for(_AGREEMENT * vote.fewest_ballots, probability)
+        return vote.epsilon_for(vote.gap_of(_AGREEMENT), probability)
     return None
 
 
-def _chances(vote: Voting) -> dict[str, float]:
+def _chances(vote: VotePlan) -> dict[str, float]:
     """Return how probably a good candidate wins. The one place where votes are forecast."""
     usual = f"if the good lead by {100 * _AGREEMENT:.0f} % of the ballots"
     return {"if all agree": vote.best_case, usual: _likely(vote)}
@@ -290,7 +279,7 @@ def _rest(
 
 
 def _advice(
-    prepared: Prepared, vote: Voting, division: Division | None, trained: list[TrainPlan]
+    prepared: Prepared, vote: VotePlan, division: Division | None, trained: list[TrainPlan]
 ) -> Iterator[str]:
     """Say where the budget would be better spent."""
     privacy = prepared.study.privacy
@@ -302,7 +291,7 @@ def _advice(
                 f"{100 * likely:.0f} %; {100 * _SURE:.0f} % need epsilon {need:.2g} for the vote"
                 + (
                     ""
-                    if isinstance(vote, WinnerPlan)
+                    if vote.reveal.winner
                     else f", or {vote.clients_for(_AGREEMENT, _SURE)} clients"
                 )
             )
@@ -311,7 +300,7 @@ def _advice(
                 'with few, large clients say unit = "record" and shards = '
                 f"{max(2, math.ceil(100 / len(prepared.clients)))}: single records are protected"
             )
-        elif vote.terms.adjacency.unit is Unit.RECORD and not isinstance(vote, WinnerPlan):
+        elif vote.terms.adjacency.unit is Unit.RECORD and not vote.reveal.winner:
             need_shards = vote.shards_for(_AGREEMENT, _SURE)
             yield f"or {need_shards} shards of each client, where each keeps enough records"
     elif division is None and likely > 0.999 and privacy.epsilon > 0.2:
@@ -328,5 +317,5 @@ def _advice(
                 "longest way: fewer parameters, more clients or a larger epsilon help; fewer "
                 "rounds with a larger server_lr may"
             )
-    if privacy.colluding in (0, 0.0, "0") and not isinstance(vote, WinnerPlan):
+    if privacy.colluding in (0, 0.0, "0") and not vote.reveal.winner:
         yield "nobody is taken to collude: a tenth (colluding = 0.1) costs little more noise"

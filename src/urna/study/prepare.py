@@ -11,20 +11,19 @@ from urna.space import Space
 from urna.study.file import Study
 from urna.study.keys import Follow
 from urna.study.objectives import Chosen, choose_objective
-from urna.study.opening import Opening
 from urna.study.sources import Electorate, gather
 from urna.study.tune import VOTE_SHARE
 from urna.study.tune_and_train import Division, divide
 from urna.systems.train import Settings, TorchLearner, read_optimiser
-from urna.tally import VerifiedSelection
+from urna.systems.vote import COUNTS, Reveal
 
 __all__ = [
     "Prepared",
     "division_of",
     "learner_of",
-    "opening_of",
     "prepare",
     "prepare_with",
+    "reveal_of",
     "settings_of",
 ]
 
@@ -140,12 +139,10 @@ def learner_of(prepared: Prepared) -> TorchLearner:
     return TorchLearner(chosen.factory, recipe, 0.0, chosen.loss)
 
 
-def opening_of(study: Study) -> Opening:
-    """Return what a study's vote opens."""
+def reveal_of(study: Study) -> Reveal:
+    """Return what a study's vote reveals."""
     vote = study.vote
-    if not vote.winner:
-        return Opening()
-    return Opening(vote.helper, VerifiedSelection(vote.helper) if vote.verified else None)
+    return Reveal("winner", vote.helper, vote.verified) if vote.winner else COUNTS
 
 
 def division_of(prepared: Prepared, clients: int | None = None) -> Division | None:
@@ -163,9 +160,9 @@ def division_of(prepared: Prepared, clients: int | None = None) -> Division | No
             rounds=study.then.rounds,
             settings=settings_of(study),
             candidates=len(prepared.space or ()),
-            opening=opening_of(study),
+            reveal=reveal_of(study),
             **privacy.options,
         )
     part = float(share) if share != "auto" else VOTE_SHARE if follow is Follow.AVERAGE else 0.5
-    voting, rest = opening_of(study).divide(privacy.budget, part)
+    voting, rest = reveal_of(study).divide(privacy.budget, part)
     return Division(part, voting, rest, ())

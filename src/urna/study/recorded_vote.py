@@ -10,7 +10,7 @@ from urna.privacy import Budget, Ledger
 from urna.randomness import SecretSource
 from urna.space import Space
 from urna.systems.combine import Combination, Guarantee, Searches
-from urna.systems.vote import Result
+from urna.systems.vote import VoteResult
 from urna.systems.vote import search as hold_vote
 from urna.tally import EncryptedSummation, Options, SecureSummation
 
@@ -44,7 +44,7 @@ def vote_on(
 
     summation = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureSummation()
 
-    def as_combination(result: Result) -> Combination:
+    def as_combination(result: VoteResult) -> Combination:
         return Combination(
             setting={name: float(value) for name, value in result.best.items()},
             strategy="vote",

@@ -11,12 +11,12 @@ from urna.privacy import Ledger, PrivacyStatement
 from urna.study.federation import run_in_federation
 from urna.study.file import Study
 from urna.study.journal import LEDGER, Journal
-from urna.study.opening import read_vote
 from urna.study.prepare import Prepared, prepare
 from urna.study.stages import Done, Hooks, Outcome, Stages, files_in
 from urna.systems.average import ModelResult
 from urna.systems.combine import Combination
 from urna.systems.train import TrainResult
+from urna.systems.vote import VoteResult
 
 __all__ = ["outcome_of", "run_stages", "run_study"]
 
@@ -124,4 +124,4 @@ def outcome_of(journal: Journal) -> Outcome | None:
     reader = readers.get(str(last.get("kind")))
     follow = None if reader is None else reader(last)
     privacy = PrivacyStatement.read(journal.values["privacy"])
-    return Outcome(read_vote(vote), follow, privacy, files_in(journal.folder), again=True)
+    return Outcome(VoteResult.read(vote), follow, privacy, files_in(journal.folder), again=True)

@@ -15,10 +15,10 @@ from urna.local import losses_of_each
 from urna.privacy import Budget, PrivacyStatement
 from urna.privacy.accountant import DECLARED, GAUSSIAN
 from urna.randomness import SecretSource, secrets_of, staged_secrets
+from urna.study.held import said_of
 from urna.study.journal import Journal
 from urna.study.keys import Follow
-from urna.study.opening import Vote, read_vote, said_of
-from urna.study.prepare import Prepared, division_of, learner_of, opening_of, settings_of
+from urna.study.prepare import Prepared, division_of, learner_of, reveal_of, settings_of
 from urna.study.tune import tune_then_fit
 from urna.study.tune_and_train import tune_and_train
 from urna.systems.average import ModelResult, Schema
@@ -27,8 +27,8 @@ from urna.systems.combine import Combination, Frame, LocalSearch, Searches, comb
 from urna.systems.train import RoundReport, TorchLearner, TrainResult
 from urna.systems.train.card import model_card as train_card
 from urna.systems.train.checkpoint import read_tensors, write_model
-from urna.systems.vote import DecoderKind, SearchProgress, WinnerResult, read_again, search
-from urna.systems.vote.search import UNREAD
+from urna.systems.vote import DecoderKind, SearchProgress, VoteResult, read_again, search
+from urna.systems.vote.result import UNREAD
 from urna.tally import ClearSummation, EncryptedSummation, Run, SecureSummation, Summation
 
 __all__ = ["Done", "Hooks", "Outcome", "Stages", "files_in", "within"]
@@ -46,7 +46,7 @@ _SUMMATIONS: Mapping[str, Callable[[], Summation]] = {
 class Outcome:
     """What came of a study."""
 
-    vote: Vote
+    vote: VoteResult
     follow: TrainResult | ModelResult | Combination | None
     privacy: PrivacyStatement
     """Of everything together."""
@@ -55,12 +55,12 @@ class Outcome:
     """Whether everything was found finished, and nothing was done."""
 
     @property
-    def result(self) -> Vote | TrainResult | ModelResult | Combination:
+    def result(self) -> VoteResult | TrainResult | ModelResult | Combination:
         """The last of it."""
         return self.vote if self.follow is None else self.follow
 
 
-Done = tuple[Vote, TrainResult | ModelResult | Combination | None, PrivacyStatement]
+Done = tuple[VoteResult, TrainResult | ModelResult | Combination | None, PrivacyStatement]
 """The vote, what followed, and what both promise together."""
 
 
@@ -96,7 +96,7 @@ class Stages:
         self.secrets = secrets_of(script or None)
         self.summation = _SUMMATIONS[self.study.vote.summation]()
         self.decoder = DecoderKind(self.study.vote.decoder).build()
-        self.opening = opening_of(self.study)
+        self.reveal = reveal_of(self.study)
 
     def run(self, over: "Callable[[Stages], Done] | None" = None) -> Outcome:
         """Hold every stage that is not finished, and write everything."""
@@ -127,57 +127,48 @@ class Stages:
         journal.note(finished=True)
         return replace(outcome, files=files_in(journal.folder))
 
-    def held(self) -> Vote | None:
+    def held(self) -> VoteResult | None:
         """Return the vote that was held before, its winner read; None where none was."""
         mapping = self.journal.found("vote.json")
         if mapping is None:
             return None
-        vote = read_vote(mapping)
-        if not isinstance(vote, WinnerResult) and vote.decoder == UNREAD:
+        vote = VoteResult.read(mapping)
+        if vote.decoder == UNREAD:
             vote = read_again(vote, self.decoder)
             self.keep_vote(vote)
         return vote
 
-    def keep_vote(self, vote: Vote) -> None:
+    def keep_vote(self, vote: VoteResult) -> None:
         """Write the vote's result, as far as it is known."""
         self.journal.keep("vote.json", vote.as_mapping(), vote.entry)
 
-    def goes_on_with(self, what: str, vote: Vote) -> None:
+    def goes_on_with(self, what: str, vote: VoteResult) -> None:
         """Keep a vote, and once its winner is known say what is held next."""
         self.keep_vote(vote)
-        known = isinstance(vote, WinnerResult) or vote.decoder != UNREAD
-        self.now = what if known else "vote"
+        self.now = "vote" if vote.decoder == UNREAD else what
 
     @property
     def voting(self) -> dict[str, Any]:
         """How a vote is held, for every way to hold one."""
         vote = self.study.vote
-        if self.opening.winner:
-            return {"opens": "winner", "helper": self.opening.helper}
         return {
+            "reveal": self.reveal,
             "ballot": vote.ballot or None,
             "votes": vote.votes or None,
-            "decoder": self.decoder,
+            "decoder": None if self.reveal.winner else self.decoder,
         }
 
-    @property
-    def _here(self) -> dict[str, Any]:
-        """The same in this process: what adds up ballots, or finds the winner."""
-        if self.opening.winner:
-            return {**self.voting, "selection": self.opening.selection}
-        return {**self.voting, "summation": self.summation}
-
-    def _only_vote(self) -> tuple[Vote, None, PrivacyStatement]:
+    def _only_vote(self) -> tuple[VoteResult, None, PrivacyStatement]:
         vote = self._vote(self.study.privacy.budget, self.secrets)
         return vote, None, vote.privacy
 
-    def _vote(self, budget: Budget, secrets: SecretSource) -> Vote:
+    def _vote(self, budget: Budget, secrets: SecretSource) -> VoteResult:
         """Hold the vote, unless it was held before."""
         before = self.held()
         if before is not None:
             return before
         prepared, study, journal = self.prepared, self.study, self.journal
-        found: Vote = search(
+        found: VoteResult = search(
             prepared.candidates,
             prepared.objective(self.cache),
             prepared.clients,
@@ -189,13 +180,14 @@ class Stages:
             entry=journal.entry("vote"),
             progress=self.hooks.progress,
             keep=self.keep_vote,
-            **self._here,
+            summation=None if self.reveal.winner else self.summation,
+            **self.voting,
             **study.privacy.options,
         )
         self.keep_vote(found)
         return found
 
-    def _train(self) -> tuple[Vote, TrainResult, PrivacyStatement]:
+    def _train(self) -> tuple[VoteResult, TrainResult, PrivacyStatement]:
         prepared, study, journal = self.prepared, self.study, self.journal
         learner, electorate = learner_of(prepared), prepared.electorate
         division = division_of(prepared)
@@ -232,7 +224,8 @@ class Stages:
             keep=lambda vote: self.goes_on_with("training", vote),
             progress=progress,
             voting_progress=report,
-            **{**self._here, "summation": self.summation},
+            summation=self.summation,
+            **self.voting,
             **study.privacy.options,
         )
         result = replace(done.training, privacy=done.privacy)
@@ -257,7 +250,7 @@ class Stages:
         card = train_card(result, title=self.prepared.title, data=self.prepared.electorate.how)
         write_whole(folder / "README.md", card)
 
-    def _average(self) -> tuple[Vote, ModelResult, PrivacyStatement]:
+    def _average(self) -> tuple[VoteResult, ModelResult, PrivacyStatement]:
         prepared, study, journal = self.prepared, self.study, self.journal
         electorate, division = prepared.electorate, division_of(prepared)
         labels = electorate.labels
@@ -272,7 +265,6 @@ class Stages:
         def keep(model: ModelResult) -> None:
             journal.keep("model.json", model.as_mapping(), model.entry)
 
-        how = self._here if self.opening.winner else {"decoder": self.decoder}
         done = tune_then_fit(
             prepared.clients,
             Schema(electorate.clients[0].features.shape[1], tuple(range(len(labels)))),
@@ -290,7 +282,8 @@ class Stages:
             progress=self.hooks.progress,
             between=lambda vote: self.goes_on_with("average", vote),
             keep=keep,
-            **how,
+            reveal=self.reveal,
+            decoder=self.voting["decoder"],
             **study.privacy.options,
         )
         keep(done.model)
@@ -307,7 +300,7 @@ class Stages:
         write_whole(self.journal.folder / "README.md", card)
         return model
 
-    def _combine(self) -> tuple[Vote, Combination, PrivacyStatement]:
+    def _combine(self) -> tuple[VoteResult, Combination, PrivacyStatement]:
         """Combine clients' own best settings, under what the vote leaves."""
         prepared, study, journal = self.prepared, self.study, self.journal
         division, space = division_of(prepared), prepared.candidates
@@ -346,16 +339,18 @@ class Stages:
         return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
 
 
-def within(budget: Budget, vote: Vote, follow: PrivacyStatement, what: str) -> PrivacyStatement:
+def within(
+    budget: Budget, vote: VoteResult, follow: PrivacyStatement, what: str
+) -> PrivacyStatement:
     """Return what a vote and what follows it promise together.
 
-    Each keeps within its part of the budget (`Opening.divide`): squares of mu add up, and the
+    Each keeps within its part of the budget (`Reveal.divide`): squares of mu add up, and the
     epsilon of a winner that came first adds up with that of the rest.
     """
     if not (vote.privacy.private and follow.private):
         return replace(follow, epsilon=math.inf, accountant="none")
     caveat = f"Epsilon is that of a vote on hyperparameters and of {what} together"
-    pure = isinstance(vote, WinnerResult)
+    pure = vote.revealed.counts is None
     return replace(
         follow,
         epsilon=budget.epsilon,

@@ -2,21 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.local import losses_of_each
-from urna.privacy import (
-    Budget,
-    Ledger,
-    NonPrivateRelease,
-    Release,
-    compose,
-)
+from urna.privacy import Budget, Ledger, NonPrivateRelease, Release, compose
 from urna.randomness import OsSecrets, SecretSource, staged_secrets
 from urna.space import Space
-from urna.study.opening import Opening, Vote, check_same, event_of, said_of
+from urna.study.held import check_same, said_of
 from urna.systems.average import Blind, ModelResult, Schema, choose, plan_average
 from urna.systems.average import fit as fit_model
 from urna.systems.average.batch import check_device
@@ -24,10 +18,10 @@ from urna.systems.average.choose import LearnerKind, Settings
 from urna.systems.average.fit import AverageProgress, as_samples
 from urna.systems.average.learners import check_samples
 from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
-from urna.systems.vote import Decoder, PosteriorDecoder, WinnerPlan, WinnerResult, read_again
-from urna.systems.vote.search import fill_all, hold_tally
-from urna.systems.vote.selecting import hold_winner, label_of
-from urna.tally import Options, Releases, Run, SecureSummation, Selection, Summation, Terms
+from urna.systems.vote import COUNTS, Decoder, Reveal, VoteResult, plan_vote, read_again
+from urna.systems.vote.hold import hold_vote
+from urna.systems.vote.search import fill_all
+from urna.tally import Options, Run, SecureSummation, Summation, Terms
 
 __all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
 
@@ -39,7 +33,7 @@ VOTE_SHARE = 0.1
 class TunedModel:
     """A vote on settings, and the model that was averaged with the winner."""
 
-    vote: Vote
+    vote: VoteResult
     model: ModelResult
     """Its statement says what both cost together."""
 
@@ -60,14 +54,12 @@ def tune_then_fit(
     seed: int = 0,
     anyway: bool = False,
     device: str | None = None,
-    opens: Literal["tally", "winner"] = "tally",
-    helper: str | None = None,
-    selection: Selection | None = None,
+    reveal: Reveal = COUNTS,
     decoder: Decoder | None = None,
-    vote: Vote | None = None,
+    vote: VoteResult | None = None,
     entries: tuple[str, str] | None = None,
     progress: AverageProgress | None = None,
-    between: Callable[[Any], None] | None = None,
+    between: Callable[[VoteResult], None] | None = None,
     keep: Callable[[ModelResult], None] | None = None,
     **options: Unpack[Options],
 ) -> TunedModel:
@@ -76,7 +68,7 @@ def tune_then_fit(
     Guarantee:
         Vote and model together are (epsilon, delta)-DP for an epsilon of at most the
         budget's, under the same relation. What each of them costs is fixed before the vote
-        begins (`Opening.divide`); the settings are what the vote opens. One record, or one
+        begins (`Reveal.divide`); the settings are the vote's winner. One record, or one
         client, is in one ballot and one model.
 
     A client judges settings by its own model under the noise of the mean. Its own is worse than
@@ -100,10 +92,8 @@ def tune_then_fit(
         seed: Public seed of the clients' holdouts.
         anyway: Whether to hold a vote that cannot succeed.
         device: A torch device for training.
-        opens: `tally`, or `winner`, which takes a helper; see `urna.search`.
-        helper: Who helps to open the winner alone.
-        selection: How the winner is found.
-        decoder: How the winner is read from a tally; `PosteriorDecoder` by default.
+        reveal: What the vote reveals; see `urna.search`.
+        decoder: How the winner is read from counts; `PosteriorDecoder` by default.
         vote: The vote's result, where it was held before under the same terms: it is not held
             again.
         entries: Ids of the vote and of the model in the ledger, as in `urna.search`: each counts
@@ -121,14 +111,14 @@ def tune_then_fit(
     """
     if not 0 < share < 1:
         raise ParameterError(f"the vote's share of the budget lies in (0, 1), got {share}")
-    opening = Opening.of(opens, helper, selection, decoder)
+    reveal.check(decoder=decoder)
     data = as_samples(clients)
     check_samples(data, schema)
     check_device(device)
     terms = Terms.of(len(data), budget, **options)
     summation, secrets = summation or SecureSummation(), secrets or OsSecrets()
     report = progress or (lambda what, done, total: None)
-    for_vote, for_model = map(terms.costing, opening.divide(budget, share))
+    for_vote, for_model = map(terms.costing, reveal.divide(budget, share))
     records = [count_records(samples) for samples in data]
     base = choose(learner, schema, for_model, records, group=group, **(settings or {})).learner
     if not isinstance(base, Blind):
@@ -139,11 +129,13 @@ def tune_then_fit(
     candidates = space or default_space(base)
     objective = BlindObjective(base, for_model)
     objective.check(candidates)
-    planned = opening.plan(for_vote, candidates, removes_excess=summation.removes_excess)
+    planned = plan_vote(
+        for_vote, candidates, reveal=reveal, removes_excess=summation.removes_excess
+    )
     if not anyway:
         planned.check_hopeful()
     ids = entries or (None, None)
-    events = _events(event_of(planned), base, for_model, summation)
+    events = _events(planned.event, base, for_model, summation)
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
         asked = events if secrets.private else [NonPrivateRelease("scripted secrets")] * 2
@@ -161,34 +153,22 @@ def tune_then_fit(
             progress=lambda done, total: report("evaluating settings", done, total),
         )
         ballots = fill_all(losses, planned, of_vote)
-        if isinstance(planned, WinnerPlan):
-            finds = opening.finds
-            chosen = hold_winner(
-                candidates, planned, finds, ballots, ledger, of_vote, ids[0], between
-            )
-        else:
-            tally = planned.tally
-            releases = Releases(
-                tally,
-                label_of(candidates, for_vote),
-                summation.describe(terms),
-                ledger=ledger,
-                private=secrets.private,
-                id=ids[0],
-            )
-            unread = hold_tally(
-                releases,
-                lambda: summation.tally(ballots, tally, of_vote),
-                candidates,
-                planned,
-                keep=between,
-            )
-            chosen = read_again(unread, decoder or PosteriorDecoder())
-            if between is not None:
-                between(chosen)
+        unread = hold_vote(
+            planned,
+            candidates,
+            ballots,
+            of_vote,
+            summation=summation,
+            ledger=ledger,
+            entry=ids[0],
+            keep=between,
+        )
+        chosen = read_again(unread, decoder)
+        if between is not None and chosen is not unread:
+            between(chosen)
 
     def finished(model: ModelResult) -> ModelResult:
-        return _together(model, chosen, event_of(planned), share)
+        return _together(model, chosen, planned.event, share)
 
     winner = candidate_learner(base, chosen.best)
     model = fit_model(
@@ -211,17 +191,17 @@ def tune_then_fit(
     return TunedModel(chosen, finished(model))
 
 
-def _events(vote: Release | None, base: Blind, terms: Terms, summation: Summation) -> list[Release]:
+def _events(vote: Release, base: Blind, terms: Terms, summation: Summation) -> list[Release]:
     model = plan_average(terms, base, removes_excess=summation.removes_excess).tally.release
-    return [event or NonPrivateRelease("no noise") for event in (vote, model)]
+    return [vote, model or NonPrivateRelease("no noise")]
 
 
-def _together(model: ModelResult, vote: Vote, event: Release | None, share: float) -> ModelResult:
+def _together(model: ModelResult, vote: VoteResult, event: Release, share: float) -> ModelResult:
     """Return the model with what it and the vote cost together."""
     tuned = {
         "best": vote.best,
         "candidates": len(vote.space),
-        "confidence": None if isinstance(vote, WinnerResult) else vote.confidence,
+        "confidence": vote.confidence,
         "share": share,
         "entry": vote.entry,
         "epsilon": vote.privacy.epsilon if vote.privacy.private else None,
@@ -230,10 +210,10 @@ def _together(model: ModelResult, vote: Vote, event: Release | None, share: floa
         model.terms, model.learner, removes_excess=bool(model.plan["removes_excess"])
     ).tally.release
     privacy = model.privacy
-    if privacy.private and event is not None and made is not None:
+    if privacy.private and made is not None:
         spent = compose([event, made], privacy.delta)
         privacy = replace(privacy, epsilon=spent.epsilon, accountant=spent.accountant)
     caveat = "Epsilon is that of the vote on settings and of the model together"
-    rests = said_of(vote) if isinstance(vote, WinnerResult) else ()
+    rests = () if vote.revealed.counts is not None else said_of(vote)
     privacy = replace(privacy, caveats=(*privacy.caveats, caveat, *rests))
     return replace(model, privacy=privacy, tuned=tuned)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -32,11 +32,23 @@ from urna.privacy.sampling import sampled_epsilon
 from urna.randomness import OsSecrets, SecretSource, staged_secrets
 from urna.space import Axis, Space
 from urna.study.dry_run import DryRun
-from urna.study.opening import TALLY, Opening, Vote, Voting, check_same, event_of, said_of
+from urna.study.held import check_same, said_of
 from urna.systems.train import PublicScore, Settings, TorchLearner, TrainProgress, TrainResult, fit
 from urna.systems.train.plan import TrainPlan, plan_training
-from urna.systems.vote import Ballot, BallotKind, Decoder, PosteriorDecoder, SearchProgress, search
-from urna.tally import Options, Run, SecureSummation, Selection, Summation, Terms
+from urna.systems.vote import (
+    COUNTS,
+    Ballot,
+    BallotKind,
+    Decoder,
+    PosteriorDecoder,
+    Reveal,
+    SearchProgress,
+    VotePlan,
+    VoteResult,
+    plan_vote,
+    search,
+)
+from urna.tally import Options, Run, SecureSummation, Summation, Terms
 
 __all__ = ["Division", "Tuned", "divide", "tune_and_train"]
 
@@ -89,7 +101,7 @@ class Tuned:
     """A vote, and the training it decided."""
 
     division: Division
-    vote: Vote
+    vote: VoteResult
     training: TrainResult
     privacy: PrivacyStatement = field(repr=False)
     """What both promise together."""
@@ -112,7 +124,7 @@ def divide(
     rounds: int,
     settings: Settings | None = None,
     candidates: int = len(RATES),
-    opening: Opening = TALLY,
+    reveal: Reveal = COUNTS,
     seed: int = 0,
     **options: Unpack[Options],
 ) -> Division:
@@ -124,7 +136,7 @@ def divide(
 
     Guarantee:
         Both parts fit into one ledger whose cap is the budget, in this order
-        (`Opening.divide`).
+        (`Reveal.divide`).
 
     Args:
         budget: What both together may cost.
@@ -133,7 +145,7 @@ def divide(
         rounds: Rounds of the training.
         settings: How the model is trained.
         candidates: How many candidates are voted on.
-        opening: What the vote opens.
+        reveal: What the vote reveals.
         seed: Public seed of the dry run.
         options: The rest of the terms.
     """
@@ -143,9 +155,9 @@ def divide(
     rng = np.random.default_rng([0x444956, seed])
     rows = []
     for part in PARTS:
-        voting, training = opening.divide(budget, part)
+        voting, training = reveal.divide(budget, part)
         terms = Terms.of(clients, voting, **options)
-        chances = _winners(losses, rates, terms, rng, opening)
+        chances = _winners(losses, rates, terms, rng, reveal)
         planned = plan_training(
             clients, parameters, budget=training, rounds=rounds, settings=settings, **options
         )
@@ -170,7 +182,7 @@ def divide(
         for part, chances, reached in rows
     )
     part = max(tried, key=lambda row: row[2])[0]
-    voting, training = opening.divide(budget, part)
+    voting, training = reveal.divide(budget, part)
     return Division(part, voting, training, tried)
 
 
@@ -184,13 +196,11 @@ def tune_and_train(
     space: Space | None = None,
     objective: Objective[Samples] | None = None,
     division: Division | None = None,
-    opens: Literal["tally", "winner"] = "tally",
-    helper: str | None = None,
-    selection: Selection | None = None,
+    reveal: Reveal = COUNTS,
     ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
     decoder: Decoder | None = None,
-    vote: Vote | None = None,
+    vote: VoteResult | None = None,
     entry: str | None = None,
     score: PublicScore | None = None,
     summation: Summation | None = None,
@@ -200,7 +210,7 @@ def tune_and_train(
     about: Mapping[str, Any] | None = None,
     anyway: bool = False,
     announce: Callable[[str], None] | None = None,
-    keep: Callable[[Any], None] | None = None,
+    keep: Callable[[VoteResult], None] | None = None,
     progress: TrainProgress | None = None,
     voting_progress: SearchProgress | None = None,
     **options: Unpack[Options],
@@ -219,14 +229,12 @@ def tune_and_train(
         settings: How updates are used.
         space: The candidates; step sizes by default. Its names are fields of a recipe.
         objective: How a client judges candidates; by training the learner's module alone.
-        division: How the budget is divided; by a dry run by default. Made for another opening it
-            would not fit: `divide` is told which.
-        opens: `tally`, or `winner`, which takes a helper; see `urna.search`.
-        helper: Who helps to open the winner alone.
-        selection: How the winner is found.
+        division: How the budget is divided; by a dry run by default. It only fits what it was made
+            to reveal: `divide` is told.
+        reveal: What the vote reveals; see `urna.search`.
         ballot: How a client spreads its vote.
         votes: How many candidates a top-k ballot names.
-        decoder: How the winner is read from the tally.
+        decoder: How the winner is read from counts.
         vote: The vote's result, where it was held before under the same division: it is not
             held again.
         entry: The vote's id in the ledger, as in `urna.search`: it counts once, however often it
@@ -251,7 +259,7 @@ def tune_and_train(
         BudgetExceeded: The ledger has no room for the vote and what training begins with.
             Nothing was released.
     """
-    opening = Opening.of(opens, helper, selection, ballot, votes, decoder)
+    reveal.check(ballot=ballot, votes=votes, decoder=decoder)
     how, source = settings or Settings(), secrets or OsSecrets()
     say = announce or (lambda sentence: None)
     if how.record_clip is not None:
@@ -271,7 +279,7 @@ def tune_and_train(
         rounds=rounds,
         settings=how,
         candidates=len(asked),
-        opening=opening,
+        reveal=reveal,
         **options,
     )
     say(str(divided))
@@ -285,9 +293,10 @@ def tune_and_train(
         removes_excess=adding.removes_excess,
         **options,
     )
-    voting = opening.plan(
+    voting = plan_vote(
         Terms.of(len(clients), divided.vote, **options),
         asked,
+        reveal=reveal,
         ballot=ballot,
         votes=votes,
         removes_excess=adding.removes_excess,
@@ -300,38 +309,25 @@ def tune_and_train(
         _check_room(ledger, voting, entry, planned)
     of_vote, of_training = staged_secrets(source, b"vote", b"training")
     if vote is None:
-        common: dict[str, Any] = {
-            "budget": divided.vote,
-            "ledger": ledger,
-            "secrets": of_vote,
-            "seed": how.seed,
-            "anyway": True,  # the dry run has weighed how little it may find
-            "entry": entry,
-            "progress": voting_progress or (False if callable(progress) else progress),
-            "keep": keep,
+        vote = search(
+            asked,
+            judge,
+            clients,
+            budget=divided.vote,
+            reveal=reveal,
+            ballot=ballot,
+            votes=votes,
+            decoder=decoder,
+            summation=None if reveal.winner else adding,
+            ledger=ledger,
+            secrets=of_vote,
+            seed=how.seed,
+            anyway=True,  # the dry run has weighed how little it may find
+            entry=entry,
+            progress=voting_progress or (False if callable(progress) else progress),
+            keep=keep,
             **options,
-        }
-        if opening.helper is not None:
-            vote = search(
-                asked,
-                judge,
-                clients,
-                opens="winner",
-                helper=opening.helper,
-                selection=selection,
-                **common,
-            )
-        else:
-            vote = search(
-                asked,
-                judge,
-                clients,
-                ballot=ballot,
-                votes=votes,
-                decoder=decoder,
-                summation=adding,
-                **common,
-            )
+        )
         if keep is not None:
             keep(vote)
     chosen = ", ".join(f"{name}={value}" for name, value in vote.best.items())
@@ -352,19 +348,16 @@ def tune_and_train(
     return Tuned(divided, vote, trained, _both(vote, voting, trained, planned, budget))
 
 
-def _check_room(ledger: Ledger, voting: Voting, entry: str | None, planned: TrainPlan) -> None:
+def _check_room(ledger: Ledger, voting: VotePlan, entry: str | None, planned: TrainPlan) -> None:
     """Refuse where the ledger has no room for the vote and the first round beside it."""
-    vote = event_of(voting)
     first = planned.tally.event
     if isinstance(first, Sampled):  # counted as a whole when it begins
         first = Repeated(first, planned.counted)
-    pairs = [(vote, entry), (first, None)]
-    there = [(event, id_) for event, id_ in pairs if event is not None]
-    ledger.check(*(event for event, _ in there), ids=[id_ for _, id_ in there])
+    ledger.check(voting.event, *(() if first is None else (first,)), ids=[entry])
 
 
 def _both(
-    vote: Vote, voting: Voting, trained: TrainResult, planned: TrainPlan, budget: Budget
+    vote: VoteResult, voting: VotePlan, trained: TrainResult, planned: TrainPlan, budget: Budget
 ) -> PrivacyStatement:
     """Return what both promise together: what they cost is composed, not what they state."""
     settings, event = planned.settings, planned.tally.event
@@ -373,9 +366,8 @@ def _both(
     counted = settings.sampling.counts(rounds, planned.clients) if trained.rounds else 0
     finite = vote.privacy.private and trained.privacy.private
     cost = Cost(math.inf)
-    first = event_of(voting)
-    if finite and first is not None and event is not None:
-        costs = [_together(price, event, counted) for price in prices(first)]
+    if finite and event is not None:
+        costs = [_together(price, event, counted) for price in prices(voting.event)]
         cost = min(costs, key=lambda each: each.at(budget.delta))
     epsilon = cost.at(budget.delta) if math.isfinite(cost.mu) else math.inf
     unit = trained.privacy.adjacency.unit
@@ -414,10 +406,10 @@ def _winners(
     rates: np.typing.NDArray[np.float64],
     terms: Terms,
     rng: np.random.Generator,
-    opening: Opening,
+    reveal: Reveal,
 ) -> np.typing.NDArray[np.float64]:
     """Return how often each candidate wins a vote among such clients, as it would be held."""
     space = Space(lr=Axis.log(rates.tolist()))
-    planned = opening.plan(terms, space)
+    planned = plan_vote(terms, space, reveal=reveal)
     winners = list(draw_winners(losses, space, planned, PosteriorDecoder(), rng, _VOTES))
     return np.bincount(winners, minlength=len(space)) / _VOTES

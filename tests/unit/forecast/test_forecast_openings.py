@@ -9,12 +9,16 @@ from urna.forecast.openings import NEAR, Openings, forecast_openings, winner_bes
 from urna.forecast.votes import draw_winners, forecast
 from urna.privacy import Adjacency, Budget
 from urna.space import Axis, Space
-from urna.systems.vote import ArgmaxDecoder, plan_vote, plan_winner
-from urna.systems.vote.openings import leading_chance
+from urna.systems.vote import ArgmaxDecoder, Reveal, VotePlan, plan_vote
+from urna.systems.vote.levels import leading_chance
 from urna.tally import Terms
 
 GRID = Space(lr=Axis.log_range(1e-5, 1.0, 6), depth=[1, 2, 3])
 TERMS = Terms.of(20, Budget(1.0, 1e-5))
+
+
+def plan_winner(terms: Terms, space: Space) -> VotePlan:
+    return plan_vote(terms, space, reveal=Reveal("winner", "a helper"))
 
 
 def test_made_up_winners_win_as_often_as_their_noise_says() -> None:
@@ -25,12 +29,12 @@ def test_made_up_winners_win_as_often_as_their_noise_says() -> None:
     assert set(plan.selection.head_start) == {0}
     winners = draw_winners(losses, space, plan, ArgmaxDecoder(), np.random.default_rng(1), 20_000)
     won = np.mean([winner == 0 for winner in winners])
-    lead = 20 * plan.shape.levels
+    lead = 20 * plan.shape.most
     # Ties are lost in `leading_chance`, and won by lot of a public order here.
-    low, high = (leading_chance(lead + more, plan.release) for more in (0, 1))
+    low, high = (leading_chance(lead + more, plan.selection.release) for more in (0, 1))
     error = 5 * math.sqrt(0.25 / 20_000)
     assert low - error < won < high + error
-    louder = plan_winner(Terms.of(20, Budget(0.1, 1e-5)), space).release
+    louder = plan_winner(Terms.of(20, Budget(0.1, 1e-5)), space).selection.release
     assert leading_chance(lead + 1, louder) < won - error
 
 
@@ -62,9 +66,9 @@ def test_a_winner_beside_sums_costs_what_the_tally_does() -> None:
     assert winner is not None
     release = tally.tally.release
     assert release is not None
-    assert 0.98 * release.cost().mu < winner.release.mu <= release.cost().mu
-    assert not winner.release.gap
-    assert winner.release.largest_of == 4
+    assert 0.98 * release.cost().mu < winner.selection.release.mu <= release.cost().mu
+    assert not winner.selection.release.gap
+    assert winner.selection.release.largest_of == 4
 
 
 @pytest.mark.parametrize("shards", [1, 4])

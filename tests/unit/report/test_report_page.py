@@ -13,7 +13,7 @@ from urna.errors import ParameterError
 from urna.files import write_json
 from urna.privacy import PrivacyStatement
 from urna.report import FailedRound, StudyResult, load_result, load_run, load_whole, page
-from urna.systems.vote import Result
+from urna.systems.vote import Revealed, VoteResult
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -117,14 +117,14 @@ def test_what_is_not_private_says_so_at_the_top_and_nothing_else_does(kind: str)
 
 def test_the_answer_comes_first_and_says_how_sure_it_is() -> None:
     sure = made("vote")
-    assert read(page(replace(sure, near_ties=(), confidence=0.9999), title="t")).text.count(
-        "It leads: 99.9 % sure"
-    )
-    partly = page(replace(sure, near_ties=(0,), confidence=0.6), title="t")
+    assert read(
+        page(replace(sure, credible_set=(sure.winner,), confidence=0.9999), title="t")
+    ).text.count("It leads: 99.9 % sure")
+    partly = page(replace(sure, credible_set=(sure.winner, 0), confidence=0.6), title="t")
     assert "One of 2 that may lead, out of 12" in partly
     assert "Cannot tell" in shown("hopeless")
     assert "nothing to choose" in shown("one candidate")
-    guess = page(replace(sure, near_ties=(), confidence=None), title="t")
+    guess = page(replace(sure, credible_set=(sure.winner,), confidence=None), title="t")
     assert "Cannot tell: a guess" in guess
     assert "truly leads" not in guess
     kept = page(replace(sure, decoder="none yet", confidence=0.0), title="t")
@@ -133,7 +133,7 @@ def test_the_answer_comes_first_and_says_how_sure_it_is() -> None:
 
 
 def test_a_page_says_which_candidates_could_win() -> None:
-    sure = replace(made("vote"), near_ties=(), confidence=0.9)
+    sure = replace(made("vote"), credible_set=(made("vote").winner,), confidence=0.9)
     assert "could not win" not in page(sure, title="t")
     twice = page(replace(sure, first_round=120), title="t")
     assert "truly leads among the 12 of 120 that were kept with probability" in twice
@@ -145,11 +145,12 @@ def test_a_page_says_which_candidates_could_win() -> None:
 
 def test_the_winner_is_shown_even_if_others_have_more_noisy_votes() -> None:
     result = made("five axes")
-    votes = np.arange(len(result.space), dtype=float)
-    odd = page(replace(result, votes=votes, winner=0), title="t")
+    rising = replace(result, revealed=Revealed(np.arange(len(result.space), dtype=float)))
+    odd = page(replace(rising, winner=0, credible_set=(0,)), title="t")
     assert 'class="winner"' in odd
     assert "It has not the most" in odd
-    assert "It has not the most" not in page(replace(result, votes=votes, winner=359), title="t")
+    last = page(replace(rising, winner=359, credible_set=(359,)), title="t")
+    assert "It has not the most" not in last
 
 
 def test_lost_clients_and_culprits_are_named() -> None:
@@ -240,7 +241,7 @@ def test_results_of_version_0_2_are_read_and_shown_without_their_times(
 
 
 def test_a_vote_before_a_model_is_shown_with_it(tmp_path: Path) -> None:
-    vote_result: Result = made("vote")
+    vote_result: VoteResult = made("vote")
     model = made("model")
     same = replace(vote_result.terms, clients=model.terms.clients)
     voted = replace(vote_result, terms=same)
@@ -252,7 +253,8 @@ def test_a_vote_before_a_model_is_shown_with_it(tmp_path: Path) -> None:
     assert isinstance(whole, StudyResult)
     assert [name for name, _ in whole.stages] == ["vote", "model"]
     assert whole.privacy == tuned.privacy
-    other = replace(voted, winner=(voted.winner + 1) % len(voted.space))
+    next_one = (voted.winner + 1) % len(voted.space)
+    other = replace(voted, winner=next_one, credible_set=(next_one,))
     write_json(tmp_path / "vote.json", other.as_mapping())
     assert not isinstance(load_whole(tmp_path / "result.json"), StudyResult)
 

@@ -44,7 +44,7 @@ def test_vote_and_model_share_one_budget(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "ledger", Budget(4.0, 1e-5), adjacency=RECORD)
     kept: list[Any] = []
     done = tuned(clients(60), ledger=ledger, between=kept.append, keep=kept.append)
-    assert [type(k).__name__ for k in kept] == ["Result", "Result", "ModelResult"]
+    assert [type(k).__name__ for k in kept] == ["VoteResult", "VoteResult", "ModelResult"]
     vote, model = (entry.id for entry in ledger.entries())
     assert (done.vote.entry, done.model.entry) == (vote, model)
     # The statement is that of both, and the ledger's.

@@ -3,14 +3,20 @@
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from urna.errors import ParameterError
+from urna.noise import IntVector
 from urna.privacy import SelectionRelease
 from urna.space import Axis, Space
-from urna.systems.vote import LevelShape, choose_levels, fill_levels, head_start
+from urna.systems.vote import LevelShape, choose_levels, fill_ballot, head_start, read_ballot
 
 SHAPE = LevelShape(5)
+
+
+def fill(losses: npt.NDArray[np.float64], shape: LevelShape) -> IntVector:
+    return fill_ballot(losses, shape, bytes(32))
 
 
 @pytest.mark.parametrize(
@@ -37,20 +43,20 @@ SHAPE = LevelShape(5)
     ],
 )
 def test_levels_fall_with_the_loss(losses: list[float], ballot: list[int]) -> None:
-    found = fill_levels(np.array(losses), SHAPE)
+    found = fill(np.array(losses), SHAPE)
     assert found.tolist() == ballot
     SHAPE.check(found)
 
 
 def test_ballots_do_not_go_flat_where_most_candidates_diverge() -> None:
     losses = np.array([0.5, 0.7, 1.4, 2.3, 2.3, 2.3, 2.3, 2.3, *[50.0] * 12])
-    assert fill_levels(losses, LevelShape(20)).tolist() == [3, 3, 2, *[1] * 5, *[0] * 12]
+    assert fill(losses, LevelShape(20)).tolist() == [3, 3, 2, *[1] * 5, *[0] * 12]
 
 
 def test_losses_at_the_ends_of_what_a_float_holds_fill_a_ballot() -> None:
     losses = np.array([1.7976931348623157e308, 3.552713678800501e-15, 5e-324, 0.0])
     shape = LevelShape(4, 0.5)
-    ballot = fill_levels(losses, shape)
+    ballot = fill(losses, shape)
     shape.check(ballot)
     assert ballot[3] == shape.levels
 
@@ -58,14 +64,14 @@ def test_losses_at_the_ends_of_what_a_float_holds_fill_a_ballot() -> None:
 def test_neither_scale_nor_place_of_losses_matters() -> None:
     losses = np.random.default_rng(1).random(40)
     shape = LevelShape(40, 0.8)
-    assert (fill_levels(losses, shape) == fill_levels(4 * losses - 8, shape)).all()
+    assert (fill(losses, shape) == fill(4 * losses - 8, shape)).all()
 
 
 def test_stronger_noise_makes_wider_ballots() -> None:
     parts = [choose_levels(9, noise_std=std, ballots=10).part for std in (1, 5, 20)]
     assert parts == [1.0, 0.7, 0.5]
     losses = np.linspace(0, 1, 90)
-    given = [int(fill_levels(losses, LevelShape(90, part)).sum()) for part in parts]
+    given = [int(fill(losses, LevelShape(90, part)).sum()) for part in parts]
     assert given == sorted(set(given))
 
 
@@ -81,9 +87,9 @@ def test_what_is_no_ballot_is_refused(wrong: list[int]) -> None:
 
 def test_a_shape_is_read_back() -> None:
     shape = LevelShape(5, 0.5)
-    assert LevelShape.read(shape.as_mapping(), 5) == shape
+    assert read_ballot(shape.as_mapping(), 5) == shape
     with pytest.raises(ParameterError, match="levels and part"):
-        LevelShape.read({"power": 4.0, "norm": 64}, 5)
+        read_ballot({"levels": 3}, 5)
 
 
 def test_only_where_an_axis_may_not_work_are_candidates_behind() -> None:

@@ -20,7 +20,7 @@ from urna.systems.vote import (
     PosteriorDecoder,
     Rehearsal,
     RehearsedDecoder,
-    Result,
+    VoteResult,
     choose_ballot,
     rehearse,
     relative_noise,
@@ -161,7 +161,7 @@ def test_argmax_expects_nothing() -> None:
     assert rehearsed(0.5).decoder(shape, GRID, argmax) is argmax
 
 
-def found(rehearsal: Rehearsal | None, epsilon: float, best: float = 0.9) -> Result:
+def found(rehearsal: Rehearsal | None, epsilon: float, best: float = 0.9) -> VoteResult:
     return search(
         GRID,
         loss,
@@ -188,9 +188,9 @@ def test_a_search_votes_on_the_shortlist_and_says_so() -> None:
     sure = replace(result, confidence=0.5)
     assert sure.certainty.endswith("50.0 % among the 9 of 36 that were voted on")
     assert "assumes that public numbers (SHA-256 abababababab…)" in str(result.privacy)
-    assert Result.read(json.loads(result.as_json())).rehearsal == said
+    assert VoteResult.read(json.loads(result.as_json())).rehearsal == said
     with pytest.raises(ParameterError, match="cannot be read"):
-        Result.read(result.as_mapping() | {"rehearsal": {"data": "no counts"}})
+        VoteResult.read(result.as_mapping() | {"rehearsal": {"data": "no counts"}})
 
 
 def test_a_rehearsal_decides_what_the_tally_cannot() -> None:
@@ -200,16 +200,19 @@ def test_a_rehearsal_decides_what_the_tally_cannot() -> None:
     with pytest.raises(ParameterError, match="this vote cannot succeed"):
         hold()
     held = hold(rehearsal=rehearsed(0.9))
-    assert isinstance(held, Result)
+    assert isinstance(held, VoteResult)
     assert held.space != GRID
     assert "the rehearsal's choice: the tally alone could not have named even a" in str(held)
     assert "The rehearsal decided this" in page(held, title="t")
-    assert (held.confidence, held.near_ties) == (None, ())  # a rehearsal's word is no odds
+    assert (held.confidence, held.credible_set) == (
+        None,
+        (held.winner,),
+    )  # a rehearsal's word is no odds
     assert "unanimous" not in str(found(rehearsed(0.1), 100.0))
     with pytest.raises(ParameterError, match="this vote cannot succeed"):
         hold(rehearsal=rehearsed(0.9), decoder=ArgmaxDecoder())
     unheeded = hold(rehearsal=rehearsed(0.9), decoder=ArgmaxDecoder(), anyway=True)
-    assert isinstance(unheeded, Result)
+    assert isinstance(unheeded, VoteResult)
     assert not unheeded.by_rehearsal
 
 
@@ -228,12 +231,12 @@ def test_results_of_before_are_read() -> None:
     mapping = result.as_mapping()
     assert mapping.pop("rehearsal") is None
     assert mapping.pop("first_round") is None
-    assert Result.read(mapping).rehearsal is None
+    assert VoteResult.read(mapping).rehearsal is None
     assert "rehears" not in str(result)
 
 
 def test_what_is_kept_before_the_winner_is_weighed_names_the_rehearsal() -> None:
-    kept: list[Result] = []
+    kept: list[VoteResult] = []
     search(
         GRID,
         loss,

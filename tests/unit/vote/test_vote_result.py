@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,22 +12,23 @@ import pytest
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.randomness import ScriptedSecrets
+from urna.report import load_result
 from urna.space import Axis, Space
-from urna.systems.vote import BallotShape, Result, ScoreShape, search
+from urna.systems.vote import COUNTS, BallotShape, Reveal, Revealed, ScoreShape, VoteResult, search
 from urna.tally import ClearSummation, Terms
 
 SPACE = Space(lr=Axis.log([1e-3, 1e-2, 0.1]), kind=["a", "b"])
 
 
-def result(**changes: Any) -> Result:
+def result(**changes: Any) -> VoteResult:
     """A result of every field."""
-    made = Result(
+    made = VoteResult(
         space=SPACE,
         winner=2,
-        votes=np.array([0.5, -1.25, 9.0, 8.5, math.pi, 0.0]),
+        revealed=Revealed(np.array([0.5, -1.25, 9.0, 8.5, math.pi, 0.0])),
         standard_error=1.5,
         confidence=0.75,
-        near_ties=(3, 4),
+        credible_set=(2, 3, 4),
         privacy=PrivacyStatement(
             0.999, 1e-5, Adjacency.REPLACE_ONE_CLIENT, "GDP", ("One", "Another")
         ),
@@ -43,15 +45,21 @@ def result(**changes: Any) -> Result:
     return replace(made, **changes)
 
 
+def counts(said: list[Any]) -> dict[str, Any]:
+    return result().revealed.as_mapping() | {"counts": said}
+
+
 @pytest.mark.parametrize(
     "lie",
     [
         {"winner": 6},
         {"winner": -1},
-        {"near_ties": [99]},
-        {"votes": [1.0]},
-        {"votes": [1e308, -1e308, 0, 0, 0, 0]},
-        {"votes": [math.nan] * 6},
+        {"credible_set": [2, 99]},
+        {"credible_set": [3]},
+        {"revealed": counts([1.0])},
+        {"revealed": counts([1e308, -1e308, 0, 0, 0, 0])},
+        {"revealed": counts([math.nan] * 6)},
+        {"revealed": {**counts([0.0] * 6), "gap": 3.0}},
         {"confidence": 7},
         {"confidence": "nan"},
         {"standard_error": -1.0},
@@ -69,16 +77,16 @@ def result(**changes: Any) -> Result:
 )
 def test_numbers_that_cannot_belong_together_are_refused(lie: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match="the result of a vote cannot be read"):
-        Result.read(result().as_mapping() | lie)
+        VoteResult.read(result().as_mapping() | lie)
 
 
-def same(one: Result, other: Result) -> bool:
+def same(one: VoteResult, other: VoteResult) -> bool:
     """Compare field by field: arrays have no truth of their own."""
     return all(
-        np.array_equal(getattr(one, f.name), getattr(other, f.name))
-        if f.name == "votes"
+        np.array_equal(one.votes, other.votes)
+        if f.name == "revealed"
         else getattr(one, f.name) == getattr(other, f.name)
-        for f in fields(Result)
+        for f in fields(VoteResult)
     )
 
 
@@ -87,15 +95,15 @@ def same(one: Result, other: Result) -> bool:
     [
         {},
         {"entry": None, "when": None},
-        {"lost": {}, "faults": {}, "near_ties": ()},
+        {"lost": {}, "faults": {}, "credible_set": (2,)},
         {"ballot": BallotShape((5, 3, 1), 6)},
         {"privacy": PrivacyStatement(math.inf, 1e-5, Adjacency.ZERO_OUT_CLIENT, "none")},
         {"terms": Terms.of(4, Budget(0.1, 0.2), adjacency="replace-one-record", shards=9)},
         {
             "space": Space(x=[1]),
-            "votes": np.array([1.0]),
+            "revealed": Revealed(np.array([1.0])),
             "winner": 0,
-            "near_ties": (),
+            "credible_set": (0,),
             "ballot": ScoreShape(1),
         },
     ],
@@ -103,7 +111,7 @@ def same(one: Result, other: Result) -> bool:
 )
 def test_a_result_is_read_from_what_it_writes(changes: dict[str, Any]) -> None:
     made = result(**changes)
-    again = Result.read(json.loads(made.as_json()))
+    again = VoteResult.read(json.loads(made.as_json()))
     assert same(again, made)
     assert again.as_json() == made.as_json()
     assert str(again) == str(made)
@@ -122,7 +130,7 @@ def test_a_result_of_a_search_is_read_again() -> None:
         dropout=0.1,
         secrets=ScriptedSecrets(b"result"),
     )
-    again = Result.read(json.loads(made.as_json()))
+    again = VoteResult.read(json.loads(made.as_json()))
     assert same(again, made)
     assert again.best == made.best == {"lr": 1e-2, "kind": "a"}
     assert again.ranking(2) == made.ranking(2)
@@ -130,7 +138,11 @@ def test_a_result_of_a_search_is_read_again() -> None:
 
 
 def test_the_opened_sum_is_whole_grid_steps() -> None:
-    made = result(plan={"scale": 8}, ballot=BallotShape.top_k(2, 6), votes=np.arange(6) / 8 - 0.25)
+    made = result(
+        plan={"scale": 8},
+        ballot=BallotShape.top_k(2, 6),
+        revealed=Revealed(np.arange(6) / 8 - 0.25),
+    )
     assert made.total.tolist() == [-2, -1, 0, 1, 2, 3]
 
 
@@ -138,17 +150,17 @@ def test_the_opened_sum_is_whole_grid_steps() -> None:
     "change",
     [
         {"kind": "model"},
-        {"version": 2},
+        {"version": 3},
         {"kind": None},
         {"space": {"axes": []}},
-        {"votes": ["many"]},
+        {"revealed": counts(["many"])},
         {"winner": "first"},
         {"privacy": {}},
         {"terms": {"clients": 1}},
         {"ballot": {"weights": [1] * 99}},
         {"lost": {"three": "gone"}},
         {"faults": []},
-        {"near_ties": 3},
+        {"credible_set": 3},
         {"took_part": None},
     ],
     ids=lambda change: next(iter(change)),
@@ -156,10 +168,10 @@ def test_the_opened_sum_is_whole_grid_steps() -> None:
 def test_what_is_no_result_is_refused(change: dict[str, Any]) -> None:
     good = result().as_mapping()
     with pytest.raises(ParameterError):
-        Result.read(json.loads(json.dumps(good | change)))
+        VoteResult.read(json.loads(json.dumps(good | change)))
     missing = {key: value for key, value in good.items() if key not in change}
     with pytest.raises(ParameterError):
-        Result.read(json.loads(json.dumps(missing)))
+        VoteResult.read(json.loads(json.dumps(missing)))
 
 
 def test_certainty_is_never_claimed() -> None:
@@ -170,3 +182,55 @@ def test_the_winner_is_always_among_those_shown() -> None:
     low = result(winner=1)  # the posterior may name one with few votes
     assert low.places(3) == [2, 3, 1]
     assert result().places(3) == [2, 3, 4]
+
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+
+
+@pytest.mark.parametrize("name", ["counts", "winner", "verified"])
+def test_files_of_version_0_2_are_read(name: str) -> None:
+    """Written by that version's `search`, with scripted secrets, and what it printed of them."""
+    path = VECTORS / f"vote_0.2_{name}.json"
+    old = json.loads(path.read_text(encoding="utf-8"))
+    read = load_result(path)
+    assert isinstance(read, VoteResult)
+    assert str(read) == path.with_suffix(".txt").read_text(encoding="utf-8")
+    assert read.best == old["best"]
+    assert read.revealed.kind == ("counts" if name == "counts" else "winner")
+    if read.revealed.counts is not None:
+        assert read.votes.tolist() == old["votes"]
+        assert list(read.credible_set) == [old["winner"], *old["near_ties"]]
+        assert (read.confidence, read.decoder) == (old["confidence"], old["decoder"])
+    else:
+        assert (read.revealed.gap, read.revealed.by.helper) == (old["gap"], old["helper"])
+        assert read.revealed.by.verified == old["verified"] == (name == "verified")
+    again = VoteResult.read(json.loads(read.as_json()))
+    assert again.as_json() == read.as_json()
+    assert again.total.tolist() == read.total.tolist()
+    for missing in ("plan", "space", "votes" if name == "counts" else "helper"):
+        with pytest.raises(ParameterError, match="cannot be read"):
+            VoteResult.read({key: value for key, value in old.items() if key != missing})
+
+
+@pytest.mark.parametrize("name", ["counts", "winner", "verified"])
+def test_what_version_0_2_found_is_found_again(name: str) -> None:
+    """The same scripted search, bit for bit."""
+    space = Space(lr=Axis.log([1e-3, 1e-2, 0.1, 1.0]), depth=[1, 2, 3])
+    reveal = COUNTS if name == "counts" else Reveal("winner", "hospital-7", name == "verified")
+
+    def loss(candidate: dict[str, Any], own: float) -> float:
+        return abs(math.log10(candidate["lr"]) + 1 - own) + 0.3 * candidate["depth"]
+
+    found = search(
+        space,
+        loss,
+        np.random.default_rng(1).normal(scale=0.3, size=20).tolist(),
+        budget=Budget(2.0, 1e-5),
+        reveal=reveal,
+        secrets=ScriptedSecrets(b"vote 0.2"),
+    )
+    old = load_result(VECTORS / f"vote_0.2_{name}.json")
+    assert isinstance(old, VoteResult)
+    same = ("best", "winner", "revealed", "credible_set", "confidence", "standard_error", "plan")
+    assert {k: found.as_mapping()[k] for k in same} == {k: old.as_mapping()[k] for k in same}
+    assert found.total.tolist() == old.total.tolist()

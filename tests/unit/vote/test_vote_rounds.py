@@ -10,7 +10,7 @@ from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Budget, Ledger, compose
 from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
-from urna.systems.vote import Result, search_twice
+from urna.systems.vote import VoteResult, search_twice
 from urna.tally import ClearSummation
 
 SPACE = Space(lr=Axis.log_range(1e-4, 1.0, 10), momentum=[0.0, 0.5, 0.9])
@@ -63,9 +63,9 @@ def test_both_rounds_together_keep_within_the_budget(tmp_path: Path) -> None:
 
 def test_the_first_round_is_handed_over_before_the_second_may_fail(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "ledger", cap=BUDGET, adjacency=Adjacency.REPLACE_ONE_CLIENT)
-    kept: list[Result] = []
+    kept: list[VoteResult] = []
 
-    def keep(first: Result) -> None:
+    def keep(first: VoteResult) -> None:
         kept.append(first)
         raise InterruptedError
 
@@ -155,7 +155,7 @@ def test_a_client_whose_evaluation_fails_abstains_in_both_rounds(how: str) -> No
 
 
 def test_the_second_rounds_result_is_handed_over_as_well() -> None:
-    seen: list[tuple[str, Result]] = []
+    seen: list[tuple[str, VoteResult]] = []
     found = search_twice(
         SPACE,
         Bowl(),
@@ -181,7 +181,7 @@ def test_rounds_without_hope_are_refused_unless_they_are_held_anyway() -> None:
 
 
 def test_a_second_round_says_among_how_many_its_winner_leads() -> None:
-    kept: list[Result] = []
+    kept: list[VoteResult] = []
     found = search_twice(
         SPACE, Bowl(), CLIENTS, budget=BUDGET, summation=ClearSummation(), keep=kept.append
     )
@@ -189,4 +189,4 @@ def test_a_second_round_says_among_how_many_its_winner_leads() -> None:
     assert [found.second.first_round, kept[0].first_round] == [30, 30]
     sure = replace(found.second, confidence=0.5)
     assert sure.certainty.endswith("50.0 % among the 4 of 30 that were kept")
-    assert Result.read(found.second.as_mapping()).among == " among the 4 of 30 that were kept"
+    assert VoteResult.read(found.second.as_mapping()).among == " among the 4 of 30 that were kept"

@@ -16,7 +16,7 @@ from urna.local import EstimatorObjective, Losses, Progress
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, SumRelease
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.space import Space
-from urna.systems.vote import ArgmaxDecoder, Decoded, NoisyVotes, Result, VotePlan, plan, search
+from urna.systems.vote import ArgmaxDecoder, Decoded, NoisyVotes, VotePlan, VoteResult, plan, search
 from urna.tally import ClearSummation, Contributions, Tallied, TallyPlan
 from urna.testing import ScriptedSecrets
 
@@ -87,7 +87,7 @@ class Watched(ClearSummation):
         return ClearSummation.tally(self, contributions, plan, secrets)
 
 
-def vote(clients: list[float] = CLIENTS, **settings: object) -> Result:
+def vote(clients: list[float] = CLIENTS, **settings: object) -> VoteResult:
     usual: dict[str, object] = {"objective": Liking(), "budget": BUDGET, "votes": 1}
     chosen = usual | settings
     objective = chosen.pop("objective")
@@ -172,13 +172,13 @@ def test_the_result_is_plain_json() -> None:
     result = vote(dropout=0.2, summation=ClearSummation(frozenset({7})))
     shown = json.loads(result.as_json())
     assert shown["best"] == result.best == dict(SPACE[shown["winner"]])
-    assert shown["votes"] == result.votes.tolist()
-    assert len(shown["votes"]) == len(SPACE)
+    assert shown["revealed"]["counts"] == result.votes.tolist()
+    assert len(shown["revealed"]["counts"]) == len(SPACE)
     assert shown["standard_error"] == result.standard_error
     assert 0 <= shown["confidence"] == result.confidence <= 1
     assert (shown["took_part"], shown["lost"]) == (39, {"7": "dropped out"})
     assert shown["decoder"] == "posterior"
-    assert result.winner not in shown["near_ties"]
+    assert shown["credible_set"][0] == result.winner
     assert 0 < shown["privacy"]["epsilon"] <= 2.0
     assert shown["privacy"]["delta"] == BUDGET.delta
     assert shown["privacy"]["adjacency"] == "replace-one-client"
@@ -443,7 +443,7 @@ def test_an_abstention_carries_its_full_share_of_noise(summation: ClearSummation
     """Under the same secrets, what two searches differ by is that client's ballot alone."""
     first, _ = leaves(Odd(how="raises"), [-1.0, *CLIENTS[1:]], summation=summation)
     other, _ = leaves(Odd(how="raises"), CLIENTS, summation=summation)
-    votes = [np.array(json.loads(found)["votes"]) for found in (first, other)]
+    votes = [np.array(json.loads(found)["revealed"]["counts"]) for found in (first, other)]
     assert np.round(votes[1] - votes[0], 9).tolist() == [1.0] + [0.0] * 9
 
 
@@ -495,9 +495,9 @@ def test_odd_data_of_one_client_are_its_own_affair(odd: Samples, fails: bool) ->
     found, wanted = search_with(FOREST), search_with(Abstaining())
     assert found["took_part"] == 6
     assert found.keys() == wanted.keys()
-    for key in found.keys() - {"votes", "winner", "best", "confidence", "near_ties"}:
+    for key in found.keys() - {"revealed", "winner", "best", "confidence", "credible_set"}:
         assert found[key] == wanted[key]
-    assert (found["votes"] == wanted["votes"]) == fails
+    assert (found["revealed"] == wanted["revealed"]) == fails
 
 
 def test_an_objective_that_fails_everywhere_is_told_before_anything_is_spent(
@@ -531,9 +531,9 @@ class TestKeep:
                 order.append("decoded")
                 return super().decode(tally)
 
-        kept: list[Result] = []
+        kept: list[VoteResult] = []
 
-        def keep(result: Result) -> None:
+        def keep(result: VoteResult) -> None:
             order.append("kept")
             kept.append(result)
 
@@ -543,21 +543,22 @@ class TestKeep:
         assert early.votes.tolist() == result.votes.tolist()
         assert early.privacy == result.privacy
         assert early.winner == int(np.argmax(result.votes))
-        assert (early.decoder, early.confidence, early.near_ties) == ("none yet", None, ())
+        assert (early.decoder, early.confidence) == ("none yet", None)
+        assert early.credible_set == (early.winner,)
 
     def test_it_is_there_even_if_decoding_fails(self, ledger: Ledger) -> None:
         class Broken(ArgmaxDecoder):
             def decode(self, tally: NoisyVotes) -> Decoded:
                 raise MemoryError
 
-        kept: list[Result] = []
+        kept: list[VoteResult] = []
         with pytest.raises(MemoryError):
             vote(decoder=Broken(), keep=kept.append, ledger=ledger)
         (early,) = kept
         assert early.entry == ledger.entries()[0].id
 
     def test_what_cannot_be_kept_stays_counted(self, ledger: Ledger) -> None:
-        def keep(result: Result) -> None:
+        def keep(result: VoteResult) -> None:
             raise OSError("the disk is full")
 
         with pytest.raises(OSError, match="full"):

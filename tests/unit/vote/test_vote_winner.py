@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from urna.protocols.secagg import Stage
 from urna.randomness import ScriptedSecrets
 from urna.report import load_result, page
 from urna.space import Space
-from urna.systems.vote import WinnerResult, plan_winner, search
+from urna.systems.vote import ArgmaxDecoder, Reveal, VoteResult, plan_vote, search
 from urna.tally import HelperSelection, Terms
 
 SPACE = Space(lr=[0.1, 0.2, 0.3, 0.4])
@@ -25,19 +26,21 @@ def loss(candidate: dict[str, float], data: float) -> float:
     return abs(candidate["lr"] - data)
 
 
-def held(**more: object) -> WinnerResult:
-    found = search(  # type: ignore[call-overload]
-        SPACE, loss, CLIENTS, opens="winner", **({"budget": BUDGET, "helper": "hospital-7"} | more)
-    )
-    assert isinstance(found, WinnerResult)
+ALONE = Reveal("winner", "hospital-7")
+VERIFIED = Reveal("winner", "hospital-7", verified=True)
+
+
+def held(**more: Any) -> VoteResult:
+    found = search(SPACE, loss, CLIENTS, **({"budget": BUDGET, "reveal": ALONE} | more))
+    assert found.revealed.counts is None
     return found
 
 
 def test_a_clear_favourite_wins_and_the_gap_says_so() -> None:
     result = held()
     assert result.best == {"lr": 0.2}
-    assert result.gap is not None
-    assert result.gap >= 10
+    assert result.revealed.gap is not None
+    assert result.revealed.gap >= 10
     assert result.privacy.private
     assert result.privacy.epsilon == 4.0
     assert result.privacy.delta < 1e-15
@@ -45,7 +48,7 @@ def test_a_clear_favourite_wins_and_the_gap_says_so() -> None:
 
 
 def test_ballots_are_verified_where_that_is_asked_for() -> None:
-    result = held(verified=True)
+    result = held(reveal=VERIFIED)
     assert result.best == {"lr": 0.2}
     assert "every ballot counted was verified" in str(result.privacy)
     shown = page(result, title="a vote")
@@ -58,12 +61,12 @@ def test_ballots_are_verified_where_that_is_asked_for() -> None:
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", 7])
 def test_a_helper_has_a_name_that_can_be_printed(name: object) -> None:
     with pytest.raises(ParameterError, match="a helper's name is text"):
-        held(helper=name)
+        Reveal("winner", name)  # type: ignore[arg-type]
 
 
 def test_nothing_is_planned_against_a_server_that_sums_nothing() -> None:
     with pytest.raises(ParameterError, match="not summed under masks"):
-        held(verified=True, server="dishonest")
+        held(reveal=VERIFIED, server="dishonest")
 
 
 def test_dropouts_are_left_out_and_named() -> None:
@@ -103,8 +106,9 @@ def test_scripted_coins_are_not_private() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"helper": None}, "takes a helper"),
-        ({"votes": 3}, "leave `ballot`"),
+        ({"votes": 3}, "leave `votes` out"),
+        ({"decoder": ArgmaxDecoder(), "ballot": "ranked"}, "leave `ballot` and `decoder` out"),
+        ({"selection": HelperSelection("other")}, "the selection names other"),
         ({"budget": Budget(0.01, 1e-5)}, "cannot succeed"),
     ],
 )
@@ -113,11 +117,42 @@ def test_what_cannot_be_is_refused_in_one_line(more: dict[str, object], said: st
         held(**more)
 
 
-def test_a_helper_has_no_part_in_opening_a_tally() -> None:
-    with pytest.raises(ParameterError, match="only helps to open the winner"):
-        search(SPACE, loss, CLIENTS, budget=BUDGET, helper="x")  # type: ignore[call-overload]
+def test_what_may_be_revealed_is_counts_or_a_winner_with_a_helper() -> None:
+    for wrong in ({"helper": "x"}, {"verified": True}):
+        with pytest.raises(ParameterError, match="only helps to reveal the winner"):
+            Reveal(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="takes a helper"):
+        Reveal("winner")
     with pytest.raises(UnknownName, match="winner"):
-        search(SPACE, loss, CLIENTS, budget=BUDGET, opens="winer")  # type: ignore[call-overload]
+        Reveal("winer")
+    with pytest.raises(ParameterError, match="nobody helps"):
+        search(SPACE, loss, CLIENTS, budget=BUDGET, selection=HelperSelection("x"))
+
+
+def test_a_plan_reveals_what_its_mechanism_can() -> None:
+    terms = Terms.of(12, BUDGET)
+    counts, alone = plan_vote(terms, SPACE), plan_vote(terms, SPACE, reveal=ALONE)
+    for plan, reveal in ((counts, ALONE), (alone, Reveal())):
+        with pytest.raises(ParameterError, match="a winner alone is selected"):
+            replace(plan, reveal=reveal)
+    with pytest.raises(ParameterError, match="there is no noisy sum"):
+        print(alone.tally)
+    with pytest.raises(ParameterError, match="no winner is selected"):
+        print(counts.selection)
+    with pytest.raises(ParameterError, match="name the candidates"):
+        plan_vote(terms, 4, reveal=ALONE)
+    dishonest = replace(plan_vote(terms, SPACE, reveal=ALONE), reveal=VERIFIED)
+    with pytest.raises(ParameterError, match="not summed under masks"):
+        plan_vote(Terms.of(12, BUDGET, server="dishonest"), SPACE, reveal=dishonest.reveal)
+
+
+def test_a_winner_alone_has_no_counts() -> None:
+    result = held()
+    assert result.credible_set == (result.winner,)
+    assert result.confidence is None
+    for ask in (lambda: result.votes, lambda: result.cv_results_, result.ranking):
+        with pytest.raises(ParameterError, match="there are no counts"):
+            ask()
 
 
 def test_a_result_is_read_back_and_shown(tmp_path: Path) -> None:
@@ -125,28 +160,31 @@ def test_a_result_is_read_back_and_shown(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(result.as_json(), encoding="utf-8")
     again = load_result(path)
-    assert isinstance(again, WinnerResult)
+    assert isinstance(again, VoteResult)
     assert again.as_mapping() == json.loads(result.as_json())
     shown = page(again, title="a vote")
     first_screen = shown[: shown.index("by cheating")]
     assert "the leader and hospital-7 not colluding" in first_screen
     assert "the exact sum of all ballots" in first_screen
     with pytest.raises(ParameterError, match="cannot be read"):
-        WinnerResult.read(json.loads(result.as_json()) | {"lost": 3})
+        VoteResult.read(json.loads(result.as_json()) | {"lost": 3})
     lies: tuple[dict[str, Any], ...] = (
         {"winner": -1},
         {"winner": len(again.space)},
-        {"gap": "many"},
-        {"gap": math.inf},
+        {"revealed": {**again.revealed.as_mapping(), "gap": "many"}},
+        {"revealed": {**again.revealed.as_mapping(), "gap": math.inf}},
+        {"revealed": {**again.revealed.as_mapping(), "helper": None}},
+        {"revealed": {**again.revealed.as_mapping(), "kind": "counts"}},
+        {"credible_set": []},
     )
     for lie in lies:
         with pytest.raises(ParameterError, match="cannot be read"):
-            WinnerResult.read(again.as_mapping() | lie)
+            VoteResult.read(again.as_mapping() | lie)
 
 
 def test_the_best_case_is_that_of_the_fewest_ballots() -> None:
-    sure = plan_winner(Terms.of(100, Budget(1.0, 1e-5)), SPACE).best_case
-    half = plan_winner(Terms.of(100, Budget(1.0, 1e-5), dropout="1/2"), SPACE).best_case
-    none = plan_winner(Terms.of(2, Budget(0.001, 1e-5)), SPACE).best_case
+    sure = plan_vote(Terms.of(100, Budget(1.0, 1e-5)), SPACE, reveal=ALONE).best_case
+    half = plan_vote(Terms.of(100, Budget(1.0, 1e-5), dropout="1/2"), SPACE, reveal=ALONE).best_case
+    none = plan_vote(Terms.of(2, Budget(0.001, 1e-5)), SPACE, reveal=ALONE).best_case
     assert sure > half > none
     assert none == pytest.approx(0.25, abs=0.01)

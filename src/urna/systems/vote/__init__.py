@@ -1,4 +1,4 @@
-"""Voting on hyperparameters (DP-Hype): plan, ballots, tally, winner."""
+"""Voting on hyperparameters (DP-Hype): plan, ballots, what is revealed, winner."""
 
 from urna.systems.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.systems.vote.decode import (
@@ -8,20 +8,30 @@ from urna.systems.vote.decode import (
     NoisyVotes,
     leading_probability,
 )
-from urna.systems.vote.levels import LevelShape, choose_levels, fill_levels, head_start
-from urna.systems.vote.openings import Leads, compare_leads
+from urna.systems.vote.hold import read_again, unread_result
+from urna.systems.vote.leads import Leads, compare_leads
+from urna.systems.vote.levels import choose_levels, head_start
 from urna.systems.vote.plan import VotePlan, plan, plan_vote, relative_noise
 from urna.systems.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.systems.vote.rehearsal import Rehearsal, RehearsedDecoder, rehearse
-from urna.systems.vote.result import Result
+from urna.systems.vote.result import VoteResult
+from urna.systems.vote.reveal import COUNTS, Reveal, Revealed
 from urna.systems.vote.rounds import BOTH_ROUNDS, TwoRounds, after_first, search_twice
-from urna.systems.vote.search import SearchProgress, read_again, search, unread_result
-from urna.systems.vote.shapes import VOTES, Ballot, Ballots, BallotShape, ScoreShape, read_ballot
+from urna.systems.vote.search import SearchProgress, search
+from urna.systems.vote.shapes import (
+    VOTES,
+    Ballot,
+    Ballots,
+    BallotShape,
+    LevelShape,
+    ScoreShape,
+    read_ballot,
+)
 from urna.systems.vote.shards import check_records, shard_ballots
-from urna.systems.vote.winner import WinnerPlan, WinnerResult, plan_winner
 
 __all__ = [
     "BOTH_ROUNDS",
+    "COUNTS",
     "VOTES",
     "ArgmaxDecoder",
     "Ballot",
@@ -37,13 +47,13 @@ __all__ = [
     "PosteriorDecoder",
     "Rehearsal",
     "RehearsedDecoder",
-    "Result",
+    "Reveal",
+    "Revealed",
     "ScoreShape",
     "SearchProgress",
     "TwoRounds",
     "VotePlan",
-    "WinnerPlan",
-    "WinnerResult",
+    "VoteResult",
     "after_first",
     "check_records",
     "choose_ballot",
@@ -51,12 +61,10 @@ __all__ = [
     "compare_leads",
     "describe_ballot",
     "fill_ballot",
-    "fill_levels",
     "head_start",
     "leading_probability",
     "plan",
     "plan_vote",
-    "plan_winner",
     "read_again",
     "read_ballot",
     "rehearse",

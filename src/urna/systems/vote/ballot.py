@@ -9,7 +9,7 @@ import numpy.typing as npt
 from urna.errors import ParameterError, UnknownName
 from urna.noise import IntVector
 from urna.randomness import expand_words
-from urna.systems.vote.shapes import VOTES, Ballot, BallotShape, ScoreShape
+from urna.systems.vote.shapes import VOTES, Ballot, BallotShape, LevelShape, ScoreShape
 
 __all__ = ["STRONG", "WEAK", "BallotKind", "choose_ballot", "describe_ballot", "fill_ballot"]
 
@@ -18,6 +18,7 @@ STRONG, WEAK = 0.3, 0.06
 """Noise over what all ballots can weigh: for 100 clients, epsilons of 0.15 and 0.9."""
 
 
+_FALLING = 2.0  # how sharply levels fall with the loss
 _GOOD, _BEYOND = 5, 2.0
 """One candidate in five is good; nobody votes for what is twice as far behind the best."""
 
@@ -101,6 +102,10 @@ def describe_ballot(shape: Ballot) -> str:
         if set(shape.weights) == {1}:
             return f"{BallotKind.TOP_K}: {ranks} equal votes"
         return f"{BallotKind.RANKED}: {ranks} ranks, weights {shape.most} to {shape.weights[-1]}"
+    if isinstance(shape, LevelShape):
+        way = f"from {shape.part:.0%} of the way to the best loss on"
+        top = "for the best" if shape.part == 1 else way
+        return f"levels 0 to {shape.levels}, the top one {top}"
     power = shape.power if isinstance(shape, ScoreShape) else math.nan
     return f"{BallotKind.SCORED}: (reference − loss)^{power:g}"
 
@@ -115,8 +120,8 @@ def fill_ballot(losses: npt.NDArray[np.float64], shape: Ballot, key: bytes) -> I
 
     Args:
         losses: One loss per candidate; lower is better.
-        shape: The weights, largest first, or the norm of the scores.
-        key: 32 secret bytes.
+        shape: The weights, largest first; the norm of the scores; or the top level.
+        key: 32 secret bytes. Levels need no lot: equal losses get equal ones.
 
     Example:
         >>> shape = BallotShape.top_k(2, candidates=4)
@@ -131,8 +136,12 @@ def fill_ballot(losses: npt.NDArray[np.float64], shape: Ballot, key: bytes) -> I
     finite = np.isfinite(losses)
     if isinstance(shape, ScoreShape):
         return _scores(np.where(finite, losses, np.inf), shape, key)
+    if isinstance(shape, LevelShape):
+        return _levels(np.where(finite, losses, np.inf), shape)
     if not isinstance(shape, BallotShape):
-        raise ParameterError(f"ballots are of ranks or of scores, got {type(shape).__name__}")
+        raise ParameterError(
+            f"ballots are of ranks, of scores or of levels, got {type(shape).__name__}"
+        )
     ballot = np.zeros(shape.candidates, dtype=np.int64)
     if finite.any():
         order = np.lexsort(
@@ -169,6 +178,19 @@ def _scores(losses: npt.NDArray[np.float64], shape: ScoreShape, key: bytes) -> I
     needed = np.cumsum(2 * whole[order] + 1)  # (w + 1)² − w²
     whole[order[needed <= shape.norm**2 - int(whole @ whole)]] += 1
     return np.asarray(whole)
+
+
+def _levels(losses: npt.NDArray[np.float64], shape: LevelShape) -> IntVector:
+    """Return min(1, (reference − loss)/(part·(reference − best)))² in levels.
+
+    The reference is that of scores. A client for which all candidates are alike abstains.
+    """
+    best, reference, scaled = reference_loss(losses)
+    if reference <= best:
+        return np.zeros(shape.candidates, dtype=np.int64)
+    ahead = np.maximum(reference - scaled, 0.0) / (reference - best)  # within [0, 1]
+    score = np.minimum(ahead / shape.part, 1.0) ** _FALLING
+    return np.asarray(np.rint(shape.levels * score), dtype=np.int64)
 
 
 def reference_loss(

@@ -1,97 +1,51 @@
-"""Ballots of levels: what a client gives each candidate where only the winner is opened.
+"""What a vote needs of which only the winner is revealed: how wide ballots are, and how sure it is.
 
-No noise is added to such a ballot and none of its coordinates pays for another, so a client may
-give every good candidate the top level. The privacy of a selection depends on the largest level
-alone (`urna.privacy.SelectionRelease`).
+The noise is drawn where the winner is found; nobody adds any to a ballot of levels.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import math
+from typing import TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.noise import IntVector
 from urna.privacy import SelectionRelease
 from urna.space import Space
-from urna.systems.vote.ballot import reference_loss
+from urna.systems.vote.shapes import LEVELS, LevelShape
 from urna.systems.vote.windows import windows_of
 
-__all__ = ["LEVELS", "LevelShape", "choose_levels", "fill_levels", "head_start"]
+__all__ = [
+    "ALONE",
+    "BESIDE",
+    "Kind",
+    "choose_levels",
+    "head_start",
+    "lead_needed",
+    "leading_chance",
+    "priced_beside",
+]
 
-LEVELS = 3
-"""The top level: two bits a candidate. Finer ones find nothing more."""
+
+class Kind(TypedDict):
+    """What kind of selection it is, but for its epsilon."""
+
+    largest_of: int
+    fineness: int
+    gap: bool
+
+
+ALONE: Kind = {"largest_of": 1, "fineness": 0, "gap": True}
+"""The one that needs the smallest lead where it is alone in its ledger."""
+
+BESIDE: Kind = {"largest_of": 4, "fineness": 4, "gap": False}
+"""The selection that composes best with sums."""
 
 PARTS = {0.32: 0.5, 0.12: 0.7}
 """Noise over what all ballots can give a candidate, and the part from which the top level is
 given above it; below all of them only the best get it."""
 
-_POWER = 2.0  # how sharply levels fall with the loss
+_SMALLEST = 1e-4  # epsilon of a winner that nobody would hold
 _TRUST = 2.0  # exponent of what is expected of an axis: more than once was better
-
-
-@dataclass(frozen=True, slots=True)
-class LevelShape:
-    """A ballot of levels: each candidate gets a whole number from 0 to `levels`.
-
-    Args:
-        candidates: How many candidates there are.
-        part: From which part of the way from the reference to the best loss on a candidate
-            gets the top level.
-        levels: The top level.
-    """
-
-    candidates: int
-    part: float = 1.0
-    levels: int = LEVELS
-
-    def __post_init__(self) -> None:
-        if type(self.candidates) is not int or self.candidates < 1:
-            raise ParameterError(f"levels need a candidate, got {self.candidates}")
-        if not 0 < self.part <= 1:
-            raise ParameterError(f"the top level begins at a part in (0, 1], got {self.part}")
-        if type(self.levels) is not int or not 1 <= self.levels <= 255:
-            raise ParameterError(f"the top level is a whole number in 1..255, got {self.levels}")
-
-    @property
-    def reach(self) -> int:
-        """How far one unit moves the difference of two candidates' totals.
-
-        Guarantee:
-            Replaced or left out, a ballot moves each total by at most `levels`, in either
-            direction (`hidden.Circuit` folds sums that others have pushed beyond theirs, and
-            a folded one moves backwards), so a difference of two moves by twice that.
-        """
-        return 2 * self.levels
-
-    def check(self, ballot: npt.NDArray[np.integer], ballots: int = 1) -> None:
-        """Raise ParameterError unless this is a valid ballot, or can be a sum of so many."""
-        most = ballots * self.levels
-        if ballot.shape != (self.candidates,) or int(ballot.min()) < 0 or int(ballot.max()) > most:
-            raise ParameterError(f"ballots of levels give {self.candidates} candidates 0 to {most}")
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values, from which `read` makes the same shape."""
-        return {"levels": self.levels, "part": self.part}
-
-    @classmethod
-    def read(cls, mapping: Mapping[str, Any], candidates: int) -> "LevelShape":
-        """Read what `as_mapping` wrote.
-
-        Raises:
-            ParameterError: It is no ballot of levels.
-        """
-        if mapping.keys() != {"levels", "part"} or not isinstance(mapping["part"], float):
-            raise ParameterError(f"a ballot of levels has levels and part; got {sorted(mapping)}")
-        return cls(candidates, mapping["part"], mapping["levels"])
-
-    def __str__(self) -> str:
-        if self.part == 1:
-            return f"levels 0 to {self.levels}, the top one for the best"
-        way = f"{self.part:.0%} of the way to the best loss"
-        return f"levels 0 to {self.levels}, the top one from {way} on"
 
 
 def choose_levels(candidates: int, *, noise_std: float, ballots: int) -> LevelShape:
@@ -103,31 +57,6 @@ def choose_levels(candidates: int, *, noise_std: float, ballots: int) -> LevelSh
     """
     noise = noise_std / (ballots * LEVELS)
     return LevelShape(candidates, next((p for least, p in PARTS.items() if noise > least), 1.0))
-
-
-def fill_levels(losses: npt.NDArray[np.float64], shape: LevelShape) -> IntVector:
-    """Return a client's ballot: min(1, (reference − loss)/(part·(reference − best)))² in levels.
-
-    The reference is that of scored ballots (`reference_loss`): neither the scale of the losses
-    matters nor how bad the bad ones are. Losses that are not finite (diverged, failed) get
-    nothing. A client for which all are alike, or that has no finite loss, abstains: its ballot
-    is empty.
-
-    Example:
-        >>> fill_levels(np.array([0.1, np.nan, 0.9, 0.2, 0.8]), LevelShape(5))
-        array([3, 0, 0, 1, 0])
-    """
-    if losses.shape != (shape.candidates,):
-        raise ParameterError(
-            f"a ballot over {shape.candidates} candidates needs as many losses, got shape "
-            f"{losses.shape}"
-        )
-    best, reference, scaled = reference_loss(np.where(np.isfinite(losses), losses, np.inf))
-    if reference <= best:
-        return np.zeros(shape.candidates, dtype=np.int64)
-    ahead = np.maximum(reference - scaled, 0.0) / (reference - best)  # within [0, 1]
-    score = np.minimum(ahead / shape.part, 1.0) ** _POWER
-    return np.asarray(np.rint(shape.levels * score), dtype=np.int64)
 
 
 def head_start(space: Space, release: SelectionRelease) -> tuple[int, ...]:
@@ -145,3 +74,51 @@ def head_start(space: Space, release: SelectionRelease) -> tuple[int, ...]:
         weight *= sum(window.weight * window.expected for window in windows)
     behind = _TRUST * np.log(weight) / release.rate
     return tuple(int(steps) for steps in np.rint(behind - behind.min()))
+
+
+def leading_chance(lead: int, release: SelectionRelease) -> float:
+    """Return how probably a candidate wins that leads all others, which are equal, by so much.
+
+    Σ_t P(N = t)·P(N < t + lead)^(m − 1), for noise on whole votes and ties that are lost.
+    """
+    rate = release.rate * (1 << release.fineness)
+    steps = np.arange(math.ceil(40 / rate))
+    chance = np.diff((-np.expm1(-rate * (steps + 1))) ** release.largest_of, prepend=0.0)
+    behind = np.maximum(-np.expm1(-rate * (steps + lead)), 0.0) ** release.largest_of
+    return float(chance @ behind ** (release.candidates - 1))
+
+
+def lead_needed(probability: float, release: SelectionRelease) -> int:
+    """Return the least lead, in votes, at which a candidate wins this probably."""
+    high = 1
+    while leading_chance(high, release) < probability:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (
+            (middle, high) if leading_chance(middle, release) < probability else (low, middle)
+        )
+    return high
+
+
+def priced_beside(mu: float, candidates: int, kind: Kind = BESIDE) -> SelectionRelease | None:
+    """Return the selection of largest epsilon that costs at most μ beside sums, to 1 %."""
+    reach = LevelShape(candidates).reach
+
+    def made(epsilon: float) -> SelectionRelease | None:
+        try:
+            return SelectionRelease(epsilon, reach, candidates, **kind)
+        except ParameterError:
+            return None
+
+    low, high = _SMALLEST, 50.0
+    found = None
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        tried = made(middle)
+        if tried is None or tried.mu <= mu:
+            low, found = middle, tried or found
+        else:
+            high = middle
+    return found

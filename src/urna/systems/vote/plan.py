@@ -1,5 +1,6 @@
 """Answer, before any budget is spent, what a vote can find."""
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,33 +14,84 @@ from scipy.special import log_ndtr
 from urna.errors import ParameterError
 from urna.local import Losses
 from urna.noise import IntVector
-from urna.privacy import Budget, gaussian_std
+from urna.privacy import Budget, NonPrivateRelease, Release, SelectionRelease, gaussian_std
 from urna.privacy.calibration import LARGEST_EPSILON
+from urna.space import Space
 from urna.systems.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
-from urna.systems.vote.shapes import Ballot, Ballots
-from urna.tally import Options, TallyPlan, Terms, plan_tally, to_grid
+from urna.systems.vote.levels import (
+    ALONE,
+    Kind,
+    choose_levels,
+    head_start,
+    lead_needed,
+    leading_chance,
+)
+from urna.systems.vote.reveal import COUNTS, Reveal
+from urna.systems.vote.shapes import LEVELS, Ballot, Ballots, LevelShape
+from urna.tally import Options, SelectionPlan, TallyPlan, Terms, plan_tally, public_order, to_grid
 
-__all__ = ["EVEN", "VotePlan", "plan", "plan_vote", "relative_noise"]
+__all__ = ["EVEN", "VotePlan", "plan", "plan_vote", "relative_noise", "usable"]
+
+_log = logging.getLogger(__name__)
 
 _MOST_CLIENTS = 10_000_000
 EVEN = 0.5
 """A vote in which the unanimous choice of all wins less often than this is hopeless."""
+_ANYWAY = "To hold it all the same, say so (`anyway=True`, --anyway)."
 
 
 @dataclass(frozen=True, slots=True)
 class VotePlan:
-    """The noise of a vote, and the guarantees that follow from it.
+    """What a vote will reveal, its ballots, its noise, and the guarantees that follow from them.
 
-    Utility is stated for the most noise the opened sum can hold.
+    Utility is stated for the most noise that can be there. Gaps and leads are in votes: where
+    only the winner is revealed, in levels.
+
+    Raises:
+        ParameterError: The mechanism does not reveal this, or not under these terms.
     """
 
-    tally: TallyPlan
+    mechanism: TallyPlan | SelectionPlan
+    """The noisy sum of which counts are read, or the noisy selection of the winner."""
     shape: Ballot
+    reveal: Reveal = COUNTS
+
+    def __post_init__(self) -> None:
+        if isinstance(self.mechanism, SelectionPlan) is not self.reveal.winner:
+            raise ParameterError("counts are read from a sum, and a winner alone is selected")
+        self.reveal.check(self.terms)
+
+    @property
+    def tally(self) -> TallyPlan:
+        """The noisy sum.
+
+        Raises:
+            ParameterError: Only the winner is revealed.
+        """
+        if not isinstance(self.mechanism, TallyPlan):
+            raise ParameterError("this vote reveals its winner alone: there is no noisy sum")
+        return self.mechanism
+
+    @property
+    def selection(self) -> SelectionPlan:
+        """The noisy selection of the winner.
+
+        Raises:
+            ParameterError: Counts are revealed.
+        """
+        if not isinstance(self.mechanism, SelectionPlan):
+            raise ParameterError("this vote reveals counts: no winner is selected")
+        return self.mechanism
+
+    @property
+    def event(self) -> Release:
+        """What the vote is in a ledger."""
+        return self.mechanism.release or NonPrivateRelease("no noise")
 
     @property
     def terms(self) -> Terms:
         """Who takes part, what it may cost, and what may go wrong."""
-        return self.tally.terms
+        return self.mechanism.terms
 
     @property
     def candidates(self) -> int:
@@ -48,22 +100,24 @@ class VotePlan:
 
     @property
     def vote(self) -> float:
-        """Grid steps per vote."""
+        """Grid steps per vote in the noisy sum."""
         return self.shape.vote * self.tally.scale
 
     @property
     def fewest_ballots(self) -> int:
-        """Fewest ballots in a sum that is opened."""
+        """Ballots that are sure to be counted."""
         return self.terms.fewest * self.terms.shards
 
     @property
     def noise_std(self) -> float:
         """Standard deviation, in votes, that the fewest honest survivors leave."""
+        if self.reveal.winner:
+            return self.selection.release.noise_std
         return self.tally.noise_std / self.shape.vote
 
     @property
     def most_noise_std(self) -> float:
-        """Largest standard deviation the opened sum can have, in votes."""
+        """Largest standard deviation of the noise in a count, in votes."""
         return self.tally.most_noise_std / self.shape.vote
 
     @property
@@ -71,12 +125,28 @@ class VotePlan:
         """L2 norm of one ballot, in votes."""
         return self.shape.norm / self.shape.vote
 
-    def fill(self, losses: Losses, key: bytes) -> IntVector:
-        """Return a ballot from losses; the secret key breaks ties."""
-        return fill_ballot(losses, self.shape, key)
+    def fill(self, losses: object, key: bytes) -> IntVector:
+        """Return a ballot from losses, an empty one if they allow for none.
+
+        What a client's data caused is nobody else's business: it is logged, and not raised.
+
+        Args:
+            losses: One for each candidate.
+            key: Secret bytes that break ties.
+        """
+        try:
+            ballot = fill_ballot(usable(losses, self.candidates), self.shape, key)
+            self.shape.check(ballot)
+        except Exception as error:
+            _log.warning("a ballot stays empty: none was filled (%s)", type(error).__name__)
+            return np.zeros(self.candidates, dtype=np.int64)
+        return ballot
 
     def contribution(self, ballot: IntVector) -> IntVector:
         """Return what a client puts in: its ballots, checked and in grid steps."""
+        if self.reveal.winner:
+            Ballots(self.shape, self.terms.shards).check(ballot)
+            return np.asarray(ballot, dtype=np.int64)
         return to_grid(ballot, self.tally)
 
     def in_votes(self, total: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -88,12 +158,20 @@ class VotePlan:
         """The lead, in votes, of a candidate that every ballot left puts first, and no other."""
         return self.fewest_ballots * self.shape.most / self.shape.vote
 
+    def gap_of(self, agreement: float) -> float:
+        """Return the gap, in votes, that a fraction of the fewest ballots makes up."""
+        gap = agreement * self.fewest_ballots * self._ballot
+        return math.floor(gap) if self.reveal.winner else gap
+
     @property
     def best_case(self) -> float:
         """How probably that candidate has the most noisy votes: no vote can do better.
 
-        E_z Φ(gap/σ + z)^(m − 1) over a standard normal z, for noise of deviation σ.
+        E_z Φ(gap/σ + z)^(m − 1) over a standard normal z, for noise of deviation σ on counts; for
+        a winner alone the chance of one that leads by as much, and wins ties.
         """
+        if self.reveal.winner:
+            return leading_chance(int(self.largest_gap) + 1, self.selection.release)
         z = np.linspace(-8.0, 8.0, 321)
         density = np.exp(-(z**2) / 2)
         ahead = (self.candidates - 1) * log_ndtr(self.largest_gap / self.most_noise_std + z)
@@ -104,7 +182,7 @@ class VotePlan:
 
         Args:
             rehearsed: Whether its decoder expects what a rehearsal found, which decides what
-                the tally cannot: no noise is then too much.
+                the counts cannot: no noise is then too much.
 
         Raises:
             ParameterError: It says what would make it work.
@@ -113,11 +191,16 @@ class VotePlan:
             raise ParameterError("there is one candidate only: nothing is left to vote on")
         if rehearsed or self.best_case >= EVEN:
             return
+        if self.reveal.winner:
+            raise ParameterError(
+                f"this vote cannot succeed: even the unanimous choice of all wins with probability "
+                f"{self.best_case:.2f} only. Raise epsilon, or ask more clients. {_ANYWAY}"
+            )
         raise ParameterError(
             f"this vote cannot succeed: {self.fewest_ballots} ballots that all agree make a lead "
             f"of {self.largest_gap:.1f} votes, the noise is ± {self.most_noise_std:.1f}, and even "
             f"then their choice wins with probability {self.best_case:.2f} only. {self._remedy()} "
-            "To hold it all the same, say so (`anyway=True`, --anyway)."
+            f"{_ANYWAY}"
         )
 
     def _remedy(self) -> str:
@@ -152,7 +235,8 @@ class VotePlan:
 
         With `gap` votes between the worst good candidate and the best bad one before noise,
         P[good wins] ≥ 1 − |bad|·P[D ≥ gap], where D is the difference of two entries' noise
-        (DP-Hype, Theorem V.1, with the exact distribution of the integer noise for Φ).
+        (DP-Hype, Theorem V.1, with the exact distribution of the integer noise for Φ). Of a
+        winner alone it is the chance where all bad candidates are equal.
 
         Args:
             gap: Votes between the fewest of a good and the most of a bad candidate.
@@ -160,6 +244,8 @@ class VotePlan:
         """
         if not math.isfinite(gap):
             raise ParameterError(f"the gap must be a finite number of votes, got {gap}")
+        if self.reveal.winner:
+            return leading_chance(math.floor(gap), self._against(bad))
         tail = self._difference_tail()
         steps = math.ceil(gap * self.vote)
         # D is symmetric: P[D ≥ −s] = 1 − P[D ≥ s + 1].
@@ -170,6 +256,8 @@ class VotePlan:
     def gap_for(self, probability: float, bad: int | None = None) -> float:
         """Return the least gap in votes at which a good candidate wins this probably."""
         _check_probability(probability)
+        if self.reveal.winner:
+            return lead_needed(probability, self._against(bad))
         enough = self._bad(bad) * self._difference_tail() <= 1 - probability
         return int(np.argmax(enough)) / self.vote
 
@@ -192,7 +280,7 @@ class VotePlan:
 
         def enough(clients: int) -> bool:
             vote = self.under(self.terms.among(clients))
-            return vote.gap_for(probability, bad) <= agreement * vote.fewest_ballots
+            return vote.gap_for(probability, bad) <= vote.gap_of(agreement)
 
         low, high = 1, self.terms.clients
         while not enough(high):
@@ -221,7 +309,7 @@ class VotePlan:
         if not 0 < agreement <= 1:
             raise ParameterError(f"agreement must lie in (0, 1], got {agreement}")
         gap = Fraction(self.gap_for(probability, bad))
-        return max(1, math.ceil(gap / (Fraction(agreement) * self.terms.fewest)))
+        return max(1, math.ceil(gap / (Fraction(agreement) * self.terms.fewest * self._ballot)))
 
     def epsilon_for(self, gap: float, probability: float = 0.95, bad: int | None = None) -> float:
         """Return the least epsilon, to 1 %, at which this gap suffices."""
@@ -229,29 +317,41 @@ class VotePlan:
             raise ParameterError(f"the gap must be finite and positive, got {gap}")
 
         def enough(epsilon: float) -> bool:
+            if self.reveal.winner:
+                return _leads(math.floor(gap), self._against(bad), epsilon, probability)
             budget = Budget(epsilon, self.terms.budget.delta)
             return self.under(self.terms.costing(budget)).gap_for(probability, bad) <= gap
 
         return _least(enough, start=self.terms.budget.epsilon)
 
     def under(self, terms: Terms) -> "VotePlan":
-        """Return the plan of the same ballots under other terms."""
-        return replace(self, tally=self.tally.under(terms))
+        """Return the plan of the same counts of the same ballots under other terms."""
+        return replace(self, mechanism=self.tally.under(terms))
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values for JSON."""
-        return {
-            **self.tally.as_mapping(),
-            "bytes_per_client": self.tally.bytes_per_client,
+        both = {
+            **self.mechanism.as_mapping(),
             "candidates": self.candidates,
             "ballot": describe_ballot(self.shape),
+            "best_case": self.best_case,
+        }
+        if self.reveal.winner:
+            return both
+        return {
+            **both,
+            "bytes_per_client": self.tally.bytes_per_client,
             "noise_std": self.noise_std,
             "most_noise_std": self.most_noise_std,
             "noise_std_per_client": math.sqrt(self.tally.share) / self.vote,
             "gap_for_95_percent": self.gap_for(0.95),
             "largest_gap": self.largest_gap,
-            "best_case": self.best_case,
         }
+
+    @property
+    def _ballot(self) -> int:
+        """What a ballot counts where gaps are fractions of ballots: a vote, or all its levels."""
+        return int(self.shape.most) if self.reveal.winner else 1
 
     def _bad(self, bad: int | None) -> int:
         number = self.candidates - 1 if bad is None else bad
@@ -261,6 +361,10 @@ class VotePlan:
                 f"got {number}"
             )
         return number
+
+    def _against(self, bad: int | None) -> SelectionRelease:
+        """Return the selection among a good candidate and so many bad ones."""
+        return replace(self.selection.release, candidates=self._bad(bad) + 1)
 
     def _difference_tail(self) -> npt.NDArray[np.float64]:
         """Return P[D ≥ s] for s = 0, 1, … grid steps, D the difference of two noises."""
@@ -274,11 +378,24 @@ class VotePlan:
         return np.array([*reversed(tails), 0.0])
 
 
+def usable(losses: object, candidates: int) -> Losses:
+    """Return losses; where they are not one number per candidate, whose they are abstains."""
+    try:
+        found = np.asarray(losses, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        found = np.empty(0)
+    if found.shape == (candidates,):
+        return found
+    _log.warning("a ballot stays empty: its losses are not one number per candidate")
+    return np.full(candidates, np.nan)
+
+
 def plan(
     *,
     clients: int,
-    candidates: int,
+    candidates: Space | int,
     budget: Budget,
+    reveal: Reveal = COUNTS,
     ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
     removes_excess: bool = True,
@@ -288,8 +405,9 @@ def plan(
 
     Args:
         clients: How many clients are invited.
-        candidates: How many candidates they vote on.
+        candidates: What they vote on, or how many candidates there are.
         budget: What the vote may cost.
+        reveal: What the vote reveals.
         ballot: How a client spreads its vote; by scores unless `votes` are given.
         votes: How many candidates each client names in a top-k ballot.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
@@ -304,6 +422,7 @@ def plan(
     return plan_vote(
         Terms.of(clients, budget, **options),
         candidates,
+        reveal=reveal,
         ballot=ballot,
         votes=votes,
         removes_excess=removes_excess,
@@ -312,19 +431,54 @@ def plan(
 
 def plan_vote(
     terms: Terms,
-    candidates: int,
+    candidates: Space | int,
     *,
+    reveal: Reveal = COUNTS,
     ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
     removes_excess: bool = True,
+    kind: Kind = ALONE,
 ) -> VotePlan:
-    """Plan a vote under terms that are there already; see `plan`."""
-    if type(candidates) is not int or candidates < 1:
+    """Plan a vote under terms that are there already; nothing is spent.
+
+    Args:
+        terms: Who takes part, what it may cost, and what may go wrong. A winner alone takes all of
+            epsilon, and no delta.
+        candidates: What is voted on, or how many there are: enough where counts are revealed.
+        reveal: What the vote reveals.
+        ballot: How a client spreads its vote; see `plan`.
+        votes: How many candidates each client names in a top-k ballot.
+        removes_excess: Whether the summation removes noise that turns out not to be needed.
+        kind: What noise a winner alone is selected with, and whether its gap is revealed too.
+
+    Raises:
+        ParameterError: The parts do not go with each other, or no such noise can be drawn.
+    """
+    count = len(candidates) if isinstance(candidates, Space) else candidates
+    if type(count) is not int or count < 1:
         raise ParameterError(f"a vote needs at least one candidate, got {candidates}")
+    reveal.check(terms, ballot=ballot, votes=votes)
+    if reveal.winner:
+        if not isinstance(candidates, Space):
+            raise ParameterError("a winner alone is selected from a space: name the candidates")
+        return _plan_winner(terms, candidates, reveal, kind)
     noise = relative_noise(terms.budget, terms.clients * terms.shards)
-    shape = choose_ballot(ballot, candidates=candidates, noise=noise, votes=votes)
+    shape = choose_ballot(ballot, candidates=count, noise=noise, votes=votes)
     tally = plan_tally(terms, Ballots(shape, terms.shards), removes_excess=removes_excess)
-    return VotePlan(tally, shape)
+    return VotePlan(tally, shape, reveal)
+
+
+def _plan_winner(terms: Terms, space: Space, reveal: Reveal, kind: Kind) -> VotePlan:
+    """Plan a vote of which only the winner is revealed."""
+    count = len(space)
+    if count < 2:
+        raise ParameterError("there is one candidate only: nothing is left to vote on")
+    release = SelectionRelease(float(terms.budget.epsilon), LevelShape(count).reach, count, **kind)
+    ballots = terms.clients * terms.shards
+    shape = choose_levels(count, noise_std=release.noise_std, ballots=ballots)
+    order = public_order(space.fingerprint.encode(), count)
+    start = head_start(space, release)
+    return VotePlan(SelectionPlan(terms, release, LEVELS, start, order), shape, reveal)
 
 
 def relative_noise(budget: Budget, ballots: int) -> float:
@@ -344,6 +498,14 @@ def _up(vote: VotePlan, step: int) -> int:
 def _check_probability(probability: float) -> None:
     if not 0 < probability < 1:
         raise ParameterError(f"a probability lies strictly between 0 and 1, got {probability}")
+
+
+def _leads(lead: int, release: SelectionRelease, epsilon: float, probability: float) -> bool:
+    """Say whether this lead wins this probably at another epsilon."""
+    try:
+        return leading_chance(lead, replace(release, epsilon=epsilon)) >= probability
+    except ParameterError:  # no noise is that fine
+        return False
 
 
 def _least(enough: Callable[[float], bool], *, start: float) -> float:

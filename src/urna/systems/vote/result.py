@@ -15,50 +15,57 @@ from urna.privacy import PrivacyStatement
 from urna.space import Candidate, Space
 from urna.systems.vote.decode import NoisyVotes
 from urna.systems.vote.plan import EVEN
+from urna.systems.vote.reveal import Reveal, Revealed
 from urna.systems.vote.shapes import Ballot, read_ballot
 from urna.tally import Terms
 
-__all__ = ["BY_REHEARSAL", "KIND", "VERSION", "Result"]
+__all__ = ["BY_REHEARSAL", "KIND", "UNREAD", "VERSION", "VoteResult"]
 
-KIND, VERSION = "vote", 1
+KIND, VERSION = "vote", 2
 """What a file that holds a result says it is."""
+
+UNREAD = "none yet"
+"""The decoder of a result whose winner is not weighed yet."""
 
 BY_REHEARSAL = "the tally alone could not have named even a unanimous one"
 """What is said of a winner that no odds are given for, because only a rehearsal decided."""
+_READABLE = ((KIND, VERSION), (KIND, 1), ("winner", 1))  # 0.2 had a kind for winners alone
 _MOST_VOTES, _MOST_CANDIDATES = 1e15, 10**9  # beyond them a file lies
 _NAMED = 3  # near ties that are written out
 _COLOURS = ("#c8ccd4", "#7f9fd1", "#1f4e9c")  # others, near ties, the winner
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The winner of a vote, the tally it was read from, and what it cost.
+class VoteResult:
+    """The winner of a vote, what was revealed beside it, and what it cost.
 
-    Everything in it was computed from the noisy tally and public facts.
+    Everything in it was computed from what was revealed and public facts.
     """
 
     space: Space
     winner: int
     """The winner's place in the space."""
-    votes: npt.NDArray[np.float64]
-    """Noisy votes for each candidate."""
+    revealed: Revealed
+    """Noisy votes for each candidate; or none, and perhaps the winner's gap."""
     standard_error: float
-    """Standard deviation of the noise in each entry of `votes`."""
-    confidence: float | None
-    """Probability that the winner truly leads, given the tally alone; None where the tally
-    cannot tell."""
-    near_ties: tuple[int, ...]
-    """Places of candidates that may well lead instead, most probable first."""
+    """Standard deviation of the noise of each candidate, in votes, counts revealed or not."""
+    credible_set: tuple[int, ...]
+    """Places of candidates that may well lead, the winner first, then the most probable; the
+    winner alone where nothing more is known."""
     privacy: PrivacyStatement
     terms: Terms
     ballot: Ballot
-    decoder: str
     took_part: int
-    """How many clients' ballots are in the sum."""
+    """How many clients' ballots were counted."""
     lost: Mapping[int, str]
-    """Who is not in the sum, and why."""
+    """Whose ballot was not, and why."""
+    confidence: float | None = None
+    """Probability that the winner truly leads, given the counts alone; None where they cannot
+    tell, or there are none."""
+    decoder: str | None = None
+    """How the winner was read from counts; None where it was revealed itself."""
     faults: Mapping[int, str] = field(default_factory=dict)
-    """Who broke the protocol, in the sum or not, and how."""
+    """Who broke the protocol, counted or not, and how."""
     plan: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The vote's plan as plain values."""
     entry: str | None = None
@@ -77,6 +84,17 @@ class Result:
         return candidate
 
     @property
+    def votes(self) -> npt.NDArray[np.float64]:
+        """The noisy votes for each candidate.
+
+        Raises:
+            ParameterError: Only the winner was revealed.
+        """
+        if self.revealed.counts is None:
+            raise ParameterError("only the winner of this vote was revealed: there are no counts")
+        return self.revealed.counts
+
+    @property
     def best_params_(self) -> Candidate:
         """The winning hyperparameters, by scikit-learn's name: `model.set_params(**…)`."""
         return self.best
@@ -86,18 +104,17 @@ class Result:
         """All candidates in columns, as scikit-learn's searches have them.
 
         `rank` is by noisy votes, equal ones sharing the better rank; the `winner`, read from the
-        whole tally, may have another than 1. `in_credible_set`: the winner and its near ties.
+        whole tally, may have another than 1.
         """
         candidates, votes = list(self.space), self.votes.tolist()
         before = np.sort(-self.votes)
-        credible = {self.winner, *self.near_ties}
         return {
             "params": candidates,
             **{f"param_{name}": [c[name] for c in candidates] for name in self.space.axes},
             "noisy_votes": votes,
             "std": [self.standard_error] * len(votes),
             "rank": (np.searchsorted(before, -self.votes, side="left") + 1).tolist(),
-            "in_credible_set": [place in credible for place in range(len(votes))],
+            "in_credible_set": [place in self.credible_set for place in range(len(votes))],
             "winner": [place == self.winner for place in range(len(votes))],
         }
 
@@ -121,12 +138,11 @@ class Result:
         """
         axes = axes_for(axes)
         places = self.places(count)[::-1]  # matplotlib begins at the bottom
-        credible = {self.winner, *self.near_ties}
         axes.barh(
             [_written(self.space[place]) for place in places],
             self.votes[places],
             xerr=self.standard_error,
-            color=[_COLOURS[(p in credible) + (p == self.winner)] for p in places],
+            color=[_COLOURS[(p in self.credible_set) + (p == self.winner)] for p in places],
         )
         axes.set_xlabel(f"noisy votes ± {self.standard_error:.1f}; dark: winner, then near ties")
         axes.set_title("private vote" if self.privacy.private else "NOT PRIVATE")
@@ -134,14 +150,16 @@ class Result:
 
     @property
     def total(self) -> npt.NDArray[np.int64]:
-        """The opened sum, in grid steps: what transcripts have a digest of."""
-        steps = self.ballot.vote * int(self.plan["scale"])
-        return np.asarray(np.rint(self.votes * steps), dtype=np.int64)
+        """What was revealed, as integers: what transcripts have a digest of.
 
-    @property
-    def ballot_norm(self) -> float:
-        """L2 norm of one ballot, in votes."""
-        return self.ballot.norm / self.ballot.vote
+        The noisy sum in grid steps; or the winner, and the steps of its gap or -1.
+        """
+        if self.revealed.counts is None:
+            fineness, gap = int(self.plan["selection"]["fineness"]), self.revealed.gap
+            steps = -1 if gap is None else round(gap * (1 << fineness))
+            return np.array([self.winner, steps], dtype=np.int64)
+        scale = self.ballot.vote * int(self.plan["scale"])
+        return np.asarray(np.rint(self.revealed.counts * scale), dtype=np.int64)
 
     def ranking(self, count: int = 5) -> list[tuple[Candidate, float]]:
         """Return the candidates with the most noisy votes, and those votes."""
@@ -161,9 +179,9 @@ class Result:
             "version": VERSION,
             "best": self.best,
             "winner": self.winner,
+            "revealed": self.revealed.as_mapping(),
             "confidence": self.confidence,
-            "near_ties": list(self.near_ties),
-            "votes": self.votes.tolist(),
+            "credible_set": list(self.credible_set),
             "standard_error": self.standard_error,
             "decoder": self.decoder,
             "took_part": self.took_part,
@@ -182,38 +200,44 @@ class Result:
         }
 
     @classmethod
-    def read(cls, mapping: Mapping[str, Any]) -> "Result":
-        """Read what `as_mapping` wrote.
+    def read(cls, mapping: Mapping[str, Any]) -> "VoteResult":
+        """Read what `as_mapping` wrote, or version 0.2 of either kind.
 
         Raises:
             ParameterError: It is no result of a vote, or of a newer version.
         """
-        if (mapping.get("kind"), mapping.get("version")) != (KIND, VERSION):
+        if (mapping.get("kind"), mapping.get("version")) not in _READABLE:
             raise ParameterError(
                 f"this is no result of a vote of version {VERSION}: kind "
                 f"{mapping.get('kind')!r}, version {mapping.get('version')!r}"
             )
         try:
-            space = Space.from_mapping(mapping["space"])
+            said = mapping if mapping["version"] == VERSION else _renamed(mapping)
+            space, revealed = Space.from_mapping(said["space"]), said["revealed"]
+            counts, gap, sure = revealed["counts"], revealed["gap"], said["confidence"]
             read = cls(
                 space=space,
-                winner=int(mapping["winner"]),
-                votes=np.array(mapping["votes"], dtype=np.float64),
-                standard_error=float(mapping["standard_error"]),
-                confidence=None if (sure := mapping["confidence"]) is None else float(sure),
-                near_ties=tuple(map(int, mapping["near_ties"])),
-                privacy=PrivacyStatement.read(mapping["privacy"]),
-                terms=Terms.read(mapping["terms"]),
-                ballot=read_ballot(mapping["ballot"], len(space)),
-                decoder=str(mapping["decoder"]),
-                took_part=int(mapping["took_part"]),
-                lost={int(client): str(why) for client, why in mapping["lost"].items()},
-                faults={int(client): str(why) for client, why in mapping["faults"].items()},
-                plan=dict(mapping["plan"]),
-                entry=mapping["entry"],
-                when=mapping["when"],
-                rehearsal=_rehearsal(mapping.get("rehearsal")),  # results of before have none
-                first_round=mapping.get("first_round"),
+                winner=int(said["winner"]),
+                revealed=Revealed(
+                    None if counts is None else np.array(counts, dtype=np.float64),
+                    None if gap is None else float(gap),
+                    Reveal(revealed["kind"], revealed["helper"], revealed["verified"] is True),
+                ),
+                standard_error=float(said["standard_error"]),
+                confidence=None if sure is None else float(sure),
+                credible_set=tuple(map(int, said["credible_set"])),
+                privacy=PrivacyStatement.read(said["privacy"]),
+                terms=Terms.read(said["terms"]),
+                ballot=read_ballot(said["ballot"], len(space)),
+                decoder=None if said["decoder"] is None else str(said["decoder"]),
+                took_part=int(said["took_part"]),
+                lost={int(client): str(why) for client, why in said["lost"].items()},
+                faults={int(client): str(why) for client, why in said["faults"].items()},
+                plan=dict(said["plan"]),
+                entry=said["entry"],
+                when=said["when"],
+                rehearsal=_rehearsal(said.get("rehearsal")),  # results of before have none
+                first_round=said.get("first_round"),
             )
             read._check()
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -223,12 +247,19 @@ class Result:
     def _check(self) -> None:
         """Raise ValueError where numbers that were read cannot belong together."""
         count, said = len(self.space), self.rehearsal
-        if self.votes.shape != (count,) or not np.all(np.abs(self.votes) < _MOST_VOTES):
+        counts, gap = self.revealed.counts, self.revealed.gap
+        if counts is not None and not (
+            counts.shape == (count,) and np.all(np.abs(counts) < _MOST_VOTES)
+        ):
             raise ValueError(f"votes are {count} finite numbers, one for each candidate")
+        if gap is not None and not math.isfinite(gap):
+            raise ValueError(f"a gap is a number of votes, got {gap}")
         if not 0 <= self.standard_error < _MOST_VOTES:
             raise ValueError(f"a standard error is not negative, got {self.standard_error}")
-        if not all(0 <= place < count for place in (self.winner, *self.near_ties)):
+        if not all(0 <= place < count for place in (self.winner, *self.credible_set)):
             raise ValueError(f"winner and near ties are places in 0..{count - 1}")
+        if self.credible_set[:1] != (self.winner,):
+            raise ValueError("the winner is the first of the credible set")
         if self.confidence is not None and not 0 <= self.confidence <= 1:
             raise ValueError(f"a probability lies in [0, 1], got {self.confidence}")
         for of in (self.first_round, None if said is None else said["candidates"]):
@@ -240,33 +271,38 @@ class Result:
     @property
     def tally(self) -> NoisyVotes:
         """What a decoder may look at."""
-        ballots = self.took_part * self.terms.shards
-        return NoisyVotes(self.space, self.votes, self.standard_error, ballots, self.ballot_norm)
+        ballots, norm = self.took_part * self.terms.shards, self.ballot.norm / self.ballot.vote
+        return NoisyVotes(self.space, self.votes, self.standard_error, ballots, norm)
 
     def as_json(self) -> str:
         """Return the result as JSON text."""
         return json.dumps(self.as_mapping(), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        best = _written(self.best)
-        return (
-            f"best: {best}\n"
-            f"votes: {self.votes[self.winner]:.1f} ± {self.standard_error:.1f}, {self.certainty}\n"
-            f"{self._near()}{self._rehearsed()}privacy: {self.privacy}"
-        )
+        said = [f"best: {_written(self.best)}"]
+        counts, gap = self.revealed.counts, self.revealed.gap
+        if counts is not None:
+            votes = f"{counts[self.winner]:.1f} ± {self.standard_error:.1f}"
+            said += [f"votes: {votes}, {self.certainty}", *self._near(), *self._rehearsed()]
+        elif gap is not None:
+            said.append(
+                f"gap: {gap:g}, the votes it would have to lose to be overtaken, noise included "
+                f"(± {self.standard_error:.1f}; a ballot gives 0 to {self.ballot.most})"
+            )
+        return "\n".join([*said, f"privacy: {self.privacy}"])
 
-    def _rehearsed(self) -> str:
+    def _rehearsed(self) -> list[str]:
         if self.rehearsal is None:
-            return ""
+            return []
         said = self.rehearsal
         trust = said["trust"]
         weighed = "" if trust is None else f"; right, given the tally, with {100 * trust:.0f} %"
         left = said["candidates"] - said["voted_on"]
         others = f", the other {left} could not win" if left else ""
-        return (
+        return [
             f"rehearsed on {said['data']}, which costs nothing if it is public: {said['voted_on']} "
-            f"of {said['candidates']} candidates voted on{others}{weighed}\n"
-        )
+            f"of {said['candidates']} candidates voted on{others}{weighed}"
+        ]
 
     @property
     def certainty(self) -> str:
@@ -302,27 +338,49 @@ class Result:
         return f" among the {count} of {self.considered} that were {how}"
 
     def _repr_html_(self) -> str:
-        head = ("", *self.space.axes, "noisy votes")
-        rows = [
-            ("→" if p == self.winner else "", *map(str, self.space[p].values()), f"{votes:.1f}")
-            for p, votes in ((p, float(self.votes[p])) for p in self.places(5))
-        ]
+        rows = []
+        if (counts := self.revealed.counts) is not None:
+            rows = [("", *self.space.axes, "noisy votes")]
+            rows += [
+                ("→" if p == self.winner else "", *map(str, self.space[p].values()), votes)
+                for p, votes in ((p, f"{counts[p]:.1f}") for p in self.places(5))
+            ]
         return card(
             f"best: {_written(self.best)}",
             str(self).splitlines()[1:],
             private=self.privacy.private,
-            table=[head, *rows],
+            table=rows,
         )
 
-    def _near(self) -> str:
-        if not self.near_ties:
-            return ""
-        named = "; ".join(_written(self.space[place]) for place in self.near_ties[:_NAMED])
-        more = f"; and {len(self.near_ties) - _NAMED} more" * (len(self.near_ties) > _NAMED)
-        return (
+    def _near(self) -> list[str]:
+        near = self.credible_set[1:]
+        if not near:
+            return []
+        named = "; ".join(_written(self.space[place]) for place in near[:_NAMED])
+        more = f"; and {len(near) - _NAMED} more" * (len(near) > _NAMED)
+        return [
             "near ties, to choose from at no cost if the choice uses no private data: "
-            f"{named}{more}\n"
-        )
+            f"{named}{more}"
+        ]
+
+
+def _renamed(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what version 0.2 wrote of counts, or of a winner alone, under today's names."""
+    if mapping["kind"] == KIND:
+        near, same = mapping["near_ties"], {}
+        revealed = {"kind": "counts", "counts": mapping["votes"], "gap": None}
+        revealed |= {"helper": None, "verified": False}
+    else:
+        near, same = [], {"confidence": None, "decoder": None}
+        same["standard_error"] = mapping["plan"]["noise_std"]
+        revealed = {"kind": "winner", "counts": None}
+        revealed |= {name: mapping[name] for name in ("gap", "helper", "verified")}
+    return {
+        **mapping,
+        **same,
+        "revealed": revealed,
+        "credible_set": [mapping["winner"], *near],
+    }
 
 
 def _rehearsal(said: Mapping[str, Any] | None) -> dict[str, Any] | None:

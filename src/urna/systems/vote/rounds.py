@@ -23,22 +23,14 @@ from urna.progress import live_line
 from urna.randomness import OsSecrets, SecretSource
 from urna.space import Candidate, Space
 from urna.systems.vote.decode import Decoder, NoisyVotes
+from urna.systems.vote.hold import check_readable, hold_vote, read_again
 from urna.systems.vote.inputs import as_budget, as_clients, as_objective, as_space
-from urna.systems.vote.plan import VotePlan, plan_vote
+from urna.systems.vote.plan import VotePlan, plan_vote, usable
 from urna.systems.vote.posterior import Posterior, PosteriorDecoder
 from urna.systems.vote.rehearsal import RehearsedDecoder
-from urna.systems.vote.result import Result
-from urna.systems.vote.search import (
-    SearchProgress,
-    check_objective,
-    check_readable,
-    fill_all,
-    hold_tally,
-    read_again,
-    usable,
-)
-from urna.systems.vote.selecting import label_of
-from urna.tally import Options, Releases, SecureSummation, Summation, Terms
+from urna.systems.vote.result import VoteResult
+from urna.systems.vote.search import SearchProgress, check_objective, fill_all
+from urna.tally import Options, SecureSummation, Summation, Terms
 
 __all__ = ["BOTH_ROUNDS", "FIRST_SHARE", "KEPT", "TwoRounds", "after_first", "search_twice"]
 
@@ -59,9 +51,9 @@ DataT = TypeVar("DataT")
 class TwoRounds:
     """A region, and the winner in it."""
 
-    first: Result
+    first: VoteResult
     """The vote on all candidates."""
-    second: Result
+    second: VoteResult
     """The vote on the promising ones. Its statement says what both rounds cost together."""
 
     @property
@@ -93,7 +85,7 @@ class TwoRounds:
         """
         if (mapping.get("kind"), mapping.get("version")) != (KIND, VERSION):
             raise ParameterError(f"these are no two rounds of version {VERSION}")
-        return cls(Result.read(mapping["first"]), Result.read(mapping["second"]))
+        return cls(VoteResult.read(mapping["first"]), VoteResult.read(mapping["second"]))
 
     def as_json(self) -> str:
         """Return both rounds as JSON text."""
@@ -117,8 +109,8 @@ def search_twice(
     seed: int = 0,
     anyway: bool = False,
     progress: SearchProgress | bool | None = None,
-    between: Callable[[Result], None] | None = None,
-    keep: Callable[[Result], None] | None = None,
+    between: Callable[[VoteResult], None] | None = None,
+    keep: Callable[[VoteResult], None] | None = None,
     **options: Unpack[Options],
 ) -> TwoRounds:
     """Vote on all candidates, then again on the most promising of them.
@@ -165,8 +157,8 @@ def search_twice(
     if not anyway:
         votes[0].check_hopeful()
     for vote, some in zip(votes, (space, space.only(range(count))), strict=True):
-        check_readable(some, vote, PosteriorDecoder())
-    events = [vote.tally.release or NonPrivateRelease("no noise") for vote in votes]
+        check_readable(some, vote)
+    events = [vote.event for vote in votes]
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
         ledger.check(*(events if secrets.private else [NonPrivateRelease("scripted secrets")]))
@@ -183,29 +175,18 @@ def search_twice(
 
     def hold(
         vote: VotePlan, some: Space, places: Sequence[int], decoder: Decoder, kept: Keep
-    ) -> Result:
-        releases = Releases(
-            vote.tally,
-            label_of(some, vote.terms),
-            summation.describe(vote.terms),
-            ledger=ledger,
-            private=secrets.private,
-        )
+    ) -> VoteResult:
         ballots = fill_all(known[:, places], vote, secrets)
         first_round = len(space) if len(some) < len(space) else None
 
-        def keep_named(found: Result) -> None:
+        def keep_named(found: VoteResult) -> None:
             if kept is not None:
                 kept(replace(found, first_round=first_round))
 
         with live_line(progress) as report:
             report("summing ballots", 0, 1)
-            unread = hold_tally(
-                releases,
-                lambda: summation.tally(ballots, vote.tally, secrets),
-                some,
-                vote,
-                keep=keep_named,
+            unread = hold_vote(
+                vote, some, ballots, secrets, summation=summation, ledger=ledger, keep=keep_named
             )
             report("summing ballots", 1, 1)
         return replace(read_again(unread, decoder), first_round=first_round)
@@ -225,7 +206,7 @@ def search_twice(
     return TwoRounds(first, replace(second, privacy=statement))
 
 
-Keep = Callable[[Result], None] | None
+Keep = Callable[[VoteResult], None] | None
 
 
 def after_first(first: NoisyVotes, places: Sequence[int], norm: float) -> Decoder:

@@ -1,4 +1,4 @@
-"""What a ballot is: ranks or scores, and how far one of them can move the sum."""
+"""What a ballot is: ranks, scores or levels, and how far one of them can move the sum."""
 
 import math
 from collections.abc import Mapping
@@ -13,10 +13,22 @@ from urna.noise import IntVector
 from urna.privacy import Adjacency, Move
 from urna.tally import SumRange
 
-__all__ = ["VOTES", "Ballot", "BallotShape", "Ballots", "ScoreShape", "read_ballot"]
+__all__ = [
+    "LEVELS",
+    "VOTES",
+    "Ballot",
+    "BallotShape",
+    "Ballots",
+    "LevelShape",
+    "ScoreShape",
+    "read_ballot",
+]
 
 VOTES = 5
 """How many candidates the paper's ballots name."""
+
+LEVELS = 3
+"""The top level: two bits a candidate. Finer ones find nothing more."""
 
 _FIRST_WEIGHT = 16  # fine enough that rounding does not show, coarse enough for a narrow ring
 
@@ -235,6 +247,85 @@ class ScoreShape:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelShape:
+    """A ballot of levels: each candidate gets a whole number from 0 to `levels`.
+
+    Where only the winner is revealed no noise is added to a ballot, and no candidate pays for
+    another. So a client may give every good candidate the top level: the privacy of a selection
+    depends on the largest level alone (`urna.privacy.SelectionRelease`).
+
+    Args:
+        candidates: How many candidates there are.
+        part: From which part of the way from the reference to the best loss on a candidate
+            gets the top level.
+        levels: The top level.
+    """
+
+    candidates: int
+    part: float = 1.0
+    levels: int = LEVELS
+
+    def __post_init__(self) -> None:
+        if type(self.candidates) is not int or self.candidates < 1:
+            raise ParameterError(f"levels need a candidate, got {self.candidates}")
+        if not 0 < self.part <= 1:
+            raise ParameterError(f"the top level begins at a part in (0, 1], got {self.part}")
+        if type(self.levels) is not int or not 1 <= self.levels <= 255:
+            raise ParameterError(f"the top level is a whole number in 1..255, got {self.levels}")
+
+    @property
+    def most(self) -> int:
+        """The top level."""
+        return self.levels
+
+    @property
+    def most_in_all(self) -> int:
+        """The top level for every candidate."""
+        return self.candidates * self.levels
+
+    @property
+    def norm(self) -> float:
+        """The L2 norm of a ballot that gives every candidate the top level."""
+        return self.levels * math.sqrt(self.candidates)
+
+    @property
+    def vote(self) -> float:
+        """One level is one vote."""
+        return 1.0
+
+    @property
+    def reach(self) -> int:
+        """How far one unit moves the difference of two candidates' totals.
+
+        Guarantee:
+            Replaced or left out, a ballot moves each total by at most `levels`, in either
+            direction (`winner.Circuit` folds sums that others have pushed beyond theirs, and
+            a folded one moves backwards), so a difference of two moves by twice that.
+        """
+        return 2 * self.levels
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values, from which `read_ballot` makes the same ballot."""
+        return {"levels": self.levels, "part": self.part}
+
+    def check(self, ballot: npt.NDArray[np.integer]) -> None:
+        """Raise ParameterError unless every candidate has a level."""
+        if (
+            ballot.shape != (self.candidates,)
+            or int(ballot.min()) < 0
+            or int(ballot.max()) > self.levels
+        ):
+            raise ParameterError(
+                f"ballots of levels give {self.candidates} candidates 0 to {self.levels}"
+            )
+
+    def move(self, adjacency: Adjacency) -> Move:
+        """Return how far another ballot, or none, moves the sum: each total by a level."""
+        del adjacency
+        return Move(self.candidates * self.levels**2, self.candidates)
+
+
+@dataclass(frozen=True, slots=True)
 class Ballots:
     """What a client puts into the sum: a ballot for each shard of its records, added up."""
 
@@ -299,4 +390,8 @@ def read_ballot(mapping: Mapping[str, Any], candidates: int) -> Ballot:
         return BallotShape(tuple(mapping["weights"]), candidates)
     if mapping.keys() == {"power", "norm"} and isinstance(mapping["power"], float):
         return ScoreShape(candidates, mapping["power"], mapping["norm"])
-    raise ParameterError(f"a ballot has weights, or power and norm; got {sorted(mapping)}")
+    if mapping.keys() == {"levels", "part"} and isinstance(mapping["part"], float):
+        return LevelShape(candidates, mapping["part"], mapping["levels"])
+    raise ParameterError(
+        f"a ballot has weights, power and norm, or levels and part; got {sorted(mapping)}"
+    )

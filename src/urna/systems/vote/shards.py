@@ -1,6 +1,5 @@
 """A client's ballots where single records are protected: one for each shard of its records."""
 
-import logging
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
@@ -13,7 +12,6 @@ from urna.noise import IntVector
 from urna.randomness import derive_seed
 from urna.space import Space
 from urna.systems.vote.plan import VotePlan
-from urna.systems.vote.winner import WinnerPlan
 
 __all__ = ["LEAST_RECORDS", "SHARD_SECONDS", "check_clients", "check_records", "shard_ballots"]
 
@@ -23,8 +21,6 @@ LEAST_RECORDS = 2
 SHARD_SECONDS = 600.0
 """How long the evaluation of one shard may take."""
 
-_log = logging.getLogger(__name__)
-
 DataT = TypeVar("DataT")
 
 
@@ -32,7 +28,7 @@ def shard_ballots(
     objective: Objective[DataT],
     data: DataT,
     space: Space,
-    vote: VotePlan | WinnerPlan,
+    vote: VotePlan,
     *,
     key: bytes,
     seed: int,
@@ -88,16 +84,8 @@ def shard_ballots(
     )
     ballots = [np.zeros(vote.candidates, dtype=np.int64) for _ in parts]
     for number, losses in zip(large, evaluated, strict=True):
-        if losses is None:
-            continue
-        try:
-            filled = vote.fill(losses, derive_seed(key, b"shard %d" % number))
-            vote.shape.check(filled)
-        except Exception as error:
-            # Losses of a wrong shape, say: this shard's alone, and nobody's business.
-            _log.warning("a shard abstains: no ballot was filled (%s)", type(error).__name__)
-        else:
-            ballots[number] = filled
+        if losses is not None:
+            ballots[number] = vote.fill(losses, derive_seed(key, b"shard %d" % number))
     return ballots
 
 

@@ -9,20 +9,20 @@ import pytest
 from urna.data import Samples
 from urna.errors import BudgetExceeded, LedgerError, ParameterError
 from urna.privacy import Budget, Ledger
-from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
 from urna.study import tune_then_fit
 from urna.study.file import parse_study
-from urna.study.opening import TALLY, Opening, check_same, read_vote
+from urna.study.held import check_same
 from urna.study.plan import plan_study
-from urna.study.prepare import opening_of, prepare
+from urna.study.prepare import prepare, reveal_of
 from urna.systems.average import Schema
-from urna.systems.vote import WinnerPlan, WinnerResult, search
+from urna.systems.vote import COUNTS, ArgmaxDecoder, Reveal, VoteResult, plan_vote, search
 from urna.tally import HelperSelection, Terms, VerifiedSelection
 
 BUDGET = Budget(4.0, 1e-5)
 SPACE = Space(lr=Axis.log([0.01, 0.1, 1.0]))
 HELPER = "hospital-7"
+ALONE = Reveal("winner", HELPER)
 LEAST = '[data]\nsource = "digits"\n[privacy]\nepsilon = 1\ndelta = 1e-5\n[vote]\n'
 WINNER = f'{LEAST}opens = "winner"\nhelper = "{HELPER}"\n'
 FLOWER = '[engine]\nkind = "flower"\n'
@@ -43,8 +43,8 @@ def distance(candidate: dict[str, float], data: float) -> float:
     return abs(candidate["lr"] - data)
 
 
-def voted(**more: Any) -> WinnerResult:
-    return search(SPACE, distance, [0.1] * 12, budget=BUDGET, opens="winner", helper=HELPER, **more)
+def voted(**more: Any) -> VoteResult:
+    return search(SPACE, distance, [0.1] * 12, budget=BUDGET, reveal=ALONE, **more)
 
 
 @pytest.mark.parametrize(
@@ -84,20 +84,20 @@ def test_over_flower_the_noise_around_a_winner_is_never_scripted() -> None:
 
 
 def test_a_study_says_what_is_opened_and_who_helps() -> None:
-    found = opening_of(parse_study(WINNER, Path("study.toml")))
-    assert found == Opening(HELPER)
-    assert isinstance(found.finds, HelperSelection)
-    verified = opening_of(parse_study(f"{WINNER}verified = true\n", Path("study.toml")))
-    assert isinstance(verified.finds, VerifiedSelection)
-    assert not opening_of(parse_study(LEAST, Path("study.toml"))).winner
+    found = reveal_of(parse_study(WINNER, Path("study.toml")))
+    assert found == ALONE
+    assert isinstance(found.selection(), HelperSelection)
+    verified = reveal_of(parse_study(f"{WINNER}verified = true\n", Path("study.toml")))
+    assert isinstance(verified.selection(), VerifiedSelection)
+    assert reveal_of(parse_study(LEAST, Path("study.toml"))) == COUNTS
     with pytest.raises(ParameterError, match="nobody helps"):
-        print(TALLY.finds)
+        COUNTS.selection()
 
 
 @pytest.mark.parametrize("part", [0.05, 0.5])
 def test_what_follows_has_the_same_whatever_the_vote_opens(part: float) -> None:
-    tally, after_tally = TALLY.divide(BUDGET, part)
-    winner, after_winner = Opening(HELPER).divide(BUDGET, part)
+    tally, after_tally = COUNTS.divide(BUDGET, part)
+    winner, after_winner = ALONE.divide(BUDGET, part)
     assert after_winner == after_tally
     assert winner.epsilon + after_winner.epsilon <= BUDGET.epsilon < tally.epsilon + 4.0
     assert winner.epsilon < tally.epsilon  # what a pure epsilon costs the rest
@@ -107,15 +107,13 @@ def test_a_vote_is_read_as_what_it_is_and_told_from_another(tmp_path: Path) -> N
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)
     held = voted(ledger=ledger, entry="vote")
     assert held.entry == "vote"
-    again = read_vote(held.as_mapping())
+    again = VoteResult.read(held.as_mapping())
     assert again == held
-    opening = Opening(HELPER)
-    voting = opening.plan(Terms.of(12, BUDGET), SPACE)
-    assert isinstance(voting, WinnerPlan)
+    voting = plan_vote(Terms.of(12, BUDGET), SPACE, reveal=ALONE)
     check_same(again, voting, SPACE, ledger)
-    smaller = opening.plan(Terms.of(12, Budget(3.0, 1e-5)), SPACE)
-    tally = TALLY.plan(Terms.of(12, BUDGET), SPACE)
-    for other in (smaller, tally):
+    smaller = plan_vote(Terms.of(12, Budget(3.0, 1e-5)), SPACE, reveal=ALONE)
+    counts = plan_vote(Terms.of(12, BUDGET), SPACE)
+    for other in (smaller, counts):
         with pytest.raises(ParameterError, match="another one"):
             check_same(again, other, SPACE, ledger)
     with pytest.raises(ParameterError, match="not counted in"):
@@ -157,14 +155,13 @@ def test_settings_of_an_average_are_chosen_by_a_winner_alone(tmp_path: Path) -> 
     done = tune_then_fit(
         clients(60),
         Schema(4, (0, 1, 2)),
-        opens="winner",
-        helper=HELPER,
+        reveal=ALONE,
         entries=("vote", "model"),
         between=kept.append,
         **common,
     )
-    again: dict[str, Any] = {"opens": "winner", "helper": HELPER, "entries": ("vote", "model")}
-    assert isinstance(done.vote, WinnerResult)
+    again: dict[str, Any] = {"reveal": ALONE, "entries": ("vote", "model")}
+    assert done.vote.revealed.kind == "winner"
     assert kept == [done.vote]
     assert done.model.learner.as_mapping()["regularisation"] == done.vote.best["regularisation"]
     assert done.model.privacy.epsilon == pytest.approx(ledger.spent().epsilon, rel=1e-3)
@@ -186,24 +183,22 @@ def test_a_vote_that_was_held_is_not_held_again_for_the_average(tmp_path: Path) 
         "space": Space(regularisation=[1e-5, 0.05, 3e-6]),
         "share": 0.5,
         "ledger": ledger,
-        "opens": "winner",
-        "helper": HELPER,
+        "reveal": ALONE,
         "entries": ("vote", "model"),
     }
     with pytest.raises(KeyboardInterrupt):
         tune_then_fit(clients(60), Schema(4, (0, 1, 2)), between=kept.append, keep=killed, **common)
-    vote = read_vote(kept[0].as_mapping())
+    vote = VoteResult.read(kept[0].as_mapping())
     again = tune_then_fit(clients(60), Schema(4, (0, 1, 2)), vote=vote, **common)
     assert again.vote == vote
     assert len(ledger.entries()) == 2
 
 
-def test_what_only_a_tally_has_is_refused_in_python_as_well() -> None:
-    settings: dict[str, Any] = {"budget": BUDGET, "secrets": ScriptedSecrets(b"x")}
-    with pytest.raises(ParameterError, match="takes a helper"):
-        tune_then_fit(clients(10), Schema(4, (0, 1, 2)), opens="winner", **settings)
-    with pytest.raises(ParameterError, match="only helps to open the winner"):
-        tune_then_fit(clients(10), Schema(4, (0, 1, 2)), helper=HELPER, **settings)
+def test_what_only_counts_have_is_refused_in_python_as_well() -> None:
+    with pytest.raises(ParameterError, match="leave `decoder` out"):
+        tune_then_fit(
+            clients(10), Schema(4, (0, 1, 2)), budget=BUDGET, reveal=ALONE, decoder=ArgmaxDecoder()
+        )
     with pytest.raises(ParameterError, match="the selection names other"):
         voted(selection=HelperSelection("other"))
 
@@ -214,12 +209,11 @@ def test_a_plan_prices_the_winner_and_compares_both_openings() -> None:
     found = plan_study(prepare(parse_study(text, Path("study.toml"))))
     vote, rest = found.stages
     assert 0.999 < vote.budget.epsilon + rest.budget.epsilon <= 1.0
-    assert isinstance(found.vote, WinnerPlan)
-    assert found.vote.release.epsilon == vote.budget.epsilon
+    assert found.vote.selection.release.epsilon == vote.budget.epsilon
     assert "basic composition" in found.accountant
     assert found.openings is not None
     assert found.openings.winner_epsilon == vote.budget.epsilon
-    assert found.openings.tally_epsilon == TALLY.divide(Budget(1.0, 1e-5), 0.4)[0].epsilon
+    assert found.openings.tally_epsilon == COUNTS.divide(Budget(1.0, 1e-5), 0.4)[0].epsilon
     said = found.as_mapping()
     assert said["openings"]["better"] in ("winner", "tally", "either")
     assert said["vote"]["opens"] == "winner"

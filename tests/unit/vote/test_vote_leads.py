@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+from urna.errors import ParameterError
 from urna.privacy import Budget, SelectionRelease, gaussian_mu
-from urna.systems.vote import compare_leads, plan
-from urna.systems.vote.openings import epsilon_leading, leading_chance, priced_beside
+from urna.space import Space
+from urna.systems.vote import Reveal, compare_leads, plan, plan_vote
+from urna.systems.vote.levels import leading_chance, priced_beside
+from urna.tally import Terms
 
 
 @pytest.mark.parametrize(("clients", "epsilon"), [(20, 1.0), (100, 0.1), (100, 0.25), (50, 0.5)])
@@ -40,9 +43,11 @@ def test_chances_of_leading_are_those_of_drawn_noise(largest_of: int) -> None:
 
 
 def test_the_epsilon_that_a_lead_needs_is_the_least_that_is_enough() -> None:
-    release = SelectionRelease(1.0, 6, 100)
-    found = epsilon_leading(60, release, 0.95)
-    assert found is not None
+    alone = Reveal("winner", "a helper")
+    vote = plan_vote(Terms.of(20, Budget(1.0, 1e-5)), Space(x=list(range(100))), reveal=alone)
+    found = vote.epsilon_for(60, 0.95)
     assert leading_chance(60, SelectionRelease(found, 6, 100)) >= 0.95
     assert leading_chance(60, SelectionRelease(0.97 * found, 6, 100)) < 0.95
-    assert epsilon_leading(0, release, 0.95) is None  # ties are lost, whatever the noise
+    assert vote.gap_for(leading_chance(60, vote.selection.release)) == 60
+    with pytest.raises(ParameterError, match="is not enough"):
+        vote.epsilon_for(0.5, 0.95)  # ties are lost, whatever the noise
