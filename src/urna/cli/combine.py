@@ -230,9 +230,7 @@ def _combined(
             guarantee=guarantee,
             space=recorded.space,
             budget=budget,
-            ledger=ledger,
-            secrets=secrets,
-            keep=keep,
+            run=Run(ledger=ledger, secrets=secrets, keep=keep),
             **options,
         )
     return combine_searches(

@@ -1,32 +1,23 @@
 """The server's side of a vote: one call inside an app's own `@app.main()`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
 from flwr.serverapp import Grid
 
 from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.flower.federation import Federation
-from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.post import Deadlines, Progress
 from urna.flower.sums import ATTEMPTS, Sums
 from urna.flower.verified import VerifiedLeader
 from urna.flower.vote_subject import VoteSubject, vote_of
 from urna.flower.winner import Leader
-from urna.privacy import Budget, Ledger
+from urna.privacy import Budget
 from urna.space import Space
 from urna.systems.vote import (
-    COUNTS,
-    Ballot,
-    BallotKind,
-    Decoder,
-    PosteriorDecoder,
-    Rehearsal,
-    Reveal,
     VotePlan,
     VoteResult,
+    VoteSettings,
     choose_ballot,
     read_again,
     relative_noise,
@@ -45,23 +36,10 @@ def poll(
     space: Space | Mapping[str, Any],
     *,
     budget: Budget,
-    reveal: Reveal = COUNTS,
-    ballot: Ballot | BallotKind | str | None = None,
-    votes: int | None = None,
-    directory: DirectoryFile | Path | None = None,
-    server_key: NodeKey | Path | None = None,
-    least_clients: int = 2,
-    wait_for: int | None = None,
-    deadlines: Deadlines | None = None,
-    decoder: Decoder | None = None,
-    rehearsal: Rehearsal | None = None,
-    ledger: Ledger | None = None,
-    transcripts: Path | None = None,
+    settings: VoteSettings | None = None,
     seed: int = 0,
-    anyway: bool = False,
-    entry: str | None = None,
-    progress: Progress | None = None,
-    keep: Callable[[VoteResult], None] | None = None,
+    federation: Federation | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> VoteResult:
     """Let the connected nodes agree on hyperparameters by secret ballot.
@@ -79,29 +57,17 @@ def poll(
         grid: Flower's grid, as `@app.main()` gets it.
         space: The candidates, in order.
         budget: What the vote may cost each node.
-        reveal: Counts; or the winner alone, which needs far less noise, and a helper. Such a vote
-            is held once: a node that breaks the protocol is named, and nothing is held again.
-            The helper is the name of the node that helps (`urna helper`), of an organisation that
-            does not collude with the server's. Where ballots are verified nodes hand them in with
-            proofs, and an invalid one is named and not counted; server and helper together could
-            read every ballot. It takes a directory.
-        ballot: How a node spreads its vote; by scores unless `votes` are given.
-        votes: How many candidates each node names in a top-k ballot.
-        directory: Identity keys of those invited; see `Sums`.
-        server_key: Signs the announcement, for nodes whose policy names the server's key.
-        least_clients: With fewer nodes ready, the vote is not begun.
-        wait_for: Wait until this many nodes are connected; `least_clients` by default.
-        deadlines: How long to wait for what.
-        decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
-        rehearsal: The same search on public data, held by the server. Where noise is strong nodes
-            are asked about its shortlist; they need to know nothing of it.
-        ledger: A ledger of the server's own, counted before the release happens.
-        transcripts: Folder in which a transcript of the vote is kept.
+        settings: What is revealed, how ballots are filled and how the winner is read. A vote that
+            reveals the winner alone is held once: a node that breaks the protocol is named, and
+            nothing is held again. Its helper is the name of the node that helps (`urna helper`),
+            of an organisation that does not collude with the server's. Where ballots are verified
+            nodes hand them in with proofs, and an invalid one is named and not counted; server and
+            helper together could read every ballot. It takes a directory. A rehearsal is held by
+            the server: where noise is strong nodes are asked about its shortlist. Sizes and times
+            of shards are the nodes' own policies'.
         seed: Public seed of the nodes' local training.
-        anyway: Whether to hold a vote that cannot succeed.
-        entry: The vote's id in the server's own ledger; see `Sums`.
-        progress: Called with the stage, how many have answered and the time left.
-        keep: Called with the result before the winner is weighed; see `urna.search`.
+        federation: Who is invited, who signs, how long to wait.
+        run: Where it is counted and kept: see `urna.search` and `Sums`.
         options: The rest of the terms: `dropout`, `colluding` (a tenth by default),
             `adjacency`, `shards`, `family`, `server`; see `urna.tally.Terms`.
 
@@ -115,10 +81,14 @@ def poll(
         RoundSpoiled: What was opened is no tally. It counts as released.
     """
     space, budget = as_space(space), as_budget(budget)
-    reveal.check(ballot=ballot, votes=votes, decoder=decoder, rehearsal=rehearsal)
-    if reveal.verified and directory is None:
+    how = settings or VoteSettings()
+    how.check()
+    reveal, rehearsal = how.reveal, how.rehearsal
+    reached = federation or Federation()
+    run = (run or Run()).only("a vote over Flower", "ledger", "entry", "keep", "progress", "force")
+    if reveal.verified and reached.directory is None:
         raise ParameterError(
-            "verified ballots are signed: name a directory of identity keys (`directory=`), which "
+            "verified ballots are signed: name a directory of identity keys (`Federation`), which "
             "`urna keys collect` makes"
         )
     if rehearsal is not None:
@@ -130,7 +100,7 @@ def poll(
             return VoteSubject(space, None, seed, reveal)
         noise = relative_noise(budget, clients * shards)
         asked = space if rehearsal is None else rehearsal.shortlist(noise)
-        shape = choose_ballot(ballot, candidates=len(asked), noise=noise, votes=votes)
+        shape = choose_ballot(how.ballot, candidates=len(asked), noise=noise, votes=how.votes)
         return VoteSubject(asked, shape, seed)
 
     sums = Sums(
@@ -139,25 +109,20 @@ def poll(
         budget=budget,
         # A helper has no ballot, and a circuit that has started is not held again.
         attempts=1 if reveal.winner else ATTEMPTS,
-        federation=Federation(
-            directory=directory,
-            server_key=server_key,
-            least_clients=max(3, least_clients + 1) if reveal.winner else least_clients,
-            wait_for=wait_for,
-            deadlines=deadlines or Deadlines(),
-            transcripts=transcripts,
-        ),
-        run=Run(ledger=ledger, entry=entry, progress=progress),
+        federation=replace(reached, least_clients=max(3, reached.least_clients + 1))
+        if reveal.winner
+        else reached,
+        run=replace(run, keep=None, force=False),
         **options,
     )
-    announced, reader = sums.gather(), decoder or PosteriorDecoder()
+    announced = sums.gather()
     if reveal.helper is not None and reveal.helper not in announced.names:
         reason = f"the helper {reveal.helper} takes no part. Nothing was begun."
         raise RoundAborted(reason, sums.lost)
     planned = vote_of(announced).vote(announced.terms)
-    if not anyway:
-        planned.check_hopeful(rehearsed=rehearsal is not None and rehearsal.informs(reader))
-    check_readable(vote_of(announced).space, planned, reader, rehearsal)
+    if not run.force:
+        planned.check_hopeful(rehearsed=how.informed)
+    check_readable(vote_of(announced).space, planned, how.reader, rehearsal)
     leader: Leader | VerifiedLeader | None = None
     if reveal.winner:
         leader = (VerifiedLeader if reveal.verified else Leader)(announced)
@@ -174,9 +139,9 @@ def poll(
     # Kept before nodes are told: a transcript's digest names the winner to who tries all.
     released = sums.round(
         b"" if leader is None else leader.inputs,
-        keep=None if keep is None else lambda found: keep(unread(found)),
+        keep=lambda found: run.kept(unread(found)),
     )
-    return read_again(unread(released), reader, rehearsal)
+    return read_again(unread(released), how.reader, rehearsal)
 
 
 def _selected(

@@ -17,31 +17,26 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from ray import cloudpickle
 
-from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError
 from urna.flower.announcement import check_name
+from urna.flower.federation import Federation
 from urna.flower.helper import Helper
 from urna.flower.mail import ACTION
 from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
-from urna.flower.post import Deadlines, Progress
+from urna.flower.post import Deadlines
 from urna.flower.voter import Voter
 from urna.local import Objective
-from urna.privacy import Budget, Ledger, Unit
+from urna.privacy import Budget, Unit
 from urna.space import Space
 from urna.systems.vote import (
-    COUNTS,
-    Ballot,
-    BallotKind,
-    Decoder,
-    Rehearsal,
-    Reveal,
     VoteResult,
+    VoteSettings,
 )
 from urna.systems.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.systems.vote.search import check_objective
-from urna.tally import Options, Terms
+from urna.tally import Options, Run, Terms
 
 __all__ = ["run_among", "run_apps", "simulate"]
 
@@ -54,20 +49,11 @@ def simulate(
     clients: Sequence[DataT],
     *,
     budget: Budget,
-    reveal: Reveal = COUNTS,
-    ballot: Ballot | BallotKind | str | None = None,
-    votes: int | None = None,
-    smallest_shard: int = MIN_SAMPLES,
-    decoder: Decoder | None = None,
-    rehearsal: Rehearsal | None = None,
-    ledger: Ledger | None = None,
+    settings: VoteSettings | None = None,
     script: str | None = None,
     seed: int = 0,
-    anyway: bool = False,
-    entry: str | None = None,
     deadlines: Deadlines | None = None,
-    progress: Progress | None = None,
-    keep: Callable[[VoteResult], None] | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> VoteResult:
     """Run `vote.search` in Flower's simulation engine, one virtual node per client.
@@ -80,21 +66,13 @@ def simulate(
         objective: How a client evaluates them; it travels to worker processes.
         clients: Each client's data.
         budget: What the search may cost.
-        reveal: Counts, or the winner alone, which takes no script: noise comes from the coins of
-            the server and the helper, which are never scripted.
-        ballot: How a client spreads its vote; by scores unless `votes` are given.
-        votes: How many candidates each client names in a top-k ballot.
-        smallest_shard: A shard with fewer records abstains; a client with too few refuses.
-        decoder: How the winner is read from the tally; `PosteriorDecoder` by default.
-        rehearsal: The same search on public data; see `vote.search`.
-        ledger: Where the release is counted before it happens.
+        settings: What is revealed, how ballots are filled and how the winner is read. A winner
+            alone takes no script: noise comes from the coins of the server and the helper, which
+            are never scripted.
         script: Label of scripted randomness; NOT PRIVATE.
         seed: Public seed of the clients' local training.
-        anyway: Whether to hold a vote that cannot succeed.
-        entry: The vote's id in the ledger; see `urna.search`.
         deadlines: How long to wait for what.
-        progress: Called while the vote runs.
-        keep: Called with the result before the winner is weighed.
+        run: Where it is counted, kept and shown.
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
@@ -103,7 +81,9 @@ def simulate(
         RoundAborted: Too many clients dropped out. Nothing was revealed.
     """
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
-    reveal.check(ballot=ballot, votes=votes, decoder=decoder, rehearsal=rehearsal)
+    how = settings or VoteSettings()
+    how.check()
+    reveal = how.reveal
     helper, everybody = reveal.helper, len(clients) + reveal.winner
     check_helper(helper, len(clients), scripted=script is not None)
     options = {"colluding": 0, **options}
@@ -119,7 +99,7 @@ def simulate(
         most_clients=max(everybody, 2),
         largest_dropout=terms.dropout,
         least_colluding=0,
-        smallest_shard=smallest_shard if terms.adjacency.unit is Unit.RECORD else None,
+        smallest_shard=how.smallest_shard if terms.adjacency.unit is Unit.RECORD else None,
     )
 
     def vote(grid: Grid, _: Context) -> VoteResult:
@@ -127,20 +107,13 @@ def simulate(
             grid,
             space,
             budget=budget,
-            reveal=reveal,
-            ballot=ballot,
-            votes=votes,
-            wait_for=everybody,
-            # The engine answers once its workers have started, which takes a while.
-            deadlines=deadlines or Deadlines(gather=600.0),
-            decoder=decoder,
-            rehearsal=rehearsal,
-            ledger=ledger,
+            settings=how,
             seed=seed,
-            anyway=anyway,
-            entry=entry,
-            progress=progress,
-            keep=keep,
+            # The engine answers once its workers have started, which takes a while.
+            federation=Federation(
+                wait_for=everybody, deadlines=deadlines or Deadlines(gather=600.0)
+            ),
+            run=run,
             **options,
         )
 

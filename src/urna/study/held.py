@@ -1,13 +1,34 @@
 """A vote that was held, and what follows it: that it is the same, and what is said of it."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from urna.errors import ParameterError
 from urna.privacy import Ledger
 from urna.space import Space
-from urna.systems.vote import VotePlan, VoteResult
+from urna.systems.vote import SearchProgress, VotePlan, VoteResult
 
-__all__ = ["check_same", "said_of"]
+__all__ = ["Held", "check_same", "said_of"]
 
 _SAME = ("budget", "contribution", "noise_variance_per_client", "scale", "selection", "levels")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A vote that something follows: where it was held before, and what becomes of it.
+
+    Args:
+        vote: Its result, where it was held before under the same plan: it is not held again.
+        entry: Its id in the ledger; see `Run`.
+        keep: Called with its result as soon as there is one, and again once the winner is
+            weighed: its part of the budget is spent by then, and nothing that follows is there.
+        progress: Called while it is held.
+    """
+
+    vote: VoteResult | None = None
+    entry: str | None = None
+    keep: Callable[[VoteResult], None] | None = None
+    progress: SearchProgress | None = None
 
 
 def said_of(vote: VoteResult) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from urna.files import check_folder, held_alone
-from urna.flower import Deadlines, SumProgress, poll
+from urna.flower import Deadlines, Federation, SumProgress, poll
 from urna.flower.learning import server_strategy, train_learner
 from urna.study.file import read_study
 from urna.study.journal import Journal
@@ -21,6 +21,7 @@ from urna.study.stages import Done, Hooks, Outcome, Stages, within
 from urna.study.tune_and_train import Division
 from urna.systems.train import TorchLearner, TrainResult
 from urna.systems.vote import VoteResult
+from urna.tally import Run
 
 __all__ = ["conduct", "serve_study", "simulate_study"]
 
@@ -93,19 +94,23 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
     """
     prepared, study, journal = stages.prepared, stages.study, stages.journal
     division = division_of(prepared, nodes)
-    how = _how(stages, nodes)
+    how, run = _how(stages, nodes), _run(stages)
     vote = stages.held()
     if vote is None:
         vote = poll(
             grid,
             prepared.candidates,
             budget=study.privacy.budget if division is None else division.vote,
+            settings=stages.voting,
             seed=study.seed,
-            anyway=study.vote.anyway or division is not None,
-            entry=journal.entry("vote"),
-            keep=stages.keep_vote,
-            **stages.voting,
-            **{**how, "wait_for": nodes + stages.reveal.winner},
+            federation=replace(how, wait_for=nodes + stages.reveal.winner),
+            run=replace(
+                run,
+                entry=journal.entry("vote"),
+                keep=stages.keep_vote,
+                force=study.vote.anyway or division is not None,
+            ),
+            **study.privacy.options,
         )
         stages.keep_vote(vote)
     if study.then.follow is not Follow.TRAIN or division is None:
@@ -115,7 +120,7 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
     learner = learner_of(prepared)
     trained = stages.trained()
     if trained is None:
-        trained = _train(grid, stages, learner, vote, division, how)
+        trained = _train(grid, stages, learner, vote, division, how, run)
     stages.keep_trained(learner, trained)
     journal.note(division=division.as_mapping())
     return vote, trained, trained.privacy
@@ -127,7 +132,8 @@ def _train(
     learner: TorchLearner,
     vote: VoteResult,
     division: Division,
-    how: dict[str, Any],
+    how: Federation,
+    run: Run,
 ) -> TrainResult:
     """Train with what the vote chose; the result says what both promise together."""
     prepared, study, journal = stages.prepared, stages.study, stages.journal
@@ -143,11 +149,11 @@ def _train(
         strategy=server_strategy(then.optimiser, then.server_lr, then.momentum),
         score=score if prepared.electorate.tested else None,
         budget=division.train,
-        anyway=then.anyway,
         # Simulated nodes end with this process: what they hold of a round cannot go on.
         folder=journal.folder / "training" if federated and then.rounds > 1 else None,
-        entry=journal.entry("then"),
-        **how,
+        federation=how,
+        run=replace(run, entry=journal.entry("then"), force=then.anyway),
+        **study.privacy.options,
     )
     privacy = within(
         study.privacy.budget, vote, trained.privacy, f"{trained.rounds} rounds of training"
@@ -158,25 +164,26 @@ def _train(
     return replace(trained, privacy=privacy, description=learner.description, history=history)
 
 
-def _how(stages: Stages, nodes: int) -> dict[str, Any]:
-    """Return how sums are held, for the vote and the training alike."""
-    study = stages.study
-    engine, base = study.engine, study.base
+def _how(stages: Stages, nodes: int) -> Federation:
+    """Return how nodes are reached, for the vote and the training alike."""
+    engine, base = stages.study.engine, stages.study.base
+    return Federation(
+        directory=base / engine.directory if engine.directory else None,
+        server_key=base / engine.server_key if engine.server_key else None,
+        least_clients=engine.least_clients if engine.federation else nodes,
+        wait_for=nodes,
+        deadlines=Deadlines(gather=_GATHER, stage=engine.stage_seconds),
+        transcripts=stages.journal.folder / "transcripts" if engine.federation else None,
+    )
+
+
+def _run(stages: Stages) -> Run:
+    """Return where sums are counted and shown."""
 
     def progress(step: SumProgress) -> None:
         stages.hooks.progress(step.stage, step.answered, step.asked)
 
-    return {
-        "directory": base / engine.directory if engine.directory else None,
-        "server_key": base / engine.server_key if engine.server_key else None,
-        "least_clients": engine.least_clients if engine.federation else nodes,
-        "wait_for": nodes,
-        "deadlines": Deadlines(gather=_GATHER, stage=engine.stage_seconds),
-        "ledger": stages.journal.ledger,
-        "transcripts": stages.journal.folder / "transcripts" if engine.federation else None,
-        "progress": progress,
-        **study.privacy.options,
-    }
+    return Run(ledger=stages.journal.ledger, progress=progress)
 
 
 def _told(vote: VoteResult) -> str:

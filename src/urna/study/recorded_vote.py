@@ -1,18 +1,18 @@
 """A private vote on the scores of searches that clients have run already."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from urna.privacy import Budget, Ledger
-from urna.randomness import SecretSource
+from urna.privacy import Budget
 from urna.space import Space
 from urna.systems.combine import Combination, Guarantee, Searches
 from urna.systems.vote import VoteResult
 from urna.systems.vote import search as hold_vote
-from urna.tally import EncryptedSummation, Options, SecureSummation
+from urna.tally import EncryptedSummation, Options, Run, SecureSummation
 
 __all__ = ["losses_on", "vote_on"]
 
@@ -23,14 +23,12 @@ def vote_on(
     guarantee: Guarantee,
     space: Space,
     budget: Budget,
-    ledger: Ledger | None = None,
-    secrets: SecretSource | None = None,
-    keep: Callable[[Combination], None] | None = None,
+    run: Run,
     **options: Unpack[Options],
 ) -> Combination:
     """Hold a private vote on the candidates of a space, with the scores that clients recorded.
 
-    `keep` is called with the result as soon as the tally is open.
+    `keep` of the run is called with the result as soon as the tally is open.
 
     Guarantee:
         That of `urna.search`: the tally is (epsilon, delta)-DP under `adjacency`.
@@ -67,11 +65,12 @@ def vote_on(
         list(losses),
         budget=budget,
         summation=summation,
-        ledger=ledger,
-        secrets=secrets,
-        anyway=True,
-        progress=False,
-        keep=None if keep is None else lambda found: keep(as_combination(found)),
+        run=replace(
+            run,
+            force=True,
+            progress=False,
+            keep=lambda found: run.kept(as_combination(found)),
+        ),
         **options,
     )
     return as_combination(result)

@@ -15,7 +15,7 @@ from urna.local import losses_of_each
 from urna.privacy import Budget, PrivacyStatement
 from urna.privacy.accountant import DECLARED, GAUSSIAN
 from urna.randomness import SecretSource, secrets_of, staged_secrets
-from urna.study.held import said_of
+from urna.study.held import Held, said_of
 from urna.study.journal import Journal
 from urna.study.keys import Follow
 from urna.study.prepare import Prepared, division_of, learner_of, reveal_of, settings_of
@@ -27,7 +27,14 @@ from urna.systems.combine import Combination, Frame, LocalSearch, Searches, comb
 from urna.systems.train import RoundReport, TorchLearner, TrainResult
 from urna.systems.train.card import model_card as train_card
 from urna.systems.train.checkpoint import read_tensors, write_model
-from urna.systems.vote import DecoderKind, SearchProgress, VoteResult, read_again, search
+from urna.systems.vote import (
+    DecoderKind,
+    SearchProgress,
+    VoteResult,
+    VoteSettings,
+    read_again,
+    search,
+)
 from urna.systems.vote.result import UNREAD
 from urna.tally import ClearSummation, EncryptedSummation, Run, SecureSummation, Summation
 
@@ -142,21 +149,26 @@ class Stages:
         """Write the vote's result, as far as it is known."""
         self.journal.keep("vote.json", vote.as_mapping(), vote.entry)
 
-    def goes_on_with(self, what: str, vote: VoteResult) -> None:
-        """Keep a vote, and once its winner is known say what is held next."""
-        self.keep_vote(vote)
-        self.now = "vote" if vote.decoder == UNREAD else what
+    def _held(self, before: VoteResult | None, what: str) -> Held:
+        """Return the vote that something follows; kept, and once its winner is known it does."""
+
+        def keep(vote: VoteResult) -> None:
+            self.keep_vote(vote)
+            self.now = "vote" if vote.decoder == UNREAD else what
+
+        entry = self.journal.entry("vote")
+        return Held(vote=before, entry=entry, keep=keep, progress=self.hooks.progress)
 
     @property
-    def voting(self) -> dict[str, Any]:
+    def voting(self) -> VoteSettings:
         """How a vote is held, for every way to hold one."""
         vote = self.study.vote
-        return {
-            "reveal": self.reveal,
-            "ballot": vote.ballot or None,
-            "votes": vote.votes or None,
-            "decoder": None if self.reveal.winner else self.decoder,
-        }
+        return VoteSettings(
+            reveal=self.reveal,
+            ballot=vote.ballot or None,
+            votes=vote.votes or None,
+            decoder=None if self.reveal.winner else self.decoder,
+        )
 
     def _only_vote(self) -> tuple[VoteResult, None, PrivacyStatement]:
         vote = self._vote(self.study.privacy.budget, self.secrets)
@@ -173,15 +185,17 @@ class Stages:
             prepared.objective(self.cache),
             prepared.clients,
             budget=budget,
-            ledger=journal.ledger,
-            secrets=secrets,
-            seed=study.seed,
-            anyway=study.vote.anyway,
-            entry=journal.entry("vote"),
-            progress=self.hooks.progress,
-            keep=self.keep_vote,
+            settings=self.voting,
             summation=None if self.reveal.winner else self.summation,
-            **self.voting,
+            seed=study.seed,
+            run=Run(
+                ledger=journal.ledger,
+                entry=journal.entry("vote"),
+                secrets=secrets,
+                keep=self.keep_vote,
+                progress=self.hooks.progress,
+                force=study.vote.anyway,
+            ),
             **study.privacy.options,
         )
         self.keep_vote(found)
@@ -212,20 +226,19 @@ class Stages:
             space=prepared.space,
             objective=prepared.objective(self.cache),
             division=division,
-            vote=before,
-            entry=journal.entry("vote"),
+            voting=self.voting,
+            held=self._held(before, "training"),
             score=learner.scorer(electorate.dataset.test) if electorate.tested else None,
-            ledger=journal.ledger,
-            secrets=self.secrets,
+            summation=self.summation,
             folder=journal.folder / _TRAINING,
             about={"study": study.fingerprint},
-            anyway=study.then.anyway,
             announce=self.hooks.say,
-            keep=lambda vote: self.goes_on_with("training", vote),
-            progress=progress,
-            voting_progress=report,
-            summation=self.summation,
-            **self.voting,
+            run=Run(
+                ledger=journal.ledger,
+                secrets=self.secrets,
+                progress=progress,
+                force=study.then.anyway,
+            ),
             **study.privacy.options,
         )
         result = replace(done.training, privacy=done.privacy)
@@ -273,17 +286,17 @@ class Stages:
             space=prepared.space,
             share=division.part,
             summation=self.summation,
-            ledger=journal.ledger,
-            secrets=self.secrets,
             seed=study.seed,
-            anyway=study.vote.anyway,
-            vote=before,
-            entries=(journal.entry("vote"), journal.entry("then")),
-            progress=self.hooks.progress,
-            between=lambda vote: self.goes_on_with("average", vote),
-            keep=keep,
-            reveal=self.reveal,
-            decoder=self.voting["decoder"],
+            voting=replace(self.voting, ballot=None, votes=None),
+            held=self._held(before, "average"),
+            run=Run(
+                ledger=journal.ledger,
+                entry=journal.entry("then"),
+                secrets=self.secrets,
+                keep=keep,
+                progress=self.hooks.progress,
+                force=study.vote.anyway,
+            ),
             **study.privacy.options,
         )
         keep(done.model)

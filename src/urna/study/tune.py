@@ -1,24 +1,29 @@
 """Tune, then average: Λ, R and c by secret ballot, and the model with them, under one budget."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.local import losses_of_each
-from urna.privacy import Budget, Ledger, NonPrivateRelease, Release, compose
-from urna.randomness import OsSecrets, SecretSource, staged_secrets
+from urna.privacy import Budget, NonPrivateRelease, Release, compose
+from urna.randomness import staged_secrets
 from urna.space import Space
-from urna.study.held import check_same, said_of
+from urna.study.held import Held, check_same, said_of
 from urna.systems.average import Blind, ModelResult, Schema, choose, plan_average
 from urna.systems.average import fit as fit_model
 from urna.systems.average.batch import check_device
 from urna.systems.average.choose import LearnerKind, Settings
-from urna.systems.average.fit import AverageProgress, as_samples
+from urna.systems.average.fit import as_samples
 from urna.systems.average.learners import check_samples
 from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
-from urna.systems.vote import COUNTS, Decoder, Reveal, VoteResult, plan_vote, read_again
+from urna.systems.vote import (
+    VoteResult,
+    VoteSettings,
+    plan_vote,
+    read_again,
+)
 from urna.systems.vote.hold import hold_vote
 from urna.systems.vote.search import fill_all
 from urna.tally import Options, Run, SecureSummation, Summation, Terms
@@ -49,18 +54,11 @@ def tune_then_fit(
     group: int = 1,
     settings: Settings | None = None,
     summation: Summation | None = None,
-    ledger: Ledger | None = None,
-    secrets: SecretSource | None = None,
     seed: int = 0,
-    anyway: bool = False,
     device: str | None = None,
-    reveal: Reveal = COUNTS,
-    decoder: Decoder | None = None,
-    vote: VoteResult | None = None,
-    entries: tuple[str, str] | None = None,
-    progress: AverageProgress | None = None,
-    between: Callable[[VoteResult], None] | None = None,
-    keep: Callable[[ModelResult], None] | None = None,
+    voting: VoteSettings | None = None,
+    held: Held | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> TunedModel:
     """Let clients vote on the settings of blind averaging, then average with the winner.
@@ -87,21 +85,12 @@ def tune_then_fit(
             client's records, so this is no more for the vote.
         settings: What is not voted on.
         summation: How ballots and models are added up; securely by default.
-        ledger: Where both releases are counted. It is asked for both before the first.
-        secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' holdouts.
-        anyway: Whether to hold a vote that cannot succeed.
         device: A torch device for training.
-        reveal: What the vote reveals; see `urna.search`.
-        decoder: How the winner is read from counts; `PosteriorDecoder` by default.
-        vote: The vote's result, where it was held before under the same terms: it is not held
-            again.
-        entries: Ids of the vote and of the model in the ledger, as in `urna.search`: each counts
-            once, however often it is begun.
-        progress: Called while it runs.
-        between: Called with the vote's result as soon as the tally is there, and again once
-            it is weighed: its part of the budget is spent by then, and no model is there yet.
-        keep: Called with the model as soon as there is one.
+        voting: What the vote reveals, and how its winner is read.
+        held: The vote, where it was held before, and what becomes of it.
+        run: Where both are counted and shown, and the model is kept. The ledger is asked for both
+            before the first.
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
@@ -111,13 +100,15 @@ def tune_then_fit(
     """
     if not 0 < share < 1:
         raise ParameterError(f"the vote's share of the budget lies in (0, 1), got {share}")
-    reveal.check(decoder=decoder)
+    how, before, run = voting or VoteSettings(), held or Held(), run or Run()
+    how.check()
+    reveal, vote, ledger = how.reveal, before.vote, run.ledger
     data = as_samples(clients)
     check_samples(data, schema)
     check_device(device)
     terms = Terms.of(len(data), budget, **options)
-    summation, secrets = summation or SecureSummation(), secrets or OsSecrets()
-    report = progress or (lambda what, done, total: None)
+    summation, secrets = summation or SecureSummation(), run.secrets
+    report = run.progress if callable(run.progress) else (lambda what, done, total: None)
     for_vote, for_model = map(terms.costing, reveal.divide(budget, share))
     records = [count_records(samples) for samples in data]
     base = choose(learner, schema, for_model, records, group=group, **(settings or {})).learner
@@ -132,9 +123,9 @@ def tune_then_fit(
     planned = plan_vote(
         for_vote, candidates, reveal=reveal, removes_excess=summation.removes_excess
     )
-    if not anyway:
+    if not run.force:
         planned.check_hopeful()
-    ids = entries or (None, None)
+    ids = (before.entry, run.entry)
     events = _events(planned.event, base, for_model, summation)
     if ledger is not None:
         ledger.check_relation(terms.adjacency)
@@ -157,15 +148,12 @@ def tune_then_fit(
             planned,
             candidates,
             ballots,
-            of_vote,
+            Run(ledger=ledger, entry=before.entry, secrets=of_vote, keep=before.keep),
             summation=summation,
-            ledger=ledger,
-            entry=ids[0],
-            keep=between,
         )
-        chosen = read_again(unread, decoder)
-        if between is not None and chosen is not unread:
-            between(chosen)
+        chosen = read_again(unread, how.decoder)
+        if before.keep is not None and chosen is not unread:
+            before.keep(chosen)
 
     def finished(model: ModelResult) -> ModelResult:
         return _together(model, chosen, planned.event, share)
@@ -182,9 +170,9 @@ def tune_then_fit(
         run=Run(
             ledger=ledger,
             secrets=of_model,
-            entry=ids[1],
+            entry=run.entry,
             progress=report,
-            keep=None if keep is None else lambda made: keep(finished(made)),
+            keep=lambda made: run.kept(finished(made)),
         ),
         **options,
     )

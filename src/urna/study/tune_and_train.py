@@ -29,22 +29,19 @@ from urna.privacy.accountant import accountant_of
 from urna.privacy.cost import Cost, together
 from urna.privacy.events import prices
 from urna.privacy.sampling import sampled_epsilon
-from urna.randomness import OsSecrets, SecretSource, staged_secrets
+from urna.randomness import staged_secrets
 from urna.space import Axis, Space
 from urna.study.dry_run import DryRun
-from urna.study.held import check_same, said_of
-from urna.systems.train import PublicScore, Settings, TorchLearner, TrainProgress, TrainResult, fit
+from urna.study.held import Held, check_same, said_of
+from urna.systems.train import PublicScore, Settings, TorchLearner, TrainResult, fit
 from urna.systems.train.plan import TrainPlan, plan_training
 from urna.systems.vote import (
     COUNTS,
-    Ballot,
-    BallotKind,
-    Decoder,
     PosteriorDecoder,
     Reveal,
-    SearchProgress,
     VotePlan,
     VoteResult,
+    VoteSettings,
     plan_vote,
     search,
 )
@@ -196,23 +193,14 @@ def tune_and_train(
     space: Space | None = None,
     objective: Objective[Samples] | None = None,
     division: Division | None = None,
-    reveal: Reveal = COUNTS,
-    ballot: Ballot | BallotKind | str | None = None,
-    votes: int | None = None,
-    decoder: Decoder | None = None,
-    vote: VoteResult | None = None,
-    entry: str | None = None,
+    voting: VoteSettings | None = None,
+    held: Held | None = None,
     score: PublicScore | None = None,
     summation: Summation | None = None,
-    ledger: Ledger | None = None,
-    secrets: SecretSource | None = None,
     folder: Path | None = None,
     about: Mapping[str, Any] | None = None,
-    anyway: bool = False,
     announce: Callable[[str], None] | None = None,
-    keep: Callable[[VoteResult], None] | None = None,
-    progress: TrainProgress | None = None,
-    voting_progress: SearchProgress | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> Tuned:
     """Let clients vote on how they train, and train with the winner, within one budget.
@@ -231,26 +219,14 @@ def tune_and_train(
         objective: How a client judges candidates; by training the learner's module alone.
         division: How the budget is divided; by a dry run by default. It only fits what it was made
             to reveal: `divide` is told.
-        reveal: What the vote reveals; see `urna.search`.
-        ballot: How a client spreads its vote.
-        votes: How many candidates a top-k ballot names.
-        decoder: How the winner is read from counts.
-        vote: The vote's result, where it was held before under the same division: it is not
-            held again.
-        entry: The vote's id in the ledger, as in `urna.search`: it counts once, however often it
-            is begun.
+        voting: How the vote is held.
+        held: The vote, where it was held before, and what becomes of it.
         score: Judges weights on public rows.
         summation: How ballots and updates are added up.
-        ledger: Where both are counted.
-        secrets: Where keys, coins and noise come from.
         folder: Where training writes down how far it is.
         about: What else must be the same where training goes on; see `fit`.
-        anyway: Whether to train where noise drowns everything.
         announce: Called with sentences about what was decided.
-        keep: Called with the vote's result as soon as there is one, and again once the winner is
-            weighed.
-        progress: Called after each round.
-        voting_progress: Called while the vote is held.
+        run: Where both are counted. `progress` is called after each round of training.
         options: The rest of the terms.
 
     Raises:
@@ -259,8 +235,10 @@ def tune_and_train(
         BudgetExceeded: The ledger has no room for the vote and what training begins with.
             Nothing was released.
     """
-    reveal.check(ballot=ballot, votes=votes, decoder=decoder)
-    how, source = settings or Settings(), secrets or OsSecrets()
+    asking, before = voting or VoteSettings(), held or Held()
+    asking.check()
+    run = (run or Run()).only("a training", "ledger", "secrets", "progress", "force")
+    how, source, ledger, vote = settings or Settings(), run.secrets, run.ledger, before.vote
     say = announce or (lambda sentence: None)
     if how.record_clip is not None:
         raise ParameterError(
@@ -279,7 +257,7 @@ def tune_and_train(
         rounds=rounds,
         settings=how,
         candidates=len(asked),
-        reveal=reveal,
+        reveal=asking.reveal,
         **options,
     )
     say(str(divided))
@@ -293,20 +271,20 @@ def tune_and_train(
         removes_excess=adding.removes_excess,
         **options,
     )
-    voting = plan_vote(
+    planned_vote = plan_vote(
         Terms.of(len(clients), divided.vote, **options),
         asked,
-        reveal=reveal,
-        ballot=ballot,
-        votes=votes,
+        reveal=asking.reveal,
+        ballot=asking.ballot,
+        votes=asking.votes,
         removes_excess=adding.removes_excess,
     )
-    if not anyway:
+    if not run.force:
         planned.check_hopeful()
     if vote is not None:
-        check_same(vote, voting, asked, ledger)
+        check_same(vote, planned_vote, asked, ledger)
     elif ledger is not None and source.private:
-        _check_room(ledger, voting, entry, planned)
+        _check_room(ledger, planned_vote, before.entry, planned)
     of_vote, of_training = staged_secrets(source, b"vote", b"training")
     if vote is None:
         vote = search(
@@ -314,22 +292,21 @@ def tune_and_train(
             judge,
             clients,
             budget=divided.vote,
-            reveal=reveal,
-            ballot=ballot,
-            votes=votes,
-            decoder=decoder,
-            summation=None if reveal.winner else adding,
-            ledger=ledger,
-            secrets=of_vote,
+            settings=asking,
+            summation=None if asking.reveal.winner else adding,
             seed=how.seed,
-            anyway=True,  # the dry run has weighed how little it may find
-            entry=entry,
-            progress=voting_progress or (False if callable(progress) else progress),
-            keep=keep,
+            run=Run(
+                ledger=ledger,
+                entry=before.entry,
+                secrets=of_vote,
+                keep=before.keep,
+                progress=before.progress or (False if callable(run.progress) else run.progress),
+                force=True,  # the dry run has weighed how little it may find
+            ),
             **options,
         )
-        if keep is not None:
-            keep(vote)
+        if before.keep is not None:
+            before.keep(vote)
     chosen = ", ".join(f"{name}={value}" for name, value in vote.best.items())
     say(f"the vote chose {chosen}")
     trained = fit(
@@ -342,10 +319,10 @@ def tune_and_train(
         summation=adding,
         folder=folder,
         about=about,
-        run=Run(ledger=ledger, secrets=of_training, force=anyway, progress=progress),
+        run=Run(ledger=ledger, secrets=of_training, force=run.force, progress=run.progress),
         **options,
     )
-    return Tuned(divided, vote, trained, _both(vote, voting, trained, planned, budget))
+    return Tuned(divided, vote, trained, _both(vote, planned_vote, trained, planned, budget))
 
 
 def _check_room(ledger: Ledger, voting: VotePlan, entry: str | None, planned: TrainPlan) -> None:

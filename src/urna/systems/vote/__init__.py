@@ -18,6 +18,7 @@ from urna.systems.vote.result import VoteResult
 from urna.systems.vote.reveal import COUNTS, Reveal, Revealed
 from urna.systems.vote.rounds import BOTH_ROUNDS, TwoRounds, after_first, search_twice
 from urna.systems.vote.search import SearchProgress, search
+from urna.systems.vote.settings import VoteSettings
 from urna.systems.vote.shapes import (
     VOTES,
     Ballot,
@@ -54,6 +55,7 @@ __all__ = [
     "TwoRounds",
     "VotePlan",
     "VoteResult",
+    "VoteSettings",
     "after_first",
     "check_records",
     "choose_ballot",

@@ -1,7 +1,7 @@
 """Reveal what ballots say, and read it: counted before it happens, kept before it is shown."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +9,7 @@ import numpy as np
 
 from urna.files import today
 from urna.noise import IntVector
-from urna.privacy import Ledger, PrivacyStatement, Unit
-from urna.randomness import SecretSource
+from urna.privacy import PrivacyStatement, Unit
 from urna.space import Space
 from urna.systems.vote.decode import Decoder, NoisyVotes
 from urna.systems.vote.plan import VotePlan
@@ -21,6 +20,7 @@ from urna.systems.vote.reveal import Revealed
 from urna.tally import (
     Released,
     Releases,
+    Run,
     SecureSummation,
     Selected,
     Selection,
@@ -31,20 +31,15 @@ from urna.tally import (
 
 __all__ = ["check_readable", "hold_vote", "read_again", "selected_result", "unread_result"]
 
-Keep = Callable[[VoteResult], None]
-
 
 def hold_vote(
     vote: VotePlan,
     space: Space,
     ballots: Mapping[int, IntVector],
-    secrets: SecretSource,
+    run: Run,
     *,
     summation: Summation | None = None,
     selection: Selection | None = None,
-    ledger: Ledger | None = None,
-    entry: str | None = None,
-    keep: Keep | None = None,
     rehearsal: Rehearsal | None = None,
 ) -> VoteResult:
     """Reveal what a vote is to reveal, and return it; counts are not weighed yet.
@@ -53,25 +48,22 @@ def hold_vote(
         vote: The plan.
         space: The candidates.
         ballots: Every client's, in grid steps.
-        secrets: Where keys and noise come from.
+        run: Where it is counted and kept.
         summation: How ballots are added up; securely by default.
         selection: How a winner alone is found; as the plan says by default.
-        ledger: Where the release is counted before it happens.
-        entry: The release's id in the ledger; see `search`.
-        keep: Called with the result before the ledger notes it.
         rehearsal: The same search on public data, if there was one.
     """
     results: list[VoteResult] = []
 
     def take(result: VoteResult) -> None:
         results.append(result)
-        if keep is not None:
-            keep(result)
+        run.kept(result)
 
     terms = vote.terms
     shards = f", {terms.shards} shards" if terms.adjacency.unit is Unit.RECORD else ""
     label = f"vote on {len(space)} candidates{shards}"
-    counted: dict[str, Any] = {"ledger": ledger, "private": secrets.private, "id": entry}
+    secrets = run.secrets
+    counted: dict[str, Any] = {"ledger": run.ledger, "private": secrets.private, "id": run.entry}
     if vote.reveal.winner:
         finds = vote.reveal.selection(selection)
         open_selection(

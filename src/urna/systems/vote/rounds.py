@@ -12,7 +12,6 @@ from urna.errors import ParameterError
 from urna.local import Objective, losses_of_each
 from urna.privacy import (
     Budget,
-    Ledger,
     NonPrivateRelease,
     PrivacyStatement,
     Unit,
@@ -20,7 +19,6 @@ from urna.privacy import (
     parts_of,
 )
 from urna.progress import live_line
-from urna.randomness import OsSecrets, SecretSource
 from urna.space import Candidate, Space
 from urna.systems.vote.decode import Decoder, NoisyVotes
 from urna.systems.vote.hold import check_readable, hold_vote, read_again
@@ -29,8 +27,8 @@ from urna.systems.vote.plan import VotePlan, plan_vote, usable
 from urna.systems.vote.posterior import Posterior, PosteriorDecoder
 from urna.systems.vote.rehearsal import RehearsedDecoder
 from urna.systems.vote.result import VoteResult
-from urna.systems.vote.search import SearchProgress, check_objective, fill_all
-from urna.tally import Options, SecureSummation, Summation, Terms
+from urna.systems.vote.search import check_objective, fill_all
+from urna.tally import Options, Run, SecureSummation, Summation, Terms
 
 __all__ = ["BOTH_ROUNDS", "FIRST_SHARE", "KEPT", "TwoRounds", "after_first", "search_twice"]
 
@@ -104,13 +102,9 @@ def search_twice(
     first_share: float = FIRST_SHARE,
     kept: float = KEPT,
     summation: Summation | None = None,
-    ledger: Ledger | None = None,
-    secrets: SecretSource | None = None,
     seed: int = 0,
-    anyway: bool = False,
-    progress: SearchProgress | bool | None = None,
     between: Callable[[VoteResult], None] | None = None,
-    keep: Callable[[VoteResult], None] | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> TwoRounds:
     """Vote on all candidates, then again on the most promising of them.
@@ -132,15 +126,11 @@ def search_twice(
         first_share: Part of the budget for the first round, as a share of μ².
         kept: Part of the candidates that the second round votes on.
         summation: How ballots are added up; securely by default.
-        ledger: Where both releases are counted. It is asked for both before the first.
-        secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
-        anyway: Whether to hold votes that cannot succeed.
-        progress: Called while the search runs; a line in a terminal or a notebook by default,
-            False for none.
         between: Called with the first round's result before the second begins. Its part of the
             budget is spent by then; who keeps it has it even if the second round fails.
-        keep: Called with the second round's result before its winner is weighed.
+        run: Where both are counted and shown. The ledger is asked for both before the first;
+            `keep` is called with the second round's result before its winner is weighed.
         options: The rest of the terms; see `urna.tally.Terms`. The relation is about clients.
     """
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
@@ -152,18 +142,19 @@ def search_twice(
     if terms.adjacency.unit is not Unit.CLIENT:
         raise ParameterError("two rounds protect clients; for records hold one round with shards")
     count = min(len(space), max(_FEWEST, math.ceil(kept * len(space))))
-    summation, secrets = summation or SecureSummation(), secrets or OsSecrets()
+    run = (run or Run()).only("two rounds", "ledger", "secrets", "keep", "progress", "force")
+    summation, secrets = summation or SecureSummation(), run.secrets
     votes = _plans(terms, first_share, (len(space), count), summation.removes_excess)
-    if not anyway:
+    if not run.force:
         votes[0].check_hopeful()
     for vote, some in zip(votes, (space, space.only(range(count))), strict=True):
         check_readable(some, vote)
     events = [vote.event for vote in votes]
-    if ledger is not None:
-        ledger.check_relation(terms.adjacency)
-        ledger.check(*(events if secrets.private else [NonPrivateRelease("scripted secrets")]))
+    if run.ledger is not None:
+        run.ledger.check_relation(terms.adjacency)
+        run.ledger.check(*(events if secrets.private else [NonPrivateRelease("scripted secrets")]))
     check_objective(objective, space, clients, seed)
-    with live_line(progress) as report:
+    with live_line(run.progress) as report:
         evaluated = losses_of_each(
             objective,
             clients,
@@ -183,11 +174,10 @@ def search_twice(
             if kept is not None:
                 kept(replace(found, first_round=first_round))
 
-        with live_line(progress) as report:
+        with live_line(run.progress) as report:
             report("summing ballots", 0, 1)
-            unread = hold_vote(
-                vote, some, ballots, secrets, summation=summation, ledger=ledger, keep=keep_named
-            )
+            kept_here = replace(run, keep=keep_named)
+            unread = hold_vote(vote, some, ballots, kept_here, summation=summation)
             report("summing ballots", 1, 1)
         return replace(read_again(unread, decoder), first_round=first_round)
 
@@ -195,7 +185,7 @@ def search_twice(
     first = hold(votes[0], space, range(len(space)), alone, between)
     places = alone.promising(first.tally, count)
     after = after_first(first.tally, places, votes[1].ballot_norm)
-    second = hold(votes[1], space.only(places), places, after, keep)
+    second = hold(votes[1], space.only(places), places, after, run.keep)
     spent = compose(events, terms.budget.delta)
     statement = replace(
         second.privacy,

@@ -1,31 +1,25 @@
 """A private search, end to end: losses, ballots, noise, sum, winner, account."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
-from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError
 from urna.local import Losses, Objective, losses_apart, losses_of_each
 from urna.local import check_objective as check_space
 from urna.noise import IntVector
-from urna.privacy import Budget, Ledger, NonPrivateRelease, Unit
+from urna.privacy import Budget, NonPrivateRelease, Unit
 from urna.progress import Steps, live_line
-from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
+from urna.randomness import SEED_BYTES, SecretSource
 from urna.space import Space
-from urna.systems.vote.ballot import BallotKind
-from urna.systems.vote.decode import Decoder
 from urna.systems.vote.hold import check_readable, hold_vote, read_again
 from urna.systems.vote.inputs import as_budget, as_clients, as_objective, as_space
 from urna.systems.vote.plan import VotePlan, plan_vote, relative_noise
-from urna.systems.vote.posterior import PosteriorDecoder
-from urna.systems.vote.rehearsal import Rehearsal
 from urna.systems.vote.result import VoteResult
-from urna.systems.vote.reveal import COUNTS, Reveal
-from urna.systems.vote.shapes import Ballot
-from urna.systems.vote.shards import SHARD_SECONDS, check_clients, shard_ballots
-from urna.tally import Options, Selection, Summation, Terms
+from urna.systems.vote.settings import VoteSettings
+from urna.systems.vote.shards import check_clients, shard_ballots
+from urna.tally import Options, Run, Selection, Summation, Terms
 
 __all__ = ["SearchProgress", "check_objective", "fill_all", "search"]
 
@@ -42,22 +36,11 @@ def search(
     clients: Sequence[DataT],
     *,
     budget: Budget,
-    reveal: Reveal = COUNTS,
-    ballot: Ballot | BallotKind | str | None = None,
-    votes: int | None = None,
-    smallest_shard: int = MIN_SAMPLES,
-    shard_seconds: float = SHARD_SECONDS,
+    settings: VoteSettings | None = None,
     summation: Summation | None = None,
     selection: Selection | None = None,
-    decoder: Decoder | None = None,
-    rehearsal: Rehearsal | None = None,
-    ledger: Ledger | None = None,
-    secrets: SecretSource | None = None,
     seed: int = 0,
-    anyway: bool = False,
-    entry: str | None = None,
-    progress: SearchProgress | bool | None = None,
-    keep: Callable[[VoteResult], None] | None = None,
+    run: Run | None = None,
     **options: Unpack[Options],
 ) -> VoteResult:
     """Let clients agree on hyperparameters by secret ballot.
@@ -77,29 +60,13 @@ def search(
             a scikit-learn estimator will do.
         clients: Each client's data.
         budget: What the search may cost.
-        reveal: Counts, of which the winner and its rivals are read; or the winner alone, which
-            needs far less noise, and a helper: `Reveal("winner", helper="…")`.
-        ballot: How a client spreads its vote; by scores unless `votes` are given.
-        votes: How many candidates each client names in a top-k ballot.
-        smallest_shard: A shard with fewer records abstains; a client with too few is refused.
-        shard_seconds: A shard whose evaluation takes longer abstains.
+        settings: What is revealed, how ballots are filled and how the winner is read.
         summation: How ballots are added up; securely by default.
         selection: How a winner alone is found; by SecAgg+ with the helper as one more client, or
             from verified ballots.
-        decoder: How the winner is read from counts; `PosteriorDecoder` by default.
-        rehearsal: The same search on public data: it says what the decoder may expect and, where
-            noise is strong, which candidates are voted on.
-        ledger: Where the release is counted before it happens.
-        secrets: Where keys and noise come from; the operating system by default.
         seed: Public seed of the clients' local training.
-        anyway: Whether to hold a vote that cannot succeed, and without trying the objective first.
-        entry: The release's id in the ledger, for who may be killed and hold the same vote again:
-            the same id counts once, and is refused once a tally of it was handed out.
-        progress: Called while the search runs; a line in a terminal or a notebook by default,
-            False for none.
-        keep: Called with the result as soon as there is one, before the winner is weighed and
-            before the ledger notes it: writes down what was paid for, and shows it to nobody.
-            The winner in it is the most voted one.
+        run: Where it is counted, kept and shown. `keep` is called before the winner is weighed:
+            the one in its result is the most voted. With `force` the objective is not tried first.
         options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `shards`, `family`,
             `server`; see `urna.tally.Terms`.
 
@@ -115,17 +82,11 @@ def search(
         RoundSpoiled: What was opened is no tally. It stays counted.
     """
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
-    secrets = secrets or OsSecrets()
+    run, how = run or Run(), settings or VoteSettings()
+    secrets, reveal, rehearsal = run.secrets, how.reveal, how.rehearsal
     terms = Terms.of(len(clients), as_budget(budget), **options)
     by_record = terms.adjacency.unit is Unit.RECORD
-    reveal.check(
-        terms,
-        ballot=ballot,
-        votes=votes,
-        summation=summation,
-        decoder=decoder,
-        rehearsal=rehearsal,
-    )
+    how.check(terms, summation=summation)
     if selection is not None:
         selection = reveal.selection(selection)
     if rehearsal is not None:
@@ -135,28 +96,27 @@ def search(
         terms,
         space,
         reveal=reveal,
-        ballot=ballot,
-        votes=votes,
+        ballot=how.ballot,
+        votes=how.votes,
         removes_excess=summation is None or summation.removes_excess,
     )
-    reader = decoder or PosteriorDecoder()
-    if not anyway:
-        vote.check_hopeful(rehearsed=rehearsal is not None and rehearsal.informs(reader))
-    check_readable(space, vote, reader, rehearsal)
-    if ledger is not None:
-        ledger.check_relation(terms.adjacency)
+    if not run.force:
+        vote.check_hopeful(rehearsed=how.informed)
+    check_readable(space, vote, how.reader, rehearsal)
+    if run.ledger is not None:
+        run.ledger.check_relation(terms.adjacency)
         event = vote.event if secrets.private else NonPrivateRelease("scripted secrets")
-        ledger.check(event, ids=[entry])
-    with live_line(progress) as report:
+        run.ledger.check(event, ids=[run.entry])
+    with live_line(run.progress) as report:
         if by_record:
-            check_clients(clients, terms.shards, smallest_shard)
-        if anyway:
+            check_clients(clients, terms.shards, how.smallest_shard)
+        if run.force:
             check_space(objective, space)
         else:
-            allowed = shard_seconds * terms.shards if by_record else None
+            allowed = how.shard_seconds * terms.shards if by_record else None
             check_objective(objective, space, clients, seed, allowed)
         if by_record:
-            each = (smallest_shard, shard_seconds)
+            each = (how.smallest_shard, how.shard_seconds)
             ballots = _record_ballots(space, objective, clients, vote, secrets, seed, report, *each)
         else:
             evaluated = losses_of_each(
@@ -173,16 +133,13 @@ def search(
             vote,
             space,
             ballots,
-            secrets,
+            run,
             summation=summation,
             selection=selection,
-            ledger=ledger,
-            entry=entry,
-            keep=keep,
             rehearsal=rehearsal,
         )
         report(what, 1, 1)
-    return read_again(unread, reader, rehearsal)
+    return read_again(unread, how.reader, rehearsal)
 
 
 def check_objective(
