@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 from benchmarks.papers.figure_2_command import figure_2 as print_figure_2
-
 from urna.cli.ballots import asked_space
+
+from urna.cli.options import QuietOption
 from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
 from urna.cli.progress import live_progress
-from urna.cli.terms import QuietOption
 from urna.errors import ParameterError
 from urna.forecast import AGREEMENTS, WITHIN, Forecast, forecast, stand_in
 from urna.privacy import Adjacency, Budget

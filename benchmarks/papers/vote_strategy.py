@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.papers.replay import Recording, replay
 
 from urna.space import Axis, Space
-from urna.study.recorded_vote import losses_on
+from urna.study.recorded import losses_on
 from urna.systems.combine import Combined, Searches
 
 __all__ = ["VoteStrategy"]

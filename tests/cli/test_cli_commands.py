@@ -147,14 +147,16 @@ def test_a_second_search_reuses_losses_unless_told_not_to(
     urna: Command, few: tuple[str, ...], tmp_path: Path
 ) -> None:
     again = ("search", *few, "--quiet", "--seed", "5", "--scripted-secrets", "x")
-    first, second, anew = (urna(*again, *more) for more in ((), (), ("--no-cache",)))
+    first, second, anew = (
+        urna(*again, *more) for more in ((), (), ("--set", "objective.cache=false"))
+    )
     assert first.stdout == second.stdout == anew.stdout
     kept = list((Path(environment()["XDG_CACHE_HOME"]) / "urna" / "losses").rglob("*.json"))
     assert len(kept) >= 12
 
 
 def test_a_sum_in_the_clear_is_called_so(urna: Command, few: tuple[str, ...]) -> None:
-    done = urna("search", *few, "--quiet", "--summation", "clear")
+    done = urna("search", *few, "--quiet", "--set", "privacy.summation=clear")
     assert "The sum was made in the clear" in done.stdout
 
 
@@ -174,18 +176,21 @@ def test_a_quiet_search_writes_its_result_whole(
     done = urna("search", *few, "--quiet", "--output", folder)
     assert (done.code, done.stderr) == (0, "")
     assert f"and {folder / 'result.json'}" in done.stdout.replace("\n", "")
-    assert {path.name for path in folder.iterdir()} == {"report.html", "result.json"}
+    assert {path.name for path in folder.iterdir()} == {
+        *("report.html", "result.json", "vote.json", "ledger"),
+        *("study.toml", "study.json", ".lock"),
+    }
     text = (folder / "result.json").read_text(encoding="utf-8")
     assert text.endswith("}\n")
     again = urna("search", *few, "--quiet", "--output", folder, "--format", "json")
     written = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     run = written.pop("run")
-    assert written == again.json()
+    assert written == again.json()  # and nothing was spent
     assert run["command"].startswith("urna search --data digits")
-    assert written["revealed"] != json.loads(text)["revealed"]
-    # What the first search paid for is still there, under another name.
-    before = [path for path in folder.iterdir() if path.name.startswith("result-before-")]
-    assert [path.read_text(encoding="utf-8") for path in before] == [text]
+    assert run["title"].startswith("digits, 12 clients (iid)")
+    assert written["revealed"] == json.loads(text)["revealed"]
+    other = urna("search", *few, "--quiet", "--output", folder, "--seed", 1)
+    assert "holds another study" in other.refused(2)
 
 
 def test_a_scripted_search_repeats_and_says_it_is_not_private(
@@ -302,13 +307,13 @@ def test_what_does_not_go_with_opening_the_winner_is_wrong_use(
     alone = urna("search", *few, "--opens", "winner")
     assert alone.code == 2
     assert "takes a helper" in " ".join(alone.stderr.split())
-    twice = urna("search", *few, "--opens", "winner", "--helper", "x", "--rounds", "2")
+    twice = urna("search", *few, "--opens", "winner", "--helper", "x", "--set", "vote.rounds=2")
     assert twice.code == 2
     tally = urna("search", *few, "--helper", "x")
     assert tally.code == 2
-    assert "--opens winner" in tally.stderr
-    over = ("--opens", "winner", "--helper", "x", "--engine", "flower")
-    refused = urna("search", *few, *over, "--verified").refused(2)
+    assert 'say opens = "winner"' in tally.stderr
+    over = ("--opens", "winner", "--helper", "x", "--set", "engine.kind=flower")
+    refused = urna("search", *few, *over, "--set", "vote.verified=true").refused(2)
     assert "verified ballots are signed" in refused
 
 
@@ -340,12 +345,20 @@ def test_a_search_over_verified_ballots_names_who_could_read_them(
     urna: Command, few: tuple[str, ...]
 ) -> None:
     few = tuple(word for word in few if word not in ("--votes", "1"))
-    opened = ("--opens", "winner", "--helper", "hospital-7", "--verified", "--quiet")
+    opened = (
+        "--opens",
+        "winner",
+        "--helper",
+        "hospital-7",
+        "--set",
+        "vote.verified=true",
+        "--quiet",
+    )
     found = urna("search", *few, *opened, "--anyway")
     assert found.code == 0
     said = " ".join(found.stdout.split())
     assert "the leader and hospital-7 not colluding" in said
     assert "every ballot counted was verified" in said
-    tally = urna("search", *few, "--verified")
+    tally = urna("search", *few, "--set", "vote.verified=true")
     assert tally.code == 2
-    assert "--opens winner" in tally.stderr
+    assert 'say opens = "winner"' in tally.stderr

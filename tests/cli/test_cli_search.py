@@ -7,7 +7,6 @@ import pytest
 from commands import Command
 
 from urna.cli.candidates import named_candidates
-from urna.cli.search import say_left_out
 from urna.data import load
 from urna.space import Axis, Space
 
@@ -31,7 +30,7 @@ HELD = "--label y --clients 8 --epsilon 0.25 --quiet --scripted-secrets x"
     ],
 )
 def test_an_axis_is_read_with_its_kind_and_where_it_works(text: str, axis: Axis) -> None:
-    assert named_candidates(None, [f"x={text}", "z=1,2"]) == Space(x=axis, z=[1, 2])
+    assert named_candidates([f"x={text}", "z=1,2"]) == Space(x=axis, z=[1, 2])
 
 
 @pytest.mark.parametrize(
@@ -47,20 +46,9 @@ def test_a_wrong_axis_is_told_before_any_data_are_read(
     urna: Command, tmp_path: Path, text: str, says: str
 ) -> None:
     nowhere = tmp_path / "nowhere.csv"
-    told = urna("search", "--data", nowhere, "--axis", text, "--epsilon", 1)
+    told = urna("search", "--data", nowhere, "--space", text, "--epsilon", 1)
     assert told.code == 2
     assert says in " ".join(told.stderr.split())
-
-
-def test_structure_for_which_there_is_no_room_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    short = Axis.log([1e-6, 1e-2, 10.0])
-    say_left_out(Space(a_lr=short, b_lr=short))
-    assert capsys.readouterr().err == ""
-    say_left_out(Space(**{f"{name}_lr": short for name in "abcdefg"}))
-    told = " ".join(capsys.readouterr().err.split())
-    assert (
-        told == "the decoder leaves out where a_lr, b_lr, c_lr and d_lr may work: there is no room"
-    )
 
 
 @pytest.fixture
@@ -104,7 +92,6 @@ def test_the_clients_own_rows_are_told_by_what_they_hold(urna: Command, files: P
     [
         ("header.csv", "f0,y\n", "header.csv has columns and no rows"),
         ("label.csv", "f0,z\n" + "1.5,0\n2.5,1\n" * 30, "has no column 'y'; it has f0, z"),
-        ("", "", "--rehearse : name public data, a known set, a file or a folder; got nothing"),
         ("table.txt", "f0,y\n1,0\n", "tables are .csv, .parquet or .npz files"),
     ],
 )
@@ -120,7 +107,9 @@ def test_data_that_cannot_be_rehearsed_on_are_refused_in_a_line(
 
 
 def test_a_rehearsal_judges_by_the_same_model_of_ones_own(urna: Command, files: Path) -> None:
-    model = "--model sklearn.linear_model:LogisticRegression --axis C=0.01,0.1,1:log --axis tol=1,2"
+    model = (
+        "--model sklearn.linear_model:LogisticRegression --space C=0.01,0.1,1:log --space tol=1,2"
+    )
     rehearsed = ("--rehearse", files / "other.csv", "--format", "json")
     command = ("search", "--data", files / "own.csv", *HELD.split(), *model.split(), *rehearsed)
     assert urna(*command).json()["rehearsal"]["candidates"] == 6

@@ -19,8 +19,8 @@ from urna.privacy import Ledger
 
 pytest.importorskip("torch", reason="what follows these votes is torch's")
 
-SCRIPTED = STUDY.replace("[then]", 'scripted_secrets = "a script"\n[then]')
-AUTHORS = ("README.md", "model.safetensors", "report.html", "result.json", "vote.json")
+SCRIPTED = STUDY.replace("[vote]", 'scripted_secrets = "a script"\n[vote]')
+AUTHORS = ("MODEL_CARD.md", "model.safetensors", "report.html", "result.json", "vote.json")
 
 
 def written(folder: Path, text: str = STUDY) -> Path:
@@ -63,7 +63,7 @@ def test_a_study_votes_trains_and_leaves_everything(urna: Command, tmp_path: Pat
     assert {*AUTHORS, "ledger", "study.toml", "study.json", "training"} <= found
     assert said(study)["privacy"]["epsilon"] <= 20.0
     assert "of a vote on hyperparameters and of 2 rounds" in done.stdout.replace("\n", " ")
-    head = (results(study) / "README.md").read_text().split("---")[1]
+    head = (results(study) / "MODEL_CARD.md").read_text().split("---")[1]
     assert "privacy:\n" in head
     assert "epsilon: 20.0" in head
     spent_once(study)
@@ -184,7 +184,7 @@ def test_init_and_run_on_a_folder_nobody_prepared(urna: Command, tmp_path: Path)
     assert "there already: say --force" in urna(*asked).refused(2)
     # Two candidates and few shards: this test is about the way, not about the answer.
     text = text.replace("values = [0.001, 0.01, 0.1, 1.0, 10.0]", "values = [0.001, 10.0]")
-    text = text.replace("shards = 8", "shards = 3").replace("epsilon = 2.0", "epsilon = 20.0")
+    text = text.replace("shards = 8", "shards = 3").replace("epsilon = 6.0", "epsilon = 20.0")
     (tmp_path / "study.toml").write_text(text)
     checked = urna("check", tmp_path, "--format", "json").json()
     assert checked["spent"] == 0
@@ -208,7 +208,9 @@ def test_a_search_on_a_file_of_ones_own(urna: Command, tmp_path: Path) -> None:
             rows.writerow([f"{a:.3f}", f"{b:.3f}", int(a + 0.5 * rng.normal() > 0)])
     own = ("search", "--data", tmp_path / "my.csv", "--label", "outcome", "--clients", 12, "--votes", 1,
            "--epsilon", 0.5, "--delta", 1e-3, "--model", "sklearn.linear_model:LogisticRegression")  # fmt: skip
-    done = urna(*own, "--axis", "C=0.001,0.1,10:log", "--scripted-secrets", "x", "--format", "json")
+    done = urna(
+        *own, "--space", "C=0.001,0.1,10:log", "--scripted-secrets", "x", "--format", "json"
+    )
     assert done.json()["space"]["axes"][0] == {
         "name": "C",
         "kind": "log",
@@ -216,10 +218,10 @@ def test_a_search_on_a_file_of_ones_own(urna: Command, tmp_path: Path) -> None:
     }
     assert "classes = (0, 1)" in done.stderr.replace("[", "(").replace("]", ")")
     for more, message in (
-        ((), "LogisticRegression has no candidates of its own: name some, --axis"),
-        (("--axis", "C"), "an axis is NAME=VALUE"),
+        ((), "LogisticRegression has no candidates of its own: name some"),
+        (("--space", "C"), "cannot read the space file"),
         (
-            ("--axis", "tool=1,2"),
+            ("--space", "tool=1,2"),
             "unknown parameter of LogisticRegression 'tool'; did you mean 'tol'?",
         ),
     ):
@@ -232,10 +234,10 @@ def test_a_search_on_a_file_of_ones_own(urna: Command, tmp_path: Path) -> None:
     ("before", "after", "message"),
     [
         ("epsilon = 20.0", "epsilo = 20.0", "study.toml:11: unknown key `privacy.epsilo`; did you mean `epsilon`?"),
-        ("[then]", "[than]", "study.toml:14: unknown key or section `than`; did you mean `then`?"),
+        ("[train]", "[trian]", "study.toml:15: unknown key or section `trian`; did you mean `train`?"),
         ("clients = 12", 'clients = "12"', "study.toml:4: `data.clients` is a whole number; got the text '12'"),
-        ('what = "train"', 'what = "trian"', "study.toml:15: `then.what` is one of 'nothing', 'train', 'average', 'combine'; got the text 'trian'. Did you mean 'train'?"),
-        ("epsilon = 20.0", "epsilon = -1.0", "study.toml:11: epsilon must be"),
+        ("[vote]", "decoder = 'x'\n[vote]", "study.toml:14: unknown key `privacy.decoder`; there is `vote.decoder`"),
+        ("epsilon = 20.0", "epsilon = -1.0", "study.toml:11: `privacy.epsilon` is a number, above 0; got the number -1.0"),
         ("[0.01, 0.1, 1.0]", "[0.01, 0.0]", "study.toml:6: axis 'lr': a log axis holds positive numbers"),
         ("lr = {", "leraning_rate = {", "study.toml:6: unknown"),
         ("epochs = 1", 'model = "nowhere_to_be_found:make"', "study.toml:8: there is no module 'nowhere_to_be_found'"),
@@ -264,7 +266,7 @@ HOPELESS = HOPELESS.replace("epochs = 1", 'epochs = 1\nmodel = "mlp"')
 def test_a_hopeless_plan_is_refused_before_anything_is_spent(
     urna: Command, tmp_path: Path, command: str
 ) -> None:
-    only_vote = HOPELESS.replace('what = "train"', 'what = "nothing"')
+    only_vote = HOPELESS.partition("[train]")[0]
     for text in (only_vote, *((HOPELESS,) if command == "run" else ())):
         study = written(tmp_path / str(len(text)), text)
         refused: Done = urna(command, study)
@@ -289,7 +291,7 @@ def test_a_missing_study_says_how_to_get_one(urna: Command, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("follow", ["average", "combine", "nothing"])
 def test_what_else_may_follow(urna: Command, tmp_path: Path, follow: str) -> None:
-    text = SCRIPTED.replace('what = "train"', f'what = "{follow}"')
+    text = SCRIPTED.partition("[train]")[0] + (f"[{follow}]\n" if follow != "nothing" else "")
     if follow == "average":
         text = text.replace('[space]\nlr = { kind = "log", values = [0.01, 0.1, 1.0] }\n',
                             '[space]\nclip = { kind = "log", values = [0.5, 1.0] }\n')  # fmt: skip

@@ -14,7 +14,7 @@ from urna.privacy import Ledger
 
 pytest.importorskip("torch", reason="what follows these votes is torch's")
 
-WINNER = STUDY.replace("[then]", '[vote]\nopens = "winner"\nhelper = "hospital-7"\n[then]')
+WINNER = STUDY.replace("[vote]\n", '[vote]\nopens = "winner"\nhelper = "hospital-7"\n')
 TRUSTED = "the leader and hospital-7 not colluding"
 
 
@@ -87,8 +87,8 @@ def test_a_killed_study_goes_on_and_spends_once(
 
 
 def test_a_winner_alone_with_every_ballot_checked(urna: Command, tmp_path: Path) -> None:
-    text = WINNER.replace("lr = {", "eta0 = {").replace('what = "train"', 'what = "nothing"')
-    study = written(tmp_path, text.replace("[then]", "verified = true\n[then]"))
+    text = WINNER.replace("lr = {", "eta0 = {").partition("[train]")[0]
+    study = written(tmp_path, f"{text}verified = true\n")
     done = urna("run", study, "--format", "json").json()
     assert done["result"] is None
     assert done["privacy"]["epsilon"] == 20.0

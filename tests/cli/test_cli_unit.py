@@ -8,7 +8,9 @@ import pytest
 from commands import Command
 
 PLAN = "plan --clients 12 --candidates 3 --votes 1 --epsilon 0.5 --delta 1e-3 --forecast 0"
-SEARCH = "search --clients 12 --votes 1 --epsilon 0.5 --delta 1e-3 --quiet --no-cache"
+SEARCH = (
+    "search --clients 12 --votes 1 --epsilon 0.5 --delta 1e-3 --quiet --set objective.cache=false"
+)
 
 
 @pytest.fixture
@@ -76,11 +78,11 @@ def test_the_unit_is_the_client_unless_said(urna: Command) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("--shards 3", "say --unit record as well"),
-        ("--shards 3 --unit client", "say --unit record as well"),
-        ("--unit client --adjacency replace-one-record", "leave one of them out"),
-        ("--unit record --adjacency zero-out-client", "leave one of them out"),
-        ("--unit record --shards 0", "shards must be a whole number"),
+        ("--shards 3", 'say unit = "record" as well'),
+        ("--shards 3 --unit client", 'say unit = "record" as well'),
+        ("--unit client --set privacy.adjacency=replace-one-record", "leave one of them out"),
+        ("--unit record --set privacy.adjacency=zero-out-client", "leave one of them out"),
+        ("--unit record --shards 0", "--shards is a whole number, 1 or more; got the number 0"),
         ("--unit person", "person"),
     ],
 )
@@ -108,7 +110,7 @@ def test_a_ledger_of_clients_takes_no_records(urna: Command, space: str, tmp_pat
 def test_two_rounds_say_what_both_cost_and_keep_both(
     urna: Command, space: str, tmp_path: Path
 ) -> None:
-    asked = split("search --clients 12 --epsilon 4 --quiet --rounds 2")
+    asked = split("search --clients 12 --epsilon 4 --quiet --set vote.rounds=2")
     done = urna(*asked, "--space", space, "--output", tmp_path)
     assert done.code == 0, done.stderr
     assert "Epsilon is that of both rounds together" in done.stdout
@@ -123,9 +125,9 @@ def test_two_rounds_say_what_both_cost_and_keep_both(
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ("--rounds 3", "one round or two"),
-        ("--rounds 2 --votes 1", "leave --engine"),
-        ("--rounds 2 --unit record --shards 6", "one round with shards"),
+        ("--set vote.rounds=3", "a whole number, 1 or more and below 3"),
+        ("--set vote.rounds=2 --votes 1", "leave votes out"),
+        ("--set vote.rounds=2 --unit record --shards 6", "one round with shards"),
     ],
 )
 def test_rounds_that_cannot_be_are_refused(urna: Command, flags: str, says: str) -> None:

@@ -1,51 +1,53 @@
-"""`--space` and `--axis`: the candidates of a search, as the command line names them."""
+"""`--space`: the candidates of a search, as the command line names them."""
 
+import tomllib
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from urna.cli.options import Said
 from urna.errors import ParameterError, UnknownName
 from urna.space import AxisKind, Space, Value
-from urna.study.objectives import Chosen
 
-__all__ = ["AXIS_HELP", "named_candidates", "own_candidates"]
+__all__ = ["SpaceOption", "named_candidates", "say_candidates"]
 
-AXIS_HELP = (
-    "One axis of candidates, C=0.01,0.1,1:log; repeat for several. Kinds: "
-    f"{', '.join(AxisKind)}. A window after the kind says where good numbers are expected, "
-    "lr=0.01,0.1,1:log:1e-4..1; either end may be left out, and :log:.. says that nothing is "
-    "known. Values that hold a colon need their kind, f=a:b,c:d:categorical."
-)
+SpaceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE|AXIS",
+        help="Candidates, as .toml or .json, or one axis of them, C=0.01,0.1,1:log; repeat for "
+        f"several axes. Kinds: {', '.join(AxisKind)}. A window after the kind says where good "
+        "numbers are expected, lr=0.01,0.1,1:log:1e-4..1; either end may be left out, and :log:.. "
+        "says that nothing is known. Values that hold a colon need their kind, "
+        "f=a:b,c:d:categorical. The model's own by default.",
+    ),
+]
 
 
-def named_candidates(space: Path | None, axes: list[str] | None) -> Space | None:
-    """Return what is voted on, as named; None where nothing is, and the model says it.
+def named_candidates(texts: Sequence[str]) -> Space:
+    """Return what is voted on, as named.
 
     Args:
-        space: A file that holds candidates.
-        axes: One text for each axis, NAME=VALUE,VALUE,...[:KIND[:LOW..HIGH]].
+        texts: One file that holds candidates, or a text for each axis,
+            NAME=VALUE,VALUE,...[:KIND[:LOW..HIGH]].
 
     Raises:
         ParameterError: They are named twice, or cannot be.
     """
-    if space is not None and axes:
-        raise ParameterError("--space and --axis both name candidates: leave one out")
-    if space is not None:
-        return Space.read(space)
-    return Space.from_mapping({"axes": [_axis(text) for text in axes]}) if axes else None
+    if len(texts) == 1 and ("=" not in texts[0] or Path(texts[0]).exists()):
+        return Space.read(Path(texts[0]))
+    return Space.from_mapping({"axes": [_axis(text) for text in texts]})
 
 
-def own_candidates(chosen: Chosen) -> Space:
-    """Return a model's own candidates.
-
-    Raises:
-        ParameterError: It has none.
-    """
-    if chosen.space is None:
-        raise ParameterError(
-            f"{chosen.description} has no candidates of its own: name some, --axis C=0.01,0.1,1:log"
-        )
-    return chosen.space
+def say_candidates(said: Said, texts: Sequence[str] | None) -> None:
+    """Note the candidates that options name."""
+    if texts:
+        said.places["space",] = "--space"
+        for name, value in tomllib.loads(named_candidates(texts).as_toml()).items():
+            said.say(("space", name), value, "--space")
 
 
 def _axis(text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from urna.errors import ParameterError
 from urna.files import check_folder, write_whole
 from urna.study.draft import Draft, draft_study, find_data, labels_of
 from urna.study.file import parse_study
-from urna.study.keys import Follow
+from urna.study.schema import Follow
 from urna.study.sources import is_known
 
 __all__ = ["init"]

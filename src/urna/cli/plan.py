@@ -14,21 +14,11 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from urna.cli.ballots import BallotOption, DecoderOption, VotesOption, asked_space
+from urna.cli.candidates import SpaceOption, named_candidates
+from urna.cli.options import Said, keyed
 from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
 from urna.cli.plan_study import plan_file
 from urna.cli.plan_train import plan_train
-from urna.cli.terms import (
-    AdjacencyOption,
-    ColludingOption,
-    DeltaOption,
-    DropoutOption,
-    EpsilonOption,
-    ServerOption,
-    ShardsOption,
-    UnitOption,
-    terms_of,
-)
 from urna.errors import ParameterError
 from urna.forecast.landscapes import stand_in
 from urna.forecast.openings import Openings, forecast_openings, winner_beside
@@ -42,9 +32,9 @@ from urna.forecast.votes import (
     clients_needed,
     forecast,
 )
-from urna.privacy import Budget, Unit
+from urna.privacy import Unit
 from urna.privacy.budget import rounded_up
-from urna.protocols.secagg import Plan, ServerModel
+from urna.protocols.secagg import Plan
 from urna.space import Space
 from urna.systems.vote import (
     Decoder,
@@ -80,11 +70,11 @@ class _StudyOrCommand(TyperGroup):
 
 
 plan = typer.Typer(invoke_without_command=True, cls=_StudyOrCommand)
-plan.command("train")(plan_train)
+plan.command("train")(keyed("plan-train", plan_train))
 
 
-@plan.callback()
-def plan_ballots(
+def _plan_votes(
+    said: Said,
     context: typer.Context,
     study: Annotated[
         Path | None, typer.Option(help="A study file: plan all of it.", hidden=True)
@@ -95,19 +85,7 @@ def plan_ballots(
     candidates: Annotated[
         int | None, typer.Option(help="How many candidates they vote on; 100 by default.")
     ] = None,
-    space: Annotated[
-        Path | None, typer.Option(help="The candidates themselves, as .toml or .json.")
-    ] = None,
-    ballot: BallotOption = None,
-    votes: VotesOption = None,
-    decoder: DecoderOption = DecoderKind.POSTERIOR,
-    epsilon: EpsilonOption = 1.0,
-    delta: DeltaOption = 1e-5,
-    dropout: DropoutOption = "0",
-    colluding: ColludingOption = "0",
-    unit: UnitOption = None,
-    shards: ShardsOption = 1,
-    adjacency: AdjacencyOption = None,
+    space: SpaceOption = None,
     gap: Annotated[
         float | None,
         typer.Option(help="Votes between the worst good and the best bad candidate."),
@@ -125,7 +103,6 @@ def plan_ballots(
     bad: Annotated[
         int | None, typer.Option(help="How many candidates are bad; all but one by default.")
     ] = None,
-    server: ServerOption = ServerModel.HONEST_BUT_CURIOUS,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Show the noise of a vote, or of all of STUDY, and what it can find. Nothing is spent."""
@@ -139,13 +116,11 @@ def plan_ballots(
         raise click.MissingParameter(ctx=context, param=needed)
     if gap is not None and agreement is not None:
         raise ParameterError("--gap and --agreement say the same thing in two ways: name one")
-    known, count = asked_space(space, candidates)
-    terms = Terms.of(
-        clients,
-        Budget(epsilon, delta),
-        **terms_of(dropout, colluding, unit, adjacency, shards, server),
-    )
-    again = functools.partial(plan_vote, ballot=ballot, votes=votes)
+    known, count = _asked(space, candidates)
+    asked = said.study()
+    terms = Terms.of(clients, asked.privacy.budget, **asked.privacy.options)
+    ballots, decoder = asked.vote, asked.vote.decoder
+    again = functools.partial(plan_vote, ballot=ballots.ballot, votes=ballots.votes or None)
     vote = again(terms, count)
     protocol = vote.tally.round_plan
     answers: dict[str, Any] = {"probability": probability, "gap": vote.gap_for(probability, bad)}
@@ -193,7 +168,26 @@ def plan_ballots(
             _print_openings(openings)
 
 
+plan.callback()(keyed("plan", _plan_votes))
+
 _AS_PLANNED = "as planned"
+_CANDIDATES = 100  # unless one says otherwise
+
+
+def _asked(space: list[str] | None, candidates: int | None) -> tuple[Space | None, int]:
+    """Return a plan's candidates, where they are named, and how many they are.
+
+    Raises:
+        ParameterError: They cannot be, or are another number than was named.
+    """
+    if not space:
+        return None, _CANDIDATES if candidates is None else candidates
+    found = named_candidates(space)
+    if candidates not in (None, len(found)):
+        raise ParameterError(
+            f"the space has {len(found)} candidates, --candidates says {candidates}: leave one out"
+        )
+    return found, len(found)
 
 
 def _forecasts(

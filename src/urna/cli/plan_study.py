@@ -15,8 +15,8 @@ from urna.errors import ParameterError
 from urna.local import losses_of_each
 from urna.privacy.budget import rounded_up
 from urna.study import Prepared, prepare, read_study
-from urna.study.keys import Follow
 from urna.study.plan import StudyPlan, plan_study
+from urna.study.schema import Follow
 from urna.study.sources import Electorate, gather
 
 __all__ = ["check", "plan_file"]
@@ -83,7 +83,7 @@ def check(
     found = read_study(study)
     prepared = prepare(found)
     planned = plan_study(prepared, compared=False)
-    if not found.vote.anyway and found.then.follow is not Follow.TRAIN:
+    if not found.vote.anyway and found.follow is not Follow.TRAIN:
         with found.blaming("privacy.epsilon"):
             planned.vote.check_hopeful()
     samples = _one(prepared, client, public)

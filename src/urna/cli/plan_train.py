@@ -5,86 +5,38 @@ from typing import Annotated
 
 import typer
 
+from urna.cli.options import Said
 from urna.cli.output import Format, FormatOption, print_json, print_table, table
-from urna.cli.terms import (
-    AdjacencyOption,
-    ColludingOption,
-    DeltaOption,
-    DropoutOption,
-    EpsilonOption,
-    ServerOption,
-    UnitOption,
-    terms_of,
-)
-from urna.cli.training import (
-    AdaptiveOption,
-    ClipOption,
-    PartOption,
-    RecordClipOption,
-    RoundsOption,
-    SamplingKind,
-    SamplingOption,
-    ValidateOption,
-    settings_of,
-)
-from urna.privacy import Budget, Unit
+from urna.privacy import Unit
 from urna.privacy.budget import rounded_up
-from urna.protocols.secagg import ServerModel
+from urna.study.prepare import settings_of
 from urna.systems.train import TrainPlan, plan_training
 
 __all__ = ["plan_train"]
 
 
 def plan_train(
+    said: Said,
     clients: Annotated[int, typer.Option(help="How many clients there are in all.")],
     dimension: Annotated[int, typer.Option(help="How many parameters the model has.")],
-    rounds: RoundsOption = 100,
-    epsilon: EpsilonOption = 6.0,
-    delta: DeltaOption = 1e-5,
-    sampling: SamplingOption = SamplingKind.EVERYONE,
-    part: PartOption = "0.1",
-    dropout: DropoutOption = "0",
-    colluding: ColludingOption = "0",
-    unit: UnitOption = None,
-    adjacency: AdjacencyOption = None,
-    server: ServerOption = ServerModel.HONEST_BUT_CURIOUS,
-    clip: ClipOption = 1.0,
-    adaptive_clip: AdaptiveOption = None,
-    record_clip: RecordClipOption = None,
-    validate: ValidateOption = False,
     ring_bits: Annotated[
         int | None, typer.Option(help="16, 32 or 64; the narrowest that works by default.")
     ] = None,
-    anyway: Annotated[
-        bool, typer.Option(help="Show it although the noise drowns everything.")
-    ] = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Show the noise, ring, bytes and time of a training. Nothing is spent."""
-    settings = settings_of(
-        optimiser="fedavgm",
-        server_lr=None,
-        momentum=0.9,
-        clip=clip,
-        adaptive=adaptive_clip,
-        sampling=sampling,
-        part=part,
-        validate=validate,
-        stop_early=False,
-        tail=0.0,
-        record_clip=record_clip,
-        seed=0,
-    )
+    said.section("train")
+    asked = said.study()
     planned = plan_training(
         clients,
         dimension,
-        budget=Budget(epsilon, delta),
-        rounds=rounds,
-        settings=settings,
+        budget=asked.privacy.budget,
+        rounds=asked.train.rounds,
+        settings=settings_of(asked),
         ring_bits=ring_bits,
-        **terms_of(dropout, colluding, unit, adjacency, 1, server),
+        **asked.privacy.options,
     )
-    if not anyway:
+    if not asked.train.anyway:
         planned.check_hopeful()
     if output is Format.JSON:
         print_json(planned.as_mapping())

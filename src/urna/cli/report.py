@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from urna.cli.keep import write_page
 from urna.cli.keys import identities
 from urna.cli.output import Format, FormatOption, print_json
 from urna.errors import ParameterError
-from urna.files import digest_of
+from urna.files import digest_of, write_whole
+from urna.report import Run, Signer, load_run, load_whole, page
 
-__all__ = ["report"]
+__all__ = ["report", "write_page"]
 
 
 def report(
@@ -39,3 +39,30 @@ def report(
         print_json({"written": str(path), "sha256": digest_of(path)})
     else:
         typer.echo(f"written: {path}")
+
+
+def write_page(
+    file: Path,
+    out: Path | None = None,
+    *,
+    title: str | None = None,
+    run: Run | None = None,
+    signer: Signer | None = None,
+) -> Path:
+    """Write the page about a result's file, beside it by default; return the page's.
+
+    Args:
+        file: Holds the result.
+        out: Where to.
+        title: What the page is called; as its run says by default.
+        run: How the result came about; as the file says by default.
+        signer: Who signs the page; nobody by default.
+
+    Raises:
+        ParameterError: The file holds no result, or none that can be shown.
+    """
+    run, out = run or load_run(file), out or file.with_name("report.html")
+    named = title or (run.title if run is not None else "") or file.absolute().parent.name
+    text = page(load_whole(file), title=named, run=run, sha256=digest_of(file), signer=signer)
+    write_whole(out, text)
+    return out

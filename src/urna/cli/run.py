@@ -1,5 +1,6 @@
 """`urna run`: a study from its file, to the end, once."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,16 +8,18 @@ from typing import Annotated, Any
 import typer
 
 import urna
-from urna.cli.keep import write_page
+from urna.cli.options import QuietOption
 from urna.cli.output import Format, FormatOption, errors, print_json, results
+from urna.cli.printing import print_result
 from urna.cli.progress import live_progress
-from urna.cli.terms import QuietOption, cache_folder
-from urna.report import Run
-from urna.study import Hooks, Outcome, read_study, run_study
-from urna.systems.combine import Combination
+from urna.cli.report import write_page
+from urna.errors import OutputError
+from urna.privacy import Ledger
+from urna.report import Run, account_of, load_run
+from urna.study import Hooks, Outcome, Study, read_study, run_study
 from urna.systems.vote import VoteResult
 
-__all__ = ["StudyArgument", "run_file"]
+__all__ = ["StudyArgument", "hold", "run_file"]
 
 StudyArgument = Annotated[
     Path, typer.Argument(metavar="STUDY", help="A study file, or the folder that holds study.toml.")
@@ -30,27 +33,58 @@ def run_file(
 ) -> None:
     """Run STUDY: vote, then what follows, under one budget. Goes on where it was interrupted."""
     found = read_study(study)
-
     run = Run(
         version=urna.__version__,
-        title=found.title,
         command="" if found.privacy.scripted_secrets else f"urna run {found.path.name}",
         study=found.text,
         study_name=found.path.name,
         simulated=not found.engine.federation,
     )
+    outcome, title = hold(found, run, quiet=quiet)
+    if output is Format.JSON:
+        print_json(_as_mapping(outcome, found.folder))
+        return
+    print_result(outcome, title)
+    results().print(f"\nwritten to {found.folder}:")
+    for path in outcome.files:
+        if not path.name.startswith("."):
+            results().print(f"  {path.name:<20} {_ABOUT.get(path.name, '')}".rstrip())
+
+
+def hold(study: Study, run: Run, *, quiet: bool) -> tuple[Outcome, str]:
+    """Run a study; return what came of it, and what it is called.
+
+    Args:
+        study: The study.
+        run: Where its results come from, as its pages say.
+        quiet: Whether to show no progress.
+    """
+    for name in ("result.json", "report.html"):
+        if (study.folder / name).is_dir():  # found out later, it would be paid for by then
+            raise OutputError(f"cannot write {study.folder / name}: it is a folder")
+    titles = [study.title or study.path.stem]
 
     def draw(path: Path, _: Outcome, title: str) -> None:
-        write_page(path.with_name("result.json"), path, run=replace(run, title=title))
+        titles.append(title)
+        write_page(path.with_name("result.json"), path)
+
+    def about(title: str) -> dict[str, Any]:
+        named = study.privacy.ledger
+        account = account_of(Ledger(study.base / named)) if named else None
+        return {"run": replace(run, title=title, account=account).as_mapping()}
 
     with live_progress(quiet) as report:
         said = (lambda sentence: None) if quiet else errors.print
-        hooks = Hooks(report, said, draw, {"run": run.as_mapping()})
-        outcome = run_study(found, version=urna.__version__, cache=cache_folder(), hooks=hooks)
-    if output is Format.JSON:
-        print_json(_as_mapping(outcome, found.folder))
-    else:
-        _print(outcome, found.folder)
+        hooks = Hooks(report, said, draw, about)
+        outcome = run_study(study, version=urna.__version__, cache=cache_folder(), hooks=hooks)
+    if outcome.again and (before := load_run(study.folder / "result.json")) is not None:
+        titles.append(before.title)
+    return outcome, titles[-1]
+
+
+def cache_folder() -> Path:
+    """Return where this user's programs keep losses, which can be computed again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "urna" / "losses"
 
 
 def _as_mapping(outcome: Outcome, folder: Path) -> dict[str, Any]:
@@ -60,41 +94,23 @@ def _as_mapping(outcome: Outcome, folder: Path) -> dict[str, Any]:
         "version": 1,
         "folder": str(folder),
         "files": [path.name for path in outcome.files],
-        "best": outcome.vote.best,
+        "best": None if outcome.vote is None else outcome.vote.best,
         "privacy": outcome.privacy.as_mapping(),
-        "vote": outcome.vote.as_mapping(),
+        "vote": None if outcome.vote is None else outcome.vote.as_mapping(),
         "result": None if isinstance(last, VoteResult) else last.as_mapping(),
     }
-
-
-def _print(outcome: Outcome, folder: Path) -> None:
-    console = results()
-    if outcome.again:
-        console.print("this study is finished; nothing was spent now\n", style="dim")
-    best = ", ".join(f"{name}={value}" for name, value in outcome.vote.best.items())
-    last = outcome.result
-    if isinstance(last, VoteResult):
-        console.print(str(last))
-    else:
-        console.print(f"the vote chose: {best}")
-        console.print(str(last))
-        if isinstance(last, Combination):
-            console.print(f"everything together: {outcome.privacy}")
-    console.print(f"\nwritten to {folder}:")
-    for path in outcome.files:
-        if not path.name.startswith("."):
-            console.print(f"  {path.name:<20} {_ABOUT.get(path.name, '')}".rstrip())
 
 
 _ABOUT = {
     "report.html": "the page to show",
     "result.json": "the last result",
     "vote.json": "the vote",
+    "first-round.json": "the first of two rounds",
     "model.safetensors": "the model",
     "model.npz": "the model",
     "model.json": "the model, with its plan",
     "combination.json": "the combination",
-    "README.md": "the model's card",
+    "MODEL_CARD.md": "the model's card",
     "ledger": "what was spent (`urna ledger show`)",
     "study.toml": "the study as it was run",
     "study.json": "how far it is",

@@ -17,16 +17,16 @@ import numpy.typing as npt
 from urna.data import MIN_SAMPLES, TABLES, holds_pictures, read_columns
 from urna.data.coding import as_numbers
 from urna.errors import DataMissing, ParameterError
-from urna.study.file import DataPart
-from urna.study.keys import KEYS, SECTIONS, Follow, keys_of, quoted_key, shown
+from urna.study.keys import quoted_key, shown
+from urna.study.schema import SECTIONS, SPACE_SAYS, STAGES, DataPart, Follow, keys_of
 from urna.study.sources import is_known, looked_at
 
-__all__ = ["Draft", "draft_study", "find_data", "labels_of"]
+__all__ = ["Draft", "draft_study", "find_data", "labels_of", "seen_of"]
 
 _MOST_CATEGORIES = 20
 _ENOUGH = 100  # ballots that outvote the noise of a usual budget
 _MANY = 30  # clients that can train together under a client-level budget
-_ALWAYS = ("model", "epsilon", "delta", "unit", "dropout", "colluding", "what", "kind")
+_ALWAYS = ("model", "epsilon", "delta", "unit", "dropout", "colluding", "kind")
 _WORDS = 92
 
 
@@ -44,54 +44,42 @@ class Draft:
         lines = [line for note in self.notes for line in _wrapped(note)]
         if lines:
             lines.append("")
-        for section in SECTIONS:
-            lines += self._section(section)
+        for section, part in SECTIONS.items():
+            if section not in STAGES or section in self.values:
+                lines += self._space() if part is None else self._section(section, part.says)
         return "\n".join(lines).rstrip() + "\n"
 
-    def _section(self, section: str) -> list[str]:
-        said = dict(self.values.get(section, {}))
-        lines = [f"# {SECTIONS[section]}."]
-        tables: dict[str, Mapping[str, Any]] = {}
-        if section == "space":
-            if not said:
-                return [*lines, "# [space]", *_SPACE, ""]
-            return [*lines, "[space]", *_axes(said), ""]
-        if section:
-            lines.append(f"[{section}]")
+    def _space(self) -> list[str]:
+        said = self.values.get("space", {})
+        axes = [f"{quoted_key(name)} = {shown(values)}" for name, values in said.items()]
+        return [f"# {SPACE_SAYS}.", *(["[space]", *axes] if said else ["# [space]", *_SPACE]), ""]
+
+    def _section(self, section: str, says: str) -> list[str]:
+        said = self.values.get(section, {})
+        lines = [f"# {says}.", *([f"[{section}]"] if section else [])]
+        tables: list[str] = []
         for key in keys_of(section).values():
-            value = said.pop(key.name, key.default)
+            value = said.get(key.name, key.default)
             if isinstance(value, Mapping) and value:
-                tables[key.name] = value
+                tables += ["", *_wrapped(key.key.says), f"[{section}.{key.name}]"]
+                tables += [f"{quoted_key(k)} = {shown(v)}" for k, v in value.items()]
                 continue
-            written = key.name in self.values.get(section, {}) or key.name in _ALWAYS
-            if not written and key.default is None:
+            written = key.name in said or key.name in _ALWAYS
+            if not written and key.required:
                 continue
-            what, colon, _ = key.says.partition(": ")
-            other = colon and what in list(Follow) and what != self.values["then"]["what"]
-            if section == "then" and other:
-                continue  # of something else that could follow
-            if not written and value in ("", [], {}, 0) and not key.choices:
+            if not written and value in ("", (), {}, 0, None) and not key.kind.choices:
                 continue  # nothing is said, and nothing would be: the guide lists it
-            of = ", ".join(choice for choice in key.choices if choice)
-            comment = key.says + (f" One of {of}." if of else "")
-            lines += _wrapped(comment)
-            mark = "" if written else "# "
-            lines.append(f"{mark}{key.name} = {shown(value)}")
-        for name, table in tables.items():
-            full = next(key for key in KEYS if (key.section, key.name) == (section, name))
-            lines += ["", *_wrapped(full.says), f"[{section}.{name}]"]
-            lines += [f"{quoted_key(k)} = {shown(v)}" for k, v in table.items()]
-        return [*lines, ""]
+            choices = key.kind.choices
+            of = f" One of {', '.join(choices)}." if len(choices) > 1 else ""
+            lines += _wrapped(key.key.says + of)
+            lines.append(f"{'' if written else '# '}{key.name} = {shown(value)}")
+        return [*lines, *tables, ""]
 
 
 _SPACE = (
     "# Left out, the model's own candidates are voted on. To name some:",
     '# lr = { kind = "log", values = [0.01, 0.1, 1.0] }',
 )
-
-
-def _axes(said: Mapping[str, Any]) -> list[str]:
-    return [f"{quoted_key(name)} = {shown(values)}" for name, values in said.items()]
 
 
 def _wrapped(text: str) -> list[str]:
@@ -155,6 +143,23 @@ def draft_study(
     return _study(seen, model, follow)
 
 
+def seen_of(part: DataPart, *, base: Path) -> dict[str, Any]:
+    """Return what files of one's own say of themselves: columns, classes, ranges.
+
+    Raises:
+        DataMissing: There is nothing to read.
+        ParameterError: It cannot be read, or there is no such column.
+    """
+    seen = draft_study(
+        part.source,
+        base=base,
+        label=part.label if part.label != keys_of("data")["label"].default else None,
+        client=part.client_column or None,
+        clients=part.clients or None,
+    ).values["data"]
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in seen.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """What can be seen of some data."""
@@ -170,31 +175,29 @@ class _Seen:
 def _study(seen: _Seen, model: str | None, follow: Follow | None) -> Draft:
     notes = list(seen.notes)
     privacy: dict[str, Any] = {"dropout": 0.1, "colluding": 0.0}
+    privacy |= {name: keys_of("privacy")[name].key.preset for name in ("epsilon", "delta")}
     torch = find_spec("torch") is not None and find_spec("safetensors") is not None
     if seen.clients >= _MANY:
-        privacy |= {"epsilon": 6.0, "delta": 1e-3, "unit": "client"}
+        privacy["unit"] = "client"
         usual = Follow.TRAIN if torch else Follow.AVERAGE
         if seen.classes is None and usual is Follow.AVERAGE:
             usual = Follow.NOTHING
         chosen = follow or (Follow.NOTHING if model is not None else usual)
     else:
         shards = max(1, min(math.ceil(_ENOUGH / seen.clients), seen.fewest // (2 * MIN_SAMPLES)))
-        privacy |= {"epsilon": 2.0, "delta": 1e-5, "unit": "record", "shards": shards}
-        privacy["dropout"] = 0.0
+        privacy |= {"unit": "record", "shards": shards, "dropout": 0.0}
         chosen = follow or Follow.NOTHING
         notes.append(
             f"{seen.clients} clients cannot out-vote noise that hides one of them, so single "
             f"records are protected, and {shards} shards of each client's records vote."
         )
-    then: dict[str, Any] = {"what": str(chosen)}
-    if chosen is Follow.TRAIN:
-        then |= {"rounds": 20}
     values: dict[str, Mapping[str, Any]] = {
         "": {"title": f"{Path(str(seen.said['source'])).stem}, {seen.clients} clients"},
         "data": seen.said,
         "objective": {"model": model or "linear"},
         "privacy": privacy,
-        "then": then,
+        "vote": {},
+        **({} if chosen is Follow.NOTHING else {str(chosen): {}}),
         "engine": {"kind": "memory"},
         "output": {"folder": "results"},
     }
@@ -287,14 +290,16 @@ def _table(
             owners = _column(tables[0], client, files[0]).astype(str)
             found, counts = np.unique(owners, return_counts=True)
             number, fewest = len(found), int(counts.min())
-            said["client"] = client
+            said["client_column"] = client
         else:
             number = clients or max(2, min(60, sizes[0] // 20))
             fewest = sizes[0] // number
             said["clients"] = number
     if "features" in names and "targets" in names:
         said.pop("label")
-    part = replace(looked_at(DataPart(source=source, label=chosen, client=client or ""), base=base))
+    part = replace(
+        looked_at(DataPart(source=source, label=chosen, client_column=client or ""), base=base)
+    )
     targets = _joined(tables, "targets" if "targets" in tables[0] else chosen)
     if part.classes:
         said["classes"] = list(part.classes)

@@ -1,196 +1,70 @@
-"""A study as a file: read, checked once, and from then on trusted.
+"""A study, from a file or from options: checked once, and from then on trusted.
 
-What is wrong is told in one line: the file and the line, what should hold, what was found.
+What is wrong is told all at once, a line each: the file and the line, or the option; what should
+hold; what was found.
 """
 
 import difflib
 import hashlib
 import json
-import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from urna.errors import ParameterError
-from urna.privacy import Adjacency, Budget, Unit
-from urna.protocols.secagg import ServerModel
+from urna.errors import ParameterError, UnknownName
+from urna.privacy import Unit
 from urna.space import Space
-from urna.study.keys import KEYS, SECTIONS, Follow, Key, Kind, keys_of
-from urna.tally import Options
+from urna.study.keys import Path as At
+from urna.study.keys import Wrong, dotted, found, quoted_key, shown
+from urna.study.lines import find_lines
+from urna.study.schema import (
+    SECTIONS,
+    STAGES,
+    AveragePart,
+    CombinePart,
+    DataPart,
+    EnginePart,
+    Follow,
+    ObjectivePart,
+    OutputPart,
+    PrivacyPart,
+    TrainPart,
+    VotePart,
+    keys_of,
+)
+from urna.systems.combine import STRATEGIES, Guarantee
 
-__all__ = [
-    "DataPart",
-    "EnginePart",
-    "ObjectivePart",
-    "OutputPart",
-    "PrivacyPart",
-    "Study",
-    "ThenPart",
-    "VotePart",
-    "read_study",
-]
+__all__ = ["RENAMED", "Study", "as_toml", "make_study", "parse_study", "read_study"]
 
-_HEADER = re.compile(r"^\s*\[+\s*([^\]]+?)\s*\]+")
-_KEY = re.compile(r"""^\s*("[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(\s*\.\s*[A-Za-z0-9_-]+)*\s*=""")
 _LONGEST_NAME = 64
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _BROKEN = re.compile(r"\(at line (\d+), column \d+\)")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataPart:
-    """`[data]`: who holds which data."""
-
-    source: str
-    folder: str = ""
-    clients: int = 0
-    split: str = "iid"
-    beta: float = 0.5
-    level: float = 0.8
-    label: str = "target"
-    features: tuple[str, ...] = ()
-    client: str = ""
-    record: str = ""
-    classes: tuple[str, ...] | tuple[int, ...] = ()
-    span: tuple[float, ...] = ()
-    ranges: Mapping[str, Any] = field(default_factory=dict)
-    categories: Mapping[str, Any] = field(default_factory=dict)
-    picture: tuple[int, ...] = ()
-    colour: bool = False
-    test: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectivePart:
-    """`[objective]`: how a client judges a candidate."""
-
-    model: str = "linear"
-    metric: str = "auto"
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int = 5
-    batch_size: int = 16
-    cache: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrivacyPart:
-    """`[privacy]`: what it may cost, against whom."""
-
-    epsilon: float
-    delta: float
-    unit: str = "client"
-    adjacency: str = ""
-    shards: int = 1
-    dropout: float | str = 0
-    colluding: float | str = 0
-    server: str = "honest-but-curious"
-    vote_share: float | str = "auto"
-    ledger: str = ""
-    scripted_secrets: str = ""
-
-    @property
-    def budget(self) -> Budget:
-        """What everything together may cost."""
-        return Budget(self.epsilon, self.delta)
-
-    @property
-    def relation(self) -> Adjacency:
-        """Between which electorates it holds.
-
-        Raises:
-            ParameterError: The relation protects another unit.
-        """
-        unit = Unit(self.unit)
-        if not self.adjacency:
-            by_record = unit is Unit.RECORD
-            return Adjacency.REPLACE_ONE_RECORD if by_record else Adjacency.REPLACE_ONE_CLIENT
-        found = Adjacency(self.adjacency)
-        if found.unit is not unit:
-            raise ParameterError(f"{found} protects a {found.unit}, and unit says {unit}")
-        return found
-
-    @property
-    def options(self) -> Options:
-        """The terms of each sum, but for the clients and the budget."""
-        return {
-            "dropout": self.dropout,
-            "colluding": self.colluding,
-            "adjacency": self.relation,
-            "shards": self.shards,
-            "server": ServerModel(self.server),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VotePart:
-    """`[vote]`: how ballots are filled, added up and read."""
-
-    ballot: str = ""
-    votes: int = 0
-    decoder: str = "posterior"
-    summation: str = "secure"
-    opens: str = "tally"
-    helper: str = ""
-    verified: bool = False
-    anyway: bool = False
-
-    @property
-    def winner(self) -> bool:
-        """Whether only the winner is opened."""
-        return self.opens == "winner"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThenPart:
-    """`[then]`: what follows the vote."""
-
-    what: str = "nothing"
-    rounds: int = 20
-    lr: float = 0.1
-    epochs: int = 1
-    batch_size: int = 16
-    clip: float = 0.3
-    optimiser: str = "fedavgm"
-    server_lr: float = 0.5
-    momentum: float = 0.9
-    tail: float = 0.0
-    learner: str = "softmax"
-    strategy: str = "mean"
-    anyway: bool = False
-
-    @property
-    def follow(self) -> Follow:
-        """What follows."""
-        return Follow(self.what)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnginePart:
-    """`[engine]`: where the clients run."""
-
-    kind: str = "memory"
-    federation: str = ""
-    nodes: int = 0
-    least_clients: int = 2
-    directory: str = ""
-    server_key: str = ""
-    stage_seconds: float = 180.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputPart:
-    """`[output]`: where everything is written."""
-
-    folder: str = "results"
+RENAMED: Mapping[str, str] = {
+    "data.client": "data.client_column",
+    "data.record": "data.record_column",
+    "vote.summation": "privacy.summation",
+    **{
+        f"then.{name}": f"train.{name}"
+        for name in (
+            *("rounds", "lr", "epochs", "batch_size", "clip"),
+            *("optimiser", "server_lr", "momentum", "tail"),
+        )
+    },
+    "then.anyway": "train.anyway",
+    "then.learner": "average.learner",
+    "then.strategy": "combine.strategy",
+}
+"""Keys of files of version 0.2 and what they are called now; `then.what` named the section."""
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """One study: data, candidates, objective, budget, and what follows."""
+    """One study: data, candidates, objective, budget, and what is done with them."""
 
     path: Path
     text: str = field(repr=False)
@@ -202,11 +76,17 @@ class Study:
     objective: ObjectivePart
     privacy: PrivacyPart
     vote: VotePart
-    then: ThenPart
+    train: TrainPart
+    average: AveragePart
+    combine: CombinePart
     engine: EnginePart
     output: OutputPart
-    lines: Mapping[str, int] = field(repr=False)
-    """On which line each section and key stands."""
+    votes: bool
+    """Whether there is a vote; without one its follower stands alone."""
+    follow: Follow
+    """What follows the vote, or stands alone."""
+    places: Mapping[At, str] = field(repr=False)
+    """Where each section and key was said: a line of the file, or an option."""
 
     @property
     def base(self) -> Path:
@@ -228,12 +108,13 @@ class Study:
         return hashlib.sha256(b"urna study\0" + said.encode()).hexdigest()
 
     def error(self, key: str, message: str) -> ParameterError:
-        """Return an error that names the file and the line of a key."""
-        return ParameterError(f"{_place(self.path, self.lines, key)}: {message}")
+        """Return an error that names the place of a key: a line of the file, or its option."""
+        place, _ = _place(tuple(key.split(".")), self.places)
+        return ParameterError(f"{place}: {message}" if place else message)
 
     @contextmanager
     def blaming(self, key: str) -> Iterator[None]:
-        """Add the file and the line of a key to what is refused in the block."""
+        """Add the place of a key to what is refused in the block."""
         try:
             yield
         except ParameterError as error:
@@ -244,7 +125,7 @@ def read_study(path: Path | str) -> Study:
     """Read a study file.
 
     Raises:
-        ParameterError: It is not there, is no TOML, or a key or value cannot be; one line names
+        ParameterError: It is not there, is no TOML, or keys or values cannot be; each line names
             the file, the line, what should hold and what was found.
     """
     path = Path(path)
@@ -266,293 +147,336 @@ def parse_study(text: str, path: Path) -> Study:
     try:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        found = _BROKEN.search(str(error))
-        line = f":{found.group(1)}" if found else ""
+        broken = _BROKEN.search(str(error))
+        line = f":{broken.group(1)}" if broken else ""
         said = _BROKEN.sub("", str(error)).strip()
         raise ParameterError(f"{path}{line}: this is no TOML: {said}") from error
-    return _Reader(path, text, find_lines(text)).study(values)
+    places = {at: f"{path}:{line}" for at, line in find_lines(text).items()}
+    return make_study(values, {(): f"{path}", **places}, text=text, path=path)
 
 
-def find_lines(text: str) -> dict[str, int]:
-    """Return the line of every section and key: `data`, `data.source`, `space.lr`.
+def make_study(
+    values: Mapping[str, Any], places: Mapping[At, str], *, path: Path, text: str | None = None
+) -> Study:
+    """Check plain values, and make a study of them.
 
-    A small finder that knows headers and `key =` at the beginning of lines, and neither inside a
-    text or list of several lines: what it misses is told with the line of its section.
+    Args:
+        values: What is said, by section and key.
+        places: Where it is said: a file and a line, or an option, which begins with `-`.
+        path: Where the file stands, or would.
+        text: What the file holds; written anew by default.
+
+    Raises:
+        ParameterError: Something cannot be; a line each.
     """
-    found: dict[str, int] = {}
-    section = ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if (header := _HEADER.match(line)) and not _KEY.match(line):
-            section = ".".join(part.strip().strip("\"'") for part in header.group(1).split("."))
-            found.setdefault(section, number)
-            for end in range(1, section.count(".") + 1):
-                found.setdefault(section.rsplit(".", end)[0], number)
-        elif key := _KEY.match(line):
-            name = ".".join(p.strip().strip("\"'") for p in line[: key.end() - 1].split("."))
-            full = f"{section}.{name}" if section else name
-            found.setdefault(full, number)
-    return found
-
-
-def _place(path: Path, lines: Mapping[str, int], key: str) -> str:
-    while key and key not in lines:
-        key = key.rpartition(".")[0]
-    return f"{path}:{lines[key]}" if key else f"{path}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Checks a file's values against the table of keys."""
-
-    path: Path
-    text: str
-    lines: Mapping[str, int]
-
-    def study(self, values: Mapping[str, Any]) -> Study:
-        tables = {name for name in SECTIONS if name}
-        top = keys_of("")
-        for name, value in values.items():
-            if name not in tables and name not in top:
-                raise self.unknown(name, name, [*top, *tables], "key or section")
-            if name in tables and not isinstance(value, Mapping):
-                raise self.error(name, f"[{name}] is a section, got {_found(value)}")
-        parts = {name: self.part(name, values.get(name, {})) for name in tables if name != "space"}
-        head = self.part("", {name: values[name] for name in top if name in values})
-        study = Study(
-            self.path,
-            self.text,
-            head["title"],
-            head["seed"],
-            DataPart(**parts["data"]),
-            self.space(values.get("space")),
-            ObjectivePart(**parts["objective"]),
-            PrivacyPart(**parts["privacy"]),
-            VotePart(**parts["vote"]),
-            ThenPart(**parts["then"]),
-            EnginePart(**parts["engine"]),
-            OutputPart(**parts["output"]),
-            self.lines,
+    text = as_toml(values) if text is None else text
+    values, places = _renamed(values, places)
+    wrong: list[Wrong] = []
+    parts = {name: _part(name, values, wrong) for name in SECTIONS if name != "space"}
+    space = _space(values.get("space"), wrong)
+    known = [*keys_of(""), *(name for name in SECTIONS if name)]
+    for name in values:
+        if name not in known:
+            wrong.append(_unknown("", name, known))
+    named = [name for name in STAGES[1:] if name in values]
+    if len(named) > 1:
+        wrong.append(
+            Wrong(
+                (named[1],), f"one stage follows the vote, and [{named[0]}] is named: leave one out"
+            )
         )
-        _check_together(study)
-        return study
+    if wrong:
+        raise _told(wrong, places)
+    head = parts.pop("")
+    study = Study(
+        path=path,
+        text=text,
+        title=head.title,
+        seed=head.seed,
+        space=space,
+        votes="vote" in values or not named,
+        follow=Follow(named[0]) if named else Follow.NOTHING,
+        places=places,
+        **parts,
+    )
+    if wrong := [Wrong(tuple(key.split(".")), why) for key, why in _clashes(study)]:
+        raise _told(wrong, places)
+    return study
 
-    def part(self, section: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        known = keys_of(section)
-        for name in values:
-            if name not in known:
-                full = f"{section}.{name}" if section else name
-                raise self.unknown(full, name, known, "key")
-        return {key.name: self.value(key, values) for key in known.values()}
 
-    def value(self, key: Key, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        if key.name not in values:
-            if key.default is None:
-                raise self.error(
-                    key.section, f"[{key.section}] must name `{key.name}`: {_small(key.says)}"
-                )
-            return _frozen(key.default)
-        value = values[key.name]
-        if key.choices:
-            if not isinstance(value, str) or value not in key.choices:
-                near = difflib.get_close_matches(str(value), key.choices, n=1, cutoff=0.5)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                listed = ", ".join(repr(choice) for choice in key.choices if choice)
-                raise self.error(
-                    key.full, f"`{key.full}` is one of {listed}; got {_found(value)}.{hint}"
-                )
-        elif not _is(key.kind, value):
-            raise self.error(key.full, f"`{key.full}` is {key.kind}; got {_found(value)}")
-        return _frozen(value)
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Return plain values as the text of a file."""
+    lines = [f"{name} = {shown(each)}" for name, each in values.items() if not _is_table(each)]
+    for name, section in values.items():
+        if _is_table(section):
+            lines += ["", f"[{name}]"]
+            lines += [f"{quoted_key(key)} = {shown(value)}" for key, value in section.items()]
+    return "\n".join(lines) + "\n"
 
-    def space(self, values: Mapping[str, Any] | None) -> Space | None:
-        if not values:
-            return None
-        for name, entry in values.items():
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _renamed(
+    values: Mapping[str, Any], places: Mapping[At, str]
+) -> tuple[dict[str, Any], dict[At, str]]:
+    """Return values and places of a file of version 0.2 as they are called now."""
+    made = {name: dict(each) if _is_table(each) else each for name, each in values.items()}
+    where = dict(places)
+    then = made.get("then")
+    follow = ""
+    if isinstance(then, dict):
+        follow = str(then.get("what", "nothing"))
+        if follow in list(Follow):
+            made.setdefault("vote", {})
+            del made["then"]
+            if follow != Follow.NOTHING:
+                made.setdefault(follow, {})
+                where.setdefault((follow,), where.get(("then", "what"), ""))
+    for old, new in RENAMED.items():
+        section, _, name = old.partition(".")
+        home, _, called = new.partition(".")
+        source = then if section == "then" else made.get(section)
+        if not isinstance(source, dict) or name not in source:
+            continue
+        value = source.pop(name)
+        if section != "then" or home == follow:
+            made.setdefault(home, {}).setdefault(called, value)
+            where[home, called] = where.get((section, name), "")
+    return made, where
+
+
+def _part(name: str, values: Mapping[str, Any], wrong: list[Wrong]) -> Any:  # noqa: ANN401 - a section
+    """Return a section, or note what is wrong with it."""
+    known = keys_of(name)
+    said = values.get(name, {}) if name else {k: v for k, v in values.items() if k in known}
+    if not isinstance(said, Mapping):
+        wrong.append(Wrong((name,), f"[{name}] is a section; got {found(said)}"))
+        return None
+    unknown = [key for key in said if key not in known]
+    wrong += [_unknown(name, key, [*known]) for key in unknown]
+    made = {}
+    for entry in known.values():
+        try:
+            if entry.name in said:
+                made[entry.name] = entry.read(said[entry.name])
+            elif not entry.required:
+                made[entry.name] = entry.default
+            elif not difflib.get_close_matches(entry.name, unknown, n=1):
+                says = entry.key.says[0].lower() + entry.key.says[1:].rstrip(".")
+                wrong.append(Wrong((name,), f"[{name}] must name `{entry.name}`: {says}"))
+        except Wrong as error:
+            wrong.append(error)
+    return SECTIONS[name](**made) if len(made) == len(known) else None
+
+
+def _space(said: Any, wrong: list[Wrong]) -> Space | None:  # noqa: ANN401 - whatever a file holds
+    """Return the candidates, by their axes or as a space file has them."""
+    if not said:
+        return None
+    whole = isinstance(said, Mapping) and isinstance(said.get("axes"), list)
+    if isinstance(said, Mapping) and not whole:
+        for name, entry in said.items():
             try:
                 Space.from_mapping({"axes": {name: entry}})
             except ParameterError as error:
-                raise self.error(f"space.{name}", str(error)) from error
-        try:
-            return Space.from_mapping({"axes": dict(values)})
-        except ParameterError as error:
-            raise self.error("space", str(error)) from error
-
-    def error(self, key: str, message: str) -> ParameterError:
-        return ParameterError(f"{_place(self.path, self.lines, key)}: {message}")
-
-    def unknown(
-        self, full: str, name: str, known: Sequence[str] | Mapping[str, Any], what: str
-    ) -> ParameterError:
-        near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-        elsewhere = [key.full for key in KEYS if key.name == name]
-        if elsewhere:
-            hint = f"there is `{elsewhere[0]}`"
-        elif near:
-            hint = f"did you mean `{near[0]}`?"
-        else:
-            hint = f"known are {', '.join(known)}"
-        return self.error(full, f"unknown {what} `{full}`; {hint}")
+                wrong.append(Wrong(("space", name), str(error)))
+                return None
+    try:
+        return Space.from_mapping(said if whole else {"axes": said})
+    except ParameterError as error:
+        wrong.append(Wrong(("space",), str(error)))
+        return None
 
 
-def _is(kind: Kind, value: Any) -> bool:  # noqa: ANN401, PLR0911 - whatever a file holds
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    finite = number and math.isfinite(value)
-    match kind:
-        case Kind.TEXT:
-            return isinstance(value, str)
-        case Kind.WHOLE:
-            return type(value) is int and value >= 0
-        case Kind.NUMBER:
-            return finite
-        case Kind.SWITCH:
-            return isinstance(value, bool)
-        case Kind.PART:
-            return isinstance(value, str) or finite
-        case Kind.SHARE:
-            return value == "auto" or (finite and 0 < value < 1)
-        case Kind.TABLE:
-            return isinstance(value, Mapping)
-    if not isinstance(value, list):
-        return False
-    match kind:
-        case Kind.TEXTS:
-            return all(isinstance(item, str) for item in value)
-        case Kind.CLASSES:
-            kinds = {type(item) for item in value}
-            return kinds in ({str}, {int}, set()) and len(set(value)) == len(value)
-        case Kind.PAIR:
-            pair = len(value) == 2 and all(_is(Kind.NUMBER, item) for item in value)
-            return not value or (pair and value[0] < value[1])
-        case _:
-            return not value or (
-                len(value) == 2 and all(type(item) is int and item > 0 for item in value)
-            )
+def _unknown(section: str, name: str, known: list[str]) -> Wrong:
+    at = (section, name) if section else (name,)
+    elsewhere = [dotted((s, name)) for s in SECTIONS if s and name in keys_of(s)]
+    match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean `{match[0]}`?" if match else f"known are {', '.join(known)}"
+    hint = f"there is `{elsewhere[0]}`" if elsewhere else hint
+    what = "key" if section else "key or section"
+    return Wrong(at, f"unknown {what} `{dotted(at)}`; {hint}")
 
 
-def _found(value: Any) -> str:  # noqa: ANN401 - whatever a file holds
-    """Return a value in a few words."""
-    kinds = {bool: "true/false", str: "text", int: "number", float: "number", list: "list"}
-    named = "table" if isinstance(value, Mapping) else kinds.get(type(value), type(value).__name__)
-    return (
-        f"the {named} {str(value)[:60]!r}"
-        if isinstance(value, str)
-        else (f"the {named} {str(value).lower() if isinstance(value, bool) else str(value)[:60]}")
-    )
+def _place(at: At, places: Mapping[At, str]) -> tuple[str, At]:
+    """Return the nearest place that is known, and what of the path it stands for."""
+    while at and not places.get(at):
+        at = at[:-1]
+    return places.get(at, ""), at
 
 
-def _frozen(value: Any) -> Any:  # noqa: ANN401 - plain values
-    return tuple(value) if isinstance(value, list) else value
+def _told(wrong: list[Wrong], places: Mapping[At, str]) -> ParameterError:
+    """Return one error that tells everything, a line each."""
+    lines = []
+    for each in wrong:
+        place, at = _place(each.at, places)
+        option = place.startswith("-") and at == each.at
+        subject = "" if option or not each.of_key else f"`{dotted(each.at)}` "
+        between = " " if option and each.of_key else ": "
+        lines.append(f"{place}{between if place else ''}{subject}{each}")
+    return ParameterError("\n".join(lines))
 
 
-def _small(text: str) -> str:
-    return text[0].lower() + text[1:].rstrip(".")
-
-
-def _check_together(study: Study) -> None:
-    """Refuse what single keys allow and together cannot be."""
-    privacy, then = study.privacy, study.then
-    for name in ("epsilon", "delta"):
-        with study.blaming(f"privacy.{name}"):
-            Budget(
-                privacy.epsilon if name == "epsilon" else 1.0,
-                privacy.delta if name == "delta" else 0.1,
-            )
-    with study.blaming("privacy.adjacency"):
-        unit = privacy.relation.unit
+def _clashes(study: Study) -> Iterator[tuple[str, str]]:
+    """Yield the keys that single values allow and that together cannot be, and why."""
+    privacy = study.privacy
+    unit = privacy.relation.unit
+    if privacy.adjacency is not None and unit is not privacy.unit:
+        yield (
+            "privacy.adjacency",
+            f"{privacy.adjacency} protects a {unit}, and unit says {privacy.unit}: leave one of "
+            "them out",
+        )
     if privacy.shards > 1 and unit is Unit.CLIENT:
-        raise study.error(
+        yield (
             "privacy.shards",
             f"{privacy.shards} shards make every client add up {privacy.shards} ballots, under "
             'noise made for one: say unit = "record" as well, which protects single records',
         )
-    if unit is Unit.RECORD and then.follow in (Follow.TRAIN, Follow.COMBINE):
-        raise study.error(
-            "then.what",
-            f'`{then.what}` after a vote protects whole clients; with unit = "record" there are '
-            "`average` and `nothing`",
+    if unit is Unit.RECORD and study.follow is Follow.TRAIN and study.votes:
+        yield (
+            "train",
+            '`train` after a vote protects whole clients; with unit = "record" there are '
+            "`average` and a vote alone",
         )
     if study.data.classes and study.data.span:
-        raise study.error("data.span", "name `classes` or a `span`, not both")
-    _check_opening(study)
+        yield "data.span", "name `classes` or a `span`, not both"
+    if study.data.span is not None and study.data.span[0] >= study.data.span[1]:
+        yield "data.span", "a span is two numbers, the smaller first"
+    if study.train.stop_early and not study.train.validate:
+        yield "train.stop_early", "stopping early looks at the private tally: say validate as well"
+    if study.follow is Follow.COMBINE:
+        yield from _clashes_of_combining(study)
+    if study.votes:
+        yield from _clashes_of_vote(study)
+        if study.follow is Follow.AVERAGE and study.average.voted_on == "moments":
+            yield "average.learner", "moments have no settings to vote on: leave `learner` out"
     if study.engine.federation and study.engine.kind != "flower":
-        raise study.error("engine.federation", 'a federation is Flower\'s: say kind = "flower"')
+        yield "engine.federation", 'a federation is Flower\'s: say kind = "flower"'
     if study.engine.kind == "flower":
-        _check_flower(study)
+        yield from _clashes_over_flower(study)
 
 
-def _check_opening(study: Study) -> None:
-    """Refuse what does not go with what the vote opens."""
-    vote = study.vote
+def _clashes_of_combining(study: Study) -> Iterator[tuple[str, str]]:
+    said = study.combine
+    if study.privacy.relation.unit is Unit.RECORD:
+        yield "combine", "`combine` protects whole clients, not single records"
+    known = [*STRATEGIES, "vote"] if not study.votes else ["mean", "top-mean"]
+    if said.strategy not in known:
+        yield "combine.strategy", str(UnknownName("strategy", said.strategy, known))
+    for name in keys_of("combine") if study.votes else ():
+        if name != "strategy" and _said(said, name):
+            yield f"combine.{name}", f"`{name}` is of searches that were recorded: leave it out"
+    of_keys = said.threshold is not None or said.processes or said.recompute
+    if of_keys and said.guarantee is not Guarantee.ENCRYPTION:
+        yield (
+            "combine.guarantee",
+            "threshold, processes and recompute belong to the guarantee encryption; this is "
+            f"{said.guarantee}",
+        )
+
+
+def _clashes_of_vote(study: Study) -> Iterator[tuple[str, str]]:
+    vote, summation = study.vote, study.privacy.summation
+    if summation == "encrypted" and study.privacy.server == "dishonest":
+        yield "privacy.server", "threshold encryption trusts its server: leave `server` out"
     if not vote.winner:
         for name in ("helper", "verified"):
             if getattr(vote, name):
-                raise study.error(
-                    f"vote.{name}", 'only a winner is opened with a helper: say opens = "winner"'
-                )
-        return
-    if not vote.helper.strip():
-        raise study.error(
+                yield f"vote.{name}", 'only a winner is opened with a helper: say opens = "winner"'
+    elif not vote.helper.strip():
+        yield (
             "vote.opens",
             "opening only the winner takes a helper, an organisation that does not collude with "
             'the leader: name it, helper = "..."',
         )
-    if len(vote.helper) > _LONGEST_NAME or not vote.helper.isprintable():
-        raise study.error("vote.helper", f"a helper's name has {_LONGEST_NAME} signs at most")
-    for name, default in (("ballot", ""), ("votes", 0), ("decoder", "posterior")):
-        if getattr(vote, name) != default:
-            raise study.error(
-                f"vote.{name}",
-                f"where only the winner is opened ballots are levels, and there is no tally to "
-                f"read: leave `{name}` out",
-            )
-    if vote.summation != "secure":
-        raise study.error(
-            "vote.summation", "only the winner is opened of secret sums: leave `summation` out"
+    elif len(vote.helper) > _LONGEST_NAME or not vote.helper.isprintable():
+        yield "vote.helper", f"a helper's name has {_LONGEST_NAME} signs at most"
+    if vote.winner and summation != "secure":
+        yield (
+            "privacy.summation",
+            "only the winner is opened of secret sums: leave `summation` out",
         )
+    if summation == "pipelined":
+        yield "privacy.summation", "ballots are not summed in chunks: leave `pipelined` out"
+    yield from _clashes_of_rounds(study)
 
 
-def _check_winner_over_flower(study: Study) -> None:
+def _clashes_of_rounds(study: Study) -> Iterator[tuple[str, str]]:
+    vote = study.vote
+    own = [name for name in ("ballot", "votes", "decoder") if _said(vote, name)]
+    for name in own if vote.winner else ():
+        yield (
+            f"vote.{name}",
+            "where only the winner is opened ballots are levels, and there is no tally to read: "
+            f"leave `{name}` out",
+        )
+    for name in ("rounds", "rehearse"):
+        if _said(vote, name) and (vote.winner or study.follow is not Follow.NOTHING):
+            yield f"vote.{name}", f"`{name}` is of a vote alone that opens a tally: leave it out"
+    if vote.rounds > 1 and (study.engine.kind == "flower" or own):
+        yield (
+            "vote.rounds",
+            "two rounds run in memory with the default ballot and decoder: leave "
+            f"{', '.join(own) or 'engine.kind'} out",
+        )
+    if vote.rounds > 1 and vote.rehearse:
+        yield "vote.rehearse", "a rehearsal informs one round: leave `rehearse` or `rounds` out"
+
+
+def _said(part: Any, name: str) -> bool:  # noqa: ANN401 - a section
+    """Say whether a key is not as it is by default."""
+    section = next(s for s in SECTIONS if SECTIONS[s] is type(part))
+    return bool(getattr(part, name) != keys_of(section)[name].default)
+
+
+def _clashes_over_flower(study: Study) -> Iterator[tuple[str, str]]:
+    engine = study.engine
+    if study.votes and study.vote.winner:
+        yield from _clashes_of_winner_over_flower(study)
+    if study.follow not in (Follow.NOTHING, Follow.TRAIN) or not study.votes:
+        alone = "" if study.votes else " without a vote"
+        yield (
+            str(study.follow),
+            f'`{study.follow}`{alone} runs in memory: say kind = "memory" under [engine]',
+        )
+    if study.privacy.summation != "secure":
+        yield "privacy.summation", "over Flower ballots are always summed by masks"
+    if study.privacy.server == "dishonest" and not engine.federation:
+        yield (
+            "privacy.server",
+            "against a dishonest server nodes need a directory of keys, which simulated ones "
+            "have not",
+        )
+    if engine.federation and engine.nodes < 2:
+        yield "engine.federation", "a federation must name `nodes`, two or more"
+
+
+def _clashes_of_winner_over_flower(study: Study) -> Iterator[tuple[str, str]]:
     vote, engine = study.vote, study.engine
     if vote.verified and not engine.federation:
-        raise study.error(
+        yield (
             "vote.verified",
             "verified ballots are signed, and simulated nodes have no keys: say kind = "
             '"memory" under [engine], or name a federation',
         )
     if study.privacy.scripted_secrets:
-        raise study.error(
+        yield (
             "privacy.scripted_secrets",
             "the noise around a winner comes from the coins of server and helper, which over "
             "Flower are never scripted: leave it out",
         )
     if engine.federation and not engine.directory:
-        raise study.error(
+        yield (
             "vote.helper",
             "nodes believe a helper's name only where sums are signed: name the `directory` of "
             "keys under [engine]",
         )
     if not _NODE.fullmatch(vote.helper) or (vote.helper.isdecimal() and not engine.federation):
-        raise study.error(
+        yield (
             "vote.helper",
             "over Flower a helper is a node: its name is of letters, digits, points, dashes and "
             "underscores, and no number, which simulated clients are called by",
         )
-
-
-def _check_flower(study: Study) -> None:
-    if study.vote.winner:
-        _check_winner_over_flower(study)
-    if study.then.follow not in (Follow.NOTHING, Follow.TRAIN):
-        raise study.error(
-            "then.what", f'`{study.then.what}` runs in memory: say kind = "memory" under [engine]'
-        )
-    if study.vote.summation != "secure":
-        raise study.error("vote.summation", "over Flower ballots are always summed by masks")
-    if study.privacy.server == "dishonest" and not study.engine.federation:
-        raise study.error(
-            "privacy.server",
-            "against a dishonest server nodes need a directory of keys, which simulated ones "
-            "have not",
-        )
-    if study.engine.federation and study.engine.nodes < 2:
-        raise study.error("engine.federation", "a federation must name `nodes`, two or more")

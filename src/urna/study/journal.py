@@ -27,7 +27,7 @@ LEDGER = "ledger"
 
 def _paid(folder: Path, values: Mapping[str, Any]) -> bool:
     """Say whether anything of a study was paid for, or is on disk."""
-    if (folder / "vote.json").exists():
+    if values["kept"] or (folder / "vote.json").exists():
         return True
     own, named = folder / LEDGER, values.get("ledger")
     if own.exists():

@@ -14,8 +14,8 @@ from urna.flower.vote_subject import kind_of
 from urna.flower.voter import HELPER_KEY
 from urna.privacy import Unit
 from urna.study.file import Study, read_study
-from urna.study.keys import Follow
 from urna.study.prepare import Prepared, learner_of, prepare_with, reveal_of
+from urna.study.schema import Follow
 from urna.study.sources import blank_electorate, gather, gather_one, is_known
 from urna.systems.train import TorchLearner
 
@@ -47,7 +47,7 @@ def participant_of(
         raise ParameterError("settings of an average are not voted on over Flower")
     reveal = reveal_of(prepared.study)
     contributors: list[Any] = [Votes(prepared.chosen.objective, data, kind=kind_of(reveal))]
-    if prepared.study.then.follow is Follow.TRAIN:
+    if prepared.study.follow is Follow.TRAIN:
         contributors.append(Updates(LearnerTraining(_LearnerOf(prepared), data)))
     part = Participant(contributors, policy=policy, script=script)
     return _OrHelper(part, Helper(policy=policy)) if reveal.winner else part

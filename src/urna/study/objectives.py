@@ -18,7 +18,7 @@ from urna.local import (
 from urna.local.named import named_object, said_in_one_line
 from urna.local.presets import PRESETS, preset
 from urna.space import Axis, Space
-from urna.study.file import ObjectivePart
+from urna.study.schema import ObjectivePart
 from urna.study.tune_and_train import RATES
 from urna.systems.train.models import MODELS, network
 

@@ -13,10 +13,10 @@ from urna.flower import Deadlines, Federation, SumProgress, poll
 from urna.flower.learning import server_strategy, train_learner
 from urna.study.file import read_study
 from urna.study.journal import Journal
-from urna.study.keys import Follow
 from urna.study.node import blank, participant_of
 from urna.study.prepare import division_of, learner_of, settings_of
 from urna.study.run import outcome_of, run_stages
+from urna.study.schema import Follow
 from urna.study.stages import Done, Hooks, Outcome, Stages, within
 from urna.study.tune_and_train import Division
 from urna.systems.train import TorchLearner, TrainResult
@@ -113,7 +113,7 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
             **study.privacy.options,
         )
         stages.keep_vote(vote)
-    if study.then.follow is not Follow.TRAIN or division is None:
+    if study.follow is not Follow.TRAIN or division is None:
         return vote, None, vote.privacy
     stages.now = "training"
     stages.hooks.say(_told(vote))
@@ -138,21 +138,23 @@ def _train(
     """Train with what the vote chose; the result says what both promise together."""
     prepared, study, journal = stages.prepared, stages.study, stages.journal
     score = learner.scorer(prepared.electorate.dataset.test)
-    then = study.then
+    how_trained = study.train
     federated = bool(study.engine.federation)
     trained = train_learner(
         grid,
         learner,
         vote.best,
-        rounds=then.rounds,
+        rounds=how_trained.rounds,
         settings=settings_of(study),
-        strategy=server_strategy(then.optimiser, then.server_lr, then.momentum),
+        strategy=server_strategy(
+            how_trained.optimiser, how_trained.server_lr, how_trained.momentum
+        ),
         score=score if prepared.electorate.tested else None,
         budget=division.train,
         # Simulated nodes end with this process: what they hold of a round cannot go on.
-        folder=journal.folder / "training" if federated and then.rounds > 1 else None,
+        folder=journal.folder / "training" if federated and how_trained.rounds > 1 else None,
         federation=how,
-        run=replace(run, entry=journal.entry("then"), force=then.anyway),
+        run=replace(run, entry=journal.entry("then"), force=how_trained.anyway),
         **study.privacy.options,
     )
     privacy = within(

@@ -13,11 +13,12 @@ from urna.forecast.votes import WIDE
 from urna.privacy import Budget, Unit
 from urna.privacy.accountant import DECLARED, GAUSSIAN
 from urna.space import Space
+from urna.study.averages import schema_of
 from urna.study.file import Study
-from urna.study.keys import Follow
 from urna.study.prepare import Prepared, division_of, learner_of, reveal_of, settings_of
+from urna.study.schema import Follow
 from urna.study.tune_and_train import Division
-from urna.systems.average import Schema, choose, plan_average
+from urna.systems.average import choose, plan_average
 from urna.systems.average.blind import Blind
 from urna.systems.average.objective import default_space
 from urna.systems.train.plan import TrainPlan, plan_training
@@ -216,14 +217,13 @@ def _candidates(prepared: Prepared, terms: Terms, division: Division | None) -> 
 
 
 def _average_base(prepared: Prepared, terms: Terms, division: Division | None) -> Blind:
-    electorate, then = prepared.electorate, prepared.study.then
-    width = prepared.clients[0].features.shape[1]
-    schema = Schema(width, tuple(range(len(electorate.labels or ()))))
+    learner = prepared.study.average.voted_on
+    schema = schema_of(prepared)
     records = [count_records(samples) for samples in prepared.clients]
     budget = terms.budget if division is None else division.train
-    base = choose(then.learner, schema, terms.costing(budget), records).learner
+    base = choose(learner, schema, terms.costing(budget), records).learner
     if not isinstance(base, Blind):
-        raise ParameterError(f"{then.learner} has no settings to vote on")
+        raise ParameterError(f"{learner} has no settings to vote on")
     return base
 
 
@@ -235,14 +235,14 @@ def _rest(
     if division is None:
         return
     clients, budget = len(prepared.clients), division.train
-    match study.then.follow:
+    match study.follow:
         case Follow.TRAIN:
             size = len(learner_of(prepared).first_weights(seed=study.seed))
             planned = plan_training(
                 clients,
                 size,
                 budget=budget,
-                rounds=study.then.rounds,
+                rounds=study.train.rounds,
                 settings=settings_of(study),
                 **study.privacy.options,
             )
@@ -250,11 +250,11 @@ def _rest(
             client, server = planned.seconds_per_round
             yield (
                 StagePlan(
-                    f"train, {study.then.rounds} rounds",
+                    f"train, {study.train.rounds} rounds",
                     budget,
                     f"{planned.noise_multiplier:.2f} clip norms in a sum; all of it "
                     f"{planned.noise_to_signal:.2f} of the longest way",
-                    study.then.rounds * (said["bytes_per_client_and_round"] + said["model_bytes"]),
+                    study.train.rounds * (said["bytes_per_client_and_round"] + said["model_bytes"]),
                     planned.rounds * (planned.terms.clients * client + server),
                 ),
                 planned,

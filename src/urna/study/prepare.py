@@ -1,20 +1,34 @@
 """A study made ready: its data read, its objective found, its budget divided; nothing spent."""
 
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
-from urna.data import Samples
+import numpy as np
+
+from urna.data import Dataset, Samples
 from urna.errors import ParameterError, UnknownName
 from urna.local import CachedObjective, Objective, Recipe, check_objective
 from urna.privacy import Unit
 from urna.space import Space
 from urna.study.file import Study
-from urna.study.keys import Follow
 from urna.study.objectives import Chosen, choose_objective
+from urna.study.schema import Follow, SamplingKind
 from urna.study.sources import Electorate, gather
 from urna.study.tune import VOTE_SHARE
 from urna.study.tune_and_train import Division, divide
-from urna.systems.train import Settings, TorchLearner, read_optimiser
+from urna.systems.train import (
+    AdaptiveClip,
+    Cohorts,
+    EarlyStop,
+    Everyone,
+    Lots,
+    Sampling,
+    Settings,
+    TorchLearner,
+    Validation,
+    read_optimiser,
+)
 from urna.systems.vote import COUNTS, Reveal
 
 __all__ = [
@@ -41,7 +55,8 @@ class Prepared:
     @property
     def title(self) -> str:
         """What pages are called."""
-        return self.study.title or f"{self.electorate.how}: {self.what}"
+        what = f": {self.what}" if self.clients else ""
+        return self.study.title or f"{self.electorate.how}{what}"
 
     @property
     def what(self) -> str:
@@ -75,6 +90,12 @@ def prepare(study: Study) -> Prepared:
     Raises:
         ParameterError: Something is not there or does not fit; the message names the line.
     """
+    if study.follow is Follow.COMBINE and not study.votes:  # of a table, not of clients' rows
+        rows = Samples(np.zeros((0, 1)), np.zeros(0))
+        name, where = Path(study.data.source).name, ", ".join(study.combine.where) or "all rows"
+        how = f"{name}: {where}"
+        nobody = Electorate([], [], Dataset(name, rows, rows, None), None, how=how)
+        return Prepared(study, nobody, None, study.space)
     with study.blaming("data.source"):
         by_record = study.privacy.relation.unit is Unit.RECORD
         electorate = gather(study.data, seed=study.seed, base=study.base, by_record=by_record)
@@ -83,10 +104,12 @@ def prepare(study: Study) -> Prepared:
 
 def prepare_with(study: Study, electorate: Electorate, *, own: Path | None = None) -> Prepared:
     """Find the objective of a study whose clients are known; see `prepare`."""
-    follow = study.then.follow
+    follow = study.follow
     if follow is Follow.AVERAGE:
-        if electorate.labels is None:
-            raise study.error("then.what", "settings of an average are voted on for classes alone")
+        if electorate.labels is None and study.votes:
+            raise study.error(
+                str(study.follow), "settings of an average are voted on for classes alone"
+            )
         return Prepared(study, electorate, None, study.space)
     with study.blaming("objective.model"):
         chosen = choose_objective(
@@ -100,6 +123,8 @@ def prepare_with(study: Study, electorate: Electorate, *, own: Path | None = Non
                 "training follows a vote on how a torch module is trained, and "
                 f"{chosen.description} is none: name `linear`, `mlp`, `pooled` or what makes one"
             )
+    if not study.votes:
+        return Prepared(study, electorate, chosen, None)
     space = study.space or chosen.space
     if space is None:
         raise study.error(
@@ -118,25 +143,39 @@ def prepare_with(study: Study, electorate: Electorate, *, own: Path | None = Non
 
 def settings_of(study: Study) -> Settings:
     """Return how a study's model is trained."""
-    then = study.then
-    chosen = {"lr": then.server_lr}
-    if then.optimiser == "fedavgm":
-        chosen["momentum"] = then.momentum
+    said = study.train
+    chosen = {"lr": said.server_lr}
+    if said.optimiser == "fedavgm":
+        chosen["momentum"] = said.momentum
+    adaptive = said.adaptive_clip
     return Settings(
-        optimiser=read_optimiser(then.optimiser, **chosen),
-        clip=then.clip,
-        tail=then.tail,
+        optimiser=read_optimiser(said.optimiser, **chosen),
+        clip=said.clip if adaptive is None else AdaptiveClip(said.clip, adaptive),
+        sampling=_sampling(said.sampling, said.part),
+        validation=Validation() if said.validate else None,
+        stop=EarlyStop() if said.stop_early else None,
+        tail=said.tail,
+        record_clip=said.record_clip,
         seed=study.seed,
     )
 
 
+def _sampling(kind: SamplingKind, part: Fraction) -> Sampling:
+    if kind is SamplingKind.EVERYONE:
+        return Everyone()
+    return Cohorts.of(part) if kind is SamplingKind.COHORTS else Lots.of(part)
+
+
 def learner_of(prepared: Prepared) -> TorchLearner:
     """Return what is trained after the vote."""
-    then, chosen = prepared.study.then, prepared.chosen
+    said, chosen = prepared.study.train, prepared.chosen
     if chosen is None or chosen.factory is None:
         raise ParameterError("there is nothing to train")
-    recipe = Recipe(lr=then.lr, epochs=then.epochs, batch_size=then.batch_size)
-    return TorchLearner(chosen.factory, recipe, 0.0, chosen.loss)
+    recipe = Recipe(
+        lr=said.lr, epochs=said.epochs, batch_size=said.batch_size, proximal=said.proximal
+    )
+    share = Validation().part if said.validate else 0.0
+    return TorchLearner(chosen.factory, recipe, share, chosen.loss)
 
 
 def reveal_of(study: Study) -> Reveal:
@@ -148,7 +187,7 @@ def reveal_of(study: Study) -> Reveal:
 def division_of(prepared: Prepared, clients: int | None = None) -> Division | None:
     """Return how the budget is divided between the vote and what follows; None if nothing does."""
     study = prepared.study
-    privacy, follow = study.privacy, study.then.follow
+    privacy, follow = study.privacy, study.follow
     if follow is Follow.NOTHING:
         return None
     share = privacy.vote_share
@@ -157,7 +196,7 @@ def division_of(prepared: Prepared, clients: int | None = None) -> Division | No
             privacy.budget,
             clients=clients or len(prepared.clients),
             parameters=len(learner_of(prepared).first_weights(seed=study.seed)),
-            rounds=study.then.rounds,
+            rounds=study.train.rounds,
             settings=settings_of(study),
             candidates=len(prepared.space or ()),
             reveal=reveal_of(study),

@@ -12,6 +12,7 @@ from urna.study.federation import run_in_federation
 from urna.study.file import Study
 from urna.study.journal import LEDGER, Journal
 from urna.study.prepare import Prepared, prepare
+from urna.study.schema import Follow
 from urna.study.stages import Done, Hooks, Outcome, Stages, files_in
 from urna.systems.average import ModelResult
 from urna.systems.combine import Combination
@@ -98,13 +99,15 @@ def run_stages(
 def _ledger(study: Study, folder: Path) -> Ledger | None:
     """Return the ledger that releases are counted in; none for what has no guarantee."""
     privacy = study.privacy
-    if privacy.scripted_secrets or study.vote.summation == "clear":
-        return None
     if privacy.ledger:
         ledger = Ledger(study.base / privacy.ledger)
         with study.blaming("privacy.ledger"):
             ledger.check_relation(privacy.relation)
         return ledger
+    exact = not study.votes and study.follow is Follow.COMBINE
+    exact = exact and not study.combine.guarantee.private
+    if privacy.scripted_secrets or privacy.summation == "clear" or exact:
+        return None
     subject = study.title or study.path.stem
     return Ledger.open(folder / LEDGER, privacy.budget, adjacency=privacy.relation, subject=subject)
 
@@ -114,7 +117,7 @@ def outcome_of(journal: Journal) -> Outcome | None:
     if not journal.finished:
         return None
     vote, last = journal.found("vote.json"), journal.found("result.json")
-    if vote is None or last is None:
+    if last is None:
         return None
     readers: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
         "training": TrainResult.read,
@@ -124,4 +127,10 @@ def outcome_of(journal: Journal) -> Outcome | None:
     reader = readers.get(str(last.get("kind")))
     follow = None if reader is None else reader(last)
     privacy = PrivacyStatement.read(journal.values["privacy"])
-    return Outcome(VoteResult.read(vote), follow, privacy, files_in(journal.folder), again=True)
+    return Outcome(
+        None if vote is None else VoteResult.read(vote),
+        follow,
+        privacy,
+        files_in(journal.folder),
+        again=True,
+    )

@@ -21,7 +21,7 @@ from urna.data import (
     split,
 )
 from urna.errors import DataMissing, ParameterError
-from urna.study.file import DataPart
+from urna.study.schema import DataPart
 
 __all__ = [
     "MOST_CLASSES",
@@ -82,7 +82,7 @@ def gather(
         DataMissing: The files or a package are not there.
         ParameterError: They have another form than was said.
     """
-    if is_known(part.source):
+    if part.hub or is_known(part.source):
         return _known(part, seed, base)
     path = (base or Path()) / part.source
     if not path.exists():
@@ -103,7 +103,7 @@ def gather_one(part: DataPart, path: Path, *, by_record: bool = False) -> Sample
         _check_pictures(by_record)
         return _together(_pooled_pictures(part, path)[0])
     labels = part.classes or None
-    named = replace(part, client="", features=_named_features(part))
+    named = replace(part, client_column="", features=_named_features(part))
     return _labelled(_together(_read(named, path).clients), labels, by_record)
 
 
@@ -189,21 +189,33 @@ def looked_at(part: DataPart, *, base: Path | None = None) -> DataPart:
 
 
 def _known(part: DataPart, seed: int, base: Path | None) -> Electorate:
-    for name in ("client", "record", "features", "classes", "span", "test", "ranges", "categories"):
+    for name in (
+        "client_column",
+        "record_column",
+        "features",
+        "classes",
+        "span",
+        "test",
+        "ranges",
+        "categories",
+    ):
         if getattr(part, name):
             raise ParameterError(
                 f"{part.source} is a known set, whose columns, classes and test rows are known: "
                 f"leave `{name}` out"
             )
     folder = (base or Path()) / part.folder if part.folder else None
-    dataset = load(part.source, folder=folder)
+    dataset = load(part.source, folder=folder, hub=part.hub)
     clients = part.clients or _CLIENTS
     parts = split(
         dataset, clients=clients, how=part.split, beta=part.beta, level=part.level, seed=seed
     )
     labels = None if dataset.classes is None else tuple(range(dataset.classes))
     how = f"{part.source}, {clients} clients ({part.split})"
-    return Electorate(parts, _numbered(clients), dataset, labels, None, how)
+    span = None
+    if labels is None:  # what a public set spans is public
+        span = (float(dataset.train.targets.min()), float(dataset.train.targets.max()))
+    return Electorate(parts, _numbered(clients), dataset, labels, span, how)
 
 
 def _numbered(clients: int) -> list[str]:
@@ -246,18 +258,33 @@ def _tables(
     whole = _together(clients)
     test = whole.take(np.zeros(0, dtype=np.intp))
     if part.test:
-        held = _read(replace(part, client=""), (base or Path()) / part.test, read.features)
-        test = _labelled(_together(held.clients), labels)
+        test = _test_rows(part, (base or Path()) / part.test, read.features, labels)
     span = (part.span[0], part.span[1]) if part.span else None
     dataset = Dataset(path.stem, whole, test, None if labels is None else len(labels))
     found = Electorate(clients, read.names, dataset, labels, span, path.name)
     return _dealt(part, found, seed)
 
 
+def _test_rows(
+    part: DataPart,
+    path: Path,
+    features: tuple[str, ...] | None,
+    labels: tuple[str, ...] | tuple[int, ...] | None,
+) -> Samples:
+    """Return the rows of public test data that have a target; there is at least one."""
+    if path.is_dir():
+        raise ParameterError(f"test data are one file, {path} is a folder")
+    held = _read(replace(part, client_column=""), path, features)
+    found = _labelled(_together(held.clients), labels)
+    if not len(found):
+        raise ParameterError(f"{path} has no row with a target to measure the model on")
+    return found
+
+
 def _read(
     part: DataPart, path: Path, features: tuple[str, ...] | None = None, *, texts: bool = False
 ) -> Tables:
-    columns = Columns(part.label, part.client or None, part.record or None)
+    columns = Columns(part.label, part.client_column or None, part.record_column or None)
     named = part.classes and isinstance(part.classes[0], str)
     return read_tables(
         path,

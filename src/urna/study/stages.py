@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,23 @@ from urna.local import losses_of_each
 from urna.privacy import Budget, PrivacyStatement
 from urna.privacy.accountant import DECLARED, GAUSSIAN
 from urna.randomness import SecretSource, secrets_of, staged_secrets
+from urna.study.alone import average_alone, train_alone
+from urna.study.averages import named_clients, named_targets, said_of_learner, schema_of
 from urna.study.held import Held, said_of
 from urna.study.journal import Journal
-from urna.study.keys import Follow
 from urna.study.prepare import Prepared, division_of, learner_of, reveal_of, settings_of
+from urna.study.recorded import combine_recorded
+from urna.study.rehearsal import rehearse
+from urna.study.schema import Follow
 from urna.study.tune import tune_then_fit
 from urna.study.tune_and_train import tune_and_train
-from urna.systems.average import ModelResult, Schema
+from urna.systems.average import ModelResult
 from urna.systems.average import model_card as average_card
 from urna.systems.combine import Combination, Frame, LocalSearch, Searches, combine
 from urna.systems.train import RoundReport, TorchLearner, TrainResult
 from urna.systems.train.card import model_card as train_card
 from urna.systems.train.checkpoint import read_tensors, write_model
+from urna.systems.train.pipelined import PipelinedSummation
 from urna.systems.vote import (
     DecoderKind,
     SearchProgress,
@@ -34,7 +39,9 @@ from urna.systems.vote import (
     VoteSettings,
     read_again,
     search,
+    search_twice,
 )
+from urna.systems.vote.kernels import structure_left_out
 from urna.systems.vote.result import UNREAD
 from urna.tally import ClearSummation, EncryptedSummation, Run, SecureSummation, Summation
 
@@ -45,6 +52,7 @@ _TRAINING = "training"  # the folder of a training's rounds
 _SUMMATIONS: Mapping[str, Callable[[], Summation]] = {
     "secure": SecureSummation,
     "encrypted": EncryptedSummation,
+    "pipelined": PipelinedSummation,
     "clear": ClearSummation,
 }
 
@@ -53,7 +61,7 @@ _SUMMATIONS: Mapping[str, Callable[[], Summation]] = {
 class Outcome:
     """What came of a study."""
 
-    vote: VoteResult
+    vote: VoteResult | None
     follow: TrainResult | ModelResult | Combination | None
     privacy: PrivacyStatement
     """Of everything together."""
@@ -64,11 +72,20 @@ class Outcome:
     @property
     def result(self) -> VoteResult | TrainResult | ModelResult | Combination:
         """The last of it."""
-        return self.vote if self.follow is None else self.follow
+        last = self.vote if self.follow is None else self.follow
+        if last is None:
+            raise ParameterError("nothing was held")
+        return last
 
 
-Done = tuple[VoteResult, TrainResult | ModelResult | Combination | None, PrivacyStatement]
-"""The vote, what followed, and what both promise together."""
+_ALONE: "Mapping[Follow, Callable[[Stages], TrainResult | ModelResult | Combination]]" = {
+    Follow.TRAIN: train_alone,
+    Follow.AVERAGE: average_alone,
+    Follow.COMBINE: combine_recorded,
+}
+
+Done = tuple[VoteResult | None, TrainResult | ModelResult | Combination | None, PrivacyStatement]
+"""The vote, where there was one, what followed, and what both promise together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +96,8 @@ class Hooks:
     say: Callable[[str], None] = lambda sentence: None
     page: Callable[[Path, Outcome, str], None] = lambda path, outcome, title: None
     """Writes the page about all stages."""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """Kept beside the last result: where it comes from."""
+    about: Callable[[str], Mapping[str, Any]] = lambda title: {}
+    """Returns what is kept beside the last result, given its title: where it comes from."""
 
 
 def files_in(folder: Path) -> tuple[Path, ...]:
@@ -101,7 +118,7 @@ class Stages:
         """What the last result's file says beside it."""
         script = self.study.privacy.scripted_secrets
         self.secrets = secrets_of(script or None)
-        self.summation = _SUMMATIONS[self.study.vote.summation]()
+        self.summation = _SUMMATIONS[self.study.privacy.summation]()
         self.decoder = DecoderKind(self.study.vote.decoder).build()
         self.reveal = reveal_of(self.study)
 
@@ -112,13 +129,16 @@ class Stages:
             vote, follow, privacy = over(self)
         elif study.engine.kind == "flower":
             vote, follow, privacy = _simulated(self)
+        elif not study.votes:
+            done = _ALONE[study.follow](self)
+            vote, follow, privacy = None, done, done.privacy
         else:
             vote, follow, privacy = {
                 Follow.NOTHING: self._only_vote,
                 Follow.TRAIN: self._train,
                 Follow.AVERAGE: self._average,
                 Follow.COMBINE: self._combine,
-            }[study.then.follow]()
+            }[study.follow]()
         last: Any = vote if follow is None else follow
         title = self.prepared.title
         journal.note(privacy=privacy.as_mapping())
@@ -126,7 +146,7 @@ class Stages:
         if follow is not None:
             mapping = {**mapping, "privacy": privacy.as_mapping()}
         entries = last.entries if isinstance(last, Combination) else (last.entry,)
-        journal.keep("result.json", {**mapping, **self.told, **self.hooks.about}, *entries)
+        journal.keep("result.json", {**mapping, **self.told, **self.hooks.about(title)}, *entries)
         if isinstance(last, TrainResult | ModelResult | Combination):
             last = replace(last, privacy=privacy)
         outcome = Outcome(vote, None if follow is None else last, privacy)
@@ -180,24 +200,57 @@ class Stages:
         if before is not None:
             return before
         prepared, study, journal = self.prepared, self.study, self.journal
+        reads = not self.reveal.winner and study.vote.decoder is DecoderKind.POSTERIOR
+        if reads and (missing := structure_left_out(prepared.candidates)):
+            self.hooks.say(f"the decoder leaves out {missing}")
+        if study.vote.rounds > 1:
+            return self._twice(budget, secrets)
+        how = self.voting
+        if study.vote.rehearse:
+            public = rehearse(prepared, self.cache, self.hooks.progress)
+            how = replace(how, rehearsal=public)
         found: VoteResult = search(
             prepared.candidates,
             prepared.objective(self.cache),
             prepared.clients,
             budget=budget,
-            settings=self.voting,
+            settings=how,
             summation=None if self.reveal.winner else self.summation,
             seed=study.seed,
-            run=Run(
-                ledger=journal.ledger,
-                entry=journal.entry("vote"),
-                secrets=secrets,
-                keep=self.keep_vote,
-                progress=self.hooks.progress,
-                force=study.vote.anyway,
-            ),
+            run=replace(self._run(secrets), entry=journal.entry("vote")),
             **study.privacy.options,
         )
+        self.keep_vote(found)
+        return found
+
+    def _run(self, secrets: SecretSource) -> Run:
+        """Return where a vote is counted, kept and shown."""
+        return Run(
+            ledger=self.journal.ledger,
+            secrets=secrets,
+            keep=self.keep_vote,
+            progress=self.hooks.progress,
+            force=self.study.vote.anyway,
+        )
+
+    def _twice(self, budget: Budget, secrets: SecretSource) -> VoteResult:
+        """Vote on all candidates, then again on the promising ones."""
+        prepared, study, journal = self.prepared, self.study, self.journal
+
+        def between(first: VoteResult) -> None:
+            journal.keep("first-round.json", first.as_mapping(), first.entry)
+
+        found = search_twice(
+            prepared.candidates,
+            prepared.objective(self.cache),
+            prepared.clients,
+            budget=budget,
+            summation=self.summation,
+            seed=study.seed,
+            between=between,
+            run=self._run(secrets),
+            **study.privacy.options,
+        ).second
         self.keep_vote(found)
         return found
 
@@ -215,13 +268,13 @@ class Stages:
 
         def progress(done: RoundReport) -> None:
             journal.wrote(_TRAINING)
-            report("training", done.number, study.then.rounds)
+            report("training", done.number, study.train.rounds)
 
         done = tune_and_train(
             learner,
             prepared.clients,
             budget=study.privacy.budget,
-            rounds=study.then.rounds,
+            rounds=study.train.rounds,
             settings=settings_of(study),
             space=prepared.space,
             objective=prepared.objective(self.cache),
@@ -237,7 +290,7 @@ class Stages:
                 ledger=journal.ledger,
                 secrets=self.secrets,
                 progress=progress,
-                force=study.then.anyway,
+                force=study.train.anyway,
             ),
             **study.privacy.options,
         )
@@ -261,28 +314,30 @@ class Stages:
             write_model(folder / _MODEL, learner, result)
             self.journal.wrote(_MODEL)
         card = train_card(result, title=self.prepared.title, data=self.prepared.electorate.how)
-        write_whole(folder / "README.md", card)
+        write_whole(folder / "MODEL_CARD.md", card)
 
     def _average(self) -> tuple[VoteResult, ModelResult, PrivacyStatement]:
         prepared, study, journal = self.prepared, self.study, self.journal
-        electorate, division = prepared.electorate, division_of(prepared)
-        labels = electorate.labels
-        if division is None or labels is None:
+        division = division_of(prepared)
+        if division is None:
             raise ParameterError("nothing follows the vote")
         found = journal.found("model.json")
         before = self.held()
         if found is not None and before is not None:
             model = ModelResult.read(found)
-            return before, self._with_model(model), model.privacy
+            return before, self.with_model(model), model.privacy
 
         def keep(model: ModelResult) -> None:
             journal.keep("model.json", model.as_mapping(), model.entry)
 
         done = tune_then_fit(
-            prepared.clients,
-            Schema(electorate.clients[0].features.shape[1], tuple(range(len(labels)))),
+            named_clients(prepared),
+            schema_of(prepared),
             budget=study.privacy.budget,
-            learner=study.then.learner,
+            learner=study.average.voted_on,
+            group=study.privacy.group,
+            settings=said_of_learner(study.average),
+            device=study.average.device or None,
             space=prepared.space,
             share=division.part,
             summation=self.summation,
@@ -300,17 +355,19 @@ class Stages:
             **study.privacy.options,
         )
         keep(done.model)
-        return done.vote, self._with_model(done.model), done.model.privacy
+        return done.vote, self.with_model(done.model), done.model.privacy
 
-    def _with_model(self, model: ModelResult) -> ModelResult:
+    def with_model(self, model: ModelResult) -> ModelResult:
         """Measure a model on public rows, where there are any, and write it."""
         test = self.prepared.electorate.dataset.test
         if len(test):
-            score = model.score(test.features, np.asarray(test.targets, dtype=np.float64))
-            model = replace(model, measured={"accuracy": score} if math.isfinite(score) else {})
+            kind = "r2" if model.schema.classes is None else "accuracy"
+            with np.errstate(all="ignore"):
+                score = model.score(test.features, named_targets(self.prepared.electorate, test))
+            model = replace(model, measured={kind: score} if math.isfinite(score) else {})
         model.save(self.journal.folder / "model.npz")
         card = average_card(model, name=self.prepared.title)
-        write_whole(self.journal.folder / "README.md", card)
+        write_whole(self.journal.folder / "MODEL_CARD.md", card)
         return model
 
     def _combine(self) -> tuple[VoteResult, Combination, PrivacyStatement]:
@@ -342,7 +399,7 @@ class Stages:
 
         done = combine(
             searches,
-            study.then.strategy,
+            study.combine.strategy,
             guarantee="dp",
             budget=division.train,
             run=Run(ledger=journal.ledger, secrets=of_rest, entry=journal.entry("then"), keep=keep),

@@ -9,7 +9,7 @@ from urna.data import Coding, read_pictures
 from urna.data.shards import split_records
 from urna.errors import DataMissing, ParameterError
 from urna.study.draft import draft_study, find_data
-from urna.study.file import DataPart
+from urna.study.schema import DataPart
 from urna.study.sources import blank_electorate, gather, gather_one
 
 CSV = "age,sex,outcome\n20,F,well\n90,M,ill\n,F,ill\nx,Z,gone\n"
@@ -66,7 +66,7 @@ def test_one_file_is_dealt_out_or_says_whose_a_row_is(tmp_path: Path) -> None:
     said = {"source": "all.csv", "label": "y", "classes": (0, 1)}
     dealt = gather(DataPart(**said, clients=4), seed=0, base=tmp_path)  # type: ignore[arg-type]
     assert [len(one) for one in dealt.clients] == [15] * 4
-    owned = gather(DataPart(**said, client="home"), seed=0, base=tmp_path)  # type: ignore[arg-type]
+    owned = gather(DataPart(**said, client_column="home"), seed=0, base=tmp_path)  # type: ignore[arg-type]
     assert owned.names == ["0", "1", "2"]
     assert owned.clients[1].features[:, 0].tolist() == list(range(1, 60, 3))
 

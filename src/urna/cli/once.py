@@ -1,0 +1,99 @@
+"""A study of one stage, or of a vote and one, that a command's options say."""
+
+import shlex
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import urna
+from urna.cli.options import Said
+from urna.cli.output import Format, errors, results
+from urna.cli.printing import print_result
+from urna.cli.run import hold
+from urna.files import today
+from urna.privacy import Ledger
+from urna.report import Run
+from urna.study import Outcome, Study
+from urna.study.draft import seen_of
+from urna.study.schema import DataPart
+from urna.study.sources import is_known
+
+__all__ = ["once", "run_once"]
+
+_SEEN = ("label", "clients", "classes", "span", "features")
+_PUBLIC = ("classes", "span", "ranges", "categories", "features")
+
+
+def run_once(said: Said, *stages: str, quiet: bool, output: Format) -> None:
+    """Run the study that options say, as `urna run` would, and print what came of it."""
+    for stage in stages:
+        said.section(stage)
+    study = said.study()
+    if (seen := _seen(study)) is not None:
+        for name, value in seen.items():
+            said.section("data").setdefault(name, value)
+        study = said.study()
+    with once(study, quiet=quiet) as (outcome, title, folder):
+        pass
+    if output is Format.JSON:
+        typer.echo(outcome.result.as_json())
+        return
+    print_result(outcome, title)
+    if folder is not None:
+        results().print(f"written: {folder / 'report.html'} and {folder / 'result.json'}")
+
+
+@contextmanager
+def once(study: Study, *, quiet: bool) -> Iterator[tuple[Outcome, str, Path | None]]:
+    """Run a study; give what came of it, what it is called, and the folder that is kept.
+
+    Without a folder it runs in one that is thrown away; with a ledger the folder is beside it.
+    """
+    with _somewhere(study) as (folder, kept):
+        scripted = bool(study.privacy.scripted_secrets)
+        command = "" if scripted else shlex.join(["urna", *sys.argv[1:]])
+        simulated = not study.combine.processes
+        run = Run(version=urna.__version__, command=command, simulated=simulated)
+        placed = replace(study, output=replace(study.output, folder=str(folder)))
+        outcome, title = hold(placed, run, quiet=quiet)
+        yield outcome, title, folder if kept else None
+
+
+@contextmanager
+def _somewhere(study: Study) -> Iterator[tuple[Path, bool]]:
+    """Give the folder that results are written to, and whether it stays."""
+    if ("output", "folder") in study.places:
+        yield study.folder, True
+    elif study.privacy.ledger:
+        ledger = Ledger(study.base / study.privacy.ledger).path
+        yield ledger.with_name(f"{ledger.name}.results") / _stamp(), True
+    else:
+        with tempfile.TemporaryDirectory(prefix="urna-") as folder:
+            yield Path(folder), False
+
+
+def _stamp() -> str:
+    """Return a name of its own for what is kept: the day, because hours tell how long data took."""
+    day = time.strftime("%Y%m%d", time.gmtime(today()))
+    return f"{day}-{uuid.uuid4().hex[:8]}"
+
+
+def _seen(study: Study) -> dict[str, Any] | None:
+    """Return what files of one's own say of themselves, where nobody says it, and tell it."""
+    part: DataPart = study.data
+    said = any(getattr(part, name) for name in _PUBLIC)
+    if said or part.hub or is_known(part.source) or not (study.base / part.source).exists():
+        return None
+    with study.blaming("data.source"):
+        seen = seen_of(part, base=study.base)
+    errors.print("read off these data, and so as public as your command line:", end=" ")
+    errors.print(", ".join(f"{key} = {str(seen[key])[:60]}" for key in _SEEN if key in seen))
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in seen.items()}

@@ -1,0 +1,65 @@
+"""What averaging knows of a study: its schema, what classes are called, and its learner."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from urna.data import Samples
+from urna.errors import ParameterError
+from urna.study.prepare import Prepared
+from urna.study.schema import AveragePart
+from urna.study.sources import Electorate
+from urna.systems.average import RowRule, Schema, Settings
+
+__all__ = ["named_clients", "named_targets", "said_of_learner", "schema_of"]
+
+
+def schema_of(prepared: Prepared) -> Schema:
+    """Return what everybody knows of everybody's tables.
+
+    Raises:
+        ParameterError: Numbers are to be predicted, and nobody said from where to where.
+    """
+    electorate, said = prepared.electorate, prepared.study.average
+    rows = RowRule(
+        clip=said.clip,
+        unit=said.unit_rows,
+        intercept=said.intercept,
+        projected=said.projected or None,
+        seed=prepared.study.seed,
+    )
+    width = int(np.prod(electorate.clients[0].features.shape[1:]))
+    if electorate.labels is None and electorate.span is None:
+        raise ParameterError("name the span of the targets, smallest and largest")
+    return Schema(width, electorate.labels, electorate.span, rows)
+
+
+def named_clients(prepared: Prepared) -> list[Samples]:
+    """Return each client's rows with their classes by name."""
+    electorate = prepared.electorate
+    return [
+        Samples(each.features, named_targets(electorate, each), each.ids)
+        for each in electorate.clients
+    ]
+
+
+def named_targets(electorate: Electorate, samples: Samples) -> npt.NDArray[Any]:
+    """Return targets as a model knows them: classes by name, or numbers."""
+    if electorate.labels is None:
+        return np.asarray(samples.targets, dtype=np.float64)
+    return np.asarray(electorate.labels)[np.asarray(samples.targets)]
+
+
+def said_of_learner(said: AveragePart) -> Settings:
+    """Return what a study says of the learner; what it does not say, the learner decides."""
+    settings: Settings = {}
+    if said.regularisation is not None:
+        settings["regularisation"] = said.regularisation
+    if said.radius is not None:
+        settings["radius"] = said.radius
+    if said.trainer is not None:
+        settings["trainer"] = said.trainer
+    if said.skewed:
+        settings["skewed"] = True
+    return settings
