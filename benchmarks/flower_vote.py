@@ -46,9 +46,11 @@ from flwr.common.serde import message_to_proto
 from flwr.serverapp import Grid
 
 from urna.flower import Policy, Voter, poll
+from urna.flower.federation import Federation
 from urna.flower.simulation import run_apps
 from urna.privacy import Budget
 from urna.space import Space
+from urna.tally import Run
 
 AUTHORS_BYTES = 259_000  # DP-Hype, 250 clients
 THIRD = 1 / 3
@@ -169,8 +171,8 @@ def vote(grid: Grid, clients: int, dimension: int) -> dict[str, Any]:
         budget=Budget(1.0, 1e-5),
         dropout=0.2,
         colluding=0.1,
-        wait_for=clients,
-        progress=lambda step: None,
+        federation=Federation(wait_for=clients),
+        run=Run(progress=lambda step: None),
     )
     wall, spent = time.perf_counter() - start, cpu_seconds() - spent
     if result.took_part != clients:

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
+from grouped import grouped
 
 import urna
 from urna import tally
@@ -26,7 +27,7 @@ from urna.systems.combine import (
     combine,
 )
 from urna.systems.train import FunctionLearner, TrainResult, fit
-from urna.systems.vote import ArgmaxDecoder, VoteResult
+from urna.systems.vote import ArgmaxDecoder, VoteResult, VoteSettings
 from urna.tally import ClearSummation
 
 __all__ = ["KINDS", "RUN", "TITLE", "Read", "made", "read", "shown", "vote"]
@@ -61,9 +62,9 @@ def vote(space: urna.Space, *, clients: int = 40, **more: Any) -> VoteResult:
         return float(sum(abs(p - b - data) for p, b in zip(place, best, strict=True)))
 
     rng = np.random.default_rng(1)
-    settings = {"budget": urna.Budget(2.0, 1e-5), "anyway": True, "decoder": ArgmaxDecoder()}
+    settings = {"budget": urna.Budget(2.0, 1e-5), "force": True, "decoder": ArgmaxDecoder()}
     data = rng.normal(scale=0.4, size=clients).tolist()
-    return urna.search(space, loss, data, **(settings | more))
+    return urna.search(space, loss, data, **grouped(settings | more))
 
 
 def _unsure(result: VoteResult) -> VoteResult:
@@ -92,7 +93,9 @@ def _winner(*, verified: bool = False) -> VoteResult:
         return abs(float(np.log10(candidate["eta0"])) + 1 - own) + float(candidate["alpha"])
 
     reveal = urna.Reveal("winner", "hospital <7>", verified)
-    return urna.search(space, loss, data, budget=urna.Budget(2.0, 1e-5), reveal=reveal)
+    return urna.search(
+        space, loss, data, budget=urna.Budget(2.0, 1e-5), settings=VoteSettings(reveal=reveal)
+    )
 
 
 def _combined(guarantee: Guarantee) -> Combination:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from benchmarks.papers.ballot_options import BallotOption, DecoderOption, VotesOption
 from benchmarks.papers.replay import Replayed, read_recording, unnamed_space
 from benchmarks.papers.replay import replay as replay_votes
-from urna.cli.ballots import BallotOption, DecoderOption, VotesOption
 
 from urna.cli.options import QuietOption
 from urna.cli.output import Format, FormatOption, errors, print_json, print_table, results, table

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from benchmarks.papers.ballot_options import asked_space
 from benchmarks.papers.figure_2_command import figure_2 as print_figure_2
-from urna.cli.ballots import asked_space
 
 from urna.cli.options import QuietOption
 from urna.cli.output import Format, FormatOption, print_json, print_table, results, table

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cheating_helper import CheatingHelper
+from grouped import grouped, tuned
 
 from urna.data import Samples
 from urna.errors import LedgerError, ProtocolError, RoundUnfinished
@@ -85,7 +86,9 @@ def distance(candidate: dict[str, float], data: float) -> float:
 
 def voted(ledger: Ledger, reveal: Reveal = WINNER, **more: Any) -> Any:
     space = Space(lr=Axis.log([0.01, 0.1, 1.0]))
-    return search(space, distance, [0.1] * 12, budget=BUDGET, ledger=ledger, reveal=reveal, **more)
+    return search(
+        space, distance, [0.1] * 12, budget=BUDGET, **grouped(more, reveal=reveal, ledger=ledger)
+    )
 
 
 def verified(ledger: Ledger) -> Any:
@@ -102,10 +105,8 @@ def averaged(ledger: Ledger) -> Any:
         samples(30),
         Schema(4, (0, 1)),
         budget=BUDGET,
-        reveal=WINNER,
-        ledger=ledger,
         space=Space(regularisation=[1e-5, 0.05]),
-        anyway=True,
+        **tuned(reveal=WINNER, ledger=ledger, force=True),
     )
 
 
@@ -121,9 +122,7 @@ def trained(ledger: Ledger) -> Any:
         [Samples(s.features.astype(np.float32), s.targets) for s in samples(20)],
         budget=BUDGET,
         rounds=2,
-        reveal=WINNER,
-        ledger=ledger,
-        anyway=True,
+        **tuned(reveal=WINNER, ledger=ledger, force=True),
     )
 
 

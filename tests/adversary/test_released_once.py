@@ -28,6 +28,7 @@ from urna.systems.vote import Reveal, VoteResult, search, search_twice
 from urna.tally import (
     ClearSummation,
     Mean,
+    Run,
     SecureSummation,
     Series,
     Tallied,
@@ -74,7 +75,9 @@ def averaged(data: int, **more: Any) -> object:
 
 
 def voted(data: int, **more: Any) -> object:
-    return search(SPACE, distance, [0.1 * data] * 20, budget=BUDGET, summation=Watched(), **more)
+    return search(
+        SPACE, distance, [0.1 * data] * 20, budget=BUDGET, summation=Watched(), **grouped(more)
+    )
 
 
 def combined(data: int, **more: Any) -> object:
@@ -92,8 +95,7 @@ def chosen(data: int, *, verified: bool = False, **more: Any) -> object:
         distance,
         [0.1 * data] * 12,
         budget=BUDGET,
-        reveal=Reveal("winner", "h", verified),
-        **more,
+        **grouped(more, reveal=Reveal("winner", "h", verified)),
     )
 
 
@@ -194,7 +196,9 @@ def test_a_selection_whose_result_was_not_kept_is_not_held_again(
 
 def test_every_result_is_noted_without_an_id_too(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "ledger", TWENTY)
-    search_twice(SPACE, distance, [0.1] * 20, budget=BUDGET, summation=Watched(), ledger=ledger)
+    search_twice(
+        SPACE, distance, [0.1] * 20, budget=BUDGET, summation=Watched(), run=Run(ledger=ledger)
+    )
     for release in (averaged, voted, combined):
         release(1, ledger=ledger)
     entries = ledger.entries()
@@ -210,8 +214,14 @@ def test_a_sum_that_was_opened_and_gave_nothing_is_not_opened_again(tmp_path: Pa
 
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)
     with pytest.raises(RoundUnfinished):
-        search(SPACE, distance, [0.1] * 20, budget=BUDGET, summation=Unfinished(), ledger=ledger,
-               entry="only")  # fmt: skip
+        search(
+            SPACE,
+            distance,
+            [0.1] * 20,
+            budget=BUDGET,
+            summation=Unfinished(),
+            run=Run(ledger=ledger, entry="only"),
+        )
     with pytest.raises(LedgerError, match="was revealed already"):
         voted(1, ledger=ledger, entry="only")
 

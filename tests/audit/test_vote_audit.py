@@ -26,7 +26,7 @@ from urna.protocols import secagg
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.space import Space
 from urna.systems.vote import Ballots, BallotShape, search
-from urna.tally import TallyPlan, Terms, plan_tally
+from urna.tally import Run, TallyPlan, Terms, plan_tally
 
 pytestmark = pytest.mark.audit
 
@@ -155,8 +155,7 @@ def everything_public(loss: Callable[..., float], secrets: SecretSource) -> tupl
         CallableObjective(loss),
         list(range(12)),
         budget=Budget(8.0, 1e-5),
-        secrets=secrets,
-        anyway=True,
+        run=Run(secrets=secrets, force=True),
     )
     return result.took_part, dict(result.lost), dict(result.faults), result.privacy.caveats
 
@@ -188,7 +187,7 @@ def test_an_objective_that_fails_everywhere_is_the_users_to_know() -> None:
     with pytest.raises(ParameterError, match="no candidate has a finite loss"):
         search(space, objective, clients, budget=budget)
     # Told to go on, losses that all fail are losses: everybody abstains, under full noise.
-    assert search(space, objective, clients, budget=budget, anyway=True).took_part == 30
+    assert search(space, objective, clients, budget=budget, run=Run(force=True)).took_part == 30
 
     class Raises:
         def losses(self, data: int, space: Space, *, seed: int, progress: object = None) -> None:

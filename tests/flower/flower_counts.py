@@ -10,6 +10,7 @@ from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, SPACE, app_of, federation, make_keys, node
 from flower_tricks import Answer, Trick
 from flwr.app import Context, Message
+from grouped import grouped
 
 from urna.flower import Grant, Helper, NodeKey, poll
 from urna.flower.mail import Kind, Letter, Reply
@@ -96,7 +97,7 @@ def signed(
 def held(grid: LocalGrid, folder: Path, **more: object) -> VoteResult:
     settings: dict[str, object] = {"budget": BUDGET, "directory": folder / "directory.toml"}
     settings |= {"deadlines": PATIENT, "reveal": Reveal("winner", HELPER, verified=True)}
-    return poll(grid, SPACE, **(settings | more))  # type: ignore[arg-type]
+    return poll(grid, SPACE, **grouped(settings | more))  # type: ignore[arg-type]
 
 
 def spent(folder: Path, number: int) -> float:

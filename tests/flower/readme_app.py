@@ -11,6 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from urna.flower import Voter, poll
+from urna.flower.federation import Federation
 from urna.flower.simulation import run_apps
 from urna.local import CallableObjective
 from urna.privacy import Budget, Ledger
@@ -49,7 +50,13 @@ def main(grid: Grid, context: Context) -> list[dict[str, object]]:
 def vote(grid: Grid) -> dict[str, object]:
     """Hold a vote as the README does."""
     try:
-        result = poll(grid, space, budget=Budget(1.0, 1e-5), dropout=0.2, wait_for=NODES)
+        result = poll(
+            grid,
+            space,
+            budget=Budget(1.0, 1e-5),
+            dropout=0.2,
+            federation=Federation(wait_for=NODES),
+        )
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     return {"took_part": result.took_part, "lost": len(result.lost), "best": result.best}

@@ -14,6 +14,7 @@ pytest.importorskip("flwr", reason="sums over Flower need Flower")
 from flower_grid import LocalGrid
 from flower_nodes import BUDGET, OPEN, SPACE, federation, make_keys, node
 from flower_tricks import CAUGHT, TRICKS, Trick, bare, signing
+from grouped import grouped
 
 from urna.errors import RoundAborted, RoundFailed, RoundSpoiled, RoundUnfinished
 from urna.flower import Deadlines, Policy, Transcript, poll
@@ -72,7 +73,7 @@ def vote(grid: LocalGrid, folder: Path, how: str, **terms: Any) -> VoteResult:
     if how == "dishonest":
         keys["server"] = "dishonest"
     asked = {"budget": BUDGET, "votes": 2, "dropout": 0.25, "deadlines": PATIENT}
-    return poll(grid, terms.pop("space", SPACE), **(asked | keys | terms))
+    return poll(grid, terms.pop("space", SPACE), **grouped(asked | keys | terms))
 
 
 @pytest.mark.parametrize("how", SIGNED)

@@ -18,11 +18,13 @@ from urna.cli.app import app
 from urna.errors import OutputError, ParameterError, ProtocolError, RoundAborted
 from urna.flower import DirectoryFile, NodeKey, Policy, poll
 from urna.flower.announcement import Announcement
+from urna.flower.federation import Federation
 from urna.flower.identities import read_public_key, write_public_key
 from urna.flower.mail import Kind, Letter, Reply
 from urna.protocols.secagg.messages import UnmaskRequest, Void
 from urna.protocols.secagg.wire import decode, encode
 from urna.randomness import ScriptedSecrets
+from urna.systems.vote import VoteSettings
 
 
 def signed_federation(folder: Path, count: int) -> LocalGrid:
@@ -49,7 +51,12 @@ def signed_federation(folder: Path, count: int) -> LocalGrid:
 def test_a_signed_vote_says_that_nodes_checked_the_keys(tmp_path: Path, server: str) -> None:
     grid = signed_federation(tmp_path, 7)
     result = poll(
-        grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml", server=server
+        grid,
+        SPACE,
+        budget=BUDGET,
+        server=server,
+        settings=VoteSettings(votes=2),
+        federation=Federation(directory=tmp_path / "directory.toml"),
     )
     assert result.took_part == 7
     assert "checked keys against their own directories" in str(result.privacy)
@@ -60,13 +67,19 @@ def test_a_signed_vote_says_that_nodes_checked_the_keys(tmp_path: Path, server: 
 
 def test_nodes_that_require_a_directory_refuse_a_vote_without_signatures(tmp_path: Path) -> None:
     with pytest.raises(RoundAborted, match="asks for keys from its directory"):
-        poll(signed_federation(tmp_path, 4), SPACE, budget=BUDGET, votes=2)
+        poll(signed_federation(tmp_path, 4), SPACE, budget=BUDGET, settings=VoteSettings(votes=2))
 
 
 def test_a_node_without_an_identity_refuses_a_signed_vote(tmp_path: Path) -> None:
     grid = signed_federation(tmp_path, 5)
     grid.nodes[1000] = node(0)
-    result = poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
+    result = poll(
+        grid,
+        SPACE,
+        budget=BUDGET,
+        settings=VoteSettings(votes=2),
+        federation=Federation(directory=tmp_path / "directory.toml"),
+    )
     assert "no identity key" in result.lost[1000]
 
 
@@ -76,7 +89,13 @@ def test_a_node_without_a_ledger_refuses_a_signed_vote(tmp_path: Path) -> None:
         OPEN, forgets=True, key=tmp_path / "0.key", directory=tmp_path / "directory.toml"
     )
     grid.nodes[1000] = node(0, policy=forgetful)
-    result = poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
+    result = poll(
+        grid,
+        SPACE,
+        budget=BUDGET,
+        settings=VoteSettings(votes=2),
+        federation=Federation(directory=tmp_path / "directory.toml"),
+    )
     assert "keeps no ledger" in result.lost[1000]
 
 
@@ -95,7 +114,14 @@ def test_no_stage_is_answered_twice_on_one_old_state(tmp_path: Path, server: str
         return message
 
     grid.tamper = snapshot
-    poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml", server=server)
+    poll(
+        grid,
+        SPACE,
+        budget=BUDGET,
+        server=server,
+        settings=VoteSettings(votes=2),
+        federation=Federation(directory=tmp_path / "directory.toml"),
+    )
     stages = [
         (state, m) for state, m in seen if Letter.read(m.content).kind in (Kind.BEGIN, Kind.STAGE)
     ]
@@ -135,8 +161,15 @@ def test_a_node_reveals_shares_or_signs_a_receipt_and_never_both(
         return message
 
     grid.tamper = both
-    poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.2, deadlines=QUICK, server=server,
-         directory=tmp_path / "directory.toml")  # fmt: skip
+    poll(
+        grid,
+        SPACE,
+        budget=BUDGET,
+        dropout=0.2,
+        server=server,
+        settings=VoteSettings(votes=2),
+        federation=Federation(deadlines=QUICK, directory=tmp_path / "directory.toml"),
+    )
     answered, refused, _ = said
     assert answered.body
     assert not answered.refused
@@ -166,7 +199,13 @@ def test_a_stranger_with_a_known_name_is_left_out(tmp_path: Path) -> None:
         ledger=tmp_path / "thief" / "ledger",
     )
     grid.nodes[1000] = node(0, policy=policy)
-    result = poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
+    result = poll(
+        grid,
+        SPACE,
+        budget=BUDGET,
+        settings=VoteSettings(votes=2),
+        federation=Federation(directory=tmp_path / "directory.toml"),
+    )
     assert "not proven to be the one in the directory" in result.lost[1000]
     assert result.took_part == 4
 
@@ -187,7 +226,13 @@ def test_a_server_whose_directory_has_a_stranger_is_refused_by_all(tmp_path: Pat
     )
     grid.nodes[900] = node(9, policy=policy)
     with pytest.raises(RoundAborted) as aborted:
-        poll(grid, SPACE, budget=BUDGET, votes=2, directory=wide, deadlines=QUICK)
+        poll(
+            grid,
+            SPACE,
+            budget=BUDGET,
+            settings=VoteSettings(votes=2),
+            federation=Federation(directory=wide, deadlines=QUICK),
+        )
     assert len(aborted.value.lost) == 5
 
 
@@ -239,13 +284,25 @@ def test_a_server_that_tells_one_node_something_else_loses_it(
 
     grid.tamper = tamper
     with pytest.raises(RoundAborted, match=reason) as aborted:
-        poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
+        poll(
+            grid,
+            SPACE,
+            budget=BUDGET,
+            settings=VoteSettings(votes=2),
+            federation=Federation(directory=tmp_path / "directory.toml"),
+        )
     assert aborted.value.lost.keys() == {1000}
 
 
 def test_an_announcement_reads_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:
     grid = signed_federation(tmp_path, 4)
-    poll(grid, SPACE, budget=BUDGET, votes=2, directory=tmp_path / "directory.toml")
+    poll(
+        grid,
+        SPACE,
+        budget=BUDGET,
+        settings=VoteSettings(votes=2),
+        federation=Federation(directory=tmp_path / "directory.toml"),
+    )
     data = grid.nodes[1000].letters[1].announcement
     assert Announcement.read(data).names == ("site-0", "site-1", "site-2", "site-3")
     for wrong in (b"", b"[]", b"{}", data + b" ", data.replace(b'"version":3', b'"version":2'),

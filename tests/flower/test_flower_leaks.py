@@ -35,6 +35,7 @@ from flower_nodes import (
 )
 from flower_tap import Heard, listen
 from flwr.app import Context
+from grouped import grouped
 
 from urna.data import Samples
 from urna.errors import ParameterError, Refused
@@ -44,7 +45,7 @@ from urna.flower.mail import Kind, Letter
 from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Ledger
 from urna.space import Space
-from urna.systems.vote import plan_vote, shard_ballots
+from urna.systems.vote import VoteSettings, plan_vote, shard_ballots
 from urna.tally import BoundedVector, Terms
 
 VICTIM, SIZE = 1000, 8
@@ -143,7 +144,14 @@ def vote(data: list[Row], fails: str = "", seconds: float = 2.0, **settings: Any
     )
     return listen(
         grid,
-        lambda: poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.25, deadlines=waits),
+        lambda: poll(
+            grid,
+            SPACE,
+            budget=BUDGET,
+            dropout=0.25,
+            settings=VoteSettings(votes=2),
+            federation=Federation(deadlines=waits),
+        ),
         node=VICTIM,
     )
 
@@ -255,10 +263,9 @@ def test_with_secret_draws_kinds_and_lengths_are_the_same(tmp_path: Path, how: s
                 grid,
                 SPACE,
                 budget=BUDGET,
-                votes=2,
-                directory=folder / "directory.toml",
                 server=how,
-                deadlines=PATIENCE,
+                settings=VoteSettings(votes=2),
+                federation=Federation(directory=folder / "directory.toml", deadlines=PATIENCE),
             ),
             node=VICTIM,
             scripted=False,
@@ -370,7 +377,9 @@ def by_record(replaced: float | None) -> tuple[Heard, LocalGrid]:
         )
     )
     terms = {"adjacency": RECORD, "shards": SHARDS, "dropout": 0.25, "deadlines": PATIENCE}
-    heard = listen(grid, lambda: poll(grid, SPACE, budget=BUDGET, votes=2, **terms), node=VICTIM)
+    heard = listen(
+        grid, lambda: poll(grid, SPACE, budget=BUDGET, **grouped(terms, votes=2)), node=VICTIM
+    )
     return heard, grid
 
 

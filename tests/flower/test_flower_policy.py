@@ -11,16 +11,19 @@ pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 
 from flower_grid import LocalGrid
 from flower_nodes import BUDGET, OPEN, QUICK, SPACE, Near, announced, federation, node
+from grouped import grouped
 
 from urna.errors import ParameterError, Refused, RoundAborted, RoundUnfinished
 from urna.flower import Grant, NodeKey, Policy, Statistic, poll
 from urna.flower.accounts import Account
+from urna.flower.federation import Federation
 from urna.flower.identities import write_public_key
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.protocols.secagg import ServerModel
 from urna.randomness import ScriptedSecrets
 from urna.space import Space
-from urna.tally import BoundedVector
+from urna.systems.vote import VoteSettings
+from urna.tally import BoundedVector, Run
 
 POLICY = """
 [privacy]
@@ -43,7 +46,7 @@ def refusal(policy: Policy, **asked: Any) -> str:
     strict = node(0, policy=policy, objective=objective)
     grid = federation(strict, *(node(n) for n in range(1, 5)))
     terms: Mapping[str, Any] = {"budget": BUDGET, "votes": 2, "deadlines": QUICK} | asked
-    result = poll(grid, terms.pop("space", SPACE), **terms)  # type: ignore[attr-defined]
+    result = poll(grid, terms.pop("space", SPACE), **grouped(terms))  # type: ignore[attr-defined]
     assert objective.calls == 0, "a refusal comes before any training"
     assert len(strict.letters) == 1
     return result.lost[1000].removeprefix("refused: ")
@@ -72,7 +75,7 @@ def test_a_request_outside_the_policy_is_refused_before_any_training(
 
 def test_a_node_without_a_policy_takes_part_in_nothing() -> None:
     grid = federation(*(node(n, policy=None if n == 0 else OPEN) for n in range(4)))
-    result = poll(grid, SPACE, budget=BUDGET, votes=2)
+    result = poll(grid, SPACE, budget=BUDGET, settings=VoteSettings(votes=2))
     assert "has no policy" in result.lost[1000]
 
 
@@ -123,7 +126,7 @@ def test_a_policy_that_is_not_there_is_named_by_where_it_was_looked_for(
 def test_the_space_a_node_votes_on_can_be_fixed() -> None:
     other = Space(lr=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9])
     grid = federation(node(0, space=other), node(1, space=SPACE), *(node(n) for n in (2, 3)))
-    result = poll(grid, SPACE, budget=BUDGET, votes=2)
+    result = poll(grid, SPACE, budget=BUDGET, settings=VoteSettings(votes=2))
     assert "not the one this node votes on" in result.lost[1000]
     assert result.took_part == 3
 
@@ -137,19 +140,28 @@ def one_ledger(folder: Path) -> tuple[LocalGrid, Path]:
 
 def test_the_nodes_ledger_counts_what_was_released_over_its_lifetime(tmp_path: Path) -> None:
     grid, file = one_ledger(tmp_path)
-    poll(grid, SPACE, budget=BUDGET, votes=2)
+    poll(grid, SPACE, budget=BUDGET, settings=VoteSettings(votes=2))
     ledger = Ledger(file)
     assert ledger.subject == "ward 7"
     assert len(ledger.entries()) == 1
     assert 7 < ledger.spent().epsilon <= 8
     again, _ = one_ledger(tmp_path)
-    result = poll(again, SPACE, budget=BUDGET, votes=2)
+    result = poll(again, SPACE, budget=BUDGET, settings=VoteSettings(votes=2))
     assert result.lost == {
         1000: "refused: what is left of this node's privacy budget is too little"
     }
     assert len(ledger.entries()) == 1
     third, _ = one_ledger(tmp_path)
-    assert poll(third, SPACE, budget=Budget(0.3, 1e-6), votes=2, anyway=True).took_part == 5
+    assert (
+        poll(
+            third,
+            SPACE,
+            budget=Budget(0.3, 1e-6),
+            settings=VoteSettings(votes=2),
+            run=Run(force=True),
+        ).took_part
+        == 5
+    )
     assert len(ledger.entries()) == 2
 
 
@@ -160,7 +172,14 @@ def test_the_ledger_counts_only_once_the_ballot_leaves(
     """A vote that never reached the node's mask stage released nothing of it."""
     grid, file = one_ledger(tmp_path)
     grid.nodes[1000].faults = {stage: "silent"}
-    result = poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.2, deadlines=QUICK)
+    result = poll(
+        grid,
+        SPACE,
+        budget=BUDGET,
+        dropout=0.2,
+        settings=VoteSettings(votes=2),
+        federation=Federation(deadlines=QUICK),
+    )
     assert result.took_part == 4 + counted
     entries = Ledger(file).entries() if file.exists() else []
     assert len(entries) == counted
@@ -172,7 +191,14 @@ def test_a_round_that_is_aborted_after_the_ballot_left_stays_counted(tmp_path: P
     for member in list(grid.nodes.values())[1:]:
         member.faults = {4: "silent"}
     with pytest.raises(RoundUnfinished) as unfinished:
-        poll(grid, SPACE, budget=BUDGET, votes=2, dropout=0.2, deadlines=QUICK)
+        poll(
+            grid,
+            SPACE,
+            budget=BUDGET,
+            dropout=0.2,
+            settings=VoteSettings(votes=2),
+            federation=Federation(deadlines=QUICK),
+        )
     assert unfinished.value.lost.keys() == {999, 998, 997, 996}
     # The node cannot know that nobody opened the sum: what was sent is counted.
     assert Ledger(file).spent().epsilon > 7
@@ -180,7 +206,7 @@ def test_a_round_that_is_aborted_after_the_ballot_left_stays_counted(tmp_path: P
 
 def test_a_round_answered_before_is_not_answered_again(tmp_path: Path) -> None:
     grid, file = one_ledger(tmp_path)
-    poll(grid, SPACE, budget=Budget(0.3, 1e-6), votes=2, anyway=True)
+    poll(grid, SPACE, budget=Budget(0.3, 1e-6), settings=VoteSettings(votes=2), run=Run(force=True))
     old = [letter for letter in grid.nodes[1000].letters if letter.announcement][-1]
     replayed = grid.sent[[m.metadata.dst_node_id for m in grid.sent].index(1000)]
     replayed.content = old.as_records()
@@ -209,13 +235,15 @@ def test_scripted_secrets_never_pass_a_ledger(tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text(POLICY)
     grid = federation(node(0, policy=file, script="x"), *(node(n) for n in range(1, 5)))
-    assert "too little" in poll(grid, SPACE, budget=BUDGET, votes=2).lost[1000]
+    assert (
+        "too little" in poll(grid, SPACE, budget=BUDGET, settings=VoteSettings(votes=2)).lost[1000]
+    )
 
 
 def test_a_broken_ledger_refuses_without_naming_the_file(tmp_path: Path) -> None:
     grid, file = one_ledger(tmp_path)
     file.write_text("not a ledger")
-    result = poll(grid, SPACE, budget=BUDGET, votes=2)
+    result = poll(grid, SPACE, budget=BUDGET, settings=VoteSettings(votes=2))
     assert result.lost[1000] == "refused: this node's ledger cannot be used"
 
 
@@ -226,12 +254,32 @@ def test_a_server_key_in_the_policy_accepts_that_server_alone(tmp_path: Path) ->
     policy = replace(Policy.read(file), ledger=None, forgets=True)
     grid = federation(*(node(n, policy=policy) for n in range(4)))
     with pytest.raises(RoundAborted, match="not signed by the server"):
-        poll(grid, SPACE, budget=Budget(0.3, 1e-6), votes=2, anyway=True)
+        poll(
+            grid,
+            SPACE,
+            budget=Budget(0.3, 1e-6),
+            settings=VoteSettings(votes=2),
+            run=Run(force=True),
+        )
     other = NodeKey.draw("server", ScriptedSecrets(b"other"))
     with pytest.raises(RoundAborted, match="not signed by the server"):
-        poll(grid, SPACE, budget=Budget(0.3, 1e-6), votes=2, anyway=True, server_key=other)
+        poll(
+            grid,
+            SPACE,
+            budget=Budget(0.3, 1e-6),
+            settings=VoteSettings(votes=2),
+            federation=Federation(server_key=other),
+            run=Run(force=True),
+        )
     assert (
-        poll(grid, SPACE, budget=Budget(0.3, 1e-6), votes=2, anyway=True, server_key=key).took_part
+        poll(
+            grid,
+            SPACE,
+            budget=Budget(0.3, 1e-6),
+            settings=VoteSettings(votes=2),
+            federation=Federation(server_key=key),
+            run=Run(force=True),
+        ).took_part
         == 4
     )
 

@@ -13,6 +13,7 @@ pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 from flower_grid import LocalGrid, Node
 from flower_nodes import BUDGET, OPEN, QUICK, SPACE, federation, node
 from flwr.app import Context
+from grouped import grouped
 
 from urna.data import PUBLIC_SHARD_KEY, Samples
 from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted
@@ -23,8 +24,8 @@ from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Space
-from urna.systems.vote import BallotShape, VoteResult, search
-from urna.tally import Terms
+from urna.systems.vote import BallotShape, VoteResult, VoteSettings, search
+from urna.tally import Run, Terms
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
 BY_RECORD = replace(OPEN, relation=RECORD, smallest_shard=5)
@@ -82,7 +83,7 @@ def refusal(policy: Policy, terms: dict[str, Any], **settings: Any) -> str:
     others = BY_RECORD if terms.get("adjacency") is RECORD else OPEN
     strict = site(0, policy=policy, objective=objective, **settings)
     grid = federation(strict, *(site(n, policy=others) for n in range(1, 5)))
-    result = poll(grid, SPACE, dropout=0.2, **terms)
+    result = poll(grid, SPACE, dropout=0.2, **grouped(terms))
     assert objective.given == [], "a refusal comes before any training"
     assert result.took_part == 4
     return result.lost[1000]
@@ -90,7 +91,7 @@ def refusal(policy: Policy, terms: dict[str, Any], **settings: Any) -> str:
 
 def test_nodes_vote_shard_by_shard_and_the_result_says_so() -> None:
     objective = NearMean()
-    result = poll(sites(site(0, objective=objective)), SPACE, **SHARDED)
+    result = poll(sites(site(0, objective=objective)), SPACE, **grouped(SHARDED))
     assert result.took_part == 5
     assert len(objective.given) == 4
     assert sorted(v for part in objective.given for v in part) == rows(0).features[:, 0].tolist()
@@ -102,18 +103,17 @@ def test_nodes_vote_shard_by_shard_and_the_result_says_so() -> None:
 
 def test_a_scripted_vote_is_the_in_memory_search_bit_for_bit() -> None:
     grid = federation(*(site(n, script="records") for n in range(5)))
-    over_flower = poll(grid, SPACE, **SHARDED)
+    over_flower = poll(grid, SPACE, **grouped(SHARDED))
     in_memory: VoteResult = search(
         SPACE,
         NearMean(),
         [rows(n) for n in range(5)],
         budget=BUDGET,
-        votes=2,
         adjacency=RECORD,
         shards=4,
-        smallest_shard=5,
         colluding=0.1,
-        secrets=ScriptedSecrets(b"records"),
+        settings=VoteSettings(votes=2, smallest_shard=5),
+        run=Run(secrets=ScriptedSecrets(b"records")),
     )
     assert over_flower.votes.tolist() == in_memory.votes.tolist()
     assert over_flower.winner == in_memory.winner
@@ -144,7 +144,9 @@ def test_data_that_is_not_made_of_records_is_refused() -> None:
 
 def test_a_server_cannot_ask_for_shards_under_a_promise_about_clients() -> None:
     with pytest.raises(ParameterError, match="adds up 4 contributions can move the sum by all"):
-        poll(sites(site(0)), SPACE, **(SHARDED | {"adjacency": Adjacency.REPLACE_ONE_CLIENT}))
+        poll(
+            sites(site(0)), SPACE, **grouped(SHARDED | {"adjacency": Adjacency.REPLACE_ONE_CLIENT})
+        )
     announced = Announcement.of(
         VoteSubject(SPACE, BallotShape.top_k(2, len(SPACE))),
         Terms.of(5, BUDGET, adjacency=RECORD, shards=4),
@@ -166,7 +168,7 @@ def test_a_server_cannot_ask_for_shards_under_a_promise_about_clients() -> None:
 def test_the_coin_covers_the_shards() -> None:
     """Two nodes that were told different numbers of shards have no round in common."""
     grid = sites(site(0))
-    poll(grid, SPACE, **SHARDED)
+    poll(grid, SPACE, **grouped(SHARDED))
     announced = Announcement.read(grid.nodes[1000].letters[0].announcement)
     other = replace(announced, terms=replace(announced.terms, shards=5))
     assert other.coin(1) != announced.coin(1)
@@ -211,8 +213,11 @@ def test_a_node_keeps_its_split_and_its_ledger_over_rounds(tmp_path: Path) -> No
     file.write_text(POLICY)
     for _ in range(2):
         objective = NearMean()
-        poll(sites(site(0, policy=file, objective=objective)), SPACE,
-             **(SHARDED | {"budget": Budget(0.5, 1e-6), "anyway": True}))  # fmt: skip
+        poll(
+            sites(site(0, policy=file, objective=objective)),
+            SPACE,
+            **grouped(SHARDED | {"budget": Budget(0.5, 1e-6), "force": True}),
+        )
         seen.append(objective.given)
     assert seen[0] == seen[1]
     key = tmp_path / "policy.shards"
@@ -224,8 +229,11 @@ def test_a_node_keeps_its_split_and_its_ledger_over_rounds(tmp_path: Path) -> No
     assert [e.label for e in ledger.entries()] == ["vote on 8 candidates, 4 shards"] * 2
     key.unlink()
     objective = NearMean()
-    poll(sites(site(0, policy=file, objective=objective)), SPACE,
-         **(SHARDED | {"budget": Budget(0.5, 1e-6), "anyway": True}))  # fmt: skip
+    poll(
+        sites(site(0, policy=file, objective=objective)),
+        SPACE,
+        **grouped(SHARDED | {"budget": Budget(0.5, 1e-6), "force": True}),
+    )
     assert objective.given != seen[0], "another key is another split"
 
 
@@ -238,20 +246,20 @@ def test_a_ledger_of_clients_is_not_filled_with_records(tmp_path: Path) -> None:
 
 
 def refusal_of(file: Path) -> str:
-    return poll(sites(site(0, policy=file)), SPACE, **SHARDED).lost[1000]
+    return poll(sites(site(0, policy=file)), SPACE, **grouped(SHARDED)).lost[1000]
 
 
 def test_a_servers_ledger_of_clients_is_not_filled_with_records(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "server", Budget(9.0, 1e-5))
     with pytest.raises(ParameterError, match=r"under replace-one-client.*replace-one-record"):
-        poll(sites(site(0)), SPACE, ledger=ledger, **SHARDED)
+        poll(sites(site(0)), SPACE, **grouped(SHARDED, ledger=ledger))
     assert ledger.entries() == []
 
 
 def test_when_every_node_refuses_nothing_is_begun() -> None:
     grid = federation(*(site(n, policy=OPEN) for n in range(4)))
     with pytest.raises(RoundAborted) as aborted:
-        poll(grid, SPACE, **SHARDED)
+        poll(grid, SPACE, **grouped(SHARDED))
     assert len(aborted.value.lost) == 4
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 pytest.importorskip("ray", reason="the simulation engine needs Ray")
 
 from forks import environment
+from grouped import grouped
 from typer.testing import CliRunner
 
 from urna.cli.app import app
@@ -91,7 +92,7 @@ def test_a_helper_that_a_simulation_cannot_have_is_refused(
 ) -> None:
     space, budget = {"lr": [0.1, 0.2]}, Budget(8, 1e-5)
     with pytest.raises(ParameterError, match=message):
-        simulate(space, lambda c, d: c["lr"], [0.1] * 6, budget=budget, **more)
+        simulate(space, lambda c, d: c["lr"], [0.1] * 6, budget=budget, **grouped(more))
 
 
 @pytest.mark.parametrize("option", [("--summation", "clear"), ("--server", "dishonest")])

@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason="sums over Flower need Flower")
 
 from flower_grid import LocalGrid
 from flower_nodes import BUDGET, OPEN, QUICK, SPACE, federation, make_keys, node
+from grouped import grouped
 from typer.testing import CliRunner
 
 from urna.cli.app import app
@@ -61,12 +62,14 @@ def hold(folder: Path, grid: LocalGrid | None = None, **terms: Any) -> VoteResul
         grid or signed_grid(folder),
         SPACE,
         budget=BUDGET,
-        votes=2,
         dropout=0.25,
-        directory=folder / "directory.toml",
-        server_key=SERVER,
-        transcripts=folder / "kept" / "server",
-        **terms,
+        **grouped(
+            terms,
+            votes=2,
+            directory=folder / "directory.toml",
+            server_key=SERVER,
+            transcripts=folder / "kept" / "server",
+        ),
     )
 
 

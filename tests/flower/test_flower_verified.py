@@ -70,7 +70,7 @@ from urna.protocols.ballots.messages import (
 from urna.protocols.ballots.report import vouch_for
 from urna.protocols.secagg.keys import KeyPair, sign_receipt
 from urna.randomness import OsSecrets
-from urna.systems.vote import Reveal
+from urna.systems.vote import Reveal, VoteSettings
 
 
 def begins(*clients: int) -> Callable[[Letter], bool]:
@@ -647,7 +647,12 @@ def test_a_voters_app_is_a_helper_where_the_node_says_so(quick_path: Path) -> No
 def test_verified_ballots_need_a_directory(quick_path: Path) -> None:
     grid = federation(node(0))
     with pytest.raises(ParameterError, match="name a directory of identity keys"):
-        poll(grid, SPACE, budget=BUDGET, reveal=Reveal("winner", "h", verified=True))
+        poll(
+            grid,
+            SPACE,
+            budget=BUDGET,
+            settings=VoteSettings(reveal=Reveal("winner", "h", verified=True)),
+        )
 
 
 DAY = 86_400.0

@@ -13,6 +13,7 @@ from cheating_helper import CheatingHelper
 from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, SPACE, Near, app_of, federation, make_keys, node
 from flwr.app import Message
+from grouped import grouped
 
 from urna.errors import LedgerError, ProtocolError, RoundAborted, RoundUnfinished
 from urna.flower import DirectoryFile, Grant, Helper, Transcript, Voter, poll
@@ -23,7 +24,7 @@ from urna.flower.winner import helped_by
 from urna.privacy import Budget, Ledger, SelectionRelease
 from urna.protocols.winner import Circuit, answer, offer, transfer
 from urna.randomness import ScriptedSecrets
-from urna.systems.vote import Reveal, VoteResult
+from urna.systems.vote import Reveal, VoteResult, VoteSettings
 
 VOTERS = 6
 HELPER = f"site-{VOTERS}"
@@ -58,7 +59,7 @@ def signed(
 def held(grid: LocalGrid, folder: Path, **more: object) -> VoteResult:
     settings: dict[str, object] = {"budget": BUDGET, "directory": folder / "directory.toml"}
     settings["reveal"] = Reveal("winner", HELPER)
-    return poll(grid, SPACE, **(settings | more))  # type: ignore[arg-type]
+    return poll(grid, SPACE, **grouped(settings | more))  # type: ignore[arg-type]
 
 
 def test_nodes_and_a_helper_open_the_winner_and_everybody_counts_it(tmp_path: Path) -> None:
@@ -244,7 +245,12 @@ def test_voters_refuse_a_helper_that_nobody_proves(tmp_path: Path) -> None:
     voters = [node(n, policy=granted) for n in range(4)]
     helper = Node(app_of(Helper(policy=granted, name=lambda _: "h")), {})
     with pytest.raises(RoundAborted, match="nothing proves who the helper is"):
-        poll(federation(*voters, helper), SPACE, budget=BUDGET, reveal=Reveal("winner", "h"))
+        poll(
+            federation(*voters, helper),
+            SPACE,
+            budget=BUDGET,
+            settings=VoteSettings(reveal=Reveal("winner", "h")),
+        )
 
 
 def test_voters_refuse_where_their_policy_names_no_helpers(tmp_path: Path) -> None:

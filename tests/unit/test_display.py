@@ -23,7 +23,7 @@ from urna.systems.combine import Combination, Guarantee
 from urna.systems.combine.frame import Frame
 from urna.systems.train import RoundReport, TrainResult
 from urna.systems.vote import Revealed, TwoRounds, VoteResult, search_twice
-from urna.tally import ClearSummation, Terms
+from urna.tally import ClearSummation, Run, Terms
 
 SPACE = {"depth": [2, 4, None], "sizes": [(8,), (8, 8)], "kind": ["<b>", "b"]}
 PRIVATE = PrivacyStatement(1.0, 1e-5, Adjacency.REPLACE_ONE_CLIENT, "GDP", ("A caveat",))
@@ -41,7 +41,7 @@ def voted() -> VoteResult:
         [4.0] * 30,
         budget=Budget(4, 1e-3),
         summation=ClearSummation(),
-        secrets=ScriptedSecrets(b"display"),
+        run=Run(secrets=ScriptedSecrets(b"display")),
     )
 
 
@@ -103,7 +103,7 @@ def test_two_rounds_and_the_rest_survive_a_file(tmp_path: Path, trained: TrainRe
         [4.0] * 30,
         budget=Budget(4, 1e-3),
         summation=ClearSummation(),
-        secrets=ScriptedSecrets(b"twice"),
+        run=Run(secrets=ScriptedSecrets(b"twice")),
     )
     results: list[Any] = [twice, trained, combined()]
     for place, result in enumerate(results):
@@ -224,7 +224,7 @@ def test_the_line_is_shown_where_somebody_looks(
         [4.0] * 30,
         budget=Budget(4, 1e-3),
         summation=ClearSummation(),
-        progress=progress,
+        run=Run(progress=progress),
     )
     if shown:
         assert [re.sub(r"took \d+ s", "took", line) for line in lines(stream)] == [

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grouped import grouped
 
 from urna.errors import DataMissing
 from urna.privacy import Adjacency, Budget, PrivacyStatement
@@ -31,7 +32,7 @@ def voted(**settings: Any) -> VoteResult:
         [1.0] * 30,
         budget=Budget(4, 1e-3),
         summation=ClearSummation(),
-        **settings,
+        **grouped(settings),
     )
 
 

@@ -9,9 +9,9 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from digits_app.task import SPACE, accuracy, fresh_weights, test_samples
-from urna.flower import Deadlines, poll
+from urna.flower import Deadlines, Federation, poll
 from urna.privacy import Budget
-from urna.systems.vote import Reveal
+from urna.systems.vote import Reveal, VoteSettings
 
 app = ServerApp()
 
@@ -27,14 +27,16 @@ def main(grid: Grid, context: Context) -> None:
         grid,
         SPACE,
         budget=Budget(settings["epsilon"], settings["delta"]),
-        reveal=reveal,
         dropout=settings["dropout"],
-        wait_for=settings["nodes"],
-        least_clients=settings["least-clients"],
-        directory=Path(settings["directory"]) if settings["directory"] else None,
-        server_key=Path(settings["server-key"]) if settings["server-key"] else None,
-        transcripts=Path(settings["transcripts"]) if settings["transcripts"] else None,
-        deadlines=Deadlines(gather=120.0, evaluate=300.0, stage=settings["stage-seconds"]),
+        settings=VoteSettings(reveal=reveal),
+        federation=Federation(
+            wait_for=settings["nodes"],
+            least_clients=settings["least-clients"],
+            directory=Path(settings["directory"]) if settings["directory"] else None,
+            server_key=Path(settings["server-key"]) if settings["server-key"] else None,
+            transcripts=Path(settings["transcripts"]) if settings["transcripts"] else None,
+            deadlines=Deadlines(gather=120.0, evaluate=300.0, stage=settings["stage-seconds"]),
+        ),
     )
     print(result, flush=True)
     for node, reason in {**result.lost, **result.faults}.items():

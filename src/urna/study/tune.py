@@ -8,6 +8,7 @@ from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.local import losses_of_each
 from urna.privacy import Budget, NonPrivateRelease, Release, compose
+from urna.progress import Steps
 from urna.randomness import staged_secrets
 from urna.space import Space
 from urna.study.held import Held, check_same, said_of
@@ -108,7 +109,7 @@ def tune_then_fit(
     check_device(device)
     terms = Terms.of(len(data), budget, **options)
     summation, secrets = summation or SecureSummation(), run.secrets
-    report = run.progress if callable(run.progress) else (lambda what, done, total: None)
+    report: Steps = run.progress if callable(run.progress) else (lambda what, done, total: None)
     for_vote, for_model = map(terms.costing, reveal.divide(budget, share))
     records = [count_records(samples) for samples in data]
     base = choose(learner, schema, for_model, records, group=group, **(settings or {})).learner

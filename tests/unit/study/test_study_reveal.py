@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grouped import grouped, tuned
 
 from urna.data import Samples
 from urna.errors import BudgetExceeded, LedgerError, ParameterError
@@ -16,7 +17,14 @@ from urna.study.held import check_same
 from urna.study.plan import plan_study
 from urna.study.prepare import prepare, reveal_of
 from urna.systems.average import Schema
-from urna.systems.vote import COUNTS, ArgmaxDecoder, Reveal, VoteResult, plan_vote, search
+from urna.systems.vote import (
+    COUNTS,
+    ArgmaxDecoder,
+    Reveal,
+    VoteResult,
+    plan_vote,
+    search,
+)
 from urna.tally import HelperSelection, Terms, VerifiedSelection
 
 BUDGET = Budget(4.0, 1e-5)
@@ -44,7 +52,7 @@ def distance(candidate: dict[str, float], data: float) -> float:
 
 
 def voted(**more: Any) -> VoteResult:
-    return search(SPACE, distance, [0.1] * 12, budget=BUDGET, reveal=ALONE, **more)
+    return search(SPACE, distance, [0.1] * 12, budget=BUDGET, **grouped(more, reveal=ALONE))
 
 
 @pytest.mark.parametrize(
@@ -155,10 +163,7 @@ def test_settings_of_an_average_are_chosen_by_a_winner_alone(tmp_path: Path) -> 
     done = tune_then_fit(
         clients(60),
         Schema(4, (0, 1, 2)),
-        reveal=ALONE,
-        entries=("vote", "model"),
-        between=kept.append,
-        **common,
+        **tuned(common, reveal=ALONE, entries=("vote", "model"), between=kept.append),
     )
     again: dict[str, Any] = {"reveal": ALONE, "entries": ("vote", "model")}
     assert done.vote.revealed.kind == "winner"
@@ -169,9 +174,9 @@ def test_settings_of_an_average_are_chosen_by_a_winner_alone(tmp_path: Path) -> 
     assert f"{HELPER} not colluding" in str(done.model.privacy)
     assert [entry.id for entry in ledger.entries()] == ["vote", "model"]
     with pytest.raises(LedgerError, match=r"'model' .* was revealed already"):
-        tune_then_fit(clients(60), Schema(4, (0, 1, 2)), vote=done.vote, **again, **common)
+        tune_then_fit(clients(60), Schema(4, (0, 1, 2)), **tuned(again | common, vote=done.vote))
     with pytest.raises(LedgerError, match=r"'vote' .* was revealed already"):
-        tune_then_fit(clients(60), Schema(4, (0, 1, 2)), **again, **common)
+        tune_then_fit(clients(60), Schema(4, (0, 1, 2)), **tuned(again | common))
     assert len(ledger.entries()) == 2
 
 
@@ -187,9 +192,11 @@ def test_a_vote_that_was_held_is_not_held_again_for_the_average(tmp_path: Path) 
         "entries": ("vote", "model"),
     }
     with pytest.raises(KeyboardInterrupt):
-        tune_then_fit(clients(60), Schema(4, (0, 1, 2)), between=kept.append, keep=killed, **common)
+        tune_then_fit(
+            clients(60), Schema(4, (0, 1, 2)), **tuned(common, between=kept.append, keep=killed)
+        )
     vote = VoteResult.read(kept[0].as_mapping())
-    again = tune_then_fit(clients(60), Schema(4, (0, 1, 2)), vote=vote, **common)
+    again = tune_then_fit(clients(60), Schema(4, (0, 1, 2)), **tuned(common, vote=vote))
     assert again.vote == vote
     assert len(ledger.entries()) == 2
 
@@ -197,7 +204,10 @@ def test_a_vote_that_was_held_is_not_held_again_for_the_average(tmp_path: Path) 
 def test_what_only_counts_have_is_refused_in_python_as_well() -> None:
     with pytest.raises(ParameterError, match="leave `decoder` out"):
         tune_then_fit(
-            clients(10), Schema(4, (0, 1, 2)), budget=BUDGET, reveal=ALONE, decoder=ArgmaxDecoder()
+            clients(10),
+            Schema(4, (0, 1, 2)),
+            budget=BUDGET,
+            **tuned(reveal=ALONE, decoder=ArgmaxDecoder()),
         )
     with pytest.raises(ParameterError, match="the selection names other"):
         voted(selection=HelperSelection("other"))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grouped import tuned as grouped
 
 from urna.data import Samples
 from urna.errors import BudgetExceeded, ParameterError
@@ -37,7 +38,7 @@ def tuned(parts: list[Samples], **more: Any) -> Any:
         "summation": ClearSummation(),
         **more,
     }
-    return tune_then_fit(parts, SCHEMA, **settings)
+    return tune_then_fit(parts, SCHEMA, **grouped(settings))
 
 
 def test_vote_and_model_share_one_budget(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="these models are torch's")
 
+from grouped import tuned
 from torch import nn
 
 from urna.data import Samples
@@ -58,9 +59,8 @@ def test_the_winner_trains_the_model_within_one_budget() -> None:
         budget=BUDGET,
         rounds=3,
         settings=Settings(),
-        secrets=OsSecrets(),
-        anyway=True,
         announce=said.append,
+        **tuned(secrets=OsSecrets(), force=True),
     )
     assert done.privacy.epsilon <= BUDGET.epsilon
     assert math.isfinite(done.privacy.epsilon)
@@ -69,9 +69,13 @@ def test_the_winner_trains_the_model_within_one_budget() -> None:
     assert any(line.startswith("the vote chose lr=") for line in said)
     # A vote that was paid for is not held again.
     again = tune_and_train(
-        learner, CLIENTS, budget=BUDGET, rounds=3, vote=done.vote, division=done.division,
-        anyway=True,
-    )  # fmt: skip
+        learner,
+        CLIENTS,
+        budget=BUDGET,
+        rounds=3,
+        division=done.division,
+        **tuned(vote=done.vote, force=True),
+    )
     assert again.vote is done.vote
     vote, train = done.division.vote, done.division.train
     for other in (
@@ -80,18 +84,32 @@ def test_the_winner_trains_the_model_within_one_budget() -> None:
     ):
         with pytest.raises(ParameterError, match="the vote that was held is another one"):
             tune_and_train(
-                learner, CLIENTS, budget=BUDGET, rounds=3, vote=done.vote, division=other,
-                anyway=True,
-            )  # fmt: skip
+                learner,
+                CLIENTS,
+                budget=BUDGET,
+                rounds=3,
+                division=other,
+                **tuned(vote=done.vote, force=True),
+            )
     with pytest.raises(ParameterError, match="the vote that was held is another one"):
         tune_and_train(
-            learner, CLIENTS, budget=BUDGET, rounds=3, vote=done.vote, division=done.division,
-            anyway=True, space=Space(lr=Axis.log([0.1, 0.2, 0.3, 0.4, 0.5])),
-        )  # fmt: skip
+            learner,
+            CLIENTS,
+            budget=BUDGET,
+            rounds=3,
+            division=done.division,
+            space=Space(lr=Axis.log([0.1, 0.2, 0.3, 0.4, 0.5])),
+            **tuned(vote=done.vote, force=True),
+        )
     # Nobody hides what a division that is not one costs.
     twice = replace(done.division, train=BUDGET)
     dear = tune_and_train(
-        learner, CLIENTS, budget=BUDGET, rounds=3, vote=done.vote, division=twice, anyway=True
+        learner,
+        CLIENTS,
+        budget=BUDGET,
+        rounds=3,
+        division=twice,
+        **tuned(vote=done.vote, force=True),
     )
     assert dear.privacy.epsilon > BUDGET.epsilon
     assert train.epsilon < BUDGET.epsilon
@@ -103,13 +121,20 @@ def test_nothing_is_spent_on_a_vote_whose_training_cannot_follow(tmp_path: Path)
     division = Division(0.1, Budget(1.8, 1e-3), Budget(5.0, 1e-3), ())
     with pytest.raises(BudgetExceeded):
         tune_and_train(
-            learner, CLIENTS, budget=BUDGET, rounds=3, division=division, ledger=room, anyway=True
+            learner,
+            CLIENTS,
+            budget=BUDGET,
+            rounds=3,
+            division=division,
+            **tuned(ledger=room, force=True),
         )
     assert room.entries() == []
     hopeless = Division(0.1, Budget(1.8, 1e-3), Budget(0.5, 1e-3), ())
     wide = TorchLearner(lambda: nn.Linear(4, 4000), device="cpu")
     with pytest.raises(ParameterError, match="the noise of all rounds together"):
-        tune_and_train(wide, CLIENTS, budget=BUDGET, rounds=3, division=hopeless, ledger=room)
+        tune_and_train(
+            wide, CLIENTS, budget=BUDGET, rounds=3, division=hopeless, **tuned(ledger=room)
+        )
     assert room.entries() == []
 
 
@@ -122,7 +147,7 @@ def test_a_vote_and_sampled_rounds_are_composed_by_their_losses() -> None:
         rounds=3,
         settings=Settings(sampling=Lots.of("0.5")),
         division=Division(0.2, Budget(2.196, 1e-3), Budget(5.199, 1e-3), ()),
-        anyway=True,
+        **tuned(force=True),
     )
     assert done.training.privacy.epsilon < done.privacy.epsilon <= BUDGET.epsilon
 

@@ -9,8 +9,16 @@ from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.privacy import Budget, Ledger
 from urna.protocols.secagg import ServerModel
 from urna.randomness import ScriptedSecrets
-from urna.systems.vote import search
-from urna.tally import BoundedVector, EncryptedSummation, Summation, Terms, Vanished, plan_exact
+from urna.systems.vote import VoteSettings, search
+from urna.tally import (
+    BoundedVector,
+    EncryptedSummation,
+    Run,
+    Summation,
+    Terms,
+    Vanished,
+    plan_exact,
+)
 from urna.testing import SummationContract, ballots_for, unpriced_plan
 
 
@@ -73,10 +81,10 @@ def test_a_vote_runs_on_it_and_is_counted(tmp_path: Path) -> None:
         lambda candidate, data: abs(candidate["x"] - data),
         [2] * 8,
         budget=Budget(3.0, 1e-3),
-        votes=1,
         dropout=0.25,
         summation=EncryptedSummation({5: Vanished.BEFORE_ITS_VECTOR}),
-        ledger=ledger,
+        settings=VoteSettings(votes=1),
+        run=Run(ledger=ledger),
     )
     assert result.took_part == 7
     assert result.lost == {5: "dropped out before it sent its vector"}

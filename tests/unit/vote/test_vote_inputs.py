@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grouped import grouped
 from sklearn.linear_model import LogisticRegression
 
 from urna.data import Samples
@@ -32,7 +33,7 @@ def votes(**settings: Any) -> list[float]:
     usual: dict[str, Any] = {"space": SPACE, "objective": distance, "clients": CLIENTS}
     chosen = usual | {"budget": BUDGET, "secrets": ScriptedSecrets(b"inputs")} | settings
     space, objective, clients = (chosen.pop(n) for n in ("space", "objective", "clients"))
-    result = search(space, objective, clients, summation=ClearSummation(), **chosen)
+    result = search(space, objective, clients, summation=ClearSummation(), **grouped(chosen))
     return list(result.votes.tolist())
 
 

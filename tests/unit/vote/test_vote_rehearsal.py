@@ -1,12 +1,13 @@
 """A rehearsal informs a vote, and the tally decides how far it is believed."""
 
-import functools
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from grouped import grouped
 
 from urna.data import Samples
 from urna.errors import ParameterError
@@ -21,12 +22,14 @@ from urna.systems.vote import (
     Rehearsal,
     RehearsedDecoder,
     VoteResult,
+    VoteSettings,
     choose_ballot,
     rehearse,
     relative_noise,
     search,
 )
 from urna.systems.vote.rehearsal import FEWEST, USELESS
+from urna.tally import Run
 
 Array = npt.NDArray[np.float64]
 
@@ -167,9 +170,8 @@ def found(rehearsal: Rehearsal | None, epsilon: float, best: float = 0.9) -> Vot
         loss,
         [best] * 12,
         budget=Budget(epsilon, 1e-5),
-        rehearsal=rehearsal,
-        secrets=ScriptedSecrets(b"rehearsal"),
-        anyway=True,
+        settings=VoteSettings(rehearsal=rehearsal),
+        run=Run(secrets=ScriptedSecrets(b"rehearsal"), force=True),
     )
 
 
@@ -196,7 +198,10 @@ def test_a_search_votes_on_the_shortlist_and_says_so() -> None:
 def test_a_rehearsal_decides_what_the_tally_cannot() -> None:
     """A vote that is refused by itself is held with a rehearsal, if its decoder heeds one."""
     asked = {"budget": Budget(0.1, 1e-5), "secrets": ScriptedSecrets(b"hopeless")}
-    hold = functools.partial(search, GRID, loss, [0.9] * 10, **asked)
+
+    def hold(**more: Any) -> VoteResult:
+        return search(GRID, loss, [0.9] * 10, **grouped(asked, **more))
+
     with pytest.raises(ParameterError, match="this vote cannot succeed"):
         hold()
     held = hold(rehearsal=rehearsed(0.9))
@@ -211,7 +216,7 @@ def test_a_rehearsal_decides_what_the_tally_cannot() -> None:
     assert "unanimous" not in str(found(rehearsed(0.1), 100.0))
     with pytest.raises(ParameterError, match="this vote cannot succeed"):
         hold(rehearsal=rehearsed(0.9), decoder=ArgmaxDecoder())
-    unheeded = hold(rehearsal=rehearsed(0.9), decoder=ArgmaxDecoder(), anyway=True)
+    unheeded = hold(rehearsal=rehearsed(0.9), decoder=ArgmaxDecoder(), force=True)
     assert isinstance(unheeded, VoteResult)
     assert not unheeded.by_rehearsal
 
@@ -242,10 +247,8 @@ def test_what_is_kept_before_the_winner_is_weighed_names_the_rehearsal() -> None
         loss,
         [0.9] * 12,
         budget=BUDGET,
-        rehearsal=rehearsed(0.9),
-        secrets=ScriptedSecrets(b"kept"),
-        anyway=True,
-        keep=kept.append,
+        settings=VoteSettings(rehearsal=rehearsed(0.9)),
+        run=Run(secrets=ScriptedSecrets(b"kept"), force=True, keep=kept.append),
     )
     (result,) = kept
     assert result.rehearsal is not None

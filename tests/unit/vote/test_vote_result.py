@@ -14,8 +14,17 @@ from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.randomness import ScriptedSecrets
 from urna.report import load_result
 from urna.space import Axis, Space
-from urna.systems.vote import COUNTS, BallotShape, Reveal, Revealed, ScoreShape, VoteResult, search
-from urna.tally import ClearSummation, Terms
+from urna.systems.vote import (
+    COUNTS,
+    BallotShape,
+    Reveal,
+    Revealed,
+    ScoreShape,
+    VoteResult,
+    VoteSettings,
+    search,
+)
+from urna.tally import ClearSummation, Run, Terms
 
 SPACE = Space(lr=Axis.log([1e-3, 1e-2, 0.1]), kind=["a", "b"])
 
@@ -128,7 +137,7 @@ def test_a_result_of_a_search_is_read_again() -> None:
         budget=Budget(2.0, 1e-3),
         summation=ClearSummation(frozenset({3})),
         dropout=0.1,
-        secrets=ScriptedSecrets(b"result"),
+        run=Run(secrets=ScriptedSecrets(b"result")),
     )
     again = VoteResult.read(json.loads(made.as_json()))
     assert same(again, made)
@@ -226,8 +235,8 @@ def test_what_version_0_2_found_is_found_again(name: str) -> None:
         loss,
         np.random.default_rng(1).normal(scale=0.3, size=20).tolist(),
         budget=Budget(2.0, 1e-5),
-        reveal=reveal,
-        secrets=ScriptedSecrets(b"vote 0.2"),
+        settings=VoteSettings(reveal=reveal),
+        run=Run(secrets=ScriptedSecrets(b"vote 0.2")),
     )
     old = load_result(VECTORS / f"vote_0.2_{name}.json")
     assert isinstance(old, VoteResult)

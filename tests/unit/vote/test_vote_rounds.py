@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from grouped import grouped
 
 from urna.errors import BudgetExceeded, ParameterError
 from urna.local import Losses, Progress
@@ -11,7 +12,7 @@ from urna.privacy import Adjacency, Budget, Ledger, compose
 from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
 from urna.systems.vote import VoteResult, search_twice
-from urna.tally import ClearSummation
+from urna.tally import ClearSummation, Run
 
 SPACE = Space(lr=Axis.log_range(1e-4, 1.0, 10), momentum=[0.0, 0.5, 0.9])
 BUDGET = Budget(8.0, 1e-3)
@@ -48,7 +49,7 @@ def test_the_second_round_votes_inside_the_first_rounds_region() -> None:
 def test_both_rounds_together_keep_within_the_budget(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "ledger", cap=BUDGET, adjacency=Adjacency.REPLACE_ONE_CLIENT)
     found = search_twice(
-        SPACE, Bowl(), CLIENTS, budget=BUDGET, ledger=ledger, summation=ClearSummation()
+        SPACE, Bowl(), CLIENTS, budget=BUDGET, summation=ClearSummation(), run=Run(ledger=ledger)
     )
     spent = [entry.release for entry in ledger.entries()]
     assert len(spent) == 2
@@ -57,7 +58,7 @@ def test_both_rounds_together_keep_within_the_budget(tmp_path: Path) -> None:
     assert found.second.privacy.epsilon == pytest.approx(epsilon)
     assert "both rounds together" in str(found.second.privacy)
     with pytest.raises(BudgetExceeded):
-        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, ledger=ledger)
+        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, run=Run(ledger=ledger))
     assert len(ledger.entries()) == 2
 
 
@@ -70,7 +71,7 @@ def test_the_first_round_is_handed_over_before_the_second_may_fail(tmp_path: Pat
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, ledger=ledger, between=keep)
+        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, between=keep, run=Run(ledger=ledger))
     (first,) = kept
     (entry,) = ledger.entries()
     assert first.privacy.epsilon == pytest.approx(
@@ -88,7 +89,7 @@ def test_rounds_that_cannot_be_read_cost_nothing(
     ledger = Ledger.open(tmp_path / "ledger", cap=BUDGET, adjacency=Adjacency.REPLACE_ONE_CLIENT)
     bowl = Bowl()
     with pytest.raises(MemoryError):
-        search_twice(SPACE, bowl, CLIENTS, budget=BUDGET, ledger=ledger)
+        search_twice(SPACE, bowl, CLIENTS, budget=BUDGET, run=Run(ledger=ledger))
     assert (bowl.asked, ledger.entries()) == (0, [])
 
 
@@ -97,7 +98,7 @@ def test_a_ledger_that_holds_only_one_round_refuses_both(tmp_path: Path) -> None
     ledger = Ledger.open(tmp_path / "ledger", cap=cap, adjacency=Adjacency.REPLACE_ONE_CLIENT)
     objective = Bowl()
     with pytest.raises(BudgetExceeded):
-        search_twice(SPACE, objective, CLIENTS, budget=BUDGET, ledger=ledger)
+        search_twice(SPACE, objective, CLIENTS, budget=BUDGET, run=Run(ledger=ledger))
     assert (ledger.entries(), objective.asked) == ([], 0)
 
 
@@ -105,11 +106,13 @@ def test_a_ledger_of_another_relation_is_refused_before_any_work(tmp_path: Path)
     ledger = Ledger.open(tmp_path / "l", cap=BUDGET, adjacency=Adjacency.ZERO_OUT_CLIENT)
     objective = Bowl()
     with pytest.raises(ParameterError, match="do not add up"):
-        search_twice(SPACE, objective, CLIENTS, budget=BUDGET, ledger=ledger)
+        search_twice(SPACE, objective, CLIENTS, budget=BUDGET, run=Run(ledger=ledger))
     fitting = Ledger.open(tmp_path / "m", cap=BUDGET, adjacency=Adjacency.REPLACE_ONE_CLIENT)
     scripted = ScriptedSecrets(b"rounds")
     with pytest.raises(BudgetExceeded):
-        search_twice(SPACE, objective, CLIENTS, budget=BUDGET, ledger=fitting, secrets=scripted)
+        search_twice(
+            SPACE, objective, CLIENTS, budget=BUDGET, run=Run(ledger=fitting, secrets=scripted)
+        )
     assert objective.asked == 0
 
 
@@ -119,8 +122,8 @@ def test_scripted_rounds_claim_nothing() -> None:
         Bowl(),
         CLIENTS,
         budget=BUDGET,
-        secrets=ScriptedSecrets(b"rounds"),
         summation=ClearSummation(),
+        run=Run(secrets=ScriptedSecrets(b"rounds")),
     )
     assert math.isinf(found.second.privacy.epsilon)
 
@@ -135,7 +138,7 @@ def test_scripted_rounds_claim_nothing() -> None:
 )
 def test_rounds_that_cannot_be_are_refused(terms: dict[str, object], says: str) -> None:
     with pytest.raises(ParameterError, match=says):
-        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, **terms)  # type: ignore[arg-type]
+        search_twice(SPACE, Bowl(), CLIENTS, budget=BUDGET, **grouped(terms))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("how", ["raises", "too few"])
@@ -163,7 +166,7 @@ def test_the_second_rounds_result_is_handed_over_as_well() -> None:
         budget=BUDGET,
         summation=ClearSummation(),
         between=lambda result: seen.append(("first", result)),
-        keep=lambda result: seen.append(("second", result)),
+        run=Run(keep=lambda result: seen.append(("second", result))),
     )
     assert [name for name, _ in seen] == ["first", "second"]
     assert seen[0][1].votes.tolist() == found.first.votes.tolist()
@@ -176,14 +179,14 @@ def test_rounds_without_hope_are_refused_unless_they_are_held_anyway() -> None:
     with pytest.raises(ParameterError, match="this vote cannot succeed"):
         search_twice(SPACE, objective, few, budget=tiny)
     assert objective.asked == 0
-    found = search_twice(SPACE, objective, few, budget=tiny, anyway=True)
+    found = search_twice(SPACE, objective, few, budget=tiny, run=Run(force=True))
     assert found.second.took_part == 4
 
 
 def test_a_second_round_says_among_how_many_its_winner_leads() -> None:
     kept: list[VoteResult] = []
     found = search_twice(
-        SPACE, Bowl(), CLIENTS, budget=BUDGET, summation=ClearSummation(), keep=kept.append
+        SPACE, Bowl(), CLIENTS, budget=BUDGET, summation=ClearSummation(), run=Run(keep=kept.append)
     )
     assert found.first.among == ""
     assert [found.second.first_round, kept[0].first_round] == [30, 30]

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from grouped import grouped
 from sklearn.linear_model import SGDClassifier
 
 import urna
@@ -16,8 +17,17 @@ from urna.local import EstimatorObjective, Losses, Progress
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, SumRelease
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.space import Space
-from urna.systems.vote import ArgmaxDecoder, Decoded, NoisyVotes, VotePlan, VoteResult, plan, search
-from urna.tally import ClearSummation, Contributions, Tallied, TallyPlan
+from urna.systems.vote import (
+    ArgmaxDecoder,
+    Decoded,
+    NoisyVotes,
+    VotePlan,
+    VoteResult,
+    VoteSettings,
+    plan,
+    search,
+)
+from urna.tally import ClearSummation, Contributions, Run, Tallied, TallyPlan
 from urna.testing import ScriptedSecrets
 
 SPACE = Space(x=[0, 1, 2, 3, 4], y=["a", "b"])
@@ -91,7 +101,7 @@ def vote(clients: list[float] = CLIENTS, **settings: object) -> VoteResult:
     usual: dict[str, object] = {"objective": Liking(), "budget": BUDGET, "votes": 1}
     chosen = usual | settings
     objective = chosen.pop("objective")
-    return search(SPACE, objective, clients, **chosen)  # type: ignore[arg-type]
+    return search(SPACE, objective, clients, **grouped(chosen))  # type: ignore[arg-type]
 
 
 def planned(**settings: object) -> VotePlan:
@@ -112,7 +122,9 @@ def test_a_search_on_real_digits_finds_a_sensible_step_size() -> None:
         SGDClassifier(loss="log_loss", learning_rate="constant", max_iter=5, tol=None)
     )
     clients = split(load("digits"), clients=40, how="iid", seed=0)
-    result = urna.search(space, objective, clients, budget=urna.Budget(2.0, 1e-3), votes=1)
+    result = urna.search(
+        space, objective, clients, budget=urna.Budget(2.0, 1e-3), settings=VoteSettings(votes=1)
+    )
     assert result.best == {"eta0": 0.01}
     assert result.confidence > 0.99
     assert result.privacy.private
@@ -211,10 +223,16 @@ def test_clients_judged_together_change_nothing() -> None:
     for objective in (Liking(), LikingTogether()):
         seen: list[tuple[str, int, int]] = []
         result = search(
-            SPACE, objective, CLIENTS, budget=BUDGET, seed=3,
-            secrets=ScriptedSecrets(b"together"),
-            progress=lambda *step, seen=seen: seen.append(step),
-        )  # fmt: skip
+            SPACE,
+            objective,
+            CLIENTS,
+            budget=BUDGET,
+            seed=3,
+            run=Run(
+                secrets=ScriptedSecrets(b"together"),
+                progress=lambda *step, seen=seen: seen.append(step),
+            ),
+        )
         evaluating = [step for step in seen if step[0] == "evaluating candidates"]
         assert evaluating == sorted(evaluating)
         assert evaluating[-1] == ("evaluating candidates", 400, 400)
@@ -486,9 +504,8 @@ def test_odd_data_of_one_client_are_its_own_affair(odd: Samples, fails: bool) ->
             objective,
             clients(odd),
             budget=BUDGET,
-            anyway=True,
-            secrets=ScriptedSecrets(b"odd"),
-            decoder=ArgmaxDecoder(),
+            settings=VoteSettings(decoder=ArgmaxDecoder()),
+            run=Run(force=True, secrets=ScriptedSecrets(b"odd")),
         )
         return result.as_mapping()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grouped import grouped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -311,7 +312,7 @@ CLIENTS = [client([float(c % 3)] * 40, named=False) for c in range(8)]
 
 def vote(objective: Any = None, **settings: Any) -> Any:
     usual = {"budget": BUDGET, "votes": 1, "adjacency": RECORD, "shards": 4}
-    return search(SPACE, objective or Near(), CLIENTS, **(usual | settings))
+    return search(SPACE, objective or Near(), CLIENTS, **grouped(usual | settings))
 
 
 def test_a_search_over_records_says_who_is_protected() -> None:

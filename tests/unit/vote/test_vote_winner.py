@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grouped import grouped
 
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted, UnknownName
 from urna.privacy import Budget, Ledger
@@ -31,7 +32,7 @@ VERIFIED = Reveal("winner", "hospital-7", verified=True)
 
 
 def held(**more: Any) -> VoteResult:
-    found = search(SPACE, loss, CLIENTS, **({"budget": BUDGET, "reveal": ALONE} | more))
+    found = search(SPACE, loss, CLIENTS, **grouped({"budget": BUDGET, "reveal": ALONE} | more))
     assert found.revealed.counts is None
     return found
 
