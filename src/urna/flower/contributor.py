@@ -10,9 +10,11 @@ from flwr.app import Context
 
 from urna.flower.announcement import Announcement
 from urna.flower.policy import Policy
+from urna.local.engine.batches import step_key
+from urna.local.generators import own_generators
 from urna.noise import IntVector
 
-__all__ = ["Call", "Contributor", "in_time", "simulated"]
+__all__ = ["Call", "Contributor", "in_time", "seed_of", "simulated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ def in_time(contributor: Contributor, call: Call) -> IntVector:
         Exception: Whatever the contributor raises.
     """
     if simulated():  # one person owns all nodes, and a worker has one thread
-        return contributor.contribute(call)
+        with own_generators(seed_of(call.context, call.number)):
+            return contributor.contribute(call)
     found: Queue[IntVector | BaseException] = Queue()
 
     def compute() -> None:
@@ -88,6 +91,11 @@ def in_time(contributor: Contributor, call: Call) -> IntVector:
     if isinstance(answer, BaseException):  # sys.exit(), say: not this process's end
         raise RuntimeError("the contribution ended its process") from answer
     return answer
+
+
+def seed_of(context: Context, number: int = 0) -> int:
+    """Return where global generators begin when a node evaluates: by its place and the round."""
+    return step_key(int(str(context.node_config.get("partition-id", 0))), number)
 
 
 def simulated() -> bool:

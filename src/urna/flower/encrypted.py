@@ -24,6 +24,7 @@ from flwr.serverapp import Grid
 
 from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted, RoundUnfinished
 from urna.flower.announcement import server_statement
+from urna.flower.contributor import seed_of
 from urna.flower.exact import ExactAnnouncement
 from urna.flower.gathering import Gathering
 from urna.flower.identities import DirectoryFile, NodeKey
@@ -32,6 +33,7 @@ from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.post import Deadlines, Post, Progress
 from urna.flower.transcript import presence
+from urna.local.generators import own_generators
 from urna.protocols.secagg import Directory, Identity
 from urna.randomness import SEED_BYTES, OsSecrets
 from urna.systems.combine import (
@@ -110,9 +112,11 @@ class EncryptedParty(Participant):
             proof = b"" if key is None else key.sign(presence(announcement, name))
             return Reply.ready(name, proof, private=True, keeps=False)
         place = _place(announcement, name, policy)
+        with own_generators(seed_of(context)):  # the same search at every stage
+            search = self._search(context)
         invited = Invited(
             announcement.task,
-            self._search(context),
+            search,
             policy.fewest_clients,
             self._recomputes or announcement.signed,
             place,

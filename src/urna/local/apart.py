@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from urna.errors import ParameterError
+from urna.local.generators import own_generators
 from urna.local.objective import Losses, Objective, Progress, check_objective
 from urna.local.processes import Limits, in_processes
 from urna.space import Space
@@ -99,7 +100,9 @@ class _Evaluation(Generic[DataT]):
     def __call__(self, item: tuple[DataT, int]) -> Losses:
         """Return the losses of one piece."""
         data, seed = item
-        losses = np.asarray(self.objective.losses(data, self.space, seed=seed), dtype=np.float64)
+        with own_generators(seed):
+            found = self.objective.losses(data, self.space, seed=seed)
+        losses = np.asarray(found, dtype=np.float64)
         if losses.shape != (len(self.space),):
             raise ValueError("an objective returns one loss per candidate")
         return losses

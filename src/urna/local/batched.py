@@ -46,8 +46,8 @@ class BatchedObjective:
     shape. A candidate that diverges has an infinite loss and leaves the others untouched.
     So does one that alone does not fit into memory.
 
-    The module must be one that torch.func can batch: no random numbers other than dropout,
-    no recurrent layers, no control flow that depends on the data. Others belong to
+    The module must be one that torch.func can batch: no random numbers other than dropout (nor in
+    the loss), no recurrent layers, no control flow that depends on the data. Others belong to
     `TorchObjective`. Threads may share an objective: they take turns.
 
     Args:

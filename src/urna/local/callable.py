@@ -11,6 +11,7 @@ import numpy as np
 
 from urna.data import Samples
 from urna.errors import ParameterError
+from urna.local.generators import own_generators
 from urna.local.holdout import hold_out
 from urna.local.objective import Losses, Progress
 from urna.local.processes import Answer, Limits, in_processes
@@ -36,6 +37,10 @@ class CallableObjective:
     infinite and it ranks last. If it raises for all of them, the log names the first error's
     type, and the client abstains. The text of an error is not logged: it may hold data.
 
+    Global generators (`random`, `numpy.random`, PyTorch's) begin at the public seed for each
+    candidate, and are put back after it: what the function draws there is the same for all
+    candidates and depends on nobody else's data. None of it is secret.
+
     With `limits` each candidate is judged in a process of its own. One that hangs, crashes, is
     killed or takes too much memory then fails alone as well. The function may be any, lambdas
     and functions of a notebook included; what it needs must be importable in a fresh process.
@@ -44,7 +49,8 @@ class CallableObjective:
         function: What judges a candidate.
         validation_fraction: Share of rows to validate on, for three-argument functions.
         limits: How many processes, and what each may use; None judges in this process. Losses
-            are the same if the function's result depends on its arguments alone.
+            are the same if the function's result depends on its arguments and global generators
+            alone.
 
     Example:
         >>> space = Space(x=[0.0, 1.0, 2.0])
@@ -78,7 +84,7 @@ class CallableObjective:
             # PyTorch warns of a number that is taken out of a graph.
             return float(loss.detach() if hasattr(loss, "detach") else loss)
 
-        return judge_each(judge, space, self.limits, progress)
+        return judge_each(judge, space, self.limits, progress, seed=seed)
 
 
 def judge_each(
@@ -86,6 +92,8 @@ def judge_each(
     candidates: Sequence[Candidate],
     limits: Limits | None = None,
     progress: Progress | None = None,
+    *,
+    seed: int,
 ) -> Losses:
     """Judge all candidates; a loss is infinite where one failed or is no number.
 
@@ -94,13 +102,15 @@ def judge_each(
         candidates: What is judged.
         limits: Judge each in a process of its own; None judges one after the other here.
         progress: Called after each candidate.
+        seed: Where global generators begin for each candidate.
     """
+    judging = _Judging(judge, seed)
     losses = np.full(len(candidates), math.inf)
     errors: list[str] = []
     answers = (
-        in_processes(_Judging(judge), candidates, limits)
+        in_processes(judging, candidates, limits)
         if limits is not None
-        else (_judged(judge, place, candidate) for place, candidate in enumerate(candidates))
+        else (_judged(judging, place, candidate) for place, candidate in enumerate(candidates))
     )
     for done, answer in enumerate(answers, start=1):
         if answer.numbers is None:
@@ -118,7 +128,7 @@ def judge_each(
     return losses
 
 
-def _judged(judge: Judge, place: int, candidate: Candidate) -> Answer:
+def _judged(judge: "_Judging", place: int, candidate: Candidate) -> Answer:
     try:
         return Answer(place, np.array(judge(candidate), dtype=np.float64))
     except Exception as error:
@@ -128,16 +138,18 @@ def _judged(judge: Judge, place: int, candidate: Candidate) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Judging:
-    """What a process does with one candidate."""
+    """What is done with one candidate, in this process or another."""
 
     judge: Judge
+    seed: int
 
     def prepare(self) -> None:
         """Do nothing: unpickling has imported what is needed."""
 
     def __call__(self, item: Candidate) -> float:
         """Return the loss of one candidate."""
-        return self.judge(item)
+        with own_generators(self.seed):
+            return self.judge(item)
 
 
 def call_shape(function: Callable[..., float]) -> tuple[int, bool]:

@@ -39,7 +39,8 @@ class EstimatorObjective:
 
     Anything with `fit`, `predict` and scikit-learn's `get_params`/`set_params` will do,
     gradient boosting libraries included. Every `random_state`, also of an estimator inside
-    another, is set from the seed: no fit draws from a generator that clients share.
+    another, is set from the seed, and so are global generators, from which splitters draw that have
+    none of their own: no fit draws from a generator that clients share.
     Features of more than two dimensions are flattened. A candidate whose fit raises has an
     infinite loss; warnings of a fit (no convergence, say) are silenced: the loss tells.
 
@@ -94,7 +95,7 @@ class EstimatorObjective:
         parts = hold_out(_flat(data), fraction=self.validation_fraction, seed=seed)
         prototype = _prototype(self.estimator)
         fit = Fit(prototype, Metric(self.metric), dict(self.fixed), parts, seed)
-        return judge_each(fit, space, self.limits, progress)
+        return judge_each(fit, space, self.limits, progress, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,8 @@ class Fit:
         from sklearn.base import clone
 
         model = clone(self.prototype)
-        settings = self.fixed | candidate
+        # Copies: a fit may draw from a generator in what all candidates and clients share.
+        settings = {k: clone(v, safe=False) for k, v in self.fixed.items()} | candidate
         for name in model.get_params():  # those of steps inside it as well
             if name.rpartition("__")[2] == "random_state" and name not in settings:
                 settings[name] = self.seed % 2**32

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import CannotBatch
+from urna.local.generators import own_generators
 from urna.space import Space
 
 __all__ = [
@@ -133,7 +134,7 @@ def losses_of_each(
 
     Assumes:
         `losses_of_clients`, where the objective has it, keeps its guarantee, and `losses` follows
-        from the data, the space and the seed alone.
+        from the data, the space, the seed and global generators alone, which begin at the seed.
 
     Args:
         objective: What evaluates.
@@ -175,7 +176,8 @@ def _each(
             progress(before + done, total)
 
         try:
-            losses = np.asarray(objective.losses(data, space, seed=seed, progress=advance))
+            with own_generators(seed):
+                losses = np.asarray(objective.losses(data, space, seed=seed, progress=advance))
         except Exception as error:  # likewise
             unbatched += isinstance(error, CannotBatch)
             if unbatched == len(clients):  # then it is the module, and no client's data

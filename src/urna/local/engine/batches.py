@@ -13,6 +13,8 @@ from threading import RLock
 import numpy as np
 import numpy.typing as npt
 
+from urna.local.generators import own_generators
+
 __all__ = ["count_steps", "epoch_batches", "epoch_order", "seeded_module", "step_key"]
 
 _ORDER = 0x4F524452  # keeps the shuffles apart from other streams of the same seed
@@ -83,15 +85,7 @@ def seeded_module(seed: int, device: str = "cpu") -> Iterator[None]:
         seed: Of what is drawn inside.
         device: Where modules are run inside; they are built on the CPU.
     """
-    import torch  # noqa: PLC0415 - the core imports urna.local without torch
+    import torch  # noqa: F401, PLC0415 - the core imports urna.local without torch
 
-    gpus = []
-    if device.startswith("cuda"):
-        number = torch.device(device).index
-        gpus = [torch.cuda.current_device() if number is None else number]
-    with _GENERATOR, torch.random.fork_rng(devices=gpus):
-        # No generator is touched whose state is not put back.
-        torch.default_generator.manual_seed(seed % 2**63)
-        for gpu in gpus:
-            torch.cuda.default_generators[gpu].manual_seed(seed % 2**63)
+    with _GENERATOR, own_generators(seed, device):
         yield

@@ -1,16 +1,19 @@
 """One message, one model, end to end: rows, vectors, noise, sum, model, account."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.files import today
+from urna.local.generators import own_generators
 from urna.noise import IntVector
 from urna.privacy import Budget
 from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.systems.average.batch import check_device
+from urna.systems.average.blind import Blind
 from urna.systems.average.choose import Chosen, LearnerKind, Settings, choose
 from urna.systems.average.learners import Learner, Vector, check_named, check_samples
 from urna.systems.average.model import ModelResult
@@ -138,22 +141,26 @@ def contributions(
 ) -> dict[int, Callable[[], IntVector]]:
     """Return what produces every client's integers once they are asked for.
 
-    Coins are drawn for all clients in their order, before anything is computed. Moments are
-    computed when they are asked for, models together and beforehand.
+    Coins are drawn for all clients in their order, before anything is computed. Blind averaging
+    trains clients together and beforehand; any other learner is asked for one client's vector at
+    a time, when it is due, with global generators that begin at the client's place.
     """
     report = progress or (lambda what, done, total: None)
     keys = [secrets.take(SEED_BYTES) for _ in clients]
-    if plan.learner.kind == "moments":
-        return {
-            place: _Part(plan, lambda p=place: _only(plan.learner.vectors([clients[p]])), key)  # type: ignore[misc]
-            for place, key in enumerate(keys)
-        }
+    if not isinstance(plan.learner, Blind):
+
+        def alone(place: int) -> Vector:
+            with own_generators(place):
+                ((_, vector),) = plan.learner.vectors([clients[place]], device=device)
+            return vector
+
+        return {place: _Part(plan, partial(alone, place), key) for place, key in enumerate(keys)}
     vectors: dict[int, Vector] = {}
     for place, vector in plan.learner.vectors(clients, device=device):
         vectors[place] = vector
         report("training clients", len(vectors), len(clients))
     return {
-        place: _Part(plan, lambda p=place: vectors[p], key)  # type: ignore[misc]
+        place: _Part(plan, partial(vectors.__getitem__, place), key)
         for place, key in enumerate(keys)
     }
 
@@ -166,11 +173,6 @@ class _Part:
 
     def __call__(self) -> IntVector:
         return self._plan.contribution(self._vector(), self._key)
-
-
-def _only(found: Iterator[tuple[int, Vector]]) -> Vector:
-    ((_, vector),) = found
-    return vector
 
 
 def read_model(plan: AveragePlan, released: Released, *, why: str = "") -> ModelResult:

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
+from urna.local.engine.batches import step_key
+from urna.local.generators import own_generators
 
 __all__ = ["FunctionLearner", "Learner", "Matrix", "RecordLearner", "Vector"]
 
@@ -83,6 +85,9 @@ class RecordLearner(Protocol[DataT_contra]):
 class FunctionLearner(Generic[DataT]):
     """A learner of two functions, for models that are not torch's.
 
+    For each call global generators (`random`, `numpy.random`, PyTorch's) begin at a number that
+    follows from the client's public seed and the round, and are put back after it.
+
     Args:
         start: The first weights, or a function of the seed that returns them.
         step: A function (weights, data, seed) -> new weights; whatever it raises, that client
@@ -118,14 +123,17 @@ class FunctionLearner(Generic[DataT]):
         self, weights: Vector, clients: Sequence[DataT], *, number: int, seeds: Sequence[int]
     ) -> Sequence[npt.NDArray[np.floating[Any]]]:
         """Call the function for every client."""
-        del number
         return [
-            self._stepped(weights, data, seed) for data, seed in zip(clients, seeds, strict=True)
+            self._stepped(weights, data, seed, number)
+            for data, seed in zip(clients, seeds, strict=True)
         ]
 
-    def _stepped(self, weights: Vector, data: DataT, seed: int) -> npt.NDArray[np.floating[Any]]:
+    def _stepped(
+        self, weights: Vector, data: DataT, seed: int, number: int
+    ) -> npt.NDArray[np.floating[Any]]:
         try:
-            return np.asarray(self.step(weights, data, seed), dtype=np.float64)
+            with own_generators(step_key(seed, number)):
+                return np.asarray(self.step(weights, data, seed), dtype=np.float64)
         except Exception:  # whatever a stranger's function raises on its client's data
             return np.full(len(weights), np.nan)
 
@@ -135,6 +143,6 @@ class FunctionLearner(Generic[DataT]):
             raise ParameterError("this learner cannot validate: give it a `score`")
         found = np.full((len(clients), 2), np.nan)
         for place, data in enumerate(clients):
-            with suppress(Exception):  # as above
+            with suppress(Exception), own_generators(0):  # as above
                 found[place] = self.score(weights, data)
         return found

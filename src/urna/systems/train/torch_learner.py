@@ -12,6 +12,7 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import Recipe, Recordings, Speed, TorchLoss, first_weights, hold_out, train_clients
 from urna.local.engine.loss import Loss, as_tensors, mean_loss, require_torch
+from urna.local.generators import own_generators
 from urna.local.objective import note_failure
 from urna.systems.train.learner import Matrix, Vector
 from urna.systems.train.records import clipped_gradients
@@ -57,7 +58,8 @@ class TorchLearner:
         require_torch()
         if not 0 <= self.validation < 1:
             raise ParameterError(f"the share to judge by is in [0, 1), got {self.validation}")
-        _check_buffers(self.factory())
+        with own_generators(0):
+            _check_buffers(self.factory())
 
     @property
     def description(self) -> str:
@@ -157,7 +159,8 @@ class TorchLearner:
         """Return a module with these weights, for whatever comes after training."""
         import torch
 
-        module = self.factory()
+        with own_generators(0):  # buffers as they are when clients train
+            module = self.factory()
         own = [p for p in module.parameters() if p.requires_grad]
         vector = torch.from_numpy(np.array(weights, dtype=np.float32))
         if len(vector) != sum(p.numel() for p in own):
@@ -220,10 +223,12 @@ def _each(
     """Yield what becomes of each client, and something instead where its data make it fail."""
     for place, client in enumerate(clients):
         try:
-            yield work(client)
+            with own_generators(0):  # a module may draw numbers of its own
+                found: ResultT | InsteadT = work(client)
         except Exception as error:  # whatever a stranger's data make strangers' code raise
             note_failure(place, error)
-            yield instead
+            found = instead
+        yield found
 
 
 def _device(name: str) -> "torch.device":

@@ -8,6 +8,7 @@ import numpy as np
 from urna.errors import ParameterError
 from urna.local import Losses, Objective, losses_apart, losses_of_each
 from urna.local import check_objective as check_space
+from urna.local.generators import own_generators
 from urna.noise import IntVector
 from urna.privacy import Budget, NonPrivateRelease, Unit
 from urna.progress import Steps, live_line
@@ -191,7 +192,8 @@ def _works(
 ) -> bool:
     """Say whether some candidate has a finite loss on a client's data."""
     if seconds is None:
-        found: Losses | None = objective.losses(data, space, seed=seed)
+        with own_generators(seed):
+            found: Losses | None = objective.losses(data, space, seed=seed)
     else:
         (found,) = losses_apart(objective, [data], space, seeds=[seed], seconds=seconds)
     if found is None:
