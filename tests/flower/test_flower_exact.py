@@ -120,7 +120,7 @@ def letter_of(
     key: NodeKey | None = None,
 ) -> Letter:
     data = announcement.as_bytes()
-    signature = b"" if key is None else key.sign(server_statement(data))
+    signature = b"" if key is None else key.sign(server_statement(data, body))
     return Letter(kind, body, announcement=data, signature=signature)
 
 
@@ -168,8 +168,8 @@ def test_two_nodes_reveal_nothing_to_an_unsigned_server(tmp_path: Path) -> None:
     # Nor does a server come further that asks nobody whether they take part.
     for key in (None, SERVER):
         run = exact(2)
-        letter = replace(invited(run), signature=letter_of(run, key=key).signature)
-        reply = asked(grid.nodes[100], letter)
+        reply = asked(grid.nodes[100], letter_of(run, body=invited(run).body, key=key))
+        assert ("not signed by the server" in reply.refused) == (key is None)
         assert reply.refused
         assert not reply.body
 
@@ -304,6 +304,35 @@ def test_signed_runs_find_what_is_found_in_the_clear(tmp_path: Path) -> None:
     assert result.setting == clear.setting
     assert result.lost == {}
     assert all(len(runs(tmp_path / f"{n}.ledger.answered")) == 1 for n in range(4))
+
+
+@pytest.mark.parametrize(
+    "forged",
+    ["unsigned", "announcement alone", "another body", "another run", "another key"],
+)
+def test_a_node_that_trusts_a_server_answers_no_letter_of_anybody_else(forged: str) -> None:
+    """Whoever sits between has the announcement, and its signature."""
+    node, run = member(0, replace(GRANTED, server_key=SERVER.public)), exact()
+    body, rogue = invited(run).body, NodeKey.draw("rogue", ScriptedSecrets(b"rogue"))
+    signatures = {
+        "unsigned": b"",
+        "announcement alone": letter_of(run, key=SERVER).signature,
+        "another body": letter_of(run, body=b"another", key=SERVER).signature,
+        "another run": letter_of(exact(), body=body, key=SERVER).signature,
+        "another key": letter_of(run, body=body, key=rogue).signature,
+    }
+    letter = replace(letter_of(run, body=body), signature=signatures[forged])
+    reply = asked(node, letter)
+    assert reply.refused == "the letter is not signed by the server this node trusts"
+    assert not reply.body
+    assert not node.state
+    assert asked(node, letter_of(run, body=body, key=SERVER)).body
+
+
+def test_nodes_that_trust_a_server_take_part_with_it(tmp_path: Path) -> None:
+    grid = remembering(tmp_path, 3, server_key=SERVER.public)
+    clear = Mean().combine(Searches(FRAME, tuple(search_of(n) for n in range(3))))
+    assert run_of(grid, 100, 101, 102, server_key=SERVER).setting == clear.setting
 
 
 def test_a_party_of_the_servers_own_in_a_nodes_place_gets_no_ciphertext(

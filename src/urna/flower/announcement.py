@@ -290,6 +290,8 @@ def _round_plan(kind: str, detail: str, terms: Terms, rounds: int) -> Plan:
     return _plan(kind, detail, terms, rounds).round_plan
 
 
-def server_statement(announcement: bytes) -> bytes:
-    """Return what a server signs: the announcement as it travels."""
-    return b"urna flower announcement\0" + announcement
+def server_statement(announcement: bytes, body: bytes = b"") -> bytes:
+    """Return what a server signs: the announcement as it travels, or a letter's body under it."""
+    if not body:
+        return b"urna flower announcement\0" + announcement
+    return b"urna flower letter\0" + hashlib.sha256(announcement).digest() + body

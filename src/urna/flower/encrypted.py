@@ -100,7 +100,7 @@ class EncryptedParty(Participant):
         if letter.kind not in (Kind.ANNOUNCE, Kind.STAGE):
             raise ProtocolError("this node does not know this kind of letter")
         policy = self._policy_of(context)
-        policy.check_source(letter.announcement, letter.signature)
+        policy.check_source(letter.announcement, letter.signature, letter.body)
         announcement = ExactAnnouncement.read(letter.announcement)
         try:
             grant = policy.check_exact(announcement, announcement.digest)
@@ -235,7 +235,8 @@ def combine_encrypted(
             each other's against their *own* copies. A letter that the network altered costs its
             sender its place, and nobody else. Without it a channel that alters nothing (TLS) is
             assumed.
-        server_key: Signs announcements, for nodes whose policy names the server's key.
+        server_key: Signs announcements and every letter, for nodes whose policy names the
+            server's key.
         wait_for: Wait until this many nodes are connected; all that are then take part.
         tried: How many settings a node tried at most.
         deadlines: How long to wait for what.
@@ -323,9 +324,9 @@ def _gather(
 def _announcing(
     kind: Kind, announcement: ExactAnnouncement, signer: NodeKey | None, body: bytes = b""
 ) -> Letter:
-    """Return a letter that carries the announcement, signed where the server has a key."""
+    """Return a letter under the announcement, signed where the server has a key."""
     data = announcement.as_bytes()
-    signature = b"" if signer is None else signer.sign(server_statement(data))
+    signature = b"" if signer is None else signer.sign(server_statement(data, body))
     return Letter(kind, body, announcement=data, signature=signature)
 
 
@@ -342,13 +343,14 @@ class _GridParties:
         self._post, self._seconds = post, deadlines.stage
         self._nodes = list(gathering.ready.values())
         self._places = {node: place for place, node in enumerate(self._nodes)}
-        self._letter = _announcing(Kind.STAGE, gathering.final, signer)
+        self._announced, self._signer = gathering.final, signer
         self._refused: dict[int, str] = {}
 
     def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
         """Deliver letters to their nodes and return the replies that come in time."""
         asked = {
-            self._nodes[place]: replace(self._letter, body=body) for place, body in letters.items()
+            self._nodes[place]: _announcing(Kind.STAGE, self._announced, self._signer, body)
+            for place, body in letters.items()
         }
         replies = {}
         for node, reply in self._post.ask(asked, stage=stage, seconds=self._seconds):

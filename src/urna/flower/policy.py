@@ -363,8 +363,13 @@ class Policy:
             raise Refused(f"the sum announced cannot be planned: {error}") from error
         return announcement
 
-    def check_source(self, data: bytes, signature: bytes) -> None:
-        """Refuse an announcement unread that is too long or not of the server this node trusts.
+    def check_source(self, data: bytes, signature: bytes, body: bytes = b"") -> None:
+        """Refuse what is unread and too long, or not of the server this node trusts.
+
+        Args:
+            data: The announcement.
+            signature: The server's; over the body as well, where there is one.
+            body: What the letter carries besides.
 
         Raises:
             Refused: With a reason for the server.
@@ -372,9 +377,10 @@ class Policy:
         if len(data) > self.most_bytes:
             raise Refused(f"the announcement is longer than the {self.most_bytes:,} bytes allowed")
         if self.server_key is not None and not verify(
-            self.server_key, signature, server_statement(data)
+            self.server_key, signature, server_statement(data, body)
         ):
-            raise Refused("the announcement is not signed by the server this node trusts")
+            what = "letter" if body else "announcement"
+            raise Refused(f"the {what} is not signed by the server this node trusts")
 
     def check_exact(self, request: ExactRequest, run: bytes) -> Grant:
         """Refuse an exact result that is outside the node's limits; return what is granted.

@@ -23,7 +23,9 @@ from urna.systems.combine.letters import (
     kind_of,
     pack_opened,
     unpack_opened,
+    witnessed,
 )
+from urna.systems.combine.letters import signed as sign_letter
 from urna.systems.combine.memory import kept, thaw
 from urna.systems.combine.party import (
     Given,
@@ -39,12 +41,12 @@ from urna.systems.combine.run import MemoryTransport
 from urna.systems.combine.tasks import Task, digest_of
 
 BINDING = bytes(range(32))
-LETTER = Letter(Kind.GIVEN, ((b"one", b""), (b"three",)), 2)
+LETTER = Letter(Kind.GIVEN, ((b"one", b""), (b"three",)), 2, 3)
 LONGEST = 10_000
 
 
 def read(data: bytes) -> Letter:
-    return Letter.decode(data, BINDING, longest=LONGEST, sender=2)
+    return Letter.decode(data, BINDING, longest=LONGEST, party=2)
 
 
 def test_a_letter_comes_back_as_it_was() -> None:
@@ -75,11 +77,11 @@ def test_truncated_and_longer_letters_are_refused(cut: int) -> None:
 def test_letters_of_others_are_refused() -> None:
     data = LETTER.encode(BINDING)
     with pytest.raises(ProtocolError, match="another task or another run"):
-        Letter.decode(data, bytes(32), longest=LONGEST, sender=2)
+        Letter.decode(data, bytes(32), longest=LONGEST, party=2)
     with pytest.raises(ProtocolError, match="another sender"):
-        Letter.decode(data, BINDING, longest=LONGEST, sender=1)
+        Letter.decode(data, BINDING, longest=LONGEST, party=1)
     with pytest.raises(ProtocolError, match="to 50 bytes"):
-        Letter.decode(data, BINDING, longest=50, sender=2)
+        Letter.decode(data, BINDING, longest=50, party=2)
 
 
 def test_what_a_step_showed_comes_back() -> None:
@@ -216,11 +218,11 @@ def _swap(place: int, data: bytes, task: Task, run: Run) -> bytes:
     session = run.sessions[0]
     request = decode(asked, session, he.DecryptionRequest)
     witnesses = rest[0]
-    given = Letter.decode(witnesses[1], run.binding, longest=run.longest, sender=1)
+    given = Letter.decode(witnesses[1], run.binding, longest=run.longest, party=1)
     own = decode(given.group(0, 1)[0], session, he.Ciphertext, sender=1)
     forged = replace(request, second=own.parts[1])
     groups = ((said, encode(forged, session)), *rest)
-    return Letter(Kind.OPEN, groups).encode(run.binding)
+    return replace(letter, groups=groups).encode(run.binding)
 
 
 @pytest.mark.parametrize("recomputes", [True, False], ids=["computed again", "taken at its word"])
@@ -253,9 +255,9 @@ def test_a_witness_that_was_not_named_is_refused() -> None:
         run = Run(task, ScriptedSecrets(b"witness nonce").take(32))
         letter = Letter.decode(data, run.binding, longest=run.longest)
         first, witnesses, *rest = letter.groups
-        of_another = Letter.decode(witnesses[1], run.binding, longest=run.longest, sender=1)
-        swapped = (replace(of_another, sender=0).encode(run.binding), *witnesses[1:])
-        return Letter(Kind.OPEN, (first, swapped, *rest)).encode(run.binding)
+        of_another = Letter.decode(witnesses[1], run.binding, longest=run.longest, party=1)
+        swapped = (replace(of_another, party=0).encode(run.binding), *witnesses[1:])
+        return replace(letter, groups=(first, swapped, *rest)).encode(run.binding)
 
     with pytest.raises(RoundUnfinished) as failed:
         conduct(
@@ -324,7 +326,7 @@ def substituted(task: Task, run: Run) -> tuple[Change, list[he.KeyHolder]]:
         del place
         letter = Letter.decode(data, run.binding, longest=run.longest)
         groups = ((encode(total, session),), *letter.groups[1:])
-        return Letter(Kind.KEY_SUMS, groups).encode(run.binding)
+        return replace(letter, groups=groups).encode(run.binding)
 
     return swap, [he.finish_key(each, total, secrets)[0] for each, _ in drawn]
 
@@ -359,7 +361,7 @@ def test_without_computing_again_such_a_server_reads_every_vector() -> None:
     with pytest.raises(ProtocolError, match="another joint key"):  # our server adds nothing up
         conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
     (session,) = run.sessions
-    given = Letter.decode(seen[0], run.binding, longest=run.longest, sender=0).group(0, 1)[0]
+    given = Letter.decode(seen[0], run.binding, longest=run.longest, party=0).group(0, 1)[0]
     ciphertext = decode(given, session, he.Ciphertext, sender=0)
     public_key = holders[0].public_key
     request = he.ask_to_decrypt(public_key, ciphertext)
@@ -454,6 +456,87 @@ def test_a_bit_flipped_on_the_way_costs_its_sender_alone_its_place(task: Task, k
             assert outcome.combined == straight.outcome.combined
 
 
+class Replaying(MemoryTransport):
+    """A network that delivers one party's letter of an exchange again in a later one."""
+
+    def __init__(
+        self, parties: dict[int, PartySession], victim: int, kind: Kind, first: int
+    ) -> None:
+        super().__init__(parties)
+        self._victim, self._kind, self._first = victim, kind, first
+        self._seen: list[bytes] = []
+        self.replayed = 0
+
+    def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
+        replies = dict(super().exchange(stage, letters))
+        data = replies.get(self._victim)
+        if data is not None and kind_of(data, 1 << 40) is self._kind:
+            self._seen.append(data)
+            if len(self._seen) > self._first:
+                replies[self._victim] = self._seen[0]
+                self.replayed += 1
+        return replies
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("kind", [Kind.GIVEN, Kind.HELP])
+def test_a_letter_of_an_earlier_step_is_lost_and_blames_nobody(kind: Kind, signed: bool) -> None:
+    """Its sender wrote it, but not now: it counts as not arrived."""
+    task, victim = DbscanTask(4, 3, clustering(2)), 1
+    parties = placed(task, b"replayed", recomputes=True, signed=signed)
+    network = Replaying(parties, victim, kind, 1)
+    verifier = Keys(0, task.parties) if signed else None
+    arguments = {"witnesses": True, "attempts": 1, "nonce": NONCE, "verifier": verifier}
+    if kind is Kind.GIVEN:  # whoever is in the first sums must be in the second
+        with pytest.raises(RoundUnfinished) as failed:
+            conduct(task, network, OsSecrets(), **arguments)  # type: ignore[arg-type]
+        lost = failed.value.lost
+    else:  # another helps in its place, and its own sums count
+        outcome = conduct(task, network, OsSecrets(), **arguments)  # type: ignore[arg-type]
+        straight = play(task, random_searches(4, seed=4).clients, ScriptedSecrets(b"straight"))
+        assert outcome.combined == straight.outcome.combined
+        lost = outcome.lost
+    assert network.replayed == 1
+    assert all(why.startswith("its letter is not one of this step") for why in lost.values())
+    assert set(lost) <= {victim}
+
+
+def test_help_with_an_earlier_request_of_the_same_step_is_lost() -> None:
+    """One helper vanishes; the other's answer to the first request comes for the second."""
+    task = MeanTask(4, 2, averaging())
+    parties = placed(task, b"again", recomputes=True, signed=True)
+
+    class Network(Replaying):
+        def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
+            replies = super().exchange(stage, letters)
+            opening = any(kind_of(data, 1 << 40) is Kind.OPEN for data in letters.values())
+            return {p: d for p, d in replies.items() if not (opening and p == 0)}
+
+    network = Network(parties, 1, Kind.HELP, 1)
+    outcome = conduct(
+        task, network, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE, verifier=Keys(0, 4)
+    )
+    assert network.replayed == 1
+    assert outcome.took_part == (0, 1, 2, 3)
+
+
+def test_letters_of_several_steps_are_not_shown_together() -> None:
+    """A lying server shows one party's signed ciphertexts of another exchange."""
+    run, signer = Run(MeanTask(2, 2, averaging()), NONCE), Keys(0, 2)
+    letters = [Letter(Kind.GIVEN, ((b"x",),), 0, 2), Letter(Kind.GIVEN, ((b"x",),), 1, 3)]
+    shown = {p: sign_letter(each, run.binding, Keys(p, 2)) for p, each in enumerate(letters)}
+    with pytest.raises(ProtocolError, match="letters of different steps"):
+        witnessed(shown, Kind.GIVEN, run, signer)
+    moved = replace(letters[1], exchange=2)
+    assert witnessed(
+        shown | {1: sign_letter(moved, run.binding, Keys(1, 2))}, Kind.GIVEN, run, signer
+    )
+    # Its signature is over the step: the number alone cannot be changed.
+    other = Letter.decode(shown[1], run.binding, longest=run.longest, party=1)
+    with pytest.raises(ProtocolError, match="is not signed by it"):
+        witnessed({1: replace(other, exchange=2).encode(run.binding)}, Kind.GIVEN, run, signer)
+
+
 def test_a_run_with_signatures_is_begun_once() -> None:
     task = MeanTask(3, 3, averaging())
     parties = placed(task, b"once", recomputes=True, signed=True)
@@ -473,7 +556,7 @@ def test_channel_keys_of_the_servers_own_get_no_share() -> None:
         keys = decode(book, session, ChannelBook).keys
         forged = ChannelBook(session.binding, (keys[1], keys[1], keys[2]))
         groups = (sums, (encode(forged, session),), shown)
-        return Letter(Kind.KEY_SUMS, groups).encode(run.binding)
+        return replace(letter, groups=groups).encode(run.binding)
 
     parties = placed(task, b"channels", recomputes=True, signed=True)
     lying = Lying(MemoryTransport(parties), Kind.KEY_SUMS, swap)
@@ -494,9 +577,8 @@ def test_a_key_for_products_of_the_servers_own_opens_nothing(half: int) -> None:
         first, witnesses, (key, *rest) = letter.groups
         forged = decode(key, session, he.RelinearisationKey)
         forged.parts[half, 0, 0, 0] ^= 1
-        return Letter(Kind.OPEN, (first, witnesses, (encode(forged, session), *rest))).encode(
-            run.binding
-        )
+        groups = (first, witnesses, (encode(forged, session), *rest))
+        return replace(letter, groups=groups).encode(run.binding)
 
     parties = placed(task, b"products", recomputes=True, signed=False)
     lying = Lying(MemoryTransport(parties), Kind.OPEN, swap)
@@ -577,10 +659,12 @@ def test_letters_out_of_order_are_not_answered() -> None:
     party = sessions(task, b"order")[0]
     run = Run(task, bytes(32))
     for kind in (Kind.KEY_SUMS, Kind.GIVE, Kind.OPEN, Kind.END):
-        assert kind_of(party.handle(Letter(kind).encode(run.binding)), LONGEST) is Kind.REFUSAL
+        early = Letter(kind, (), 0).encode(run.binding)
+        assert kind_of(party.handle(early), LONGEST) is Kind.REFUSAL
     party.handle(invitation(task, run, 0))
     for kind in (Kind.GIVE, Kind.OPEN, Kind.END):
-        assert b"is not due" in party.handle(Letter(kind).encode(run.binding))
+        assert b"is not due" in party.handle(Letter(kind, (), 0).encode(run.binding))
+        assert b"goes to another party" in party.handle(Letter(kind, (), 1).encode(run.binding))
 
 
 def test_a_refusal_tells_nothing_of_a_partys_search() -> None:
@@ -602,8 +686,9 @@ def test_a_party_that_answers_with_garbage_is_named(kind: Kind) -> None:
             answer = super().handle(data)
             if kind_of(answer, 1 << 30) is not kind:
                 return answer
-            letter = Letter(kind, ((b"garbage",) * 1, ()), 1)
-            return letter.encode(Run(task, nonce).binding)
+            run = Run(task, nonce)
+            letter = Letter.decode(answer, run.binding, longest=run.longest)
+            return replace(letter, groups=((b"garbage",), ())).encode(run.binding)
 
     nonce = ScriptedSecrets(b"garbage nonce").take(32)
     parties = sessions(task, b"garbage")

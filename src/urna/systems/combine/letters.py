@@ -1,8 +1,10 @@
 """What travels between a party and the server of an encrypted combination, as bytes.
 
 A letter is `URCO`, one byte of version, one of kind, the length of the rest (8 bytes), 32 bytes
-that stand for the task and this very run, the sender (or `ffffffff`, the server), and groups of
-parts, each counted and length-prefixed. Parts are messages of `urna.protocols.he.wire` or small
+that stand for the task and this very run, the party that it is from or goes to (or `ffffffff`,
+nobody), the number of the exchange it belongs to, and groups of parts, each counted and
+length-prefixed. A signature is over all of this, so a letter is one of its own run, sender and
+exchange and of no other. Parts are messages of `urna.protocols.he.wire` or small
 texts. There is one encoding for a letter; anything else, trailing bytes included, is refused.
 """
 
@@ -10,7 +12,7 @@ import enum
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -34,11 +36,11 @@ __all__ = [
     "witnessed",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 _MAGIC = b"URCO"
 _HEAD = len(_MAGIC) + 2 + 8
-_SERVER = 0xFFFFFFFF
+_NOBODY = 0xFFFFFFFF
 _LONGEST_TEXT = 4_000_000
 _STATEMENT = b"urna combine letter\0"
 
@@ -100,17 +102,20 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One letter: its kind, its sender, and groups of parts."""
+    """One letter: its kind, whose it is, and groups of parts."""
 
     kind: Kind
     groups: tuple[tuple[bytes, ...], ...] = field(default=(), repr=False)
-    sender: PartyId | None = None
-    """A party's number; none for the server."""
+    party: PartyId | None = None
+    """The party that it is from or goes to; its kind says which. None for refusals."""
+    exchange: int = 0
+    """Which of the exchanges that the server holds in this run it belongs to."""
 
     def encode(self, binding: bytes) -> bytes:
         """Return the one encoding of the letter."""
-        sender = _SERVER if self.sender is None else self.sender
-        pieces = [binding, sender.to_bytes(4, "big"), len(self.groups).to_bytes(1, "big")]
+        numbers = (_NOBODY if self.party is None else self.party, self.exchange)
+        pieces = [binding, *(number.to_bytes(4, "big") for number in numbers)]
+        pieces.append(len(self.groups).to_bytes(1, "big"))
         for group in self.groups:
             pieces.append(len(group).to_bytes(4, "big"))
             for part in group:
@@ -121,7 +126,7 @@ class Letter:
 
     @staticmethod
     def decode(
-        data: bytes, binding: bytes, *, longest: int, sender: PartyId | None = None
+        data: bytes, binding: bytes, *, longest: int, party: PartyId | None = None
     ) -> "Letter":
         """Return the letter of an encoding.
 
@@ -129,7 +134,7 @@ class Letter:
             data: What arrived.
             binding: The run it must belong to.
             longest: More bytes are refused unread.
-            sender: Who it must be from; left out for the server.
+            party: Who it must be from, or go to; anybody, where it is left out.
 
         Raises:
             ProtocolError: The bytes are not the encoding of such a letter.
@@ -138,14 +143,15 @@ class Letter:
         if data[_HEAD : _HEAD + 32] != binding:
             raise ProtocolError("the letter belongs to another task or another run")
         reader = _Reader(data, _HEAD + 32)
-        if reader.number(4) != (_SERVER if sender is None else sender):
-            raise ProtocolError("the letter is from another sender")
+        whose, exchange = reader.number(4), reader.number(4)
+        if party is not None and whose != party:
+            raise ProtocolError("the letter is from another sender, or goes to another party")
         groups = tuple(
             tuple(reader.take(reader.number(8)) for _ in range(reader.number(4)))
             for _ in range(reader.number(1))
         )
         reader.end()
-        return Letter(kind, groups, sender)
+        return Letter(kind, groups, None if whose == _NOBODY else whose, exchange)
 
     def group(self, place: int, count: int | None = None) -> tuple[bytes, ...]:
         """Return one group of parts, of a certain length where that is known.
@@ -184,7 +190,7 @@ def signed(letter: Letter, binding: bytes, signer: Signer | None) -> bytes:
     if signer is None:
         return data
     signature = signer.sign(_STATEMENT + data)
-    return Letter(letter.kind, (*letter.groups, (signature,)), letter.sender).encode(binding)
+    return replace(letter, groups=(*letter.groups, (signature,))).encode(binding)
 
 
 def unsigned(letter: Letter, party: PartyId, binding: bytes, verifier: Verifier) -> Letter:
@@ -194,7 +200,7 @@ def unsigned(letter: Letter, party: PartyId, binding: bytes, verifier: Verifier)
         ProtocolError: The party did not sign this letter.
     """
     *groups, last = letter.groups or ((),)
-    bare = Letter(letter.kind, tuple(groups), party)
+    bare = replace(letter, groups=tuple(groups))
     signature = last[0] if len(last) == 1 else b""
     verifier.verify(party, signature, _STATEMENT + bare.encode(binding))
     return bare
@@ -212,16 +218,19 @@ def witnessed(
         signer: Where letters are signed, who signed them.
 
     Raises:
-        ProtocolError: A letter is of another kind, run or sender, or not signed by its sender.
+        ProtocolError: A letter is of another kind, run or sender, or not signed by its sender, or
+            they are not all of one exchange.
     """
     found = {}
     for party, data in shown.items():
-        letter = Letter.decode(data, run.binding, longest=run.longest, sender=party)
+        letter = Letter.decode(data, run.binding, longest=run.longest, party=party)
         if letter.kind is not kind:
             raise ProtocolError(f"party {party} is shown with a letter of the wrong kind")
         if signer is not None:
             letter = unsigned(letter, party, run.binding, signer)
         found[party] = letter
+    if len({letter.exchange for letter in found.values()}) > 1:
+        raise ProtocolError("parties are shown with letters of different steps")
     return found
 
 

@@ -257,8 +257,8 @@ def read_invitation(state: Invited, data: bytes) -> tuple[Run, int]:
     letter = Letter.decode(data, digest_of(state.task), longest=_INVITATION)
     if letter.kind is not Kind.INVITE:
         raise ProtocolError("an invitation is expected here")
-    nonce, *numbers = letter.group(0, 3)
-    parties, party = (int.from_bytes(number, "big") for number in numbers)
+    (nonce, number), party = letter.group(0, 2), letter.party
+    parties = int.from_bytes(number, "big")
     if not max(2, state.fewest) <= parties <= state.task.parties:
         raise ProtocolError(
             f"{parties} parties are to take part; this one agreed to {state.fewest} to "
@@ -271,7 +271,7 @@ def read_invitation(state: Invited, data: bytes) -> tuple[Run, int]:
         parties,
     ):
         raise ProtocolError("the invitation is not to the run and the place that were announced")
-    if len(nonce) != SEED_BYTES or party >= parties:
+    if len(nonce) != SEED_BYTES or party is None or party >= parties or letter.exchange:
         raise ProtocolError("the invitation has no proper nonce, or no place for this party")
     return Run(state.task.among(parties), nonce), party
 
@@ -284,8 +284,8 @@ def invitation(agreed: Task, run: Run, party: int) -> bytes:
         run: The run, perhaps among fewer.
         party: The party's number in the run.
     """
-    numbers = (run.task.parties.to_bytes(4, "big"), party.to_bytes(4, "big"))
-    return Letter(Kind.INVITE, ((run.nonce, *numbers),)).encode(digest_of(agreed))
+    parties = run.task.parties.to_bytes(4, "big")
+    return Letter(Kind.INVITE, ((run.nonce, parties),), party).encode(digest_of(agreed))
 
 
 def check_statement(state: Given, said: Statement, request: DecryptionRequest) -> None:
@@ -453,7 +453,7 @@ class PartySession:
         if isinstance(state, Over):
             raise ProtocolError("the run is over")
         run, party = _run_of(state)
-        letter = Letter.decode(data, run.binding, longest=run.longest)
+        letter = Letter.decode(data, run.binding, longest=run.longest, party=party)
         match state, letter.kind:
             case Joined(), Kind.KEY_SUMS:
                 self.state, answer = finish_keys(state, letter, self._secrets)
@@ -468,6 +468,7 @@ class PartySession:
                 self.state, answer = Over(done.shown), Letter(Kind.ENDED, (), party)
             case _:
                 raise ProtocolError(f"a letter of the kind {letter.kind.name} is not due")
+        answer = replace(answer, exchange=letter.exchange)
         return signed(answer, run.binding, self._invited.signer)
 
 

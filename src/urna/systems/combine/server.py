@@ -172,6 +172,7 @@ class _Run:
         self._boxes: dict[int, tuple[bytes, ...]] = {}
         self._rest: tuple[bytes, ...] = ()
         """Of those who compute again, everybody's second letter about the keys."""
+        self._exchanges = 0
         self._begun = False
         """Whether somebody has been asked to open something."""
         self._traffic: dict[Place, int] = dict.fromkeys(self._places, 0)
@@ -340,7 +341,10 @@ class _Run:
         self, stage: str, kind: Kind, letters: Mapping[int, tuple[tuple[bytes, ...], ...]]
     ) -> dict[int, Letter]:
         """Send a letter to each of some parties; return the proper answers."""
-        sent = {p: Letter(kind, groups).encode(self._binding) for p, groups in letters.items()}
+        sent = {
+            p: Letter(kind, groups, p, self._exchanges).encode(self._binding)
+            for p, groups in letters.items()
+        }
         return self._exchange(stage, _ANSWERS[kind], sent)
 
     def _exchange(self, stage: str, expected: Kind, sent: Mapping[int, bytes]) -> dict[int, Letter]:
@@ -357,6 +361,7 @@ class _Run:
             except ProtocolError as error:
                 self._lost[place] = f"{error} ({stage})"
                 self._live.pop(party, None)
+        self._exchanges += 1
         return answers
 
     def _answer(self, party: int, reply: bytes | None, expected: Kind) -> Letter:
@@ -372,6 +377,8 @@ class _Run:
         if letter.kind is Kind.REFUSAL:
             said = letter.group(0, 1)[0].decode(errors="replace")
             raise ProtocolError(f"refused: {said}")
+        if letter.exchange != self._exchanges:  # sent again by whoever carries letters
+            raise ProtocolError("its letter is not one of this step")
         if letter.kind is not expected:
             raise ProtocolError(f"answered with a letter of the kind {letter.kind.name}")
         return letter
@@ -380,7 +387,7 @@ class _Run:
         """Return a letter as it came; refusals, which name no run, are not signed."""
         if kind_of(reply, self._longest) is Kind.REFUSAL:
             return Letter.decode(reply, bytes(32), longest=_REFUSAL)
-        letter = Letter.decode(reply, self._binding, longest=self._longest, sender=party)
+        letter = Letter.decode(reply, self._binding, longest=self._longest, party=party)
         if self._verifier is not None:
             unsigned(letter, party, self._binding, self._verifier)
         return letter
