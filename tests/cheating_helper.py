@@ -13,7 +13,14 @@ from urna.protocols.winner.helper import Answered
 from urna.protocols.winner.transfer import COLUMNS, POINT_BYTES, BaseReceiver
 from urna.protocols.winner.wire import Stage, decode
 
-__all__ = ["CheatingHelper", "half_of"]
+__all__ = ["NO_POINTS", "CheatingHelper", "half_of"]
+
+# No coordinate on the curve, one that is not below the prime, and an unknown way of writing.
+NO_POINTS = {
+    "off the curve": b"\2" + (1).to_bytes(32, "big"),
+    "not reduced": b"\2" + bytes([255]) * 32,
+    "unknown": b"\5" + bytes(32),
+}
 
 _CURVE = ec.SECP256R1()
 _PRIME = 2**256 - 2**224 + 2**192 + 2**96 - 1
@@ -44,6 +51,8 @@ class CheatingHelper:
     """
 
     places: Iterable[int] = (0,)
+    point: bytes = b""
+    """What it answers in these places, in place of half the offer."""
     heard: list[bytes] = field(default_factory=list)
     """Transfers that reached it."""
     totals: list[list[int]] = field(default_factory=list)
@@ -53,7 +62,7 @@ class CheatingHelper:
         """Return its answers."""
         parts = [honest[POINT_BYTES * at : POINT_BYTES * (at + 1)] for at in range(COLUMNS)]
         for place in self.places:
-            parts[place] = half_of(offer)
+            parts[place] = self.point or half_of(offer)
         return b"".join(parts)
 
     def leave(self, state: Answered, transfer: bytes, shares: Any, source: Any) -> Any:

@@ -127,7 +127,10 @@ class Altered(ProtocolError):
 
 
 class Exposing(ProtocolError):
-    """An authentic message could show its sender what is secret. Nobody honest sends it."""
+    """An authentic message holds a point or key that could show what is secret.
+
+    Nobody honest sends it: its sender is to blame.
+    """
 
 
 class RoundFailed(ProtocolError):

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cheating_helper import CheatingHelper
+from cheating_helper import NO_POINTS, CheatingHelper
 from grouped import grouped, tuned
 
 from urna.data import Samples
-from urna.errors import LedgerError, ProtocolError, RoundUnfinished
+from urna.errors import Exposing, LedgerError, ProtocolError, RoundUnfinished
 from urna.privacy import Budget, Ledger, SelectionRelease
 from urna.protocols.winner import Circuit, Stage, answer, offer, run, transfer
 from urna.protocols.winner.helper import Answered
@@ -55,6 +55,17 @@ def test_half_the_offer_in_any_transfer_ends_the_session_before_bits_are_sent() 
             transfer(offered, resent(answered, sent, wrong), SHARES, OsSecrets())
     again = resent(answered, sent, honest)
     assert transfer(offered, again, SHARES, OsSecrets())[1]
+
+
+@pytest.mark.parametrize("name", NO_POINTS)
+def test_what_is_no_point_is_refused_as_its_senders_deed(name: str) -> None:
+    source = ScriptedSecrets(b"no point")
+    offered, sent = offer(CIRCUIT, b"no point", source)
+    answered, _ = answer(CIRCUIT, b"no point", sent, source)
+    cheat = CheatingHelper([64], point=NO_POINTS[name])
+    wrong = cheat.answers(offered.base.offer, answered.base.answers)
+    with pytest.raises(Exposing, match="no point of the curve"):
+        transfer(offered, resent(answered, sent, wrong), SHARES, OsSecrets())
 
 
 def test_what_the_cheat_would_read_is_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:

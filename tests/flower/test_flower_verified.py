@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 
-from cheating_helper import CheatingHelper
+from cheating_helper import NO_POINTS, CheatingHelper
 from flower_counts import (
     BUDGET,
     CAST,
@@ -287,6 +287,45 @@ def test_a_helper_that_answers_with_half_the_offer_reads_nothing_and_the_vote_co
     assert (cheat.heard, cheat.totals) == ([], [])
     assert ledger.spent().epsilon == 8.0
     assert [spent(quick_path, number) for number in range(VOTERS)] == [8.0] * VOTERS
+
+
+@pytest.mark.parametrize("name", NO_POINTS)
+def test_a_helper_that_signs_what_is_no_point_is_named(
+    name: str, quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cheat = CheatingHelper([127], point=NO_POINTS[name])
+    cheat.installed(monkeypatch, "urna.flower.helper.garble")
+    with pytest.raises(RoundUnfinished) as unfinished:
+        held(signed(quick_path), quick_path)
+    assert "no point of the curve" in unfinished.value.faults[HELPING]
+    assert not unfinished.value.lost
+
+
+NO_KEYS = {
+    "top bit": lambda key: key[:-1] + bytes([key[-1] | 128]),
+    "not reduced": lambda _: (2**255 - 10).to_bytes(32, "little"),
+    "small order": lambda _: (1).to_bytes(32, "little"),
+}
+
+
+@pytest.mark.parametrize("name", NO_KEYS)
+def test_a_helper_that_signs_a_key_on_which_nothing_can_be_agreed_is_named(
+    name: str, quick_path: Path
+) -> None:
+    def forge(reply: Reply) -> Reply:
+        statement = decode_announcement(reply.body).statement
+        key = NodeKey.read(quick_path / f"{VOTERS}.key").identity(0)
+        bare = replace(statement, helper_key=b"")
+        wrong = vouch_for(bare, NO_KEYS[name](statement.helper_key), key)
+        return replace(reply, body=encode_announcement(wrong))
+
+    grid = signed(quick_path, tricks={VOTERS: answering(Kind.BEGIN, forge)})
+    with pytest.raises(RoundAborted) as aborted:
+        held(grid, quick_path, transcripts=quick_path / "transcripts")
+    assert "the helper's key cannot be used" in aborted.value.faults[HELPING]
+    assert not aborted.value.lost
+    (kept,) = (quick_path / "transcripts").glob("*.json")
+    assert list(Transcript.read(kept.read_bytes()).faults) == [HELPER]
 
 
 @pytest.mark.parametrize("letter", [VOUCH, EXAMINE, HELP])

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the vote over Flower needs Flower")
 
-from cheating_helper import CheatingHelper
+from cheating_helper import NO_POINTS, CheatingHelper
 from flower_grid import LocalGrid, Node
 from flower_nodes import OPEN, QUICK, SPACE, Near, app_of, federation, make_keys, node
 from flwr.app import Message
@@ -144,6 +144,18 @@ def test_a_helper_that_answers_with_half_the_offer_reads_nothing_and_the_vote_co
     assert (cheat.heard, cheat.totals) == ([], [])
     assert ledger.spent().epsilon == 8.0
     assert charged(tmp_path) == [8.0] * (VOTERS + 1)
+
+
+@pytest.mark.parametrize("name", NO_POINTS)
+def test_a_helper_that_signs_what_is_no_point_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cheat = CheatingHelper([31], point=NO_POINTS[name])
+    cheat.installed(monkeypatch, "urna.flower.helper.garble")
+    with pytest.raises(RoundUnfinished) as unfinished:
+        held(signed(tmp_path), tmp_path)
+    assert "no point of the curve" in unfinished.value.faults[1000 - VOTERS]
+    assert not unfinished.value.lost
 
 
 def test_points_that_were_altered_on_the_way_blame_nobody() -> None:

@@ -217,6 +217,8 @@ def test_an_import_that_points_upwards_would_be_found(room: str, line: str) -> N
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
 def test_nothing_draws_from_a_global_generator(file: Path) -> None:
+    if file == SOURCE / "local" / "generators.py":  # it sets them for strangers' code
+        return
     assert global_draws(ast.parse(file.read_text(encoding="utf-8"))) == []
 
 

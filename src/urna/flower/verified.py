@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from urna.errors import ParameterError, ProtocolError, RoundAborted
+from urna.errors import Exposing, ParameterError, ProtocolError, RoundAborted
 from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
 from urna.flower.helper import voters_of
@@ -153,9 +153,13 @@ class VerifiedLeader:
             lost, receipts = self._lost | aborted.lost | refused, self._receipts(desk)
             raise RoundAborted(aborted.reason, lost, refused, receipts) from aborted
         except ProtocolError as error:
-            lost = self._lost | self._refused | {self._helper: f"did not help: {error}"}
+            faults, lost = self._refused, self._lost | self._refused
+            if isinstance(error, Exposing):  # it signed that
+                faults = faults | {self._helper: str(error)}
+            else:
+                lost |= {self._helper: f"did not help: {error}"}
             reason = f"no winner was opened: {error}"
-            raise RoundAborted(reason, lost, self._refused, self._receipts(desk)) from error
+            raise RoundAborted(reason, lost, faults, self._receipts(desk)) from error
 
     def _receipts(self, desk: Desk) -> dict[ClientId, bytes]:
         """Let a helper that is there give the count up, so that nodes need not count it."""

@@ -7,7 +7,7 @@ valid, and keeps its share of their sum.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from urna.errors import ProtocolError, RoundAborted
+from urna.errors import Exposing, ProtocolError, RoundAborted
 from urna.protocols.ballots.codec import HELPER, LEADER, Examination
 from urna.protocols.ballots.messages import (
     Answers,
@@ -108,11 +108,16 @@ def open_count(prepared: Prepared, announcement: Announcement, helper: bytes) ->
 
     Raises:
         ProtocolError: It vouched for another one, or is not the helper that is known.
+        Exposing: It signed a key on which nothing secret can be agreed.
     """
     announcement.check(helper)
     found = announcement.statement
     if replace(found, helper_key=b"") != prepared.statement:
         raise ProtocolError("the helper vouched for another statement than was asked for")
+    try:
+        query_key(prepared.pair, found.helper_key, found.digest, b"")
+    except ProtocolError as error:
+        raise Exposing(f"the helper's key cannot be used: {error}") from error
     return Opened(announcement, prepared.pair)
 
 

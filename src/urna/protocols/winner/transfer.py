@@ -128,15 +128,18 @@ class BaseSender:
             seeds are hashes of the same text.
 
         Raises:
-            ProtocolError: An answer is not on the curve.
-            Exposing: An answer is the offer or its opposite, or is half the offer, for which both
-                products have the same x-coordinate.
+            Exposing: An answer is not on the curve or not written as its points are, it is the
+                offer or its opposite, or it is half the offer, for which both products have the
+                same x-coordinate.
         """
         offer, public = self.offer, self.secret.public_key()
         found = []
         for place in range(COLUMNS):
             answer = answers[POINT_BYTES * place : POINT_BYTES * (place + 1)]
-            point = _point(answer)
+            try:
+                point = _point(answer)
+            except ProtocolError as error:
+                raise Exposing(str(error)) from error
             less = _sum(point, public, minus=True)
             if less.public_numbers().x == point.public_numbers().x:
                 raise Exposing(_COINCIDE)
