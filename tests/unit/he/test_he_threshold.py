@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from urna.errors import ProtocolError
 from urna.protocols import he
@@ -83,6 +84,20 @@ def sealed() -> tuple[threshold.Channel, threshold.ChannelBook, threshold.ShareB
         shares[party] = threshold.share_secret(drawn[party], channels[party], book, secrets)
     box = threshold.pass_on_shares(SESSION, shares)[1]
     return channels[1], book, box, KEYS.holders[1]
+
+
+def test_a_share_is_sealed_for_the_very_keys_of_both() -> None:
+    """A key and the same plus a point of order two, the inverse, agree on the same values."""
+    channel, book, box, holder = sealed()
+    prime = 2**255 - 19
+    old = book.keys[0]
+    inverse = pow(int.from_bytes(old, "little"), -1, prime).to_bytes(32, "little")
+    own = X25519PrivateKey.from_private_bytes(channel.private)
+    agreed = [own.exchange(X25519PublicKey.from_public_bytes(key)) for key in (old, inverse)]
+    assert agreed[0] == agreed[1]
+    other = dataclasses.replace(book, keys=(inverse, *book.keys[1:]))
+    with pytest.raises(ProtocolError, match="party 0 was not sealed for this one"):
+        threshold.take_shares(holder, channel, other, box)
 
 
 def test_a_channel_key_in_other_bytes_is_refused() -> None:

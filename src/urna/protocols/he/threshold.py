@@ -6,7 +6,7 @@ Party j adds up what it gets: its share σ_j of the joint secret. With Lagrange'
 any `threshold` parties add up to S, so they decrypt as all parties would.
 
 Shares travel through the server, sealed: X25519 with the recipient, HKDF-SHA256 to a key for
-this session, sender and recipient, AES-256-GCM.
+this session, sender, recipient and their two channel keys, AES-256-GCM.
 
 Guarantee:
     Fewer than `threshold` parties, with the server, learn nothing about the joint secret.
@@ -188,6 +188,9 @@ def _channel_key(channel: Channel, public: bytes, sender: PartyId, recipient: Pa
         secret = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:  # a point of small order
         raise ProtocolError("a channel key is not one to agree with") from error
+    # Other keys can give the same common value, so both are bound, the sender's first.
+    both = (private.public_key().public_bytes_raw(), public)
+    keys = b"".join(both if channel.party == sender else reversed(both))
     ends = sender.to_bytes(4, "big") + recipient.to_bytes(4, "big")
-    info = b"urna he share\0" + channel.session.binding + ends
+    info = b"urna he share\0" + channel.session.binding + ends + keys
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(secret)

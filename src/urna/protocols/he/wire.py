@@ -35,7 +35,7 @@ from urna.protocols.he.threshold import TAG_BYTES
 
 __all__ = ["VERSION", "decode", "encode", "largest_message"]
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 _MAGIC = b"URHE"
 _HEAD = len(_MAGIC) + 2 + 8
