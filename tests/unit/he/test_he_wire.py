@@ -301,13 +301,13 @@ def test_residues_come_back_in_as_few_bytes_as_their_primes_need(data: st.DataOb
 # SHA-256 of what scripted parties say; a change here is a change of the wire format, of a
 # sampler or of the planner, and belongs into the changelog.
 SCRIPTED = {
-    "KeyShare": "9001a6f3c8c5e15a",
-    "KeySum": "c4425a1564dfd950",
-    "RelinearisationShare": "2ec7dfd7d55aca11",
-    "RelinearisationKey": "73414ad9e8e6b40b",
-    "Ciphertext": "dfa1c2fd6dfdc23b",
-    "DecryptionRequest": "1cf9d838d073002e",
-    "DecryptionShare": "cfe196b65c249525",
+    "KeyShare": "49692745709cc19a",
+    "KeySum": "64c51ec2a21d0b43",
+    "RelinearisationShare": "dda2226ef9eddfc2",
+    "RelinearisationKey": "645f61181404c48f",
+    "Ciphertext": "b3df48d80b8ff7f4",
+    "DecryptionRequest": "1a2a1253c39d53e6",
+    "DecryptionShare": "1f5c9349d08ac36a",
 }
 
 
