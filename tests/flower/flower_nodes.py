@@ -11,9 +11,10 @@ from flower_tricks import Trick
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from urna.flower import Deadlines, NodeKey, Participant, Policy, Subject, Voter, VoteSubject
+from urna.flower import Deadlines, NodeKey, Policy, Subject, Voter, VoteSubject
 from urna.flower.announcement import Announcement
 from urna.flower.mail import ACTION, Kind, Letter, Reply
+from urna.flower.site import Mounted
 from urna.local import Losses, Progress
 from urna.privacy import Budget
 from urna.protocols.secagg.messages import Invitation
@@ -79,7 +80,7 @@ def node(
     return Node(app_of(voter, trick), {"partition-id": number}, faults or {})
 
 
-def app_of(participant: Participant, trick: Trick | None = None) -> ClientApp:
+def app_of(participant: Mounted, trick: Trick | None = None) -> ClientApp:
     """Return the app of a node that is honest, or plays a trick."""
     app = ClientApp()
     if trick is None:

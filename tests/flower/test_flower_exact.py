@@ -31,6 +31,7 @@ from urna.flower.encrypted import ENCRYPTED_ACTION, EncryptedParty, combine_encr
 from urna.flower.exact import ExactAnnouncement
 from urna.flower.identities import write_public_key
 from urna.flower.mail import ACTION, Kind, Letter, Reply
+from urna.flower.site import Mounted
 from urna.flower.subjects import _READERS
 from urna.protocols.secagg import ServerModel
 from urna.randomness import OsSecrets, ScriptedSecrets
@@ -618,7 +619,7 @@ def requests() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("action", "participant", "letter"), list(requests()))
 def test_no_message_gets_anything_out_of_a_node_beyond_its_policy(
-    action: str, participant: type[Participant], letter: Letter
+    action: str, participant: type[Mounted], letter: Letter
 ) -> None:
     app, objective = ClientApp(), Near()
     if participant is EncryptedParty:

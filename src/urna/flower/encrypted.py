@@ -29,9 +29,9 @@ from urna.flower.exact import ExactAnnouncement
 from urna.flower.gathering import Gathering
 from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.mail import Kind, Letter, Reply
-from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.post import Deadlines, Post, Progress
+from urna.flower.site import Mounted, Site
 from urna.flower.transcript import presence
 from urna.local.generators import own_generators
 from urna.protocols.secagg import Directory, Identity
@@ -63,7 +63,7 @@ _ATTEMPTS = 2
 _log = logging.getLogger(__name__)
 
 
-class EncryptedParty(Participant):
+class EncryptedParty(Mounted):
     """A node's part in encrypted combinations. Mount it on the node's ClientApp.
 
     Between two letters its part of the keys waits in the context that Flower keeps on the node.
@@ -89,24 +89,25 @@ class EncryptedParty(Participant):
         policy: Policy | Path | str | None = None,
         recomputes: bool = False,
     ) -> None:
-        super().__init__([], policy=policy)
+        super().__init__(self._stage)
+        self._site = Site(policy)
         self._search, self._recomputes = search, recomputes
 
     def mount(self, app: ClientApp) -> None:
         """Let a ClientApp take part. What it does already is left alone."""
         app.query(ENCRYPTED_ACTION)(self.handle)
 
-    def _answer(self, letter: Letter, context: Context) -> Reply:
+    def _stage(self, letter: Letter, context: Context) -> Reply:
         if letter.kind not in (Kind.ANNOUNCE, Kind.STAGE):
             raise ProtocolError("this node does not know this kind of letter")
-        policy = self._policy_of(context)
+        policy = self._site.policy_of(context)
         policy.check_source(letter.announcement, letter.signature, letter.body)
         announcement = ExactAnnouncement.read(letter.announcement)
         try:
             grant = policy.check_exact(announcement, announcement.digest)
         except ParameterError as error:
             raise Refused("what is announced cannot be planned") from error
-        name = self._name_in(announcement, policy, context)
+        name = self._site.name_in(announcement, policy, context)
         if letter.kind is Kind.ANNOUNCE:
             key = policy.node_key() if announcement.signed else None
             proof = b"" if key is None else key.sign(presence(announcement, name))

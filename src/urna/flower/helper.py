@@ -17,11 +17,13 @@ from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
 from urna.flower.casting import check_statement
 from urna.flower.claims import LARGEST_SKEW
-from urna.flower.contributor import Call, Contributor
+from urna.flower.contributor import Call
 from urna.flower.identities import DirectoryFile
 from urna.flower.mail import Kind, Letter, Reply
-from urna.flower.participant import Participant
+from urna.flower.memory import answered
+from urna.flower.participant import Rounds
 from urna.flower.policy import Policy
+from urna.flower.site import Mounted, Site
 from urna.flower.vote_subject import is_verified, selection_of, vote_of
 from urna.noise import IntVector
 from urna.protocols.ballots import HelperMember, HelperSession, Statement
@@ -39,25 +41,7 @@ __all__ = ["Helper", "voters_of"]
 _PLACE = "urna helper"
 
 
-class _Helping:
-    """The helper's part as a contributor: it is asked, and has no ballot."""
-
-    def __init__(self, kind: str, named: Callable[[Call], str]) -> None:
-        self.kind, self._named = kind, named
-
-    def check(self, call: Call) -> None:
-        """Refuse a vote that names another helper."""
-        if vote_of(call.announcement).helper != self._named(call):
-            raise Refused("another helper is announced; this node only helps")
-        if is_verified(call.announcement) and not call.announcement.signed:
-            raise Refused("verified ballots are signed, and this vote is not")
-
-    def contribute(self, call: Call) -> IntVector:
-        """Never: a mask is no contribution that may fail in silence."""
-        raise ProtocolError("a helper contributes nothing but its mask")
-
-
-class Helper(Participant):
+class Helper(Mounted):
     """A helper's part in votes of which only the winner is opened. It needs no data.
 
     Guarantee:
@@ -81,20 +65,42 @@ class Helper(Participant):
         name: Callable[[Context], str] | None = None,
         script: str | None = None,
     ) -> None:
-        def named(call: Call) -> str:
-            return self._name_in(call.announcement, call.policy, call.context)
+        super().__init__(_Helping(Site(policy, name, script)).answer)
 
-        roles = [_Helping(kind, named) for kind in ("winner", "verified")]
-        super().__init__(roles, policy=policy, name=name, script=script)
 
-    def _answer(self, letter: Letter, context: Context) -> Reply:
-        if letter.kind is Kind.HELP:
-            return self._help(letter, context)
-        return super()._answer(letter, context)
+class _Helping:
+    """A helper's part, letter by letter: that of any node in a round, and what comes beside it."""
+
+    def __init__(self, site: Site) -> None:
+        self._site, self._rounds = site, Rounds(site, self)
+
+    def answer(self, letter: Letter, context: Context) -> Reply:
+        """Answer one letter of a server."""
+        match letter.kind:
+            case Kind.HELP:
+                return self._help(letter, context)
+            case Kind.BEGIN if not answered(context, letter.digest):
+                return self._begin(letter, context)
+            case Kind.STAGE if not answered(context, letter.digest):
+                return self._go_on(letter, context)
+            case Kind.END:
+                _forget(context)
+        return self._rounds.answer(letter, context)
+
+    def check(self, call: Call) -> None:
+        """Refuse a vote that names another helper."""
+        announcement = call.announcement
+        if announcement.kind not in ("winner", "verified"):
+            raise Refused(f"nothing on this node contributes to a {announcement.kind[:40]}")
+        named = self._site.name_in(announcement, call.policy, call.context)
+        if vote_of(announcement).helper != named:
+            raise Refused("another helper is announced; this node only helps")
+        if is_verified(announcement) and not announcement.signed:
+            raise Refused("verified ballots are signed, and this vote is not")
 
     def _begin(self, letter: Letter, context: Context) -> Reply:
         """Take part in the sum, and answer the server's offer beside it; or vouch for a count."""
-        reply = super()._begin(letter, context)
+        reply = self._rounds.answer(letter, context)
         held = _recall(context)
         announcement = Announcement.read(held["announcement"])
         if is_verified(announcement):
@@ -104,17 +110,16 @@ class Helper(Participant):
         _keep(context, held | {"offer": letter.inputs, "number": letter.number})
         return replace(reply, beside=sent)
 
-    def _contribution(self, contributor: Contributor, call: Call) -> IntVector:
+    def vector(self, call: Call) -> IntVector:
         """Return a uniform mask. Nothing may stand in for it: without it the sum is exact."""
-        del contributor
         _keep(call.context, {"announcement": call.announcement.as_bytes(), "key": call.key})
         return _mask(call.announcement, call.key)
 
-    def _check_count(self, letter: Letter, call: Call) -> None:
+    def check_count(self, letter: Letter, call: Call) -> None:
         check_statement(Statement.read(letter.body), call.announcement, letter.number)
 
-    def _report(self, letter: Letter, call: Call, member: Member) -> Reply:
-        """Vouch for the statement, which `_check_count` has held against the announcement."""
+    def report(self, letter: Letter, call: Call, member: Member) -> Reply:
+        """Vouch for the statement, which `check_count` has held against the announcement."""
         held = {
             "announcement": call.announcement.as_bytes(),
             "key": call.key,
@@ -129,8 +134,8 @@ class Helper(Participant):
     def _go_on(self, letter: Letter, context: Context) -> Reply:
         """Examine the batch of a verified count, once; in a sum, take the next step."""
         if _PLACE not in context.state or "statement" not in _recall(context):
-            return super()._go_on(letter, context)
-        held, policy = _recall(context), self._policy_of(context)
+            return self._rounds.answer(letter, context)
+        held, policy = _recall(context), self._site.policy_of(context)
         del context.state[_PLACE]
         if "batch" in held:
             raise ProtocolError("this helper has examined the batch of this count")
@@ -147,7 +152,7 @@ class Helper(Participant):
         """Garble the circuit, once: the state is gone before the answer is made."""
         if letter.announcement:
             return self._give_up(letter, context)
-        held, policy = _recall(context), self._policy_of(context)
+        held, policy = _recall(context), self._site.policy_of(context)
         del context.state[_PLACE]
         announcement, number = Announcement.read(held["announcement"]), int(held["number"])
         if "statement" in held:
@@ -182,10 +187,10 @@ class Helper(Participant):
     def _give_up(self, letter: Letter, context: Context) -> Reply:
         """Sign that a count will never be confirmed: the one right to do so is used up first."""
         _forget(context)
-        policy = self._policy_of(context)
+        policy = self._site.policy_of(context)
         announcement = policy.read_announcement(letter.announcement, letter.signature)
         coin = announcement.coin(letter.number, letter.inputs)
-        member = self._member(announcement, letter.client, policy, context, coin)
+        member = self._site.member(announcement, letter.client, policy, context, coin)
         if not is_verified(announcement) or member.identity is None:
             raise Refused("only a verified count is given up, by a helper with a key")
         policy.account.claim(announcement.place(letter.number), "Helped")
@@ -196,7 +201,7 @@ class Helper(Participant):
         """Return the helper's session from its beginning: the same key, the same draws."""
         announcement, number = Announcement.read(held["announcement"]), int(held["number"])
         coin = announcement.coin(number)
-        member = self._member(announcement, int(held["client"]), policy, context, coin)
+        member = self._site.member(announcement, int(held["client"]), policy, context, coin)
         directory = policy.directory_file()
         if member.identity is None or directory is None:
             raise Refused("a helper of a verified count has an identity key and a directory")
@@ -207,18 +212,14 @@ class Helper(Participant):
 
         def enter(statement: Statement) -> None:
             del statement
-            policy.account.count(announcement, number, coin, private=self._private)
+            policy.account.count(announcement, number, coin, private=self._site.private)
 
         return HelperSession(
             HelperMember(member.identity, voters, policy.fewest_clients),
-            StreamSecrets(derive_seed(held["key"], b"count"), private=self._private),
+            StreamSecrets(derive_seed(held["key"], b"count"), private=self._site.private),
             agree=agree,
             enter=enter,
         )
-
-    def _end(self, letter: Letter, context: Context) -> Reply:
-        _forget(context)
-        return super()._end(letter, context)
 
 
 def voters_of(announcement: Announcement, keys: DirectoryFile) -> Directory:

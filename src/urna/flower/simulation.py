@@ -22,10 +22,10 @@ from urna.flower.announcement import check_name
 from urna.flower.federation import Federation
 from urna.flower.helper import Helper
 from urna.flower.mail import ACTION
-from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
 from urna.flower.post import Deadlines
+from urna.flower.site import Mounted
 from urna.flower.voter import Voter
 from urna.local import Objective
 from urna.privacy import Budget, Unit
@@ -155,7 +155,7 @@ ResultT = TypeVar("ResultT")
 
 def run_among(
     main: Callable[[Grid, Context], ResultT],
-    participant: Callable[[Callable[[Context], DataT]], Participant],
+    participant: Callable[[Callable[[Context], DataT]], Mounted],
     clients: Sequence[DataT],
     *,
     helper: Helper | None = None,
@@ -181,8 +181,8 @@ def run_among(
 class _WithHelper:
     """Lets the last virtual node be the helper, and all others be voters."""
 
-    voter: Participant
-    helper: Helper
+    voter: Mounted
+    helper: Mounted
     voters: int
 
     def __call__(self, message: Message, context: Context) -> Message:

@@ -10,6 +10,7 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.flower import Helper, Participant, Updates, Votes
 from urna.flower.learning import LearnerTraining
+from urna.flower.site import Mounted
 from urna.flower.vote_subject import kind_of
 from urna.flower.voter import HELPER_KEY
 from urna.privacy import Unit
@@ -31,7 +32,7 @@ def participant_of(
     *,
     policy: Path | str | None = None,
     script: str | None = None,
-) -> Participant:
+) -> Mounted:
     """Return a node's part in a study: it votes and, where that follows, trains.
 
     A node whose own configuration says `urna-helper=true`, as `urna helper` does, has no data: it
@@ -53,7 +54,7 @@ def participant_of(
     return _OrHelper(part, Helper(policy=policy)) if reveal.winner else part
 
 
-class _OrHelper(Participant):
+class _OrHelper(Mounted):
     """A node of a study that is told by its own configuration whether it votes or helps."""
 
     def __init__(self, part: Participant, helper: Helper) -> None:
@@ -65,7 +66,7 @@ class _OrHelper(Participant):
         return (self._helper if helps else self._part).handle(message, context)
 
 
-def node_of(path: Path, *, policy: str = "policy.toml") -> Participant:
+def node_of(path: Path, *, policy: str = "policy.toml") -> Mounted:
     """Return a deployed node's part in the study of a file: what a ClientApp mounts."""
     study = read_study(path)
     return participant_of(blank(study), NodeData(path), policy=policy)

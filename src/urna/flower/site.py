@@ -1,0 +1,191 @@
+"""A node as its owner set it up: what it is called, what it is held to, and how it is asked."""
+
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from urna.data import MIN_SAMPLES
+from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
+from urna.flower.announcement import Announced, Announcement, check_name
+from urna.flower.contributor import simulated
+from urna.flower.mail import ACTION, Letter, Reply
+from urna.flower.policy import Grant, Policy
+from urna.flower.script import Script
+from urna.privacy import Adjacency, Unit
+from urna.protocols.secagg import Member
+from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
+
+__all__ = ["POLICY_KEY", "Mounted", "Site"]
+
+POLICY_KEY = "urna-policy"
+"""Key of the node's configuration that names its policy file."""
+
+_log = logging.getLogger(__name__)
+
+
+class Mounted:
+    """What answers a server's messages on a node. Mount it on the node's ClientApp.
+
+    Args:
+        answer: Answers one letter; what it raises is a refusal, whose reason holds no data.
+    """
+
+    def __init__(self, answer: Callable[[Letter, Context], Reply]) -> None:
+        self._answer = answer
+
+    def mount(self, app: ClientApp) -> None:
+        """Let a ClientApp take part. What it does already is left alone."""
+        app.query(ACTION)(self.handle)
+
+    def handle(self, message: Message, context: Context) -> Message:
+        """Answer one message of a server."""
+        try:
+            letter = Letter.read(message.content)
+            reply = self._answer(letter, context)
+        except UrnaError as error:
+            reply = Reply.refusal(_public_reason(error))
+        except Exception as error:
+            # An error of our own or of a file: its text may hold data.
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            _log.error(
+                "this node could not take part: %s in %s, line %s",
+                type(error).__name__,
+                where.filename,
+                where.lineno,
+            )
+            _log.debug("the error itself, for this node's eyes only", exc_info=True)
+            reply = Reply.refusal("the node failed; its own log says why")
+        return Message(reply.as_records(), reply_to=message)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node's policy, its name where it has no identity key, and its script where it has one."""
+
+    policy: Policy | Path | str | None = None
+    name: Callable[[Context], str] | None = None
+    script: str | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether the node's randomness is secret."""
+        return self.script is None
+
+    def own_name(self, context: Context) -> str:
+        """Return what the node is called without a key."""
+        return (self.name or _partition_name)(context)
+
+    def name_in(self, announcement: Announced, policy: Policy, context: Context) -> str:
+        """Return the node's name among those who take part."""
+        key = policy.node_key() if announcement.signed else None
+        return key.name if key is not None else check_name(self.own_name(context))
+
+    def key(self, announcement: Announcement, client: int) -> bytes:
+        """Return fresh secret bytes for whatever a contribution decides by lot."""
+        if self.script is None:
+            return OsSecrets().take(SEED_BYTES)
+        return Script(self.script.encode(), announcement.terms.clients).ballot_key(client)
+
+    def source(self, announcement: Announcement, client: int, taken: int) -> SecretSource:
+        """Return where the protocol's randomness comes from."""
+        if self.script is None:
+            return OsSecrets()
+        return Script(self.script.encode(), announcement.terms.clients).party(client, taken)
+
+    def member(
+        self,
+        announcement: Announcement,
+        client: int,
+        policy: Policy,
+        context: Context,
+        coin: bytes,
+    ) -> Member:
+        """Return the node's part in a round's protocol.
+
+        Raises:
+            Refused: The number is another's, or somebody's key is not in the directory.
+        """
+        if not 0 <= client < len(announcement.names):
+            raise Refused("the node's number is not among those who take part")
+        round_plan = announcement.round_plan
+        key, directory = policy.node_key(), policy.directory_file()
+        if not announcement.signed or key is None or directory is None:
+            if announcement.names[client] != check_name(self.own_name(context)):
+                raise Refused("the node's number belongs to another name")
+            return Member(client, round_plan, coin=coin)
+        if announcement.names[client] != key.name or directory.keys.get(key.name) != key.public:
+            raise Refused("the node's number belongs to another name or key")
+        try:
+            keys = directory.for_round(announcement.names)
+        except ParameterError as error:
+            raise Refused(str(error)) from error
+        return Member(client, round_plan, 0, key.identity(client), keys, coin)
+
+    def policy_of(self, context: Context, letter: Letter | None = None) -> Policy:
+        """Return the policy that the node's configuration names, or its owner gave.
+
+        Raises:
+            Refused: There is none, or it cannot be read.
+        """
+        named = context.node_config.get(POLICY_KEY, self.policy)
+        if isinstance(named, Policy):
+            return named
+        if simulated() and (named is None or not Path(str(named)).exists()):
+            return _simulated_policy(letter)
+        if named is None:
+            raise Refused("this node has no policy, so it takes part in nothing")
+        try:
+            policy = Policy.read(Path(str(named)))
+        except ParameterError as error:
+            _log.error("this node takes part in nothing: %s", error)
+            raise Refused("this node's policy cannot be read; its own log says why") from error
+        if simulated() and policy.ledger is not None:
+            # Every simulated node is a node of its own, and so is its ledger.
+            folder = policy.ledger.with_suffix(".simulated") / str(context.run_id)
+            folder.mkdir(parents=True, exist_ok=True)
+            policy = replace(policy, ledger=folder / f"{check_name(self.own_name(context))}.ledger")
+        return policy
+
+
+def _simulated_policy(letter: Letter | None) -> Policy:
+    """Return what a simulated node without a policy agrees to: everything it is asked."""
+    asked = Adjacency.REPLACE_ONE_CLIENT
+    if letter is not None and letter.announcement:
+        asked = Announcement.read(letter.announcement).terms.adjacency
+    return Policy(
+        epsilon=1e6,
+        delta=0.5,
+        relation=asked,
+        smallest_shard=MIN_SAMPLES if asked.unit is Unit.RECORD else None,
+        forgets=True,
+        grants=_Everything(),
+        fewest_clients=2,
+        largest_dropout="999/1000",
+        least_colluding=0,
+    )
+
+
+class _Everything(dict[str, Grant]):
+    """Grants whatever is asked for."""
+
+    def get(self, kind: str, default: Grant | None = None) -> Grant:  # type: ignore[override]
+        del kind, default
+        return Grant(10**9, 10**6, most_runs=None, fewest_in_cluster=2)
+
+
+def _partition_name(context: Context) -> str:
+    """Return the partition of a simulated or configured node, or its Flower id."""
+    return str(context.node_config.get("partition-id", f"node-{context.node_id}"))
+
+
+def _public_reason(error: UrnaError) -> str:
+    """Return what may travel: refusals. Errors of files, data and settings stay here."""
+    if isinstance(error, ProtocolError | Refused):
+        return str(error)
+    _log.error("%s", error)
+    return "the node's set-up does not allow it; its own log says why"
