@@ -27,14 +27,14 @@ from urna.protocols.secagg import ClientSession, ClientState, Member, freeze, th
 from urna.protocols.secagg.client import Advertised, Finished, Masked, Shared
 from urna.tally import to_grid
 
-__all__ = ["Part", "Participant", "Rounds"]
+__all__ = ["Participant", "Role", "Rounds"]
 
 _ROOM = 0.8  # part of the server's patience that a contribution may take
 
 _log = logging.getLogger(__name__)
 
 
-class Part(Protocol):
+class Role(Protocol):
     """What differs between nodes in a round: what one checks, puts in, and hands in."""
 
     def check(self, call: Call) -> None:
@@ -130,15 +130,15 @@ class _Contributing:
 
 
 class Rounds:
-    """A node's way through rounds, whatever its part in them.
+    """A node's way through rounds, whatever its role in them.
 
     Args:
         site: The node.
-        part: What it puts in.
+        role: What it is in them.
     """
 
-    def __init__(self, site: Site, part: Part) -> None:
-        self._site, self._part = site, part
+    def __init__(self, site: Site, role: Role) -> None:
+        self._site, self._role = site, role
 
     def answer(self, letter: Letter, context: Context) -> Reply:
         """Answer one letter of a server."""
@@ -161,7 +161,7 @@ class Rounds:
         announcement = policy.read_announcement(letter.announcement, letter.signature)
         policy.account.check(announcement, private=self._site.private)
         call = Call(announcement, context, policy, 0, b"", b"", 0.0)
-        self._part.check(call)
+        self._role.check(call)
         name, proof = self._site.name_in(announcement, policy, context), b""
         if announcement.signed and (key := policy.node_key()) is not None:
             proof = key.sign(presence(announcement, name))
@@ -173,8 +173,8 @@ class Rounds:
         call, member = self._admit(letter, context)
         policy, announcement = call.policy, call.announcement
         if is_verified(announcement):
-            return self._part.report(letter, call, member)
-        vector = self._part.vector(call)
+            return self._role.report(letter, call, member)
+        vector = self._role.vector(call)
         digest = hashlib.sha256(letter.inputs).digest()
         memory = Memory(letter.announcement, member.client, letter.number, digest, vector, 0, b"")
         memory = replace(memory, resumes=letter.resumes)
@@ -196,9 +196,9 @@ class Rounds:
         seconds = _ROOM * announcement.seconds
         call = Call(announcement, context, policy, letter.number, letter.inputs, key, seconds)
         policy.account.check(announcement, private=self._site.private)
-        self._part.check(call)
+        self._role.check(call)
         if is_verified(announcement):
-            self._part.check_count(letter, call)
+            self._role.check_count(letter, call)
         policy.account.begin(announcement, letter.number)
         forget(context)
         return call, member
