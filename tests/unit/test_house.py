@@ -82,7 +82,7 @@ MOST_LINES = {
     "display": 90,
     "errors": 180,
     "files": 180,
-    "flower": 7640,
+    "flower": 7580,
     "forecast": 770,
     "local": 7050,
     "noise": 290,
