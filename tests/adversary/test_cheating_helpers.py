@@ -230,7 +230,7 @@ def test_a_circuit_that_ends_in_any_error_is_not_started_again(
 
 KILLED = """
 import os, sys
-from urna import Reveal, search
+from urna import Reveal, Run, VoteSettings, search
 from urna.privacy import Budget, Ledger
 from urna.protocols.winner import helper
 from urna.space import Axis, Space
@@ -238,8 +238,11 @@ from urna.space import Axis, Space
 helper.garble = lambda *_: os._exit(9)
 search(
     Space(lr=Axis.log([0.01, 0.1, 1.0])), lambda candidate, data: abs(candidate["lr"] - data),
-    [0.1] * 12, budget=Budget(4.0, 1e-5), ledger=Ledger(sys.argv[1]), entry="vote",
-    reveal=Reveal("winner", "hospital-7", verified=sys.argv[2] == "verified"),
+    [0.1] * 12, budget=Budget(4.0, 1e-5),
+    settings=VoteSettings(
+        reveal=Reveal("winner", "hospital-7", verified=sys.argv[2] == "verified")
+    ),
+    run=Run(ledger=Ledger(sys.argv[1]), entry="vote"),
 )
 """
 

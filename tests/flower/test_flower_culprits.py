@@ -142,7 +142,7 @@ def test_twenty_votes_with_a_random_trick_each_all_finish(tmp_path: Path) -> Non
         culprits.append(culprit)
         tricks = {culprit: TRICKS[name]}
         grid = federation(*(node(n, policy=allowed[n], trick=tricks.get(n)) for n in range(size)))
-        result = vote(grid, tmp_path, "unsigned", budget=Budget(1.0, 1e-6), anyway=True)
+        result = vote(grid, tmp_path, "unsigned", budget=Budget(1.0, 1e-6), force=True)
         assert result.faults.keys() == {1000 - culprit}
     for n in range(size):
         ((paid, _),) = counted(tmp_path, [n])

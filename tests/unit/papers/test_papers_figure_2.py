@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 from benchmarks.papers.figure_2 import SimulatedVote, simulate
-from grouped import grouped
 from scipy import stats
 
 from urna.errors import ParameterError
@@ -21,7 +20,7 @@ def run(**settings: object) -> list[SimulatedVote]:
         "good": 5,
         "repetitions": 3,
     }
-    return simulate(**grouped(usual | settings))  # type: ignore[arg-type]
+    return simulate(**usual | settings)  # type: ignore[arg-type]
 
 
 def test_every_budget_meets_every_number_of_votes_in_order() -> None:

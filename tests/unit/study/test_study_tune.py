@@ -116,4 +116,4 @@ def test_a_vote_that_cannot_succeed_is_not_held_unless_asked_for(tmp_path: Path)
     with pytest.raises(ParameterError, match="cannot succeed"):
         tuned(clients(5), **hopeless)
     assert not ledger.entries()
-    assert tuned(clients(5), **hopeless, anyway=True).model.took_part == 5
+    assert tuned(clients(5), **hopeless, force=True).model.took_part == 5

@@ -261,7 +261,7 @@ def test_a_vote_in_which_everybody_abstains_goes_on_like_any_other(ledger: Ledge
     with pytest.raises(ParameterError, match="no candidate has a finite loss"):
         vote(objective=Failing(), ledger=ledger)
     assert ledger.entries() == []
-    result = vote(objective=Failing(), ledger=ledger, anyway=True)
+    result = vote(objective=Failing(), ledger=ledger, force=True)
     assert result.took_part == len(CLIENTS)
     assert len(ledger.entries()) == 1
 
@@ -593,7 +593,7 @@ def test_a_vote_without_hope_is_refused_unless_it_is_held_anyway(
     with pytest.raises(ParameterError, match="this vote cannot succeed"):
         vote(**small)
     assert (objective.evaluated, ledger.entries()) == (0, [])
-    assert vote(**small, anyway=True).took_part == len(clients)
+    assert vote(**small, force=True).took_part == len(clients)
 
 
 def test_one_candidate_is_nothing_to_vote_on() -> None:
