@@ -69,14 +69,14 @@ MOST_PARAMETERS = {  # of public functions with more than twelve
     "systems/vote/rounds.py:search_twice": 14,
     "systems/vote/search.py:search": 20,
 }
-MOST_OPTIONS = {"train": 41, "average": 38, "search": 38, "combine": 21}
+MOST_OPTIONS = {"train": 25, "average": 25, "search": 25, "combine": 23}
 CYCLES: set[tuple[str, ...]] = {
     ("urna.study.over_flower", "urna.study.run", "urna.study.stages"),
 }
 MOST_LINES = {
     "__init__": 70,
     "__main__": 10,
-    "cli": 4170,
+    "cli": 2640,
     "conversion": 180,
     "data": 1830,
     "display": 90,
@@ -97,7 +97,7 @@ MOST_LINES = {
     "randomness": 200,
     "report": 2650,
     "space": 570,
-    "study": 4250,
+    "study": 5220,
     "systems": 10,
     "systems.average": 3410,
     "systems.combine": 4980,
@@ -379,7 +379,7 @@ def test_packages_have_no_more_lines_than_before() -> None:
 
 WRITES_TO_LEDGERS = {
     "charge": {"cli/ledger.py", "flower/accounts.py", "tally/slot.py"},
-    "note_result": {"cli/keep.py", "study/journal.py"},
+    "note_result": {"study/journal.py"},
     "note_revealed": {"tally/slot.py"},
     "note_started": {"tally/slot.py"},
 }
