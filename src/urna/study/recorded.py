@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError, UnknownName
 from urna.privacy import Budget
+from urna.randomness import SecretSource
 from urna.space import Axis, Space
 from urna.study.file import Study
 from urna.study.journal import Journal
