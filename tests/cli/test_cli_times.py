@@ -21,7 +21,7 @@ COMMANDS = {
     "winner": "search {few} --opens winner --helper lab --output {out}",
     "train": "train --data digits --clients 8 --rounds 2 --epsilon 30 --anyway --output {out}",
     "train in chunks": "train --data digits --clients 4 --rounds 2 "
-    "--epsilon 90 --anyway --set privacy.summation=pipelined --output {out}",
+    "--epsilon 30 --anyway --set privacy.summation=pipelined --output {out}",
     "average": "average --data digits --clients 8 --epsilon 20 --unit record --output {out}",
     "combine": "combine {searches} --guarantee encryption --strategy mean --output {out}",
     "study": "run {study}",

@@ -150,3 +150,45 @@ def test_a_model_of_ones_own_is_tried_before_anything_is_spent(
     assert done.code == 2
     assert message in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
+
+
+def test_rows_and_a_model_of_ones_own_are_trained(urna: Command, tmp_path: Path) -> None:
+    rows = [f"{n % 7},{n % 5},{('yes', 'no')[n % 2]}" for n in range(120)]
+    (tmp_path / "rows.csv").write_text("a,b,outcome\n" + "\n".join(rows) + "\n")
+    (tmp_path / "own_model.py").write_text(
+        "import torch\ndef make(): return torch.nn.Linear(2, 2)\n"
+    )
+    own = ("--data", tmp_path / "rows.csv", "--label", "outcome", "--clients", 6)
+    model = (
+        "--model",
+        f"{tmp_path / 'own_model.py'}:make",
+        "--rounds",
+        2,
+        "--epsilon",
+        30,
+        "--anyway",
+    )
+    done = urna("train", *own, *model, "--format", "json")
+    assert done.json()["rounds"] == 2
+    assert "read off these data, and so as public as your command line" in done.stderr
+    assert "classes = ['no', 'yes']" in done.stderr
+
+
+@pytest.mark.parametrize("stage", ["train", "average"])
+def test_a_stage_alone_is_planned_and_run_from_a_file(
+    urna: Command, tmp_path: Path, stage: str
+) -> None:
+    """The same study by a file and by a command: the same result."""
+    more = "rounds = 2\n" if stage == "train" else ""
+    (tmp_path / "study.toml").write_text(
+        '[data]\nsource = "digits"\nclients = 20\n[privacy]\nepsilon = 6.0\ndelta = 1e-3\n'
+        f'scripted_secrets = "x"\n[{stage}]\n{more}'
+    )
+    planned = urna("plan", tmp_path / "study.toml", "--format", "json").json()
+    assert (planned["vote"], planned["division"]) == (None, None)
+    assert planned["stages"][0]["epsilon"] == 6
+    ran = urna("run", tmp_path, "--format", "json").json()
+    assert ran["vote"] is None
+    asked = ("--clients", 20, "--delta", 1e-3, "--scripted-secrets", "x", "--format", "json")
+    once = urna(stage, *asked, *(("--rounds", 2) if stage == "train" else ())).json()
+    assert ran["result"] == once

@@ -1,32 +1,28 @@
 """`urna data`: which data sets are known, and how one splits over clients."""
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+from urna.cli.options import Said, keyed
 from urna.cli.output import Format, FormatOption, print_json, print_table, table
-from urna.data import Split, catalogue, load, split
+from urna.data import catalogue, load, split
 
 __all__ = ["data"]
 
 
-def data(
+def _data(
+    said: Said,
     name: Annotated[str | None, typer.Argument(help="A data set; all of them by default.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Folder that holds the set's file.")] = None,
-    hub: Annotated[bool, typer.Option(help="Fetch it from the Hugging Face hub.")] = False,
-    clients: Annotated[int | None, typer.Option(help="Show how it splits over clients.")] = None,
-    how: Annotated[Split, typer.Option("--split", help="How it is split.")] = Split.IID,
-    beta: Annotated[float, typer.Option(help="Concentration of Dirichlet skews.")] = 0.5,
-    level: Annotated[float, typer.Option(help="Feature skew, 0 (iid) to 1.")] = 0.8,
-    seed: Annotated[int, typer.Option(help="Public seed of the split.")] = 0,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """List the data sets, or describe one and its split over clients."""
+    study = said.study()
+    part, clients = study.data, study.data.clients
     if name is None:
-        if clients is not None:
+        if clients:
             raise typer.BadParameter("--clients shows how one data set splits: name it")
         entries = [dataclasses.asdict(entry) for entry in catalogue()]
         if output is Format.JSON:
@@ -39,7 +35,7 @@ def data(
             rows.add_row(entry["name"], *sizes, entry["origin"], entry["licence"])
         print_table(rows)
         return
-    dataset = load(name, folder=folder, hub=hub)
+    dataset = load(name, folder=part.folder or None, hub=part.hub)
     facts: dict[str, Any] = {
         "name": dataset.name,
         "train": len(dataset.train),
@@ -47,12 +43,19 @@ def data(
         "features": list(dataset.train.features.shape[1:]),
         "classes": dataset.classes,
     }
-    if clients is not None:
-        parts = split(dataset, clients=clients, how=how, beta=beta, level=level, seed=seed)
+    if clients:
+        parts = split(
+            dataset,
+            clients=clients,
+            how=part.split,
+            beta=part.beta,
+            level=part.level,
+            seed=study.seed,
+        )
         sizes_of = np.array([len(part) for part in parts])
         facts |= {
             "clients": clients,
-            "split": str(how),
+            "split": str(part.split),
             "smallest": int(sizes_of.min()),
             "median": float(np.median(sizes_of)),
             "largest": int(sizes_of.max()),
@@ -64,3 +67,6 @@ def data(
     for key, value in facts.items():
         rows.add_row(key, str(value))
     print_table(rows)
+
+
+data = keyed("data", _data)

@@ -63,7 +63,7 @@ def once(study: Study, *, quiet: bool) -> Iterator[tuple[Outcome, str, Path | No
         simulated = not study.combine.processes
         run = Run(version=urna.__version__, command=command, simulated=simulated)
         placed = replace(study, output=replace(study.output, folder=str(folder)))
-        outcome, title = hold(placed, run, quiet=quiet)
+        outcome, title = hold(placed, run, quiet=quiet, drawn=kept)
         yield outcome, title, folder if kept else None
 
 

@@ -38,7 +38,7 @@ def _print(planned: StudyPlan) -> None:
     rows.add_row("epsilon, delta", f"{rounded_up(privacy.epsilon)}, {privacy.delta:g}")
     rows.add_row("neighbouring relation", str(privacy.relation))
     rows.add_row("accountant", planned.accountant)
-    if planned.study.vote.winner:
+    if planned.vote is not None and planned.study.vote.winner:
         rows.add_row("trusted not to collude", f"the leader and {planned.study.vote.helper}")
     for chance, value in planned.chances.items():
         rows.add_row(f"a good one wins {chance}", f"{100 * value:.1f} %")
@@ -83,9 +83,10 @@ def check(
     found = read_study(study)
     prepared = prepare(found)
     planned = plan_study(prepared, compared=False)
-    if not found.vote.anyway and found.follow is not Follow.TRAIN:
+    vote = None if found.vote.anyway or found.follow is Follow.TRAIN else planned.vote
+    if vote is not None:
         with found.blaming("privacy.epsilon"):
-            planned.vote.check_hopeful()
+            vote.check_hopeful()
     samples = _one(prepared, client, public)
     said: dict[str, Any] = {
         "clients": planned.clients,

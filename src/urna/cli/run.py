@@ -51,13 +51,14 @@ def run_file(
             results().print(f"  {path.name:<20} {_ABOUT.get(path.name, '')}".rstrip())
 
 
-def hold(study: Study, run: Run, *, quiet: bool) -> tuple[Outcome, str]:
+def hold(study: Study, run: Run, *, quiet: bool, drawn: bool = True) -> tuple[Outcome, str]:
     """Run a study; return what came of it, and what it is called.
 
     Args:
         study: The study.
         run: Where its results come from, as its pages say.
         quiet: Whether to show no progress.
+        drawn: Whether to draw the page.
     """
     for name in ("result.json", "report.html"):
         if (study.folder / name).is_dir():  # found out later, it would be paid for by then
@@ -66,7 +67,8 @@ def hold(study: Study, run: Run, *, quiet: bool) -> tuple[Outcome, str]:
 
     def draw(path: Path, _: Outcome, title: str) -> None:
         titles.append(title)
-        write_page(path.with_name("result.json"), path)
+        if drawn:
+            write_page(path.with_name("result.json"), path)
 
     def about(title: str) -> dict[str, Any]:
         named = study.privacy.ledger

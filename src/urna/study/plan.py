@@ -18,7 +18,7 @@ from urna.study.file import Study
 from urna.study.prepare import Prepared, division_of, learner_of, reveal_of, settings_of
 from urna.study.schema import Follow
 from urna.study.tune_and_train import Division
-from urna.systems.average import choose, plan_average
+from urna.systems.average import Learner, choose, plan_average
 from urna.systems.average.blind import Blind
 from urna.systems.average.objective import default_space
 from urna.systems.train.plan import TrainPlan, plan_training
@@ -45,6 +45,7 @@ class StagePlan:
     bytes_per_client: int
     seconds: float
     """Of everybody's protocol together on one core, without local training."""
+    accountant: str = GAUSSIAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class StudyPlan:
     study: Study
     clients: int
     candidates: int
-    vote: VotePlan
+    vote: VotePlan | None
+    """None where one stage stands alone."""
     division: Division | None
     stages: tuple[StagePlan, ...]
     chances: "dict[str, float]"
@@ -66,6 +68,8 @@ class StudyPlan:
     @property
     def accountant(self) -> str:
         """Which bounds the study's epsilon rests on."""
+        if self.vote is None:
+            return self.stages[0].accountant
         if not self.vote.reveal.winner:
             return self.vote.tally.accountant
         return ACCOUNTANT if self.division is None else f"{GAUSSIAN} + {DECLARED}"
@@ -90,7 +94,7 @@ class StudyPlan:
                 }
                 for stage in self.stages
             ],
-            "vote": self.vote.as_mapping(),
+            "vote": None if self.vote is None else self.vote.as_mapping(),
             "chances": self.chances,
             "opens": self.study.vote.opens,
             "accountant": self.accountant,
@@ -111,9 +115,15 @@ def plan_study(prepared: Prepared, *, compared: bool = True) -> StudyPlan:
     """
     study = prepared.study
     privacy = study.privacy
-    clients, terms = len(prepared.clients), None
+    clients = len(prepared.clients)
+    if not clients:
+        raise study.error("combine", "recorded searches are combined by `urna run`, not planned")
     with study.blaming("privacy.epsilon"):
         terms = Terms.of(clients, privacy.budget, **privacy.options)
+        if not study.votes:
+            ((alone, trained),) = _rest(prepared, terms, None)
+            said = () if trained is None else tuple(_advice_on(trained))
+            return StudyPlan(study, clients, 0, None, None, (alone,), {}, None, said)
         division = division_of(prepared)
         budget = privacy.budget if division is None else division.vote
         space = _candidates(prepared, terms, division)
@@ -213,18 +223,19 @@ def _chances(vote: VotePlan) -> dict[str, float]:
 def _candidates(prepared: Prepared, terms: Terms, division: Division | None) -> Space:
     if prepared.space is not None:
         return prepared.space
-    return default_space(_average_base(prepared, terms, division))
+    base = _average_base(prepared, terms, division)
+    if not isinstance(base, Blind):
+        raise ParameterError("moments have no settings to vote on")
+    return default_space(base)
 
 
-def _average_base(prepared: Prepared, terms: Terms, division: Division | None) -> Blind:
-    learner = prepared.study.average.voted_on
+def _average_base(prepared: Prepared, terms: Terms, division: Division | None) -> Learner:
+    said = prepared.study.average
+    learner = said.voted_on if prepared.study.votes else said.learner
     schema = schema_of(prepared)
     records = [count_records(samples) for samples in prepared.clients]
     budget = terms.budget if division is None else division.train
-    base = choose(learner, schema, terms.costing(budget), records).learner
-    if not isinstance(base, Blind):
-        raise ParameterError(f"{learner} has no settings to vote on")
-    return base
+    return choose(learner, schema, terms.costing(budget), records).learner
 
 
 def _rest(
@@ -232,9 +243,9 @@ def _rest(
 ) -> Iterator[tuple[StagePlan, TrainPlan | None]]:
     """Plan what follows the vote."""
     study = prepared.study
-    if division is None:
+    if study.follow is Follow.NOTHING:
         return
-    clients, budget = len(prepared.clients), division.train
+    clients, budget = len(prepared.clients), terms.budget if division is None else division.train
     match study.follow:
         case Follow.TRAIN:
             size = len(learner_of(prepared).first_weights(seed=study.seed))
@@ -256,6 +267,7 @@ def _rest(
                     f"{planned.noise_to_signal:.2f} of the longest way",
                     study.train.rounds * (said["bytes_per_client_and_round"] + said["model_bytes"]),
                     planned.rounds * (planned.terms.clients * client + server),
+                    planned.tally.accountant,
                 ),
                 planned,
             )
@@ -271,6 +283,7 @@ def _rest(
                     f"of {base.dimension:,} numbers of the mean",
                     protocol.bytes_per_client,
                     clients * protocol.client_seconds + protocol.server_seconds,
+                    average.tally.accountant,
                 ),
                 None,
             )
@@ -311,11 +324,15 @@ def _advice(
                 'train (what = "train") or stay unspent'
             )
     for planned in trained:
-        if planned.noise_to_signal > 1:
-            yield (
-                f"the noise of training is {planned.noise_to_signal:.1f} times as long as its "
-                "longest way: fewer parameters, more clients or a larger epsilon help; fewer "
-                "rounds with a larger server_lr may"
-            )
+        yield from _advice_on(planned)
     if privacy.colluding in (0, 0.0, "0") and not vote.reveal.winner:
         yield "nobody is taken to collude: a tenth (colluding = 0.1) costs little more noise"
+
+
+def _advice_on(planned: TrainPlan) -> Iterator[str]:
+    if planned.noise_to_signal > 1:
+        yield (
+            f"the noise of training is {planned.noise_to_signal:.1f} times as long as its "
+            "longest way: fewer parameters, more clients or a larger epsilon help; fewer "
+            "rounds with a larger server_lr may"
+        )

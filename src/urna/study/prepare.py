@@ -188,7 +188,7 @@ def division_of(prepared: Prepared, clients: int | None = None) -> Division | No
     """Return how the budget is divided between the vote and what follows; None if nothing does."""
     study = prepared.study
     privacy, follow = study.privacy, study.follow
-    if follow is Follow.NOTHING:
+    if follow is Follow.NOTHING or not study.votes:
         return None
     share = privacy.vote_share
     if share == "auto" and follow is Follow.TRAIN:

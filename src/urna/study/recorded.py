@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError, UnknownName
 from urna.privacy import Budget
+from urna.randomness import SecretSource
 from urna.space import Axis, Space
 from urna.study.file import Study
+from urna.study.journal import Journal
 from urna.study.schema import CombinePart
 from urna.systems.combine import (
     STRATEGIES,
@@ -33,9 +35,6 @@ from urna.systems.combine import (
 from urna.systems.vote import VoteResult
 from urna.systems.vote import search as hold_vote
 from urna.tally import EncryptedSummation, Options, Run, SecureSummation
-
-if TYPE_CHECKING:
-    from urna.study.stages import Stages
 
 __all__ = ["all_strategies", "combine_recorded", "losses_on", "recorded_of", "vote_on"]
 
@@ -65,11 +64,9 @@ def recorded_of(study: Study) -> Recorded:
         )
 
 
-def combine_recorded(stages: "Stages") -> Combination:
+def combine_recorded(study: Study, journal: Journal, secrets: SecretSource) -> Combination:
     """Combine recorded searches as the study says, without a vote before."""
-    study, journal = stages.study, stages.journal
     said, budget = study.combine, study.privacy.budget
-    stages.now = "combination"
     found = journal.found("combination.json")
     if found is not None:
         return Combination.read(found)
@@ -86,7 +83,7 @@ def combine_recorded(stages: "Stages") -> Combination:
             guarantee=said.guarantee,
             space=recorded.space,
             budget=budget,
-            run=Run(ledger=journal.ledger, secrets=stages.secrets, keep=keep),
+            run=Run(ledger=journal.ledger, secrets=secrets, keep=keep),
             **noisy,
         )
     else:
@@ -100,7 +97,7 @@ def combine_recorded(stages: "Stages") -> Combination:
             recomputes=said.recompute,
             run=Run(
                 ledger=journal.ledger,
-                secrets=stages.secrets,
+                secrets=secrets,
                 entry=journal.entry("then") if isinstance(strategy, Mean) else None,
                 keep=keep,
             ),

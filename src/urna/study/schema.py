@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 _FITTED = "search train average"
+_SPLIT = f"{_FITTED} data"
 _EVERY = "search train average combine"
 _VOTES = "search plan"
 _PLANS = "plan plan-train"
@@ -69,7 +70,7 @@ class StudyPart:
 
     says: ClassVar[str] = "The study"
     title: Annotated[str, Key("What the page is called.")] = ""
-    seed: Annotated[int, Key("Public seed of splits, holdouts and first weights.", on=_FITTED)] = 0
+    seed: Annotated[int, Key("Public seed of splits, holdouts and first weights.", on=_SPLIT)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +82,14 @@ class DataPart:
         "A folder with one file for each client (.csv, .parquet, .npz), one file, a folder of "
         "pictures in class folders, or a set that `urna data` lists. Paths are relative to this "
         "file.", on=_FITTED, option="--data", preset="digits")]
-    folder: Annotated[str, Key("Folder that holds a listed set's file.")] = ""
-    hub: Annotated[bool, Key("Fetch a listed set from the Hugging Face hub.")] = False
+    folder: Annotated[str, Key("Folder that holds a listed set's file.", on="data")] = ""
+    hub: Annotated[bool, Key("Fetch a listed set from the Hugging Face hub.", on="data")] = False
     clients: Annotated[int, Key(
         "Deal the rows out to so many clients, where the files do not say whose they are.",
-        on=_FITTED)] = 0
-    split: Annotated[Split, Key("How rows are dealt out.", on=_FITTED)] = Split.IID
-    beta: Annotated[float, Key("Concentration of Dirichlet splits.")] = 0.5
-    level: Annotated[float, Key("Skew of feature splits, 0 (iid) to 1.")] = 0.8
+        on=_SPLIT)] = 0
+    split: Annotated[Split, Key("How rows are dealt out.", on=_SPLIT)] = Split.IID
+    beta: Annotated[float, Key("Concentration of Dirichlet splits.", on="data")] = 0.5
+    level: Annotated[float, Key("Skew of feature splits, 0 (iid) to 1.", on="data")] = 0.8
     label: Annotated[str, Key("The column to predict.", on=_FITTED)] = "target"
     features: Annotated[tuple[str, ...], Key(
         "The columns to predict from; all others if empty.")] = ()

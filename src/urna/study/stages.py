@@ -78,12 +78,6 @@ class Outcome:
         return last
 
 
-_ALONE: "Mapping[Follow, Callable[[Stages], TrainResult | ModelResult | Combination]]" = {
-    Follow.TRAIN: train_alone,
-    Follow.AVERAGE: average_alone,
-    Follow.COMBINE: combine_recorded,
-}
-
 Done = tuple[VoteResult | None, TrainResult | ModelResult | Combination | None, PrivacyStatement]
 """The vote, where there was one, what followed, and what both promise together."""
 
@@ -130,7 +124,7 @@ class Stages:
         elif study.engine.kind == "flower":
             vote, follow, privacy = _simulated(self)
         elif not study.votes:
-            done = _ALONE[study.follow](self)
+            done = self._alone()
             vote, follow, privacy = None, done, done.privacy
         else:
             vote, follow, privacy = {
@@ -189,6 +183,21 @@ class Stages:
             votes=vote.votes or None,
             decoder=None if self.reveal.winner else self.decoder,
         )
+
+    def _alone(self) -> TrainResult | ModelResult | Combination:
+        """Hold the one stage of a study that votes on nothing."""
+        prepared, journal = self.prepared, self.journal
+        secrets, summation, report = self.secrets, self.summation, self.hooks.progress
+        if self.study.follow is Follow.TRAIN:
+            self.now, learner = "training", learner_of(prepared)
+            result = train_alone(prepared, journal, learner, secrets, summation, report)
+            self.keep_trained(learner, result)
+            return result
+        if self.study.follow is Follow.AVERAGE:
+            self.now = "average"
+            return self.with_model(average_alone(prepared, journal, secrets, summation, report))
+        self.now = "combination"
+        return combine_recorded(self.study, journal, secrets)
 
     def _only_vote(self) -> tuple[VoteResult, None, PrivacyStatement]:
         vote = self._vote(self.study.privacy.budget, self.secrets)

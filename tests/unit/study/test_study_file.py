@@ -28,15 +28,6 @@ def test_every_key_is_explained_and_no_option_has_two_keys() -> None:
         assert len(options) == len(set(options)), command
 
 
-def test_what_a_study_has_by_default_is_what_the_schema_says() -> None:
-    study = parse_study(LEAST, Path("study.toml"))
-    for section in filter(None, SECTIONS):
-        for entry in keys_of(section).values():
-            if not entry.required:
-                assert getattr(getattr(study, section), entry.name) == entry.default
-    assert study.title == keys_of("")["title"].default
-
-
 @pytest.mark.parametrize(
     ("section", "name", "known"),
     [("train", "optimiser", OPTIMISERS), ("combine", "strategy", STRATEGIES)],
