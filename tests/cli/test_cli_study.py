@@ -219,7 +219,7 @@ def test_a_search_on_a_file_of_ones_own(urna: Command, tmp_path: Path) -> None:
     assert "classes = (0, 1)" in done.stderr.replace("[", "(").replace("]", ")")
     for more, message in (
         ((), "LogisticRegression has no candidates of its own: name some"),
-        (("--space", "C"), "cannot read the space file"),
+        (("--space", "C"), "a space file ends in .json or .toml"),
         (
             ("--space", "tool=1,2"),
             "unknown parameter of LogisticRegression 'tool'; did you mean 'tol'?",

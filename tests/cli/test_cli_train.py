@@ -171,7 +171,7 @@ def test_rows_and_a_model_of_ones_own_are_trained(urna: Command, tmp_path: Path)
     done = urna("train", *own, *model, "--format", "json")
     assert done.json()["rounds"] == 2
     assert "read off these data, and so as public as your command line" in done.stderr
-    assert "classes = ['no', 'yes']" in done.stderr
+    assert "classes = ('no', 'yes')" in done.stderr
 
 
 @pytest.mark.parametrize("stage", ["train", "average"])
