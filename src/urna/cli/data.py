@@ -1,6 +1,6 @@
 """`urna data`: which data sets are known, and how one splits over clients."""
 
-import dataclasses
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -8,7 +8,8 @@ import typer
 
 from urna.cli.options import Said, keyed
 from urna.cli.output import Format, FormatOption, print_json, print_table, table
-from urna.data import catalogue, load, split
+from urna.data import catalogue, load
+from urna.study.sources import gather
 
 __all__ = ["data"]
 
@@ -24,7 +25,7 @@ def _data(
     if name is None:
         if clients:
             raise typer.BadParameter("--clients shows how one data set splits: name it")
-        entries = [dataclasses.asdict(entry) for entry in catalogue()]
+        entries = [asdict(entry) for entry in catalogue()]
         if output is Format.JSON:
             print_json({"data_sets": entries})
             return
@@ -44,14 +45,7 @@ def _data(
         "classes": dataset.classes,
     }
     if clients:
-        parts = split(
-            dataset,
-            clients=clients,
-            how=part.split,
-            beta=part.beta,
-            level=part.level,
-            seed=study.seed,
-        )
+        parts = gather(replace(part, source=name), seed=study.seed).clients
         sizes_of = np.array([len(part) for part in parts])
         facts |= {
             "clients": clients,

@@ -109,7 +109,8 @@ def _annotation(entry: Field) -> Any:  # noqa: ANN401 - a type
     kind = entry.kind
     default = entry.key.preset if entry.required else entry.default
     hidden = default in (None, "", (), {}, 0) or entry.section == "output"
-    said = "" if hidden else f" Default: {_bare(default)}."
+    bare = default if isinstance(default, str) else shown(default)
+    said = "" if hidden else f" Default: {bare}."
     flag = kind.words == "true or false"
     hint = bool if flag else str
     return Annotated[
@@ -130,10 +131,6 @@ def _metavar(entry: Field) -> str:
     if len(entry.kind.choices) > 1:
         return "|".join(entry.kind.choices)
     return "TEXT" if entry.kind.text else "NUMBER"
-
-
-def _bare(value: Any) -> str:  # noqa: ANN401 - plain values
-    return value if isinstance(value, str) else shown(value)
 
 
 def _plain(entry: Field, value: bool | str) -> Any:  # noqa: ANN401 - plain values

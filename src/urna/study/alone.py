@@ -1,13 +1,13 @@
 """Training and averaging without a vote before them."""
 
-from urna.randomness import SecretSource
+from dataclasses import replace
+
 from urna.study.averages import named_clients, said_of_learner, schema_of
 from urna.study.journal import Journal
 from urna.study.prepare import Prepared, settings_of
 from urna.systems.average import ModelResult
 from urna.systems.average import fit as fit_average
 from urna.systems.train import RoundReport, TorchLearner, TrainResult, fit
-from urna.systems.vote import SearchProgress
 from urna.tally import Run, Summation
 
 __all__ = ["average_alone", "train_alone"]
@@ -16,12 +16,7 @@ _TRAINING = "training"  # the folder of a training's rounds
 
 
 def train_alone(
-    prepared: Prepared,
-    journal: Journal,
-    learner: TorchLearner,
-    secrets: SecretSource,
-    summation: Summation,
-    report: SearchProgress,
+    prepared: Prepared, journal: Journal, learner: TorchLearner, summation: Summation, run: Run
 ) -> TrainResult:
     """Train a model with what the study says."""
     study, electorate = prepared.study, prepared.electorate
@@ -29,7 +24,8 @@ def train_alone(
 
     def progress(done: RoundReport) -> None:
         journal.wrote(_TRAINING)
-        report("training", done.number, study.train.rounds)
+        if callable(run.progress):
+            run.progress("training", done.number, study.train.rounds)
 
     return fit(
         learner,
@@ -41,22 +37,13 @@ def train_alone(
         summation=summation,
         folder=journal.folder / _TRAINING,
         about={"study": study.fingerprint},
-        run=Run(
-            ledger=journal.ledger,
-            secrets=secrets,
-            force=study.train.anyway,
-            progress=progress,
-        ),
+        run=replace(run, force=study.train.anyway, progress=progress),
         **study.privacy.options,
     )
 
 
 def average_alone(
-    prepared: Prepared,
-    journal: Journal,
-    secrets: SecretSource,
-    summation: Summation,
-    report: SearchProgress,
+    prepared: Prepared, journal: Journal, summation: Summation, run: Run
 ) -> ModelResult:
     """Average one message of each client into one model, with what the study says."""
     study, said = prepared.study, prepared.study.average
@@ -76,13 +63,7 @@ def average_alone(
         settings=said_of_learner(said),
         summation=summation,
         device=said.device or None,
-        run=Run(
-            ledger=journal.ledger,
-            secrets=secrets,
-            entry=journal.entry("then"),
-            progress=report,
-            keep=keep,
-        ),
+        run=replace(run, entry=journal.entry("then"), keep=keep),
         **study.privacy.options,
     )
     keep(model)

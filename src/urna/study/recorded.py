@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError, UnknownName
 from urna.privacy import Budget
-from urna.randomness import SecretSource
 from urna.space import Axis, Space
 from urna.study.file import Study
 from urna.study.journal import Journal
@@ -64,7 +63,7 @@ def recorded_of(study: Study) -> Recorded:
         )
 
 
-def combine_recorded(study: Study, journal: Journal, secrets: SecretSource) -> Combination:
+def combine_recorded(study: Study, journal: Journal, run: Run) -> Combination:
     """Combine recorded searches as the study says, without a vote before."""
     said, budget = study.combine, study.privacy.budget
     found = journal.found("combination.json")
@@ -83,10 +82,11 @@ def combine_recorded(study: Study, journal: Journal, secrets: SecretSource) -> C
             guarantee=said.guarantee,
             space=recorded.space,
             budget=budget,
-            run=Run(ledger=journal.ledger, secrets=secrets, keep=keep),
+            run=replace(run, keep=keep),
             **noisy,
         )
     else:
+        entry = journal.entry("then") if isinstance(strategy, Mean) else None
         done = combine(
             recorded.searches,
             strategy,
@@ -95,12 +95,7 @@ def combine_recorded(study: Study, journal: Journal, secrets: SecretSource) -> C
             threshold=said.threshold,
             processes=said.processes,
             recomputes=said.recompute,
-            run=Run(
-                ledger=journal.ledger,
-                secrets=secrets,
-                entry=journal.entry("then") if isinstance(strategy, Mean) else None,
-                keep=keep,
-            ),
+            run=replace(run, entry=entry, keep=keep),
             **noisy,
         )
     keep(done)

@@ -187,17 +187,17 @@ class Stages:
     def _alone(self) -> TrainResult | ModelResult | Combination:
         """Hold the one stage of a study that votes on nothing."""
         prepared, journal = self.prepared, self.journal
-        secrets, summation, report = self.secrets, self.summation, self.hooks.progress
+        run = Run(ledger=journal.ledger, secrets=self.secrets, progress=self.hooks.progress)
         if self.study.follow is Follow.TRAIN:
             self.now, learner = "training", learner_of(prepared)
-            result = train_alone(prepared, journal, learner, secrets, summation, report)
+            result = train_alone(prepared, journal, learner, self.summation, run)
             self.keep_trained(learner, result)
             return result
         if self.study.follow is Follow.AVERAGE:
             self.now = "average"
-            return self.with_model(average_alone(prepared, journal, secrets, summation, report))
+            return self.with_model(average_alone(prepared, journal, self.summation, run))
         self.now = "combination"
-        return combine_recorded(self.study, journal, secrets)
+        return combine_recorded(self.study, journal, replace(run, progress=None))
 
     def _only_vote(self) -> tuple[VoteResult, None, PrivacyStatement]:
         vote = self._vote(self.study.privacy.budget, self.secrets)
