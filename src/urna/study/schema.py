@@ -14,7 +14,7 @@ from urna.data import Split
 from urna.local import Metric
 from urna.privacy import Adjacency, Budget, Unit
 from urna.protocols.secagg import ServerModel
-from urna.study.keys import Field, Key, fields_of, shown
+from urna.study.keys import Key, StudyField, fields_of, shown
 from urna.systems.average import LearnerKind
 from urna.systems.average.blind import LocalTraining
 from urna.systems.combine import STRATEGIES, Guarantee
@@ -381,7 +381,7 @@ STAGES = ("vote", "train", "average", "combine")
 SPACE_SAYS = "The candidates: one line for each hyperparameter"
 
 
-def keys_of(section: str) -> Mapping[str, Field]:
+def keys_of(section: str) -> Mapping[str, StudyField]:
     """Return a section's keys by name."""
     part = SECTIONS[section]
     return {} if part is None else fields_of(section, part)
