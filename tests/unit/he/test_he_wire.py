@@ -159,7 +159,7 @@ def test_a_message_with_one_field_of_its_binding_altered_is_refused(
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in NAMES if not n.startswith(("Channel", "Sealed", "EncryptedShareBox"))]
+    "name", [n for n in NAMES if not n.startswith(("Channel", "EncryptedShare"))]
 )
 def test_a_residue_that_is_not_reduced_is_refused(name: str) -> None:
     session, message, sender = letters()[name]
