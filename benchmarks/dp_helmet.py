@@ -33,16 +33,16 @@ from urna.randomness import OsSecrets
 from urna.study import tune_then_fit
 from urna.systems.average import (
     Blind,
+    LearnerSettings,
+    LocalTraining,
     Moments,
     Schema,
-    Settings,
-    Trainer,
     choose,
     fit,
     plan_average,
 )
 from urna.systems.average.batch import batches
-from urna.systems.average.schema import Prepared
+from urna.systems.average.schema import PreparedRows
 from urna.tally import ClearSummation, SecureSummation, Terms
 
 DELTA = 1e-5
@@ -62,7 +62,7 @@ class Study:
             self.y = archive["y_train"].astype(np.int64)
             test = Samples(archive["x_test"].astype(np.float64), archive["y_test"].astype(np.int64))
         self.schema = Schema(self.x.shape[1], tuple(range(10)))
-        self.test: Prepared = self.schema.prepare(test)
+        self.test: PreparedRows = self.schema.prepare(test)
 
     def clients(
         self, count: int, *, each: int | None = None, skewed: bool = False
@@ -90,7 +90,7 @@ class Study:
         return Terms.of(clients, Budget(epsilon, DELTA), adjacency=RECORD, colluding="1/2")
 
     def learner(
-        self, kind: str, terms: Terms, each: int, **more: Unpack[Settings]
+        self, kind: str, terms: Terms, each: int, **more: Unpack[LearnerSettings]
     ) -> Blind | Moments:
         """Return a learner with the settings that follow from public facts."""
         chosen = choose(kind, self.schema, terms, [each] * terms.clients, **more).learner
@@ -233,7 +233,7 @@ def solver(study: Study, draws: int) -> dict[str, Any]:
         for epsilon in (0.1, 0.36, 1.2):
             terms = study.terms(1000, epsilon)
             row: dict[str, Any] = {}
-            for trainer in Trainer:
+            for trainer in LocalTraining:
                 made = study.learner(kind, terms, EACH, trainer=trainer)
                 assert isinstance(made, Blind)
                 total = np.sum([vector for _, vector in made.vectors(parts)], axis=0)
@@ -242,7 +242,7 @@ def solver(study: Study, draws: int) -> dict[str, Any]:
                     "cpu_seconds": _training(made, parts),
                     "sensitivity": made.move,
                 }
-            published = study.learner(kind, terms, EACH, trainer=Trainer.SGD)
+            published = study.learner(kind, terms, EACH, trainer=LocalTraining.SGD)
             assert isinstance(published, Blind)
             alone = 20 * sum(_training(published, [part]) for part in parts[:50])
             sgd, certified = row["sgd"], row["certified"]
@@ -258,7 +258,7 @@ def solver(study: Study, draws: int) -> dict[str, Any]:
 def _training(learner: Blind, clients: Sequence[Samples]) -> float:
     """Return the CPU seconds of training, without reading rows, which both trainers do."""
     prepared = [learner.schema.prepare(samples) for samples in clients]
-    padded = learner.trainer is not Trainer.SGD
+    padded = learner.trainer is not LocalTraining.SGD
     stacks = list(
         batches(
             prepared, clip=learner.schema.rows.clip, outputs=learner.schema.outputs, padded=padded

@@ -16,7 +16,7 @@ from urna.data import Samples
 from urna.privacy import Budget, Cover
 from urna.systems.average import Blind, Moments, Schema, plan_average
 from urna.systems.average.moments import moments_of, unpack
-from urna.systems.average.schema import Prepared
+from urna.systems.average.schema import PreparedRows
 from urna.tally import Terms
 
 __all__ = [
@@ -41,12 +41,12 @@ def pooled(clients: Sequence[Samples]) -> Samples:
     return Samples(features, np.concatenate([samples.targets for samples in clients]))
 
 
-def accuracy(weights: Matrix, test: Prepared) -> float:
+def accuracy(weights: Matrix, test: PreparedRows) -> float:
     """Return the accuracy of a model (width, classes) on prepared rows."""
     return float((np.argmax(test.rows @ weights, axis=1) == test.targets).mean())
 
 
-def pooled_logistic(clients: Sequence[Samples], schema: Schema, test: Prepared) -> float:
+def pooled_logistic(clients: Sequence[Samples], schema: Schema, test: PreparedRows) -> float:
     """Return the accuracy of scikit-learn's logistic regression of all data: no privacy."""
     rows = schema.prepare(pooled(clients))
     model = LogisticRegression(C=1000.0, fit_intercept=False, max_iter=300)
@@ -54,7 +54,7 @@ def pooled_logistic(clients: Sequence[Samples], schema: Schema, test: Prepared) 
     return accuracy(model.coef_.T, test)
 
 
-def no_noise(learner: Blind | Moments, clients: Sequence[Samples], test: Prepared) -> float:
+def no_noise(learner: Blind | Moments, clients: Sequence[Samples], test: PreparedRows) -> float:
     """Return the accuracy of the same sum without noise."""
     total = np.sum([vector for _, vector in learner.vectors(clients)], axis=0)
     if isinstance(learner, Moments):
@@ -63,7 +63,7 @@ def no_noise(learner: Blind | Moments, clients: Sequence[Samples], test: Prepare
 
 
 def central_same_noise(
-    learner: Blind, terms: Terms, clients: Sequence[Samples], test: Prepared, *, draws: int
+    learner: Blind, terms: Terms, clients: Sequence[Samples], test: PreparedRows, *, draws: int
 ) -> float:
     """Return the accuracy of one model of all data under the averaged model's noise."""
     ((_, model),) = replace(learner, points=1).vectors([pooled(clients)])
@@ -78,7 +78,7 @@ def central_same_noise(
     return float(np.mean(found))
 
 
-def local_models(learner: Blind, clients: Sequence[Samples], test: Prepared) -> float:
+def local_models(learner: Blind, clients: Sequence[Samples], test: PreparedRows) -> float:
     """Return the mean accuracy of a hundred clients' own models: no noise, nothing shared."""
     shape = (learner.schema.outputs, -1)
     models = (vector.reshape(shape).T for _, vector in learner.vectors(clients[:100]))
@@ -86,7 +86,7 @@ def local_models(learner: Blind, clients: Sequence[Samples], test: Prepared) -> 
 
 
 def ada_ssp(
-    clients: Sequence[Samples], schema: Schema, budget: Budget, test: Prepared, *, draws: int
+    clients: Sequence[Samples], schema: Schema, budget: Budget, test: PreparedRows, *, draws: int
 ) -> float:
     """Return AdaSSP's accuracy (Wang 2018) where every client adds noise of its own.
 
@@ -114,7 +114,7 @@ def dp_sgd(
     clients: Sequence[Samples],
     schema: Schema,
     budget: Budget,
-    test: Prepared,
+    test: PreparedRows,
     *,
     tuned: bool = True,
 ) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def dp_sgd(
 
 
 def _dp_sgd(
-    data: Prepared, schema: Schema, sigma: float, rounds: int, rate: float, test: Prepared
+    data: PreparedRows, schema: Schema, sigma: float, rounds: int, rate: float, test: PreparedRows
 ) -> float:
     rng = np.random.default_rng(13)
     rows, hot = data.rows, np.eye(schema.outputs)[data.targets.astype(int)]
@@ -158,7 +158,7 @@ def _dp_sgd(
 def dp_sgd_by_opacus(
     clients: Sequence[Samples],
     schema: Schema,
-    test: Prepared,
+    test: PreparedRows,
     setting: dict[str, Any],
 ) -> float | None:
     """Train the same by Opacus's optimiser: same rounds, rate and noise; None without it."""

@@ -48,7 +48,7 @@ def best(measure: Callable[[], dict[str, Any]], by: str, turns: int = 3) -> dict
 def sums(parties: int) -> dict[str, Any]:
     """Add three numbers of every party and open the totals."""
     parameters = he.additive(parties=parties, width=3)
-    desk = he.Desk(he.Session(parameters, _SECRETS.take(32)))
+    desk = he.MessageDesk(he.Session(parameters, _SECRETS.take(32)))
     keys = he.make_keys(desk, _SECRETS)
     key_seconds, key_bytes = _spent(desk), desk.cost.bytes_per_party
     opened = he.run(desk, keys, {p: [[p, 2 * p, 1]] for p in range(parties)}, _SECRETS)
@@ -69,7 +69,7 @@ def sums(parties: int) -> dict[str, Any]:
 def dense_cells(parties: int) -> dict[str, Any]:
     """Find which cells hold four points or more, and nothing else."""
     parameters = he.levelled(sparse_or_uniform, parties=parties, width=_CELLS, depth=3, inputs=2)
-    desk = he.Desk(he.Session(parameters, _SECRETS.take(32)))
+    desk = he.MessageDesk(he.Session(parameters, _SECRETS.take(32)))
     keys = he.make_keys(desk, _SECRETS)
     key_seconds, key_bytes = _spent(desk), desk.cost.bytes_per_party
     rng = np.random.default_rng(parties)
@@ -105,7 +105,7 @@ def operations() -> dict[str, Any]:
     """Time single operations of the dense-cell parameters, in milliseconds of CPU."""
     parameters = he.levelled(sparse_or_uniform, parties=10, width=_CELLS, depth=3, inputs=2)
     session = he.Session(parameters, _SECRETS.take(32))
-    keys = he.make_keys(he.Desk(session), _SECRETS)
+    keys = he.make_keys(he.MessageDesk(session), _SECRETS)
     evaluator, vector = keys.evaluator(), list(range(_CELLS))
     value = he.encrypt(keys.public_key, vector, _SECRETS)
     low = evaluator.lower(value, 0)
@@ -118,7 +118,7 @@ def operations() -> dict[str, Any]:
     works: dict[str, Callable[[], object]] = {
         "transform_one_prime": lambda: ring.part(0, 1).forward(value.parts[0, :1]),
         "inverse_one_prime": lambda: ring.part(0, 1).inverse(value.parts[0, :1]),
-        "draw_key": lambda: he.draw_key(he.Member(session, 0), _SECRETS),
+        "draw_key": lambda: he.draw_key(he.KeyMember(session, 0), _SECRETS),
         "encrypt": lambda: he.encrypt(keys.public_key, vector, _SECRETS),
         "encrypt_lowest_level": lambda: he.encrypt(keys.public_key, vector, _SECRETS, level=0),
         "add": lambda: evaluator.add(value, value),
@@ -171,7 +171,7 @@ def _milliseconds(work: Callable[[], object]) -> float:
     return 1e3 * min(times)
 
 
-def _spent(desk: he.Desk) -> float:
+def _spent(desk: he.MessageDesk) -> float:
     return desk.cost.party_seconds + desk.cost.server_seconds
 
 

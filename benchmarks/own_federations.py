@@ -35,7 +35,7 @@ from urna.systems.combine import (
     Dbscan,
     Frame,
     LocalSearch,
-    Mean,
+    MeanSetting,
     Median,
     Searches,
     Strategy,
@@ -370,10 +370,10 @@ def choose() -> dict[str, Any]:
             best = searched[int(held[f"{key}/federated"].argmax())]
             few = 2 if "/qty/" in key else 4
             field: list[Strategy] = [
-                Mean(plain=True),
+                MeanSetting(plain=True),
                 Median(plain=True),
                 TrimmedMean(plain=True),
-                Mean(0.05, plain=True),
+                MeanSetting(0.05, plain=True),
                 Median(0.05, plain=True),
                 Dbscan(plain=True, stretched=True, least=0.4, min_points=few),
             ]

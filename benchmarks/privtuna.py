@@ -54,10 +54,10 @@ from urna.systems.combine import (
     Frame,
     Guarantee,
     LocalSearch,
-    Mean,
+    MeanSetting,
     MeanTask,
     Median,
-    Played,
+    PlayedRun,
     Searches,
     Strategy,
     TrimmedMean,
@@ -133,17 +133,17 @@ def strategies(case: Case) -> dict[str, Strategy]:
     """Return all strategies: the paper's six as its authors ran them, and the others."""
     few = case.min_points
     return {
-        "mean": Mean(plain=True),
+        "mean": MeanSetting(plain=True),
         "median": Median(plain=True),
         "trimmed mean": TrimmedMean(plain=True),
-        "mean of top 5 %": Mean(0.05, plain=True),
+        "mean of top 5 %": MeanSetting(0.05, plain=True),
         "median of top 5 %": Median(0.05, plain=True),
         "DBSCAN": Dbscan(plain=True, stretched=True, least=0.4, min_points=few),
         "federated DBSCAN": FederatedDbscan(plain=True, least=0.4, min_points=few),
-        "mean, log": Mean(),
+        "mean, log": MeanSetting(),
         "median, log": Median(),
         "trimmed mean, log": TrimmedMean(),
-        "mean of top 5 %, log": Mean(0.05),
+        "mean of top 5 %, log": MeanSetting(0.05),
         "DBSCAN, log": Dbscan(least=0.4, min_points=few),
         "federated DBSCAN, log": FederatedDbscan(least=0.4, min_points=few),
         "FLoRA SGM": STRATEGIES["sgm"],
@@ -285,7 +285,7 @@ def guarantees(data: Path, epsilon: float, draws: int) -> dict[str, Any]:
         regrets, seconds = [], []
         for case in every:
             clusters = FederatedDbscan(min_points=case.min_points)
-            strategy = Mean() if name == "mean" else clusters
+            strategy = MeanSetting() if name == "mean" else clusters
             budget = Budget(epsilon, 1e-5) if guarantee.private else None
             for _ in range(draws if guarantee.private else 1):
                 start = time.process_time()
@@ -308,7 +308,7 @@ def _noisy(case: Case, name: str, epsilon: float, draw: int) -> dict[str, float]
     if name == "vote":
         return VoteStrategy(epsilon, seed=draw).combine(case.searches).setting
     if math.isinf(epsilon):
-        strategy = Mean() if name == "mean" else FederatedDbscan(min_points=few)
+        strategy = MeanSetting() if name == "mean" else FederatedDbscan(min_points=few)
         return strategy.combine(case.searches).setting
     secrets = ScriptedSecrets(f"{case.name} {name} {epsilon} {draw}".encode())
     budget, clear = Budget(epsilon, 1e-5), ClearSummation()
@@ -367,7 +367,7 @@ def cost(data: Path, parties: int, memory: bool) -> dict[str, Any]:
         mean: Task = MeanTask(parties, parties, Averaging(frame, 0.05))
         cells: Task = DbscanTask(parties, parties, Clustering(frame, min_points=case.min_points))
         for task, plain, key in (
-            (mean, Mean(0.05), "mean"),
+            (mean, MeanSetting(0.05), "mean"),
             (cells, FederatedDbscan(min_points=case.min_points), "dbscan"),
         ):
             for _ in range(2):  # the better one: the machine is shared
@@ -394,14 +394,14 @@ def cost(data: Path, parties: int, memory: bool) -> dict[str, Any]:
     }
 
 
-def _played(task: Task, clients: Sequence[LocalSearch], memory: bool) -> Played:
+def _played(task: Task, clients: Sequence[LocalSearch], memory: bool) -> PlayedRun:
     return play(task, clients, OsSecrets()) if memory else play_in_processes(task, clients)
 
 
 @functools.cache
 def _dense_keys(parameters: he.Parameters) -> he.Keys:
     secrets = OsSecrets()
-    return he.make_keys(he.Desk(he.Session(parameters, secrets.take(32))), secrets)
+    return he.make_keys(he.MessageDesk(he.Session(parameters, secrets.take(32))), secrets)
 
 
 def dense_test(task: Task) -> float:

@@ -17,14 +17,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from urna.protocols.ballots import Announcement, CountPlan, Layout, Played, Report, Voter, play
+from urna.protocols.ballots import (
+    BallotClient,
+    BallotLayout,
+    CountPlan,
+    PlayedCount,
+    Report,
+    VouchedStatement,
+    play,
+)
 from urna.protocols.ballots.report import seal_report
 from urna.randomness import OsSecrets, SecretSource
 
 Ballot = npt.NDArray[np.int64]
 
 
-def count(plan: CountPlan, rng: np.random.Generator) -> tuple[Played, float]:
+def count(plan: CountPlan, rng: np.random.Generator) -> tuple[PlayedCount, float]:
     """Play a count of random ballots; return it and the CPU time of the whole process."""
     layout = plan.layout
     ballots = {
@@ -73,7 +81,11 @@ def electorate(clients: int, candidates: int, rng: np.random.Generator) -> dict[
 
 
 def stuffed(
-    voter: Voter, announcement: Announcement, secrets: SecretSource, target: int, amount: int
+    voter: BallotClient,
+    announcement: VouchedStatement,
+    secrets: SecretSource,
+    target: int,
+    amount: int,
 ) -> Report:
     """Cast so many votes for one candidate, with a proof as good as can be made."""
     plan = announcement.statement.plan
@@ -83,7 +95,7 @@ def stuffed(
     return seal_report(voter.identity, announcement.statement, shards, secrets)
 
 
-def winner(played: Played) -> int:
+def winner(played: PlayedCount) -> int:
     """Return the candidate with the largest exact sum."""
     ours, theirs, modulus = played.shares()
     return int(np.argmax([(a + b) % modulus for a, b in zip(ours, theirs, strict=True)]))
@@ -92,7 +104,7 @@ def winner(played: Played) -> int:
 def malice(votes: int, rng: np.random.Generator) -> dict[str, Any]:
     """Return how often one client of 100 changes the winner, and how often it is named."""
     clients, candidates, bad = 100, 100, 17
-    plan = CountPlan(Layout(candidates), clients, clients - 1)
+    plan = CountPlan(BallotLayout(candidates), clients, clients - 1)
     moved = dict.fromkeys(("plain", "verified", "worst valid", "other data"), 0)
     named = 0
     for _ in range(votes):
@@ -106,7 +118,10 @@ def malice(votes: int, rng: np.random.Generator) -> dict[str, Any]:
         moved["plain"] += int(np.argmax(unbounded)) != before
 
         def casting(
-            voter: Voter, announcement: Announcement, secrets: SecretSource, who: int = target
+            voter: BallotClient,
+            announcement: VouchedStatement,
+            secrets: SecretSource,
+            who: int = target,
         ) -> Report:
             return stuffed(voter, announcement, secrets, who, 100)
 
@@ -137,7 +152,7 @@ def main() -> None:
     n = given.reports
     found = {
         "machine": platform.machine(),
-        "levels": costs(CountPlan(Layout(200), n, n), rng),
+        "levels": costs(CountPlan(BallotLayout(200), n, n), rng),
         "malice": malice(given.votes, rng),
     }
     if given.format == "json":

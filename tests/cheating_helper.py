@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from urna.errors import ProtocolError
 from urna.protocols.winner.helper import Answered
 from urna.protocols.winner.transfer import COLUMNS, POINT_BYTES, BaseReceiver
-from urna.protocols.winner.wire import Stage, decode
+from urna.protocols.winner.wire import CircuitStage, decode
 
 __all__ = ["NO_POINTS", "CheatingHelper", "half_of"]
 
@@ -70,7 +70,7 @@ class CheatingHelper:
         del source
         self.heard.append(transfer)
         circuit = state.circuit
-        columns, _ = decode(transfer, Stage.TRANSFER, circuit, state.session, state.sent)
+        columns, _ = decode(transfer, CircuitStage.TRANSFER, circuit, state.session, state.sent)
         modulus = circuit.modulus or 1 << circuit.share_width
         for place in self.places:
             column = np.frombuffer(columns, dtype=np.uint8).reshape(COLUMNS, -1)[place]

@@ -14,7 +14,7 @@ from urna import tally
 from urna.data import Samples
 from urna.privacy import Adjacency, PrivacyStatement
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.report import Account, Run, StudyResult, page
+from urna.report import LedgerSummary, Provenance, StudyResult, page
 from urna.systems.average import ModelResult, RowRule, Schema
 from urna.systems.average import fit as average
 from urna.systems.combine import (
@@ -32,14 +32,14 @@ from urna.tally import ClearSummation
 
 __all__ = ["KINDS", "RUN", "TITLE", "Read", "made", "read", "shown", "vote"]
 
-RUN = Run(
+RUN = Provenance(
     version="9.8.7",
     title="A page",
     command="urna search --data <digits>",
     study="[study]\nname = 'A & B'\n",
     study_name="study.toml",
     simulated=True,
-    account=Account("h.ledger", "ward <3>", 6.0, 1e-5, "replace-one-client", 2.0, 5.2, 1),
+    account=LedgerSummary("h.ledger", "ward <3>", 6.0, 1e-5, "replace-one-client", 2.0, 5.2, 1),
 )
 
 _RATES, _MOMENTA = (0.01, 0.1, 1.0), (0.0, 0.5, 0.9)

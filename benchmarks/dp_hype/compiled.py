@@ -28,7 +28,7 @@ from urna.local.engine.block import Block, Epoch
 from urna.local.engine.epochs import Step, eager_step
 from urna.local.engine.gradients import Batched
 from urna.local.engine.masks import KeyedDropout
-from urna.local.engine.stack import Features, Settings, Stack, Tensors
+from urna.local.engine.stack import Features, LaneSettings, Stack, Tensors
 
 __all__ = ["CompiledTrainer", "TracedKernels", "compiled_steps"]
 
@@ -83,7 +83,7 @@ Shape = tuple[int, int]
 def still_step(
     batched: Batched,
     stack: Stack,
-    settings: Settings,
+    settings: LaneSettings,
     features: Features,
     inputs: Tensor,
     targets: Tensor,
@@ -113,7 +113,7 @@ def compile_step(
     step: Step,
     batched: Batched,
     stack: Stack,
-    settings: Settings,
+    settings: LaneSettings,
     features: Features,
     inputs: Tensor,
     targets: Tensor,
@@ -126,7 +126,7 @@ def compile_step(
         waiting = iter(tensors)
         one, two, three, four, five = ({name: next(waiting) for name in part} for part in names)
         mine = Stack(one, two, three, four, five, next(waiting))
-        theirs = Settings(**{field.name: next(waiting) for field in fields(Settings)})
+        theirs = LaneSettings(**{field.name: next(waiting) for field in fields(LaneSettings)})
         step(batched, mine, theirs, features, *waiting)
         return []
 
@@ -134,7 +134,7 @@ def compile_step(
     return torch.compile(make_fx(flat)(*places, inputs, targets, key), dynamic=False)
 
 
-def _places(stack: Stack, settings: Settings) -> list[Tensor]:
+def _places(stack: Stack, settings: LaneSettings) -> list[Tensor]:
     tensors = [tensor for part in stack.parts() for tensor in part.values()]
     return [*tensors, stack.steps, *(getattr(settings, f.name) for f in fields(settings))]
 
@@ -150,7 +150,7 @@ class CompiledSteps:
         self,
         batched: Batched,
         stack: Stack,
-        settings: Settings,
+        settings: LaneSettings,
         features: Features,
         *batch: Tensor,
     ) -> None:
@@ -196,7 +196,7 @@ class CompiledTrainer(graphs.GraphTrainer):
         )
 
     def epoch(
-        self, stack: Stack, settings: Settings, block: Block, epoch: Epoch, width: int
+        self, stack: Stack, settings: LaneSettings, block: Block, epoch: Epoch, width: int
     ) -> Stack:
         """Train every lane for one epoch and return the stack; the old one is spent."""
         if not bool(settings.lr.any()):

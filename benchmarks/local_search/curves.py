@@ -24,7 +24,7 @@ from benchmarks.papers.agreement import ballot_agreement
 
 from urna.data import Samples
 from urna.local import BatchedObjective, Race, SuccessiveHalving
-from urna.local.engine.lanes import Group, lineages
+from urna.local.engine.lanes import LaneGroup, lineages
 from urna.local.models import adult_mlp
 from urna.space import Axis, Space
 
@@ -85,7 +85,7 @@ def standing_still(start: float, count: int) -> Array:
     return np.array([start - 1e-3 * float(c["lr"]) / (1 - float(c["momentum"])) for c in last])
 
 
-def replay(group: Group, curves: Array, race: Race) -> tuple[Array, int, int]:
+def replay(group: LaneGroup, curves: Array, race: Race) -> tuple[Array, int, int]:
     """Return a race's losses, the lanes times epochs it trained, and its finalists.
 
     Args:

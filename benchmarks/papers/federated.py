@@ -20,7 +20,7 @@ from urna.errors import ParameterError
 from urna.local import BatchedObjective, Progress, Recordings
 from urna.local.engine import Model, Weights, score_group, train_group
 from urna.local.engine.batches import seeded_module
-from urna.local.engine.lanes import Group, share_lanes
+from urna.local.engine.lanes import LaneGroup, share_lanes
 from urna.local.recipe import Recipe
 from urna.space import Space
 
@@ -115,7 +115,7 @@ class _Federation:
     """One group's common weights, and the clients that train them."""
 
     model: Model
-    group: Group
+    group: LaneGroup
     clients: Sequence[Samples]
     test: Samples
     local_epochs: int

@@ -18,7 +18,7 @@ from grouped import grouped, tuned
 from urna.data import Samples
 from urna.errors import Exposing, LedgerError, ProtocolError, RoundUnfinished
 from urna.privacy import Budget, Ledger, SelectionRelease
-from urna.protocols.winner import Circuit, Stage, answer, offer, run, transfer
+from urna.protocols.winner import Circuit, CircuitStage, answer, offer, run, transfer
 from urna.protocols.winner.helper import Answered
 from urna.protocols.winner.transfer import COLUMNS, BaseSender
 from urna.protocols.winner.wire import encode
@@ -39,7 +39,9 @@ GARBLE = "urna.protocols.winner.helper.garble"
 def resent(answered: Answered, sent_offer: bytes, answers: bytes) -> bytes:
     """Return an answer with other points, authenticated as the honest one is."""
     base, session = answered.base, answered.session
-    return encode(Stage.ANSWER, CIRCUIT, session, sent_offer, base.shared_key, base.point, answers)
+    return encode(
+        CircuitStage.ANSWER, CIRCUIT, session, sent_offer, base.shared_key, base.point, answers
+    )
 
 
 def test_half_the_offer_in_any_transfer_ends_the_session_before_bits_are_sent() -> None:

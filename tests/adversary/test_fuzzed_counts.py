@@ -14,7 +14,7 @@ from urna.protocols.ballots.messages import (
     encode,
     encode_announcement,
 )
-from urna.protocols.ballots.report import Announcement, Statement
+from urna.protocols.ballots.report import PublicParameters, VouchedStatement
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
 
@@ -84,10 +84,10 @@ def test_a_letter_garbled_by_its_sender_leads_to_our_own_errors_only(kind: str) 
     assert ended > 25
 
 
-def letters() -> tuple[Statement, dict[str, bytes]]:
+def letters() -> tuple[PublicParameters, dict[str, bytes]]:
     """One letter of each kind."""
     found: dict[str, bytes] = {}
-    statement: list[Statement] = []
+    statement: list[PublicParameters] = []
 
     def tamper(kind: str, sender: int, data: bytes) -> list[bytes]:
         if not kind.startswith("sealed"):
@@ -116,7 +116,7 @@ def test_what_is_read_is_what_was_written_and_nothing_else_is_read() -> None:
 
 def test_a_garbled_announcement_is_refused() -> None:
     statement, _ = letters()
-    data = encode_announcement(Announcement(statement, bytes(64)))
+    data = encode_announcement(VouchedStatement(statement, bytes(64)))
     assert encode_announcement(decode_announcement(data)) == data
     rng, refused = np.random.default_rng(14), 0
     for _ in range(1500):

@@ -10,8 +10,8 @@ from urna.errors import ProtocolError
 from urna.privacy import SelectionRelease
 from urna.protocols.winner import (
     Circuit,
+    CircuitStage,
     Opened,
-    Stage,
     answer,
     conclude,
     garble,
@@ -36,35 +36,35 @@ class Session:
     def __init__(self, context: bytes, label: bytes, circuit: Circuit = CIRCUIT) -> None:
         source = ScriptedSecrets(label)
         self.context, self.circuit, self.source = context, circuit, source
-        self.messages: dict[Stage, bytes] = {}
-        self.offered, self.messages[Stage.OFFER] = offer(circuit, context, source)
-        self.answered, self.messages[Stage.ANSWER] = answer(
-            circuit, context, self.messages[Stage.OFFER], source
+        self.messages: dict[CircuitStage, bytes] = {}
+        self.offered, self.messages[CircuitStage.OFFER] = offer(circuit, context, source)
+        self.answered, self.messages[CircuitStage.ANSWER] = answer(
+            circuit, context, self.messages[CircuitStage.OFFER], source
         )
-        self.transferred, self.messages[Stage.TRANSFER] = transfer(
-            self.offered, self.messages[Stage.ANSWER], LEADER, source
+        self.transferred, self.messages[CircuitStage.TRANSFER] = transfer(
+            self.offered, self.messages[CircuitStage.ANSWER], LEADER, source
         )
-        self.garbled, self.messages[Stage.GARBLED] = garble(
-            self.answered, self.messages[Stage.TRANSFER], HELPER, source
+        self.garbled, self.messages[CircuitStage.GARBLED] = garble(
+            self.answered, self.messages[CircuitStage.TRANSFER], HELPER, source
         )
-        self.opened, self.messages[Stage.OPENING] = open_winner(
-            self.transferred, self.messages[Stage.GARBLED]
+        self.opened, self.messages[CircuitStage.OPENING] = open_winner(
+            self.transferred, self.messages[CircuitStage.GARBLED]
         )
-        self.concluded = conclude(self.garbled, self.messages[Stage.OPENING])
+        self.concluded = conclude(self.garbled, self.messages[CircuitStage.OPENING])
 
-    def receive(self, stage: Stage, message: bytes) -> object:
+    def receive(self, stage: CircuitStage, message: bytes) -> object:
         """Hand a message to whoever waits for this stage's."""
         source = ScriptedSecrets(b"receiver")
         match stage:
-            case Stage.OFFER:
+            case CircuitStage.OFFER:
                 return answer(self.circuit, self.context, message, source)
-            case Stage.ANSWER:
+            case CircuitStage.ANSWER:
                 return transfer(self.offered, message, LEADER, source)
-            case Stage.TRANSFER:
+            case CircuitStage.TRANSFER:
                 return garble(self.answered, message, HELPER, source)
-            case Stage.GARBLED:
+            case CircuitStage.GARBLED:
                 return open_winner(self.transferred, message)
-            case Stage.OPENING:
+            case CircuitStage.OPENING:
                 return conclude(self.garbled, message)
 
 
@@ -80,15 +80,15 @@ def test_both_learn_the_same_and_lengths_are_known_beforehand() -> None:
         HELD.receive(stage, message)
 
 
-def places(stage: Stage) -> list[int]:
+def places(stage: CircuitStage) -> list[int]:
     """Every byte of the head and the tag, and some of each part between."""
     size = len(HELD.messages[stage])
     inner = np.linspace(70, size - 33, 24).astype(int).tolist()
     return sorted({*range(0, 70, 3), 4, 5, *inner, *range(size - 32, size, 5), size - 1})
 
 
-@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
-def test_every_altered_message_is_refused(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", CircuitStage, ids=lambda stage: stage.name)
+def test_every_altered_message_is_refused(stage: CircuitStage) -> None:
     message = HELD.messages[stage]
     for place in places(stage):
         wrong = bytearray(message)
@@ -97,31 +97,31 @@ def test_every_altered_message_is_refused(stage: Stage) -> None:
             HELD.receive(stage, bytes(wrong))
 
 
-@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
+@pytest.mark.parametrize("stage", CircuitStage, ids=lambda stage: stage.name)
 @pytest.mark.parametrize(
     "change", [lambda m: m[:-1], lambda m: m + b"\0", lambda m: b"", lambda m: m[:70]]
 )
 def test_a_message_of_another_length_is_refused(
-    stage: Stage, change: Callable[[bytes], bytes]
+    stage: CircuitStage, change: Callable[[bytes], bytes]
 ) -> None:
     with pytest.raises(ProtocolError, match=r"bytes|altered on its way"):
         HELD.receive(stage, change(HELD.messages[stage]))
 
 
-@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
-def test_a_message_of_another_session_is_refused(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", CircuitStage, ids=lambda stage: stage.name)
+def test_a_message_of_another_session_is_refused(stage: CircuitStage) -> None:
     with pytest.raises(ProtocolError, match="another session"):
         HELD.receive(stage, ELSEWHERE.messages[stage])
 
 
-@pytest.mark.parametrize("stage", list(Stage)[1:], ids=lambda stage: stage.name)
-def test_a_message_of_an_earlier_try_is_refused(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", list(CircuitStage)[1:], ids=lambda stage: stage.name)
+def test_a_message_of_an_earlier_try_is_refused(stage: CircuitStage) -> None:
     with pytest.raises(ProtocolError, match=r"answers another one|altered on its way"):
         HELD.receive(stage, OTHER.messages[stage])
 
 
-@pytest.mark.parametrize(("stage", "sent"), list(itertools.permutations(Stage, 2)))
-def test_a_message_of_another_stage_is_refused(stage: Stage, sent: Stage) -> None:
+@pytest.mark.parametrize(("stage", "sent"), list(itertools.permutations(CircuitStage, 2)))
+def test_a_message_of_another_stage_is_refused(stage: CircuitStage, sent: CircuitStage) -> None:
     with pytest.raises(ProtocolError):
         HELD.receive(stage, HELD.messages[sent])
 
@@ -129,13 +129,13 @@ def test_a_message_of_another_stage_is_refused(stage: Stage, sent: Stage) -> Non
 def test_a_helper_with_another_circuit_refuses() -> None:
     other = Circuit(SelectionRelease(8.0, 6, 3), 5)
     with pytest.raises(ProtocolError, match="another session"):
-        answer(other, b"first", HELD.messages[Stage.OFFER], OsSecrets())
+        answer(other, b"first", HELD.messages[CircuitStage.OFFER], OsSecrets())
 
 
 def test_made_up_messages_are_refused_with_nothing_but_our_own_error() -> None:
     rng = np.random.default_rng(8)
     for _ in range(300):
-        stage = Stage(int(rng.integers(1, 6)))
+        stage = CircuitStage(int(rng.integers(1, 6)))
         wrong = bytearray(HELD.messages[stage])
         for _ in range(int(rng.integers(1, 4))):
             start = int(rng.integers(0, len(wrong)))
@@ -151,7 +151,7 @@ def test_made_up_messages_are_refused_with_nothing_but_our_own_error() -> None:
                     donor = OTHER.messages[stage]
                     wrong[start:] = donor[start:]
             wrong = wrong or bytearray(b"\0")
-        if bytes(wrong) in (HELD.messages[stage], OTHER.messages[Stage.OFFER]):
+        if bytes(wrong) in (HELD.messages[stage], OTHER.messages[CircuitStage.OFFER]):
             continue  # an offer in the same context is one, whoever made it
         with pytest.raises(ProtocolError):
             HELD.receive(stage, bytes(wrong))

@@ -36,15 +36,15 @@ from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Space
 from urna.systems.average import (
     Blind,
+    LocalTraining,
     LossKind,
     Moments,
     RowRule,
     Schema,
     Sizes,
-    Trainer,
     plan_average,
 )
-from urna.systems.average.batch import Batch
+from urna.systems.average.batch import PaddedRows
 from urna.systems.average.fit import contributions as average_contributions
 from urna.systems.average.objective import BlindObjective, default_space
 from urna.systems.train import (
@@ -233,10 +233,10 @@ AVERAGES: dict[str, Handed] = {
     **{f"certified, {loss}": averaged(blind(loss)) for loss in LossKind},
     "certified, many digits": averaged(blind(LossKind.SOFTMAX, regularisation=4.1e-6)),
     "certified, all alike": averaged(blind(LossKind.SVM, sizes=Sizes.SMALLEST, heaviest=1.0)),
-    "SGD": averaged(blind(LossKind.LOGISTIC, trainer=Trainer.SGD)),
+    "SGD": averaged(blind(LossKind.LOGISTIC, trainer=LocalTraining.SGD)),
     "moments": averaged(Moments(SCHEMA, Unit.RECORD, 20)),
     "certified, on a device": on_torch(blind(LossKind.SOFTMAX)),
-    "SGD, on a device": on_torch(blind(LossKind.SOFTMAX, trainer=Trainer.SGD)),
+    "SGD, on a device": on_torch(blind(LossKind.SOFTMAX, trainer=LocalTraining.SGD)),
 }
 TUNED = blind(LossKind.SOFTMAX)
 PATHS: dict[str, Handed] = AVERAGES | {
@@ -321,8 +321,10 @@ def test_neither_threads_nor_room_let_a_client_change_another(
 
 
 @pytest.mark.parametrize("loss", LossKind)
-@pytest.mark.parametrize("trainer", Trainer)
-def test_a_model_is_the_one_a_client_would_train_alone(loss: LossKind, trainer: Trainer) -> None:
+@pytest.mark.parametrize("trainer", LocalTraining)
+def test_a_model_is_the_one_a_client_would_train_alone(
+    loss: LossKind, trainer: LocalTraining
+) -> None:
     learner = blind(loss, trainer=trainer)
     together = dict(learner.vectors(CLIENTS))
     for place, data in enumerate(CLIENTS):
@@ -343,11 +345,11 @@ def test_weights_are_those_a_client_would_reach_alone(factory: Callable[[], nn.M
 
 
 def test_a_step_that_is_chosen_for_all_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def largest_of_all(batch: Batch) -> Any:
+    def largest_of_all(batch: PaddedRows) -> Any:
         own = np.einsum("uij,uij->u", batch.rows, batch.rows) / batch.records.ravel()
         return np.full_like(batch.records, own.max())
 
-    monkeypatch.setattr(Batch, "squares", property(largest_of_all))
+    monkeypatch.setattr(PaddedRows, "squares", property(largest_of_all))
     path = PATHS["certified, softmax"]
     assert disturbed_by(path, ["NaN", "tiny", "more rows"]) == ["NaN", "tiny", "more rows"]
 

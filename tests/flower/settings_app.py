@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from urna.flower import Deadlines, Participant
 from urna.flower.encrypted import EncryptedParty, combine_encrypted
 from urna.flower.federation import Federation
-from urna.flower.settings import Settings, combine_settings
+from urna.flower.settings import SettingsContributor, combine_settings
 from urna.flower.simulation import run_apps
 from urna.privacy import Budget
 from urna.space import Axis, Space
@@ -36,7 +36,7 @@ def load(context: Context) -> LocalSearch:
 
 
 app = ClientApp()
-Participant([Settings(load)]).mount(app)
+Participant([SettingsContributor(load)]).mount(app)
 EncryptedParty(load).mount(app)
 
 

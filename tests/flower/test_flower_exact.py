@@ -42,14 +42,13 @@ from urna.systems.combine import (
     DbscanTask,
     Frame,
     LocalSearch,
-    Mean,
+    MeanSetting,
     MeanTask,
     Searches,
     conduct,
 )
-from urna.systems.combine.letters import Kind as Stage
-from urna.systems.combine.letters import Letter as PartyLetter
-from urna.systems.combine.letters import Run, kind_of
+from urna.systems.combine.letters import LetterKind as Stage
+from urna.systems.combine.letters import PartyLetter, RunName, kind_of
 from urna.systems.combine.party import invitation
 
 GRID = np.array(list(itertools.product((0.01, 0.1, 1.0), (0.0, 0.5, 0.9))))
@@ -136,7 +135,7 @@ def asked(node: Node, letter: Letter, action: str = ENCRYPTED_ACTION) -> Reply:
 def invited(announcement: ExactAnnouncement, party: int = 0) -> Letter:
     """Return the letter with which a run begins for a party."""
     task = announcement.task
-    run = Run(task, announcement.digest)
+    run = RunName(task, announcement.digest)
     return letter_of(announcement, body=invitation(task, run, party))
 
 
@@ -301,7 +300,7 @@ def test_signed_runs_find_what_is_found_in_the_clear(tmp_path: Path) -> None:
         wait_for=4,
         deadlines=WAITS,
     )
-    clear = Mean().combine(Searches(FRAME, tuple(search_of(n) for n in range(4))))
+    clear = MeanSetting().combine(Searches(FRAME, tuple(search_of(n) for n in range(4))))
     assert result.setting == clear.setting
     assert result.lost == {}
     assert all(len(runs(tmp_path / f"{n}.ledger.answered")) == 1 for n in range(4))
@@ -332,7 +331,7 @@ def test_a_node_that_trusts_a_server_answers_no_letter_of_anybody_else(forged: s
 
 def test_nodes_that_trust_a_server_take_part_with_it(tmp_path: Path) -> None:
     grid = remembering(tmp_path, 3, server_key=SERVER.public)
-    clear = Mean().combine(Searches(FRAME, tuple(search_of(n) for n in range(3))))
+    clear = MeanSetting().combine(Searches(FRAME, tuple(search_of(n) for n in range(3))))
     assert run_of(grid, 100, 101, 102, server_key=SERVER).setting == clear.setting
 
 
@@ -397,7 +396,7 @@ def test_a_bit_flipped_on_the_way_costs_its_sender_alone_its_place(
     result = run_of(grid, 100, 101, 102, 103, threshold=3, directory=tmp_path / "directory.toml")
     assert len(seen) >= stage
     there = (0, 1, 2, 3) if stage == 4 else (0, 2, 3)  # its vector was in before
-    clear = Mean().combine(Searches(FRAME, tuple(search_of(n) for n in there)))
+    clear = MeanSetting().combine(Searches(FRAME, tuple(search_of(n) for n in there)))
     assert result.setting == clear.setting
     assert set(result.lost) == (set() if stage == 4 else {101})
     assert all("its letter arrived altered" in why for why in result.lost.values())
@@ -603,9 +602,9 @@ def requests() -> Iterator[Any]:
     run = exact(20)
     task = run.task
     bodies = {
-        "invite": invitation(task, Run(task, run.digest), 0),
+        "invite": invitation(task, RunName(task, run.digest), 0),
         **{
-            stage.name.lower(): PartyLetter(stage).encode(Run(task, run.digest).binding)
+            stage.name.lower(): PartyLetter(stage).encode(RunName(task, run.digest).binding)
             for stage in (Stage.KEY_SUMS, Stage.GIVE, Stage.OPEN, Stage.END)
         },
     }

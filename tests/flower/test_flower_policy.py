@@ -15,7 +15,7 @@ from grouped import grouped
 
 from urna.errors import ParameterError, Refused, RoundAborted, RoundUnfinished
 from urna.flower import Grant, NodeKey, Policy, Statistic, poll
-from urna.flower.accounts import Account
+from urna.flower.accounts import NodeAccount
 from urna.flower.federation import Federation
 from urna.flower.identities import write_public_key
 from urna.privacy import Adjacency, Budget, Ledger
@@ -219,7 +219,7 @@ def test_a_round_answered_before_is_not_answered_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_a_round_that_is_counted_is_not_counted_again(rounds: int, tmp_path: Path) -> None:
     """Where somebody has deleted the file of claims: two masked vectors would count once."""
-    account = Account(tmp_path / "ledger", Budget(20.0, 1e-3), Adjacency.REPLACE_ONE_CLIENT)
+    account = NodeAccount(tmp_path / "ledger", Budget(20.0, 1e-3), Adjacency.REPLACE_ONE_CLIENT)
     subject = Statistic("devices", BoundedVector(3, 1))
     announcement = announced(subject, rounds=rounds)
     for number in range(1, rounds + 1):

@@ -31,7 +31,7 @@ from urna.flower import (
     Sums,
     Trainer,
 )
-from urna.flower.keeping import Journal
+from urna.flower.keeping import RoundJournal
 from urna.flower.mail import Kind, Letter
 from urna.privacy import Budget, Ledger
 from urna.protocols.secagg import Stage
@@ -378,7 +378,7 @@ def _copy(message: Message) -> Message:
 
 def test_a_journal_leaves_out_what_is_half_written(tmp_path: Path) -> None:
     coin = bytes(32)
-    with Journal(tmp_path, coin) as journal:
+    with RoundJournal(tmp_path, coin) as journal:
         journal.stage(Stage.ADVERTISE)
         journal.reply(3, b"three")
         journal.reply(4, b"four")
@@ -386,13 +386,13 @@ def test_a_journal_leaves_out_what_is_half_written(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for cut in range(len(whole)):
         path.write_bytes(whole[:cut])
-        with Journal(tmp_path, coin) as journal:
+        with RoundJournal(tmp_path, coin) as journal:
             replies = [reply for _, stage in journal.found for reply in stage]
             assert replies in ([], [(3, b"three")])
             journal.stage(Stage.SHARE)
-        with Journal(tmp_path, coin) as journal:
+        with RoundJournal(tmp_path, coin) as journal:
             assert journal.found[-1] == (Stage.SHARE, [])
-    with Journal(tmp_path, b"\1" * 32) as journal:
+    with RoundJournal(tmp_path, b"\1" * 32) as journal:
         assert journal.found == []
 
 

@@ -26,7 +26,7 @@ from urna.errors import (
 from urna.flower import Deadlines, Grant, Participant, Policy
 from urna.flower.encrypted import EncryptedParty, combine_encrypted
 from urna.flower.federation import Federation
-from urna.flower.settings import Settings, combine_settings
+from urna.flower.settings import SettingsContributor, combine_settings
 from urna.flower.subjects import read_subject, size_of
 from urna.privacy import Budget, Ledger
 from urna.report import page
@@ -37,7 +37,7 @@ from urna.systems.combine import (
     FederatedDbscan,
     Frame,
     LocalSearch,
-    Mean,
+    MeanSetting,
     Searches,
 )
 from urna.systems.combine.sums import SettingsSum
@@ -71,7 +71,7 @@ def federation(
     recomputes: bool = False,
 ) -> LocalGrid:
     app = ClientApp()
-    Participant([Settings(load)], policy=policy).mount(app)
+    Participant([SettingsContributor(load)], policy=policy).mount(app)
     EncryptedParty(load, policy=policy, recomputes=recomputes).mount(app)
     return LocalGrid(
         {
@@ -85,9 +85,9 @@ def searches(*numbers: int) -> Searches:
     return Searches(FRAME, tuple(search_of(number) for number in numbers))
 
 
-@pytest.mark.parametrize("strategy", [Mean(), FederatedDbscan(min_points=2)])
+@pytest.mark.parametrize("strategy", [MeanSetting(), FederatedDbscan(min_points=2)])
 def test_nodes_find_what_is_found_in_the_clear_but_for_the_noise(
-    strategy: Mean | FederatedDbscan,
+    strategy: MeanSetting | FederatedDbscan,
 ) -> None:
     kept: list[Combination] = []
     result = combine_settings(
@@ -107,7 +107,7 @@ def test_nodes_find_what_is_found_in_the_clear_but_for_the_noise(
     assert result.privacy.epsilon <= 5000.0
     assert "over Flower" in " ".join(result.privacy.caveats)
     assert kept[-1] == result
-    assert len(kept) == len(result.opened) == (1 if isinstance(strategy, Mean) else 2)
+    assert len(kept) == len(result.opened) == (1 if isinstance(strategy, MeanSetting) else 2)
     assert Combination.read(result.as_mapping()).as_mapping() == result.as_mapping()
     assert "Differentially private" in page(result, title="nodes")
 
@@ -143,7 +143,7 @@ def test_a_node_that_grants_no_settings_is_left_out() -> None:
     grid = federation(5, WIDE)
     grid.nodes[104].app = ClientApp()
     narrow = replace(OPEN, epsilon=1e4)
-    Participant([Settings(load)], policy=narrow).mount(grid.nodes[104].app)
+    Participant([SettingsContributor(load)], policy=narrow).mount(grid.nodes[104].app)
     result = combine_settings(
         grid,
         FRAME,
@@ -158,7 +158,7 @@ def test_a_node_that_grants_no_settings_is_left_out() -> None:
 
 def test_a_node_set_up_for_other_axes_refuses() -> None:
     app, agreed = ClientApp(), Clustering(FRAME, min_points=3)
-    Participant([Settings(load, agreed)], policy=GRANTED).mount(app)
+    Participant([SettingsContributor(load, agreed)], policy=GRANTED).mount(app)
     grid = LocalGrid({n: Node(app, {"partition-id": n}) for n in range(3)})
     with pytest.raises(RoundAborted) as failed:
         combine_settings(
@@ -189,10 +189,10 @@ def test_a_sum_of_settings_travels_as_plain_values() -> None:
             read_subject("settings", wrong)
 
 
-@pytest.mark.parametrize("strategy", [Mean(), FederatedDbscan(min_points=2)])
+@pytest.mark.parametrize("strategy", [MeanSetting(), FederatedDbscan(min_points=2)])
 @pytest.mark.parametrize("threshold", [None, 3])
 def test_encrypted_nodes_find_exactly_what_is_found_in_the_clear(
-    strategy: Mean | FederatedDbscan, threshold: int | None
+    strategy: MeanSetting | FederatedDbscan, threshold: int | None
 ) -> None:
     grid = federation(5)
     result = combine_encrypted(
@@ -221,7 +221,7 @@ def test_a_node_that_vanishes_before_the_keys_are_made_is_left_out(letter: int) 
     result = combine_encrypted(
         federation(5, faults=faults), FRAME, "mean", wait_for=5, deadlines=SOON
     )
-    assert result.setting == Mean().combine(searches(0, 1, 2, 3)).setting
+    assert result.setting == MeanSetting().combine(searches(0, 1, 2, 3)).setting
     assert set(result.lost) == {104}
 
 
@@ -230,7 +230,7 @@ def test_a_node_that_vanishes_after_the_keys_is_not_missed_where_three_may_open(
     result = combine_encrypted(
         federation(5, faults=faults), FRAME, "mean", threshold=3, wait_for=5, deadlines=SOON
     )
-    assert result.setting == Mean().combine(searches(*range(5))).setting
+    assert result.setting == MeanSetting().combine(searches(*range(5))).setting
 
 
 def test_a_node_that_vanishes_after_the_keys_ends_it_where_all_must_help() -> None:
@@ -245,7 +245,7 @@ def test_a_node_that_restarted_has_no_key_and_is_left_out() -> None:
         federation(5, faults=faults), FRAME, "mean", threshold=3, wait_for=5, deadlines=WAITS
     )
     assert set(result.lost) == {104}
-    assert result.setting == Mean().combine(searches(0, 1, 2, 3)).setting
+    assert result.setting == MeanSetting().combine(searches(0, 1, 2, 3)).setting
 
 
 @pytest.mark.parametrize(

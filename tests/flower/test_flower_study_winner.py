@@ -20,7 +20,7 @@ from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.privacy import Ledger
 from urna.study.node import node_of
 from urna.study.over_flower import serve_study
-from urna.study.stages import Outcome, Stages
+from urna.study.stages import Stages, StudyOutcome
 from urna.systems.train import TrainResult
 from urna.systems.vote import VoteResult
 
@@ -95,7 +95,7 @@ def deployed(folder: Path, faults: dict[int, str] | None = None, text: str = STU
     return federation(*nodes)
 
 
-def served(grid: LocalGrid, folder: Path) -> Outcome:
+def served(grid: LocalGrid, folder: Path) -> StudyOutcome:
     return serve_study(
         grid, folder / "study.toml", folder / "results", base=folder, version="a test"
     )

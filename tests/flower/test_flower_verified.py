@@ -59,7 +59,7 @@ from urna.flower.announcement import Announcement
 from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.transcript import Ending, sum_digest
 from urna.privacy import Ledger
-from urna.protocols.ballots import Statement
+from urna.protocols.ballots import PublicParameters
 from urna.protocols.ballots.helper import Confirmed, Examined, confirm
 from urna.protocols.ballots.messages import (
     Confirmation,
@@ -506,7 +506,7 @@ def test_a_helper_that_asks_for_more_ballots_does_not_vouch(quick_path: Path) ->
 
 # --- a server that lies ---------------------------------------------------------------------
 
-Forge = Callable[[Statement], Statement]
+Forge = Callable[[PublicParameters], PublicParameters]
 
 
 def plan_with(**changes: Any) -> Forge:
@@ -514,7 +514,7 @@ def plan_with(**changes: Any) -> Forge:
 
 
 def layout_with(**changes: Any) -> Forge:
-    def forge(statement: Statement) -> Statement:
+    def forge(statement: PublicParameters) -> PublicParameters:
         return plan_with(layout=replace(statement.plan.layout, **changes))(statement)
 
     return forge
@@ -558,7 +558,7 @@ def test_a_voter_refuses_a_statement_that_is_not_the_one_announced(quick_path: P
     assert spent(quick_path, 1) == 8.0
 
 
-def with_own_key(statement: Statement) -> Statement:
+def with_own_key(statement: PublicParameters) -> PublicParameters:
     return replace(statement, helper_key=KeyPair.draw(OsSecrets()).public)
 
 
@@ -586,7 +586,7 @@ def test_the_helper_vouches_for_nothing_but_what_was_announced(quick_path: Path)
     with pytest.raises(RoundAborted):
         held(grid, quick_path, deadlines=SHORT)
     honest = grid.nodes[HELPING].letters[VOUCH]
-    statement = Statement.read(honest.body)
+    statement = PublicParameters.read(honest.body)
     for name, forge in FORGED.items():
         forged = replace(honest, body=forge(statement).encode())
         assert again(grid, HELPING, forged).refused.startswith("the statement"), name
@@ -600,7 +600,7 @@ def test_one_announcement_has_one_count(quick_path: Path) -> None:
     held(grid, quick_path)
     first = grid.nodes[HELPING].letters[VOUCH]
     mine = KeyPair.draw(OsSecrets()).public
-    second = replace(Statement.read(first.body), leader_key=mine)
+    second = replace(PublicParameters.read(first.body), leader_key=mine)
     refused = again(grid, HELPING, replace(first, body=second.encode())).refused
     assert "answered this stage of the round before" in refused
     cast = grid.nodes[1000].letters[CAST]

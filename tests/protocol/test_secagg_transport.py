@@ -50,7 +50,7 @@ def test_a_late_reply_is_a_dropout_and_does_no_harm_when_it_comes() -> None:
     plan = small_plan()
     faults = Faults(late={4: Stage.MASK})
     outcome = secagg.run(ballots(plan), plan, ScriptedSecrets(b"n"), faults=faults)
-    assert outcome.lost[4] == secagg.Loss(Stage.MASK, "did not answer in time")
+    assert outcome.lost[4] == secagg.LostClient(Stage.MASK, "did not answer in time")
     assert 4 not in outcome.survivors
     assert outcome.total.tolist() == total_of(plan, outcome.survivors)
 

@@ -21,13 +21,13 @@ from verified_play import (
 
 from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted
 from urna.protocols.ballots import (
-    Announcement,
+    BallotClient,
+    BallotLayout,
     CountPlan,
     HelperMember,
-    Layout,
+    PublicParameters,
     Report,
-    Statement,
-    Voter,
+    VouchedStatement,
     cast,
     helper,
 )
@@ -91,7 +91,9 @@ def test_a_share_that_is_none_is_refused() -> None:
     assert played.accepted == EVERYBODY - {VICTIM}
 
 
-def other_box(voter: Voter, announcement: Announcement, secrets: ScriptedSecrets) -> Report:
+def other_box(
+    voter: BallotClient, announcement: VouchedStatement, secrets: ScriptedSecrets
+) -> Report:
     """Seal the helper's share with another key than the report shows, and sign it."""
     statement = announcement.statement
     other = replace(statement, helper_key=statement.leader_key)
@@ -146,7 +148,9 @@ def test_who_signs_two_reports_is_refused() -> None:
 
     second: list[bytes] = []
 
-    def casting(voter: Voter, announcement: Announcement, secrets: ScriptedSecrets) -> Report:
+    def casting(
+        voter: BallotClient, announcement: VouchedStatement, secrets: ScriptedSecrets
+    ) -> Report:
         ballot = ballots_for(LEVELS)[VICTIM]
         report, other = (cast(voter, announcement, ballot, secrets) for _ in range(2))
         second.append(encode(other))
@@ -294,7 +298,9 @@ def test_a_leader_that_accepts_an_invalid_ballot_is_found_out() -> None:
 
     statement = []
 
-    def casting(voter: Voter, announcement: Announcement, secrets: ScriptedSecrets) -> Report:
+    def casting(
+        voter: BallotClient, announcement: VouchedStatement, secrets: ScriptedSecrets
+    ) -> Report:
         statement.append(announcement.statement)
         wrong = with_shards(LEVELS, lambda s: added(s, 0, 5))
         return wrong(voter, announcement, secrets)
@@ -306,10 +312,10 @@ def test_a_leader_that_accepts_an_invalid_ballot_is_found_out() -> None:
 class TestBeforeACount:
     secrets = ScriptedSecrets(b"before")
     identity = Identity.draw(99, secrets)
-    voter = Voter(Identity.draw(1, secrets), identity.public, latest=4)
+    voter = BallotClient(Identity.draw(1, secrets), identity.public, latest=4)
     member = HelperMember(identity, Directory({1: voter.identity.public}), least=4, latest=4)
 
-    def announced(self, number: int = 5) -> Announcement:
+    def announced(self, number: int = 5) -> VouchedStatement:
         prepared = leading.prepare(LEVELS, number=number, secrets=self.secrets)
         fresh = replace(self.member, latest=0)
         return helper.vouch(fresh, prepared.statement, self.secrets)[1]
@@ -357,7 +363,7 @@ class TestBeforeACount:
         {"least": 1},
         {"least": CLIENTS + 1},
         {"clients": 1 << 21},
-        {"clients": 1 << 20, "layout": Layout(5, 1 << 12)},
+        {"clients": 1 << 20, "layout": BallotLayout(5, 1 << 12)},
     ],
 )
 def test_plans_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
@@ -367,6 +373,6 @@ def test_plans_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
 
 def test_a_statement_with_another_proof_is_refused() -> None:
     statement = leading.prepare(LEVELS, number=1, secrets=ScriptedSecrets(b"codec")).statement
-    assert Statement.read(statement.encode()) == statement
+    assert PublicParameters.read(statement.encode()) == statement
     with pytest.raises(ProtocolError, match="urna-bits, the statement says 'prio3-sum-vec'"):
-        Statement.read(statement.encode().replace(b"urna-bits", b"prio3-sum-vec"))
+        PublicParameters.read(statement.encode().replace(b"urna-bits", b"prio3-sum-vec"))

@@ -7,7 +7,14 @@ import pytest
 from verified_play import LEVELS, ballots_for
 
 from urna.errors import ProtocolError, Refused
-from urna.protocols.ballots import HelperMember, HelperSession, Statement, Voter, cast, leader
+from urna.protocols.ballots import (
+    BallotClient,
+    HelperMember,
+    HelperSession,
+    PublicParameters,
+    cast,
+    leader,
+)
 from urna.protocols.ballots.messages import (
     Answers,
     Confirmation,
@@ -25,7 +32,7 @@ class Table:
     """A leader and eight clients, and the helper's session."""
 
     session: HelperSession
-    opened: leader.Opened
+    opened: leader.OpenCount
     collected: leader.Collected
     batch: bytes
 
@@ -45,7 +52,7 @@ def table(**hooks: object) -> Table:
     opened = leader.open_count(prepared, announcement, helper.identity.public)
     letters = []
     for voter in voters:
-        me = Voter(voter, helper.identity.public)
+        me = BallotClient(voter, helper.identity.public)
         report = cast(me, announcement, ballots_for(LEVELS)[voter.client], secrets)
         letters.append((voter.client, encode(report)))
     collected, batch = leader.collect(opened, letters, helper.directory)
@@ -62,7 +69,7 @@ def verdict_of(at: Table, answers: bytes) -> tuple[leader.Decided, bytes]:
 
 
 def test_a_session_counts_and_enters_what_it_confirms_before_it_is_confirmed() -> None:
-    entered: list[Statement] = []
+    entered: list[PublicParameters] = []
     at = table(enter=entered.append)
     decided, verdict = verdict_of(at, at.session.examine(at.batch))
     assert entered == []
@@ -108,7 +115,7 @@ def test_a_verdict_before_a_batch_is_refused() -> None:
 
 
 def test_a_policy_may_refuse_a_statement() -> None:
-    def never(statement: Statement) -> None:
+    def never(statement: PublicParameters) -> None:
         raise Refused(f"{statement.plan.layout.candidates} candidates are too many")
 
     with pytest.raises(Refused, match="too many"):
@@ -116,7 +123,7 @@ def test_a_policy_may_refuse_a_statement() -> None:
 
 
 def test_a_full_ledger_confirms_nothing() -> None:
-    def full(statement: Statement) -> None:
+    def full(statement: PublicParameters) -> None:
         raise Refused("the ledger is full")
 
     at = table(enter=full)

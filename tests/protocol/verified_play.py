@@ -6,13 +6,21 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from urna.protocols.ballots import Announcement, CountPlan, Layout, Played, Report, Voter, play
+from urna.protocols.ballots import (
+    BallotClient,
+    BallotLayout,
+    CountPlan,
+    PlayedCount,
+    Report,
+    VouchedStatement,
+    play,
+)
 from urna.protocols.ballots.codec import Shards
 from urna.protocols.ballots.report import seal_report
 from urna.randomness import ScriptedSecrets, SecretSource
 
 CLIENTS, VICTIM = 8, 3
-LEVELS = CountPlan(Layout(5), CLIENTS, 5)
+LEVELS = CountPlan(BallotLayout(5), CLIENTS, 5)
 
 
 def ballots_for(plan: CountPlan) -> dict[int, npt.NDArray[np.int64]]:
@@ -21,7 +29,7 @@ def ballots_for(plan: CountPlan) -> dict[int, npt.NDArray[np.int64]]:
     return {client: rng.integers(0, most, size) for client in range(plan.clients)}
 
 
-def opened(played: Played) -> list[int]:
+def opened(played: PlayedCount) -> list[int]:
     """The exact sum, from both shares."""
     ours, theirs, modulus = played.shares()
     return [(a + b) % modulus for a, b in zip(ours, theirs, strict=True)]
@@ -33,10 +41,10 @@ def exact_sum(plan: CountPlan, accepted: frozenset[int]) -> list[int]:
 
 def run(
     plan: CountPlan,
-    casting: Callable[[Voter, Announcement, SecretSource], Report] | None = None,
+    casting: Callable[[BallotClient, VouchedStatement, SecretSource], Report] | None = None,
     tamper: Callable[[str, int, bytes], list[bytes]] | None = None,
     label: bytes = b"verified",
-) -> Played:
+) -> PlayedCount:
     """Play a count in which the victim does something else, or letters are altered."""
     return play(
         ballots_for(plan),
@@ -49,10 +57,12 @@ def run(
 
 def with_shards(
     plan: CountPlan, change: Callable[[Shards], Shards]
-) -> Callable[[Voter, Announcement, SecretSource], Report]:
+) -> Callable[[BallotClient, VouchedStatement, SecretSource], Report]:
     """A client that seals and signs other shares than it should."""
 
-    def casting(voter: Voter, announcement: Announcement, secrets: SecretSource) -> Report:
+    def casting(
+        voter: BallotClient, announcement: VouchedStatement, secrets: SecretSource
+    ) -> Report:
         wrong = change(plan.codec.shard(ballots_for(plan)[VICTIM], secrets))
         return seal_report(voter.identity, announcement.statement, wrong, secrets)
 
@@ -61,10 +71,12 @@ def with_shards(
 
 def with_bits(
     plan: CountPlan, bits: npt.NDArray[np.int64]
-) -> Callable[[Voter, Announcement, SecretSource], Report]:
+) -> Callable[[BallotClient, VouchedStatement, SecretSource], Report]:
     """A client that proves, as well as it can, a vector that may be no ballot."""
 
-    def casting(voter: Voter, announcement: Announcement, secrets: SecretSource) -> Report:
+    def casting(
+        voter: BallotClient, announcement: VouchedStatement, secrets: SecretSource
+    ) -> Report:
         made = plan.codec.share(bits, secrets)
         return seal_report(voter.identity, announcement.statement, made, secrets)
 

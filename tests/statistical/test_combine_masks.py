@@ -34,7 +34,7 @@ def opened(honest: bool) -> dict[int, Opened]:
     """Return what is opened in cells of each count; dishonest parties draw small factors."""
     step = task().steps[0]
     secrets = ScriptedSecrets(b"masks")
-    desk = he.Desk(he.Session(step.parameters, secrets.take(32)))
+    desk = he.MessageDesk(he.Session(step.parameters, secrets.take(32)))
     keys = he.make_keys(desk, secrets)
     counts = np.resize(COUNTS, CELLS)
     found: dict[int, list[int]] = {count: [] for count in COUNTS}

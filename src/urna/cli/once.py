@@ -20,8 +20,8 @@ from urna.cli.printing import print_result
 from urna.cli.run import hold
 from urna.files import today
 from urna.privacy import Ledger
-from urna.report import Run
-from urna.study import Outcome, Study
+from urna.report import Provenance
+from urna.study import Study, StudyOutcome
 from urna.study.draft import seen_of
 from urna.study.schema import DataPart
 from urna.study.sources import is_known
@@ -52,7 +52,7 @@ def run_once(said: Said, *stages: str, quiet: bool, output: Format) -> None:
 
 
 @contextmanager
-def once(study: Study, *, quiet: bool) -> Iterator[tuple[Outcome, str, Path | None]]:
+def once(study: Study, *, quiet: bool) -> Iterator[tuple[StudyOutcome, str, Path | None]]:
     """Run a study; give what came of it, what it is called, and the folder that is kept.
 
     Without a folder it runs in one that is thrown away; with a ledger the folder is beside it.
@@ -61,7 +61,7 @@ def once(study: Study, *, quiet: bool) -> Iterator[tuple[Outcome, str, Path | No
         scripted = bool(study.privacy.scripted_secrets)
         command = "" if scripted else shlex.join(["urna", *sys.argv[1:]])
         simulated = not study.combine.processes
-        run = Run(version=urna.__version__, command=command, simulated=simulated)
+        run = Provenance(version=urna.__version__, command=command, simulated=simulated)
         placed = replace(study, output=replace(study.output, folder=str(folder)))
         outcome, title = hold(placed, run, quiet=quiet, drawn=kept)
         yield outcome, title, folder if kept else None

@@ -12,8 +12,8 @@ import typer
 
 from urna.errors import ParameterError
 from urna.study.file import Study, make_study
-from urna.study.keys import Field, shown
 from urna.study.keys import Path as At
+from urna.study.keys import StudyField, shown
 from urna.study.schema import SECTIONS, keys_of
 
 __all__ = ["QuietOption", "Said", "keyed"]
@@ -105,7 +105,7 @@ def keyed(command: str, body: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _annotation(entry: Field) -> Any:  # noqa: ANN401 - a type
+def _annotation(entry: StudyField) -> Any:  # noqa: ANN401 - a type
     kind = entry.kind
     default = entry.key.preset if entry.required else entry.default
     hidden = default in (None, "", (), {}, 0) or entry.section == "output"
@@ -125,7 +125,7 @@ def _annotation(entry: Field) -> Any:  # noqa: ANN401 - a type
     ]
 
 
-def _metavar(entry: Field) -> str:
+def _metavar(entry: StudyField) -> str:
     if entry.kind.many:
         return "A,B"
     if len(entry.kind.choices) > 1:
@@ -133,7 +133,7 @@ def _metavar(entry: Field) -> str:
     return "TEXT" if entry.kind.text else "NUMBER"
 
 
-def _plain(entry: Field, value: bool | str) -> Any:  # noqa: ANN401 - plain values
+def _plain(entry: StudyField, value: bool | str) -> Any:  # noqa: ANN401 - plain values
     """Return what a file would hold for the text of an option."""
     if isinstance(value, bool) or entry.kind.text:
         return value

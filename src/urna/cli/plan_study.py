@@ -17,7 +17,7 @@ from urna.privacy.budget import rounded_up
 from urna.study import Prepared, prepare, read_study
 from urna.study.plan import StudyPlan, plan_study
 from urna.study.schema import Follow
-from urna.study.sources import Electorate, gather
+from urna.study.sources import ClientData, gather
 
 __all__ = ["check", "plan_file"]
 
@@ -139,7 +139,7 @@ def _one(prepared: Prepared, client: int | None, public: str | None) -> Samples:
             raise ParameterError("--client and --public name two sets of data: leave one out")
         study = prepared.study
         part = replace(study.data, source=public, clients=max(study.data.clients, 2))
-        other: Electorate = gather(part, seed=study.seed)
+        other: ClientData = gather(part, seed=study.seed)
         return other.clients[0]
     place = 0 if client is None else client
     if not 0 <= place < len(prepared.clients):

@@ -4,7 +4,7 @@ import math
 
 from urna.cli.output import print_table, results, table
 from urna.privacy.budget import rounded_up
-from urna.study import Outcome
+from urna.study import StudyOutcome
 from urna.systems.combine import Combination
 from urna.systems.train import TrainResult
 from urna.systems.vote import VoteResult
@@ -12,7 +12,7 @@ from urna.systems.vote import VoteResult
 __all__ = ["print_result"]
 
 
-def print_result(outcome: Outcome, title: str) -> None:
+def print_result(outcome: StudyOutcome, title: str) -> None:
     """Print what came of a study: votes and rounds as tables, everything in sentences."""
     console, last = results(), outcome.result
     if outcome.again:

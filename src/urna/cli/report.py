@@ -9,7 +9,7 @@ from urna.cli.keys import identities
 from urna.cli.output import Format, FormatOption, print_json
 from urna.errors import ParameterError
 from urna.files import digest_of, write_whole
-from urna.report import Run, Signer, load_run, load_whole, page
+from urna.report import Provenance, ReportSigner, load_run, load_whole, page
 
 __all__ = ["report", "write_page"]
 
@@ -46,8 +46,8 @@ def write_page(
     out: Path | None = None,
     *,
     title: str | None = None,
-    run: Run | None = None,
-    signer: Signer | None = None,
+    run: Provenance | None = None,
+    signer: ReportSigner | None = None,
 ) -> Path:
     """Write the page about a result's file, beside it by default; return the page's.
 

@@ -15,8 +15,8 @@ from urna.cli.progress import live_progress
 from urna.cli.report import write_page
 from urna.errors import OutputError
 from urna.privacy import Ledger
-from urna.report import Run, account_of, load_run
-from urna.study import Hooks, Outcome, Study, read_study, run_study
+from urna.report import Provenance, account_of, load_run
+from urna.study import Hooks, Study, StudyOutcome, read_study, run_study
 from urna.systems.vote import VoteResult
 
 __all__ = ["StudyArgument", "hold", "run_file"]
@@ -33,7 +33,7 @@ def run_file(
 ) -> None:
     """Run STUDY: vote, then what follows, under one budget. Goes on where it was interrupted."""
     found = read_study(study)
-    run = Run(
+    run = Provenance(
         version=urna.__version__,
         command="" if found.privacy.scripted_secrets else f"urna run {found.path.name}",
         study=found.text,
@@ -51,7 +51,9 @@ def run_file(
             results().print(f"  {path.name:<20} {_ABOUT.get(path.name, '')}".rstrip())
 
 
-def hold(study: Study, run: Run, *, quiet: bool, drawn: bool = True) -> tuple[Outcome, str]:
+def hold(
+    study: Study, run: Provenance, *, quiet: bool, drawn: bool = True
+) -> tuple[StudyOutcome, str]:
     """Run a study; return what came of it, and what it is called.
 
     Args:
@@ -65,7 +67,7 @@ def hold(study: Study, run: Run, *, quiet: bool, drawn: bool = True) -> tuple[Ou
             raise OutputError(f"cannot write {study.folder / name}: it is a folder")
     titles = [study.title or study.path.stem]
 
-    def draw(path: Path, _: Outcome, title: str) -> None:
+    def draw(path: Path, _: StudyOutcome, title: str) -> None:
         titles.append(title)
         if drawn:
             write_page(path.with_name("result.json"), path)
@@ -89,7 +91,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "urna" / "losses"
 
 
-def _as_mapping(outcome: Outcome, folder: Path) -> dict[str, Any]:
+def _as_mapping(outcome: StudyOutcome, folder: Path) -> dict[str, Any]:
     last = outcome.result
     return {
         "kind": "study",

@@ -10,13 +10,13 @@ from urna.flower.announcement import Announcement
 from urna.flower.claims import check_run, claim, claimed, count_run, runs
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release, Repeated
 
-__all__ = ["Account"]
+__all__ = ["NodeAccount"]
 
 _BEGUN = "begin"
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class NodeAccount:
     """The ledger of one data set, and the file of claims beside it.
 
     Guarantee:

@@ -17,12 +17,12 @@ from urna.flower.sums import COLLUDING, Sums
 from urna.noise import IntVector
 from urna.privacy import Budget
 from urna.systems.average import (
+    AverageLearner,
     AveragePlan,
-    Learner,
     LearnerKind,
+    LearnerSettings,
     ModelResult,
     Schema,
-    Settings,
     choose,
     plan_average,
     read_learner,
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 class AverageSubject:
     """A model from one message of every node."""
 
-    learner: Learner
+    learner: AverageLearner
 
     @property
     def kind(self) -> str:
@@ -139,9 +139,9 @@ def average(
     *,
     budget: Budget,
     records: int,
-    learner: Learner | LearnerKind | str = LearnerKind.AUTO,
+    learner: AverageLearner | LearnerKind | str = LearnerKind.AUTO,
     group: int = 1,
-    settings: Settings | None = None,
+    settings: LearnerSettings | None = None,
     federation: Federation | None = None,
     run: Run | None = None,
     **options: Unpack[Options],

@@ -8,8 +8,8 @@ from urna.flower.announcement import Announcement
 from urna.flower.policy import Policy
 from urna.flower.vote_subject import vote_of
 from urna.noise import IntVector
-from urna.protocols.ballots import Announcement as Vouched
-from urna.protocols.ballots import Statement, Voter, cast
+from urna.protocols.ballots import BallotClient, PublicParameters, cast
+from urna.protocols.ballots import VouchedStatement as Vouched
 from urna.protocols.ballots.messages import decode_announcement, encode
 from urna.protocols.secagg import Member
 from urna.randomness import SecretSource
@@ -17,7 +17,7 @@ from urna.randomness import SecretSource
 __all__ = ["check_statement", "helper_key", "read_vouched", "report_of"]
 
 
-def check_statement(statement: Statement, announcement: Announcement, number: int) -> None:
+def check_statement(statement: PublicParameters, announcement: Announcement, number: int) -> None:
     """Refuse a statement that is not the one which follows from what was announced.
 
     Nothing in it is left to the server but its own key: candidates, levels, the proof, the
@@ -77,5 +77,5 @@ def report_of(
     """
     if member.identity is None:
         raise ProtocolError("a verified ballot is signed, and this node has no key")
-    voter = Voter(member.identity, helper_key(announcement, policy))
+    voter = BallotClient(member.identity, helper_key(announcement, policy))
     return encode(cast(voter, vouched, ballot, source))

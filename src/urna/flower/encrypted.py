@@ -47,7 +47,15 @@ from urna.systems.combine import (
 )
 from urna.systems.combine.combining import opened, task_for
 from urna.systems.combine.memory import kept, thaw
-from urna.systems.combine.party import Given, Invited, Joined, Keyed, PartySession, Place, State
+from urna.systems.combine.party import (
+    Given,
+    InvitedParty,
+    Joined,
+    KeyedParty,
+    PartySession,
+    Place,
+    State,
+)
 from urna.systems.combine.tasks import Task
 
 __all__ = ["ENCRYPTED_ACTION", "EncryptedParty", "combine_encrypted"]
@@ -115,7 +123,7 @@ class EncryptedParty(Mounted):
         place = _place(announcement, name, policy)
         with own_generators(seed_of(context)):  # the same search at every stage
             search = self._search(context)
-        invited = Invited(
+        invited = InvitedParty(
             announcement.task,
             search,
             policy.fewest_clients,
@@ -187,7 +195,7 @@ def _claim(policy: Policy, grant: Grant, run: bytes, before: State, after: State
     match after:
         case Joined():
             account.claim(run, "keys")
-        case Keyed():
+        case KeyedParty():
             account.claim(run, "rest of the keys")
         case Given() if isinstance(before, Given) and after.keyed is before.keyed:
             stage = f"open {after.keyed.number}"
@@ -376,7 +384,7 @@ def _connected(grid: Grid, wait_for: int, seconds: float) -> list[int]:
         time.sleep(_PAUSE)
 
 
-def _recall(context: Context, invited: Invited) -> State | None:
+def _recall(context: Context, invited: InvitedParty) -> State | None:
     """Return the state of the run this node is in; none if it is in no such run."""
     if _PLACE not in context.state:
         return None

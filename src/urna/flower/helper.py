@@ -26,7 +26,7 @@ from urna.flower.policy import Policy
 from urna.flower.site import Mounted, Site
 from urna.flower.vote_subject import is_verified, selection_of, vote_of
 from urna.noise import IntVector
-from urna.protocols.ballots import HelperMember, HelperSession, Statement
+from urna.protocols.ballots import HelperMember, HelperSession, PublicParameters
 from urna.protocols.ballots.messages import decode_announcement
 from urna.protocols.secagg import Directory, Member
 from urna.protocols.secagg.keys import sign_receipt
@@ -116,7 +116,7 @@ class _Helping:
         return _mask(call.announcement, call.key)
 
     def check_count(self, letter: Letter, call: Call) -> None:
-        check_statement(Statement.read(letter.body), call.announcement, letter.number)
+        check_statement(PublicParameters.read(letter.body), call.announcement, letter.number)
 
     def report(self, letter: Letter, call: Call, member: Member) -> Reply:
         """Vouch for the statement, which `check_count` has held against the announcement."""
@@ -207,10 +207,10 @@ class _Helping:
             raise Refused("a helper of a verified count has an identity key and a directory")
         voters = voters_of(announcement, directory)
 
-        def agree(statement: Statement) -> None:
+        def agree(statement: PublicParameters) -> None:
             check_statement(statement, announcement, number)
 
-        def enter(statement: Statement) -> None:
+        def enter(statement: PublicParameters) -> None:
             del statement
             policy.account.count(announcement, number, coin, private=self._site.private)
 

@@ -22,7 +22,7 @@ from urna.flower.gathering import Gathering
 from urna.flower.identities import DirectoryFile
 from urna.protocols.secagg import ClientId, Stage, Transport
 
-__all__ = ["Journal", "JournaledTransport", "Kept"]
+__all__ = ["JournaledTransport", "RoundJournal", "SeriesState"]
 
 _SERIES, _JOURNAL = "series.json", "round.journal"
 _VERSION = 1
@@ -33,7 +33,7 @@ _WRONG = (KeyError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SeriesState:
     """Where a series stands: who takes part, and the round that was begun last."""
 
     gathering: Gathering[Announcement]
@@ -48,11 +48,11 @@ class Kept:
     after: int | None = 0
     """Rounds that count after it; None while it is not over."""
 
-    def begun(self, number: int, inputs: str, before: int) -> "Kept":
+    def begun(self, number: int, inputs: str, before: int) -> "SeriesState":
         """Return where it stands when a round begins."""
         return replace(self, number=number, inputs=inputs, before=before, after=None)
 
-    def over(self, after: int) -> "Kept":
+    def over(self, after: int) -> "SeriesState":
         """Return where it stands when the round is over."""
         return replace(self, after=after)
 
@@ -77,7 +77,7 @@ class Kept:
         write_json(folder / _SERIES, values)
 
     @classmethod
-    def read(cls, folder: Path, keys: DirectoryFile | None) -> "Kept | None":
+    def read(cls, folder: Path, keys: DirectoryFile | None) -> "SeriesState | None":
         """Read it; None where nothing is kept.
 
         Raises:
@@ -119,7 +119,7 @@ def _place(said: dict[str, Any]) -> tuple[str, int, str, int, int | None]:
 
 
 @dataclass(slots=True)
-class Journal:
+class RoundJournal:
     """The replies of one round, stage by stage, in the order they came.
 
     What a killed server had half written is left out. Everything is on the disk before the
@@ -221,7 +221,7 @@ class JournaledTransport:
         journal: Open, of this round.
     """
 
-    def __init__(self, inner: Transport, journal: Journal) -> None:
+    def __init__(self, inner: Transport, journal: RoundJournal) -> None:
         self._inner, self._journal = inner, journal
         self._found = list(journal.found)
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 from urna.data import PUBLIC_SHARD_KEY
 from urna.errors import ParameterError, Refused
-from urna.flower.accounts import Account
+from urna.flower.accounts import NodeAccount
 from urna.flower.announcement import LONGEST, Announcement, server_statement
 from urna.flower.claims import LARGEST_SKEW
 from urna.flower.identities import DirectoryFile, NodeKey, read_public_key, verify
@@ -22,7 +22,7 @@ from urna.randomness import OsSecrets
 from urna.systems.vote.shards import LEAST_RECORDS
 from urna.tally import Part, exact_part
 
-__all__ = ["EXACT", "Electorate", "ExactRequest", "Grant", "Policy"]
+__all__ = ["EXACT", "ExactRequest", "Grant", "Participants", "Policy"]
 
 EXACT = "exact-settings"
 """What a policy calls exact combinations of nodes' own searches: `[grant.exact-settings]`."""
@@ -79,7 +79,7 @@ class Grant:
             )
 
 
-class Electorate(Protocol):
+class Participants(Protocol):
     """Who takes part in what is opened, and what may go wrong on the way."""
 
     @property
@@ -113,7 +113,7 @@ class Electorate(Protocol):
         ...
 
 
-class ExactRequest(Electorate, Protocol):
+class ExactRequest(Participants, Protocol):
     """A request to open something exactly."""
 
     @property
@@ -416,7 +416,7 @@ class Policy:
             )
         return grant
 
-    def _check_electorate(self, terms: Electorate) -> None:
+    def _check_electorate(self, terms: Participants) -> None:
         if terms.clients > self.most_clients:
             raise Refused(
                 f"{terms.clients:,} clients are invited; this node allows {self.most_clients:,}"
@@ -472,7 +472,7 @@ class Policy:
             if name not in grant.names:
                 raise Refused("the subject announced is none of those this node grants by name")
 
-    def _check_trust(self, terms: Electorate, signed: bool, names: tuple[str, ...]) -> None:
+    def _check_trust(self, terms: Participants, signed: bool, names: tuple[str, ...]) -> None:
         if self.ledger is None and not self.forgets:
             raise Refused("this node keeps no ledger, and its policy does not say that it forgets")
         if signed and self.directory is None:
@@ -514,9 +514,9 @@ class Policy:
         return frozenset(name for grant in grants for name in grant.names or ())
 
     @property
-    def account(self) -> Account:
+    def account(self) -> NodeAccount:
         """The node's ledger and what it has answered."""
-        return Account(self.ledger, Budget(self.epsilon, self.delta), self.relation, self.data)
+        return NodeAccount(self.ledger, Budget(self.epsilon, self.delta), self.relation, self.data)
 
     def key_of_shards(self) -> bytes:
         """Return the key that decides which record is in which shard, made on first use.

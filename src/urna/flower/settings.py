@@ -39,12 +39,12 @@ from urna.systems.combine.result import name_of
 from urna.systems.combine.sums import KIND, SettingsSum, mean_from, together
 from urna.tally import Options, Released, Run, TallyPlan, in_units
 
-__all__ = ["Settings", "combine_settings"]
+__all__ = ["SettingsContributor", "combine_settings"]
 
 register(KIND, SettingsSum.read, SettingsSum.size)
 
 
-class Settings:
+class SettingsContributor:
     """Puts a node's own search into private sums: the contributor to combinations.
 
     Args:

@@ -22,7 +22,7 @@ from urna.flower.announcement import Announcement, server_statement
 from urna.flower.conducting import Conduct, Desk, add_up
 from urna.flower.federation import Federation
 from urna.flower.gathering import Gathering
-from urna.flower.keeping import Journal, JournaledTransport, Kept
+from urna.flower.keeping import JournaledTransport, RoundJournal, SeriesState
 from urna.flower.mail import Kind, Letter
 from urna.flower.post import GridTransport, Post
 from urna.flower.subjects import Subject
@@ -113,7 +113,10 @@ class Sums:
         self._gathered: Gathering[Announcement] | None = None
         self._releases: Releases | None = None
         self._entry = run.entry
-        self._folder, self._kept = folder, None if folder is None else Kept.read(folder, self._keys)
+        self._folder, self._kept = (
+            folder,
+            None if folder is None else SeriesState.read(folder, self._keys),
+        )
         self._again = False  # whether the round begun last was begun by a server that was killed
         self._number = 0
         self.lost: dict[int, str] = {}
@@ -204,7 +207,7 @@ class Sums:
             )
         entry = self._entry
         if self._folder is not None:
-            self._kept = Kept(gathering, entry or uuid.uuid4().hex)
+            self._kept = SeriesState(gathering, entry or uuid.uuid4().hex)
             self._kept.write(self._folder)
             entry = self._kept.entry
         return self._open(gathering, entry)
@@ -221,7 +224,7 @@ class Sums:
             signed=self._keys is not None,
         )
 
-    def _take_up(self, kept: Kept) -> Announcement:
+    def _take_up(self, kept: SeriesState) -> Announcement:
         """Go on with a series of a server that was killed."""
         gathering = kept.gathering
         was = gathering.announced
@@ -421,7 +424,7 @@ class _Round:
         coin = self._final.coin(self._number, self._inputs)
         if self._sums._folder is None:
             return self._conduct(self._transport, coin)
-        with Journal(self._sums._folder, coin) as journal:
+        with RoundJournal(self._sums._folder, coin) as journal:
             try:
                 found = self._conduct(JournaledTransport(self._transport, journal), coin)
             except RoundFailed:

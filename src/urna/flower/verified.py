@@ -97,7 +97,7 @@ class VerifiedLeader:
     def _helper(self) -> ClientId:
         return self.announcement.names.index(self._subject.helper)
 
-    def _open(self, desk: Desk, helper_key: bytes) -> leader.Opened:
+    def _open(self, desk: Desk, helper_key: bytes) -> leader.OpenCount:
         """Let the helper vouch for the statement that follows from the announcement."""
         final = self.announcement
         prepared = leader.prepare(
@@ -110,7 +110,7 @@ class VerifiedLeader:
         reply = desk.ask(self._helper, letter, stage="opening the count")
         return leader.open_count(prepared, decode_announcement(reply.body), helper_key)
 
-    def _cast(self, desk: Desk, opened: leader.Opened) -> list[tuple[ClientId, bytes]]:
+    def _cast(self, desk: Desk, opened: leader.OpenCount) -> list[tuple[ClientId, bytes]]:
         """Return the reports that come in time; note who sends none."""
         vouched = encode_announcement(opened.announcement)
         voters = [place for place in range(len(self.announcement.names)) if place != self._helper]
@@ -129,7 +129,12 @@ class VerifiedLeader:
         return reports
 
     def _ask(
-        self, desk: Desk, opened: leader.Opened, kind: Kind, message: Batch | Verdict, sent: bytes
+        self,
+        desk: Desk,
+        opened: leader.OpenCount,
+        kind: Kind,
+        message: Batch | Verdict,
+        sent: bytes,
     ) -> Reply:
         """Send the helper a sealed letter, with the circuit's next message beside it."""
         statement = opened.statement

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local.engine import Model, Recordings, check_client, check_model, search_group
-from urna.local.engine.lanes import Group, group_plans
+from urna.local.engine.lanes import LaneGroup, group_plans
 from urna.local.engine.loss import (
     Loss,
     TorchLoss,
@@ -92,11 +92,11 @@ class BatchedObjective:
         """Return what candidates start from."""
         return replace(self.defaults, epochs=self.epochs, batch_size=self.batch_size)
 
-    def model(self, group: Group) -> Model:
+    def model(self, group: LaneGroup) -> Model:
         """Return what a group's candidates train."""
         return Model(self.factory, group.shape, self.loss, self.device, self.speed, self.repeatable)
 
-    def groups(self, space: Space) -> list[Group]:
+    def groups(self, space: Space) -> list[LaneGroup]:
         """Return the candidates in groups that train together.
 
         Raises:
@@ -176,7 +176,7 @@ class BatchedObjective:
                 parts.append(None)
         return self._scores(parts, groups, seeds, progress)
 
-    def _split(self, data: Samples, groups: Sequence[Group], seed: int) -> Holdout:
+    def _split(self, data: Samples, groups: Sequence[LaneGroup], seed: int) -> Holdout:
         """Hold rows out, and refuse rows that a device should not see."""
         part = hold_out(data, fraction=self.validation_fraction, seed=seed)
         for group in groups:
@@ -191,7 +191,7 @@ class BatchedObjective:
     def _scores(
         self,
         parts: Sequence[Holdout | None],
-        groups: Sequence[Group],
+        groups: Sequence[LaneGroup],
         seeds: Sequence[int],
         progress: Progress | None,
     ) -> npt.NDArray[np.float64]:

@@ -14,7 +14,7 @@ from urna.errors import ParameterError
 from urna.local.generators import own_generators
 from urna.local.holdout import hold_out
 from urna.local.objective import Losses, Progress
-from urna.local.processes import Answer, Limits, in_processes
+from urna.local.processes import ItemReply, Limits, in_processes
 from urna.space import Candidate, Space
 
 __all__ = ["CallableObjective", "judge_each"]
@@ -128,12 +128,12 @@ def judge_each(
     return losses
 
 
-def _judged(judge: "_Judging", place: int, candidate: Candidate) -> Answer:
+def _judged(judge: "_Judging", place: int, candidate: Candidate) -> ItemReply:
     try:
-        return Answer(place, np.array(judge(candidate), dtype=np.float64))
+        return ItemReply(place, np.array(judge(candidate), dtype=np.float64))
     except Exception as error:
         # Whatever a stranger's function raises is its own verdict on this candidate.
-        return Answer(place, None, type(error).__name__)
+        return ItemReply(place, None, type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)

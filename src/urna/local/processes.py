@@ -32,14 +32,14 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.local.worker import PID, Task, read_answer
+from urna.local.worker import PID, WorkerTask, read_answer
 
 try:
     import cloudpickle  # type: ignore[import-untyped]
 except ImportError:  # joblib, which scikit-learn brings, carried its own copy before 1.6
     from joblib.externals import cloudpickle
 
-__all__ = ["LOST", "TIMED_OUT", "Answer", "Limits", "in_processes"]
+__all__ = ["LOST", "TIMED_OUT", "ItemReply", "Limits", "in_processes"]
 
 LOST, TIMED_OUT = "ProcessLost", "TimedOut"
 _FORKS = hasattr(os, "fork") and sys.platform != "darwin"  # there, system libraries break in a fork
@@ -76,7 +76,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class ItemReply:
     """What came of one item."""
 
     place: int
@@ -87,7 +87,7 @@ class Answer:
     """The type of what ended it, `LOST` or `TIMED_OUT`; no text, which may hold data."""
 
 
-def in_processes(task: Task, items: Sequence[Any], limits: Limits) -> Iterator[Answer]:
+def in_processes(task: WorkerTask, items: Sequence[Any], limits: Limits) -> Iterator[ItemReply]:
     """Yield the answer to every item, in the order in which they are done.
 
     Args:
@@ -98,15 +98,15 @@ def in_processes(task: Task, items: Sequence[Any], limits: Limits) -> Iterator[A
     kind = _Forked if _FORKS else _Spawned
     with contextlib.closing(kind(cloudpickle.dumps(task), limits)) as processes:
 
-        def one(place: int, item: Any) -> Answer:  # noqa: ANN401 - whatever is sent
+        def one(place: int, item: Any) -> ItemReply:  # noqa: ANN401 - whatever is sent
             try:
-                return Answer(place, *read_answer(processes.ask(cloudpickle.dumps(item))))
+                return ItemReply(place, *read_answer(processes.ask(cloudpickle.dumps(item))))
             except ValueError:
-                return Answer(place, None, LOST)
+                return ItemReply(place, None, LOST)
             except (TimeoutError, subprocess.TimeoutExpired):
-                return Answer(place, None, TIMED_OUT)
+                return ItemReply(place, None, TIMED_OUT)
             except Exception as error:  # it cannot be pickled, or no process can be had
-                return Answer(place, None, type(error).__name__)
+                return ItemReply(place, None, type(error).__name__)
 
         with ThreadPoolExecutor(limits.count(len(items))) as pool:
             waiting = [pool.submit(one, place, item) for place, item in enumerate(items)]

@@ -14,7 +14,7 @@ from typing import Any
 from urna.errors import ParameterError, UnknownName
 from urna.space import Candidate, Value
 
-__all__ = ["Optimiser", "Plan", "Recipe", "plan_candidates"]
+__all__ = ["Optimiser", "Recipe", "SortedRecipe", "plan_candidates"]
 
 
 class Optimiser(StrEnum):
@@ -88,7 +88,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SortedRecipe:
     """One candidate, sorted: how to build the module and how to train it."""
 
     shape: tuple[tuple[str, Value], ...]
@@ -102,7 +102,7 @@ class Plan:
 
 def plan_candidates(
     candidates: Iterable[Candidate], defaults: Recipe, factory: Callable[..., Any]
-) -> list[Plan]:
+) -> list[SortedRecipe]:
     """Sort every candidate's hyperparameters into recipe and module, in order.
 
     Raises:
@@ -118,7 +118,7 @@ def plan_candidates(
         for name in shape:
             if not takes_any and name not in known:
                 raise UnknownName("hyperparameter", name, sorted(steering | known))
-        plans.append(Plan(tuple(sorted(shape.items())), replace(defaults, **recipe)))
+        plans.append(SortedRecipe(tuple(sorted(shape.items())), replace(defaults, **recipe)))
     return plans
 
 

@@ -27,7 +27,7 @@ from urna.local.engine.loss import (
 )
 from urna.local.holdout import Holdout, hold_out
 from urna.local.objective import Losses, Progress
-from urna.local.recipe import Optimiser, Plan, Recipe, plan_candidates
+from urna.local.recipe import Optimiser, Recipe, SortedRecipe, plan_candidates
 from urna.space import Space
 
 if TYPE_CHECKING:
@@ -113,13 +113,13 @@ class TorchObjective:
                 progress(place + 1, len(plans))
         return losses
 
-    def _plans(self, space: Space) -> list[Plan]:
+    def _plans(self, space: Space) -> list[SortedRecipe]:
         require_torch()
         plans = plan_candidates(space, self.recipe(), self.factory)
         check_smoothing((plan.recipe for plan in plans), self.loss)
         return plans
 
-    def _train_one(self, plan: Plan, parts: Holdout, seed: int) -> float:
+    def _train_one(self, plan: SortedRecipe, parts: Holdout, seed: int) -> float:
         """Train one candidate in a plain loop and return its validation loss."""
         import torch  # noqa: PLC0415
 

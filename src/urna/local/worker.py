@@ -21,13 +21,13 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PID", "Task", "main", "read_answer"]
+__all__ = ["PID", "WorkerTask", "main", "read_answer"]
 
 PID = struct.Struct("<q")
 _DONE, _FAILED, _END = b"\1", b"\0", b"."
 
 
-class Task(Protocol):
+class WorkerTask(Protocol):
     """What is done with every item."""
 
     def prepare(self) -> None:
@@ -67,13 +67,13 @@ def main() -> None:
         out.write(_answer(lambda: _load(task), item))
 
 
-def _load(pickled: bytes) -> Task:
-    task: Task = pickle.loads(pickled)  # noqa: S301 - likewise
+def _load(pickled: bytes) -> WorkerTask:
+    task: WorkerTask = pickle.loads(pickled)  # noqa: S301 - likewise
     task.prepare()
     return task
 
 
-def _serve(control: socket.socket, task: Task, memory: int | None) -> None:
+def _serve(control: socket.socket, task: WorkerTask, memory: int | None) -> None:
     """Fork for every connection, and kill who is named, until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     running: set[int] = set()
@@ -110,7 +110,7 @@ def _kill(pid: int) -> None:
             end(pid, signal.SIGKILL)
 
 
-def _serve_one(connection: int, task: Task, memory: int | None) -> NoReturn:
+def _serve_one(connection: int, task: WorkerTask, memory: int | None) -> NoReturn:
     """Be the forked process: answer one item and end."""
     try:
         os.setpgid(0, 0)
@@ -125,7 +125,7 @@ def _serve_one(connection: int, task: Task, memory: int | None) -> NoReturn:
         os._exit(0)
 
 
-def _answer(task: Callable[[], Task], item: bytes) -> bytes:
+def _answer(task: Callable[[], WorkerTask], item: bytes) -> bytes:
     try:
         numbers = np.asarray(task()(pickle.loads(item)), dtype=np.float64)  # noqa: S301
     except BaseException as error:

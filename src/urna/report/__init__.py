@@ -5,8 +5,8 @@ from urna.report.combination import combination_stage
 from urna.report.document import document
 from urna.report.load import AnyResult, FailedRound, load_result, load_run, load_whole
 from urna.report.model import model_stage
-from urna.report.run import Account, Run, account_of
-from urna.report.seal import Seal, Signer, read_seal
+from urna.report.run import LedgerSummary, Provenance, account_of
+from urna.report.seal import ReportSigner, Seal, read_seal
 from urna.report.settings import settings_chart
 from urna.report.stages import StageView
 from urna.report.study import StageResult, StudyResult
@@ -17,12 +17,12 @@ from urna.systems.train import TrainResult
 from urna.systems.vote import TwoRounds, VoteResult
 
 __all__ = [
-    "Account",
     "AnyResult",
     "FailedRound",
-    "Run",
+    "LedgerSummary",
+    "Provenance",
+    "ReportSigner",
     "Seal",
-    "Signer",
     "StudyResult",
     "account_of",
     "load_result",
@@ -46,9 +46,9 @@ def page(
     result: AnyResult,
     *,
     title: str,
-    run: Run | None = None,
+    run: Provenance | None = None,
     sha256: str | None = None,
-    signer: Signer | None = None,
+    signer: ReportSigner | None = None,
 ) -> str:
     """Return the page about a result, as HTML text that stands alone.
 

@@ -4,7 +4,7 @@ import math
 
 from urna.report.parties import combined_parties, not_covered, parties
 from urna.report.settings import settings_picture
-from urna.report.stages import Answer, StageView, electorate_of, warnings_of
+from urna.report.stages import StageAnswer, StageView, electorate_of, warnings_of
 from urna.report.words import count, size, slug
 from urna.systems.combine import Combination, Guarantee
 
@@ -68,7 +68,7 @@ def combination_stage(result: Combination, *, name: str = "Combination") -> Stag
     return StageView(
         kind="combination",
         name=name,
-        answer=Answer(
+        answer=StageAnswer(
             "One setting for all",
             tuple((axis, f"{value:.4g}") for axis, value in result.setting.items()),
             "",

@@ -12,9 +12,9 @@ from urna.privacy import PrivacyStatement
 from urna.privacy.budget import rounded_down, rounded_up
 from urna.report.figures import Curve, Picture, curves
 from urna.report.odds import Odds
-from urna.report.parties import Added, Party, added, simulated
-from urna.report.run import Run
-from urna.report.seal import Signer, sealed
+from urna.report.parties import Added, PartyRow, added, simulated
+from urna.report.run import Provenance
+from urna.report.seal import ReportSigner, sealed
 from urna.report.stages import StageView
 from urna.report.words import at_most, count, day, size
 
@@ -72,9 +72,9 @@ def document(
     title: str,
     heading: str,
     when: float | None,
-    run: Run | None,
+    run: Provenance | None,
     sha256: str | None,
-    signer: Signer | None = None,
+    signer: ReportSigner | None = None,
 ) -> str:
     """Return a whole page as HTML text, sealed."""
     uncovered = [line for stage in stages for line in stage.uncovered]
@@ -174,7 +174,7 @@ def _curve(odds: Odds) -> Picture | None:
     )
 
 
-def _simulated(stages: Sequence[StageView], run: Run | None) -> bool:
+def _simulated(stages: Sequence[StageView], run: Provenance | None) -> bool:
     if run is not None and run.simulated is not None:
         return run.simulated
     return any(simulated(stage.privacy) for stage in stages)
@@ -188,9 +188,9 @@ def _warnings(stages: Sequence[StageView], statement: PrivacyStatement) -> list[
     return found
 
 
-def _merged(stages: Sequence[StageView]) -> list[tuple[str, tuple[Party, ...]]]:
+def _merged(stages: Sequence[StageView]) -> list[tuple[str, tuple[PartyRow, ...]]]:
     """Return who learnt what, once for stages of which the same is true."""
-    found: dict[tuple[Party, ...], list[str]] = {}
+    found: dict[tuple[PartyRow, ...], list[str]] = {}
     for stage in stages:
         found.setdefault(stage.parties, []).append(stage.name)
     return [(" and ".join(names), rows) for rows, names in found.items()]

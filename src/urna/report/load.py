@@ -8,7 +8,7 @@ from typing import Any
 from urna.errors import ParameterError
 from urna.files import read_json
 from urna.privacy import PrivacyStatement
-from urna.report.run import Run
+from urna.report.run import Provenance
 from urna.report.study import READERS, StageResult, StudyResult
 from urna.systems.average import ModelResult
 from urna.systems.combine import Combination
@@ -77,7 +77,7 @@ def load_result(path: Path | str) -> AnyResult:
         raise ParameterError(f"{path} cannot be read: {error}") from error
 
 
-def load_run(path: Path | str) -> Run | None:
+def load_run(path: Path | str) -> Provenance | None:
     """Load how a result came about; None where its file does not say.
 
     Raises:
@@ -87,7 +87,7 @@ def load_run(path: Path | str) -> Run | None:
     if said is None:
         return None
     try:
-        return Run.read(said)
+        return Provenance.read(said)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ParameterError(f"{path} says how it came about, in no known way: {error}") from error
 

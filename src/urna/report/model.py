@@ -4,7 +4,7 @@ import numpy as np
 
 from urna.report.figures import Curve, Picture, curves
 from urna.report.parties import not_covered, parties
-from urna.report.stages import Answer, StageView, electorate_of, warnings_of
+from urna.report.stages import StageAnswer, StageView, electorate_of, warnings_of
 from urna.report.words import said, settings, slug
 from urna.systems.average import ModelResult, Moments
 
@@ -51,7 +51,7 @@ def model_stage(result: ModelResult, *, name: str = "Model of one message") -> S
     return StageView(
         kind="model",
         name=name,
-        answer=Answer(
+        answer=StageAnswer(
             "One model for all", figures or (("model", "trained"),), "", "Computed from one "
             "noisy sum",
             tuple(told), choices,

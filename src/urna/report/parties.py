@@ -8,7 +8,7 @@ from urna.protocols.secagg import ServerModel
 from urna.systems.combine import Combination, Guarantee
 from urna.tally import Terms
 
-__all__ = ["Added", "Party", "added", "not_covered", "parties", "with_reader"]
+__all__ = ["Added", "PartyRow", "added", "not_covered", "parties", "with_reader"]
 
 
 class Added(StrEnum):
@@ -21,7 +21,7 @@ class Added(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class PartyRow:
     """A row of the table: who, and what of it."""
 
     who: str
@@ -49,7 +49,7 @@ def simulated(statement: PrivacyStatement) -> bool:
     return "in one process" in said or "made in the clear" in said
 
 
-def parties(statement: PrivacyStatement, terms: Terms, what: str, result: str) -> list[Party]:
+def parties(statement: PrivacyStatement, terms: Terms, what: str, result: str) -> list[PartyRow]:
     """Return who learnt what in a private sum.
 
     Args:
@@ -85,13 +85,13 @@ def parties(statement: PrivacyStatement, terms: Terms, what: str, result: str) -
         )
     held = "" if how is Added.CLEAR else f"any single {what}; "
     rows = [
-        Party(
+        PartyRow(
             "Each client",
             f"its own data; {result}",
             f"other clients' data, {what}s, noise",
             together,
         ),
-        Party(
+        PartyRow(
             "The server",
             apart,
             f"{held}any data" + ("" if how is Added.CLEAR else "; any noise"),
@@ -101,15 +101,18 @@ def parties(statement: PrivacyStatement, terms: Terms, what: str, result: str) -
     return with_reader(rows, statement, result)
 
 
-def with_reader(rows: list[Party], statement: PrivacyStatement, result: str) -> list[Party]:
+def with_reader(rows: list[PartyRow], statement: PrivacyStatement, result: str) -> list[PartyRow]:
     """Return who learnt what, with who ran a simulation and who reads the page."""
     if simulated(statement):
         whoever = "all clients' data, which were in one process on one machine"
         rows = [
             *rows,
-            Party("Whoever ran this simulation", whoever, "nothing was hidden", "with all data"),
+            PartyRow("Whoever ran this simulation", whoever, "nothing was hidden", "with all data"),
         ]
-    rows = [*rows, Party("Everybody who reads this page", result, "anything more", "with nothing")]
+    rows = [
+        *rows,
+        PartyRow("Everybody who reads this page", result, "anything more", "with nothing"),
+    ]
     if not statement.private:  # who knows the script, or an exact sum, can work out the rest
         rows = [replace(row, never="nothing is promised") for row in rows]
     return rows
@@ -144,18 +147,18 @@ def not_covered(statement: PrivacyStatement, *, follows: str, noisy: bool = True
     ]
 
 
-def combined_parties(result: Combination) -> list[Party]:
+def combined_parties(result: Combination) -> list[PartyRow]:
     """Return who learnt what in a combination without noise."""
     everybody = "the setting, and what was opened to find it, exactly"
     if result.guarantee is Guarantee.NONE:
         return [
-            Party(
+            PartyRow(
                 "Whoever combined",
                 "every client's settings and scores",
                 "nothing was hidden",
                 "with all searches",
             ),
-            Party(
+            PartyRow(
                 "Everybody who reads this page",
                 "the setting and all kept settings",
                 "",
@@ -163,17 +166,17 @@ def combined_parties(result: Combination) -> list[Party]:
             ),
         ]
     return [
-        Party(
+        PartyRow(
             "Each client",
             f"its own search; {everybody}",
             "other clients' searches",
             "not to open single searches together",
         ),
-        Party(
+        PartyRow(
             "The server",
             f"ciphertexts; {everybody}",
             "any single search",
             "to follow the protocol; it may be curious",
         ),
-        Party("Everybody who reads this page", everybody, "what was not opened", "with nothing"),
+        PartyRow("Everybody who reads this page", everybody, "what was not opened", "with nothing"),
     ]

@@ -6,11 +6,11 @@ from typing import Any
 
 from urna.privacy import Ledger
 
-__all__ = ["Account", "Run", "account_of"]
+__all__ = ["LedgerSummary", "Provenance", "account_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class LedgerSummary:
     """What a ledger said when the result was kept."""
 
     name: str
@@ -26,7 +26,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Provenance:
     """Where a result comes from; none of it is needed to read the result.
 
     Guarantee:
@@ -44,14 +44,14 @@ class Run:
     study_name: str | None = None
     simulated: bool | None = None
     """Whether all clients were on one machine; None where it is not known."""
-    account: Account | None = None
+    account: LedgerSummary | None = None
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON, from which `read` makes it again."""
         return asdict(self)
 
     @classmethod
-    def read(cls, mapping: Mapping[str, Any]) -> "Run":
+    def read(cls, mapping: Mapping[str, Any]) -> "Provenance":
         """Read what `as_mapping` wrote; what another version wrote beside it is left out.
 
         Files of version 0.2 hold times of stages.
@@ -61,14 +61,14 @@ class Run:
         """
         known = {name: mapping[name] for name in cls.__dataclass_fields__ if name in mapping}
         if known.get("account") is not None:
-            known["account"] = Account(**known["account"])
+            known["account"] = LedgerSummary(**known["account"])
         return cls(**known)
 
 
-def account_of(ledger: Ledger) -> Account:
+def account_of(ledger: Ledger) -> LedgerSummary:
     """Return what a ledger says now."""
     said = ledger.as_mapping()
-    return Account(
+    return LedgerSummary(
         name=ledger.path.name,
         subject=ledger.subject,
         epsilon=ledger.cap.epsilon,

@@ -18,13 +18,13 @@ from markupsafe import escape
 
 from urna.errors import ParameterError
 
-__all__ = ["Seal", "Signer", "read_seal", "sealed"]
+__all__ = ["ReportSigner", "Seal", "read_seal", "sealed"]
 
 _OPEN, _CLOSE = "<!--seal-->", "<!--/seal-->"
 _DOMAIN = b"urna page\0"
 
 
-class Signer(Protocol):
+class ReportSigner(Protocol):
     """Who signs a page: a name and an Ed25519 key."""
 
     @property
@@ -70,7 +70,7 @@ class Seal:
         return "".join(lines)
 
 
-def sealed(text: str, signer: Signer | None = None) -> str:
+def sealed(text: str, signer: ReportSigner | None = None) -> str:
     """Return a page with its seal.
 
     Args:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from urna.privacy import PrivacyStatement
-from urna.report.parties import Party
+from urna.report.parties import PartyRow
 from urna.tally import Terms
 
-__all__ = ["Answer", "StageView"]
+__all__ = ["StageAnswer", "StageView"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StageAnswer:
     """What a result says, in the order in which people ask."""
 
     heading: str
@@ -36,12 +36,12 @@ class StageView:
 
     kind: str
     name: str
-    answer: Answer
+    answer: StageAnswer
     privacy: PrivacyStatement
     took_part: int
     invited: int
     electorate: tuple[tuple[str, str], ...]
-    parties: tuple[Party, ...]
+    parties: tuple[PartyRow, ...]
     uncovered: tuple[str, ...]
     facts: tuple[tuple[str, str], ...] = ()
     """Technical ones."""

@@ -16,7 +16,7 @@ from urna.report.figures import Curve, Picture, curves
 from urna.report.words import said, settings
 from urna.systems.vote import VoteResult
 
-__all__ = ["Bar", "Bars", "Grid", "TallyView"]
+__all__ = ["Bar", "Bars", "HeatMap", "TallyView"]
 
 Array = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -72,7 +72,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class HeatMap:
     """A heat map over two axes."""
 
     down: str
@@ -190,7 +190,7 @@ class TallyView:
         )
 
     @property
-    def grids(self) -> tuple[list[Grid], list[Grid]]:
+    def grids(self) -> tuple[list[HeatMap], list[HeatMap]]:
         """Heat maps of all pairs of axes, those that stand out most first; and the rest."""
         several = [n for n, values in enumerate(self._axes.values()) if len(values) > 1]
         found = [self._grid(a, b) for a, b in itertools.combinations(several, 2)]
@@ -262,7 +262,7 @@ class TallyView:
             for part in parts
         ]
 
-    def _grid(self, first: int, second: int) -> Grid:
+    def _grid(self, first: int, second: int) -> HeatMap:
         names = list(self._axes)
         rows, columns = self._groups(first), self._groups(second)
         if len(columns) > len(rows):  # the longer one down: telephones are narrow
@@ -289,7 +289,7 @@ class TallyView:
             many = f"{most}" if most == least else f"{least} to {most}"
             spread = WIDE * self.std / math.sqrt(least)
             of = f"mean of {many} candidates' noisy votes, ± {spread:.1f}"
-        return Grid(
+        return HeatMap(
             names[first],
             names[second],
             tuple(label for label, _ in columns),

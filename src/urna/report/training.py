@@ -7,7 +7,7 @@ from typing import Any
 from urna.privacy.budget import rounded_up
 from urna.report.figures import Curve, Picture, curves
 from urna.report.parties import not_covered, parties
-from urna.report.stages import Answer, StageView, electorate_of, warnings_of
+from urna.report.stages import StageAnswer, StageView, electorate_of, warnings_of
 from urna.report.words import slug
 from urna.systems.train import RoundReport, TrainResult
 from urna.systems.train.result import REASONS
@@ -47,7 +47,7 @@ def training_stage(result: TrainResult, *, name: str = "Training") -> StageView:
     return StageView(
         kind="training",
         name=name,
-        answer=Answer(
+        answer=StageAnswer(
             "One model for all", tuple(facts.items()), "", result.description, tuple(told)
         ),
         privacy=statement,

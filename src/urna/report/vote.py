@@ -3,7 +3,7 @@
 import numpy as np
 
 from urna.report.parties import not_covered, parties
-from urna.report.stages import Answer, StageView, electorate_of, warnings_of
+from urna.report.stages import StageAnswer, StageView, electorate_of, warnings_of
 from urna.report.tally import STEPS, TallyView
 from urna.report.winner import VALID, answer_of, cheating_of, parties_of
 from urna.report.words import at_least, count, said, settings, slug
@@ -86,7 +86,7 @@ def _facts(result: VoteResult) -> dict[str, str]:
     }
 
 
-def _answer(result: VoteResult) -> Answer:
+def _answer(result: VoteResult) -> StageAnswer:
     best = tuple((axis, said(value)) for axis, value in result.best.items())
     many, near = len(result.space), len(result.credible_set) - 1
     left = result.considered - many
@@ -104,27 +104,29 @@ def _answer(result: VoteResult) -> Answer:
             "each other."
         )
     if many == 1:
-        return Answer("The only candidate", best, "", "There was nothing to choose", (votes,))
+        return StageAnswer("The only candidate", best, "", "There was nothing to choose", (votes,))
     if result.decoder == UNREAD:
         verdict = "Not weighed yet: the command ended before how sure this is was computed"
-        return Answer("Most noisy votes", best, "", verdict, (votes,))
+        return StageAnswer("Most noisy votes", best, "", verdict, (votes,))
     sure: float | None = result.confidence
     more = "More clients, a larger epsilon or fewer candidates would help; urna plan says how many."
     if result.by_rehearsal:
         why = f"The rehearsal decided this: {BY_REHEARSAL}."
-        return Answer("The rehearsal's choice", best, "no", "The tally says nothing", (why, votes))
+        return StageAnswer(
+            "The rehearsal's choice", best, "no", "The tally says nothing", (why, votes)
+        )
     if sure is None:
         why = "Under this noise the tally cannot tell who leads: this is a guess."
-        return Answer("Cannot tell", best, "no", "Cannot tell: a guess", (why, more, votes))
+        return StageAnswer("Cannot tell", best, "no", "Cannot tell: a guess", (why, more, votes))
     chance = f"Given this tally, it truly leads{result.among} with probability {at_least(sure)}."
     choices = tuple(tuple(settings(result.space[p])) for p in result.credible_set[1 : 1 + _CHOICES])
     if near == 0:
         verdict = f"It leads: {at_least(sure)} sure"
-        return Answer("The winner", best, "yes", verdict, (chance, votes))
+        return StageAnswer("The winner", best, "yes", verdict, (chance, votes))
     told = (
         f"{chance} {votes}",
         "With the winner, these hold the true leader with a probability of about 90 %. Choosing "
         "another of them costs nothing if the choice uses no private data:",
     )
     verdict = f"One of {near + 1} that may lead, out of {many}"
-    return Answer("The winner", best, "partly", verdict, told, choices, near - len(choices))
+    return StageAnswer("The winner", best, "partly", verdict, told, choices, near - len(choices))

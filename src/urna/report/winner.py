@@ -1,8 +1,8 @@
 """What is said of a vote of which only the winner was revealed: who won, and who was trusted."""
 
 from urna.protocols.secagg import ServerModel
-from urna.report.parties import Party, with_reader
-from urna.report.stages import Answer
+from urna.report.parties import PartyRow, with_reader
+from urna.report.stages import StageAnswer
 from urna.report.words import said
 from urna.systems.vote import VoteResult
 
@@ -46,7 +46,7 @@ def _readable(verified: bool) -> str:
     return "every single ballot" if verified else "the exact sum of all ballots, without noise"
 
 
-def answer_of(result: VoteResult) -> Answer:
+def answer_of(result: VoteResult) -> StageAnswer:
     """Return who won, and on whom that rests."""
     by, gap = result.revealed.by, result.revealed.gap
     best = tuple((axis, said(value)) for axis, value in result.best.items())
@@ -56,7 +56,7 @@ def answer_of(result: VoteResult) -> Answer:
         "learnt the winner and random numbers; nobody has seen a tally."
     )
     if gap is None:
-        return Answer("The winner", best, "", "Only the winner was opened", (trust,))
+        return StageAnswer("The winner", best, "", "Only the winner was opened", (trust,))
     votes = "1 vote" if gap == 1 else f"{gap:g} votes"
     told = (
         f"It would have to lose {votes} to be overtaken, noise included. Each candidate's "
@@ -64,32 +64,32 @@ def answer_of(result: VoteResult) -> Answer:
         f"{result.ballot.most}."
     )
     verdict = "The winner and its gap were opened, and nothing else"
-    return Answer("The winner", best, "", verdict, (trust, told))
+    return StageAnswer("The winner", best, "", verdict, (trust, told))
 
 
-def parties_of(result: VoteResult) -> list[Party]:
+def parties_of(result: VoteResult) -> list[PartyRow]:
     """Return who learnt what: alone, and together."""
     by = result.revealed.by
     told = "the winner" if result.revealed.gap is None else "the winner and its gap"
     shares = "random shares" + (", whose ballot was refused" if by.verified else "")
     one = "not to collude with {}, and to follow the protocol; it may be curious"
     rows = [
-        Party(
+        PartyRow(
             "Each client", f"its own data; {told}", "other clients' data, ballots", "with nothing"
         ),
-        Party(
+        PartyRow(
             "The leader (the server), alone",
             f"{told}, {shares}, who took part",
             "any single ballot; any tally; any noise",
             one.format(by.helper),
         ),
-        Party(
+        PartyRow(
             f"The helper ({by.helper}), alone",
             f"{told}, {shares}, who took part",
             "any single ballot; any tally; any noise",
             one.format("the leader"),
         ),
-        Party(
+        PartyRow(
             f"The leader and {by.helper} together",
             _readable(by.verified),
             "any data" if by.verified else "any single ballot; any data",

@@ -3,7 +3,7 @@
 from urna.study.file import Study, read_study
 from urna.study.prepare import Prepared, prepare
 from urna.study.run import run_study
-from urna.study.stages import Hooks, Outcome
+from urna.study.stages import Hooks, StudyOutcome
 from urna.study.tune import VOTE_SHARE, TunedModel, tune_then_fit
 from urna.study.tune_and_train import Division, Tuned, divide, tune_and_train
 
@@ -11,9 +11,9 @@ __all__ = [
     "VOTE_SHARE",
     "Division",
     "Hooks",
-    "Outcome",
     "Prepared",
     "Study",
+    "StudyOutcome",
     "Tuned",
     "TunedModel",
     "divide",

@@ -9,8 +9,8 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.study.prepare import Prepared
 from urna.study.schema import AveragePart
-from urna.study.sources import Electorate
-from urna.systems.average import RowRule, Schema, Settings
+from urna.study.sources import ClientData
+from urna.systems.average import LearnerSettings, RowRule, Schema
 
 __all__ = ["named_clients", "named_targets", "said_of_learner", "schema_of"]
 
@@ -44,16 +44,16 @@ def named_clients(prepared: Prepared) -> list[Samples]:
     ]
 
 
-def named_targets(electorate: Electorate, samples: Samples) -> npt.NDArray[Any]:
+def named_targets(electorate: ClientData, samples: Samples) -> npt.NDArray[Any]:
     """Return targets as a model knows them: classes by name, or numbers."""
     if electorate.labels is None:
         return np.asarray(samples.targets, dtype=np.float64)
     return np.asarray(electorate.labels)[np.asarray(samples.targets)]
 
 
-def said_of_learner(said: AveragePart) -> Settings:
+def said_of_learner(said: AveragePart) -> LearnerSettings:
     """Return what a study says of the learner; what it does not say, the learner decides."""
-    settings: Settings = {}
+    settings: LearnerSettings = {}
     if said.regularisation is not None:
         settings["regularisation"] = said.regularisation
     if said.radius is not None:

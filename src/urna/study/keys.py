@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["Field", "Key", "Path", "Wrong", "dotted", "fields_of", "found", "shown"]
+__all__ = ["Key", "Path", "StudyField", "Wrong", "dotted", "fields_of", "found", "shown"]
 
 Path = tuple[str, ...]
 """Where a value stands: ("data", "ranges")."""
@@ -62,7 +62,7 @@ class _Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class StudyField:
     """One key of one section."""
 
     section: str
@@ -103,7 +103,7 @@ class Field:
 
 
 @cache
-def fields_of(section: str, part: type) -> Mapping[str, Field]:
+def fields_of(section: str, part: type) -> Mapping[str, StudyField]:
     """Return a section's keys by name."""
     made = {}
     hints = get_type_hints(part, include_extras=True)
@@ -112,7 +112,7 @@ def fields_of(section: str, part: type) -> Mapping[str, Field]:
         default = entry.default
         if entry.default_factory is not MISSING:
             default = entry.default_factory()
-        made[entry.name] = Field(section, entry.name, key, _kind(hint, key), default)
+        made[entry.name] = StudyField(section, entry.name, key, _kind(hint, key), default)
     return made
 
 

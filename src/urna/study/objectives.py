@@ -22,11 +22,11 @@ from urna.study.schema import ObjectivePart
 from urna.study.tune_and_train import RATES
 from urna.systems.train.models import MODELS, network
 
-__all__ = ["Chosen", "choose_objective"]
+__all__ = ["ChosenObjective", "choose_objective"]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenObjective:
     """How candidates are judged, and what can be trained with the winner."""
 
     description: str
@@ -40,7 +40,7 @@ class Chosen:
 
 def choose_objective(
     part: ObjectivePart, dataset: Dataset, *, base: Path | None = None, train: bool = False
-) -> Chosen:
+) -> ChosenObjective:
     """Return the objective that a study names.
 
     Args:
@@ -62,11 +62,11 @@ def choose_objective(
                 "makes a torch module of your own"
             )
         ready = preset(name, dataset)
-        return Chosen(ready.description, ready.objective, ready.space)
+        return ChosenObjective(ready.description, ready.objective, ready.space)
     return _torch(part, network(name, dataset), f"network {name}", dataset)
 
 
-def _own(part: ObjectivePart, dataset: Dataset, base: Path | None) -> Chosen:
+def _own(part: ObjectivePart, dataset: Dataset, base: Path | None) -> ChosenObjective:
     name = part.model
     found = named_object(name, base=base)
     short = name.rpartition(":")[2]
@@ -76,9 +76,9 @@ def _own(part: ObjectivePart, dataset: Dataset, base: Path | None) -> Chosen:
             "estimator, or what makes a torch module"
         )
     if hasattr(found, "losses") and not isinstance(found, type):
-        return Chosen(short, found, None)
+        return ChosenObjective(short, found, None)
     if not isinstance(found, type) and callable(found) and _takes(found) >= 2:
-        return Chosen(f"function {short}", CallableObjective(found), None)
+        return ChosenObjective(f"function {short}", CallableObjective(found), None)
     made = found
     if isinstance(found, type) or not hasattr(found, "get_params"):
         try:
@@ -86,11 +86,11 @@ def _own(part: ObjectivePart, dataset: Dataset, base: Path | None) -> Chosen:
         except (Exception, SystemExit) as error:  # whatever a stranger's function raises
             raise ParameterError(f"{name} cannot be made: {said_in_one_line(error)}") from error
     if hasattr(made, "get_params") and hasattr(made, "fit"):
-        return Chosen(short, EstimatorObjective(made, part.metric, dict(part.fixed)), None)
+        return ChosenObjective(short, EstimatorObjective(made, part.metric, dict(part.fixed)), None)
     if hasattr(made, "parameters") and hasattr(made, "forward"):
         return _torch(part, network(name, dataset, base=base), f"torch module {short}", dataset)
     if hasattr(made, "losses"):
-        return Chosen(short, made, None)
+        return ChosenObjective(short, made, None)
     raise ParameterError(
         f"{name} makes {type(made).__name__}, which is no estimator and no torch module; a "
         "function that judges takes (candidate, data)"
@@ -99,10 +99,10 @@ def _own(part: ObjectivePart, dataset: Dataset, base: Path | None) -> Chosen:
 
 def _torch(
     part: ObjectivePart, factory: Callable[[], Any], description: str, dataset: Dataset
-) -> Chosen:
+) -> ChosenObjective:
     loss = TorchLoss.SQUARED_ERROR if dataset.classes is None else TorchLoss.CROSS_ENTROPY
     objective = BatchedObjective(factory, epochs=part.epochs, batch_size=part.batch_size, loss=loss)
-    return Chosen(description, objective, Space(lr=Axis.log(list(RATES))), factory, loss)
+    return ChosenObjective(description, objective, Space(lr=Axis.log(list(RATES))), factory, loss)
 
 
 def _takes(function: Callable[..., Any]) -> int:

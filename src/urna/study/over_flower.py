@@ -17,7 +17,7 @@ from urna.study.node import blank, participant_of
 from urna.study.prepare import division_of, learner_of, settings_of
 from urna.study.run import outcome_of, run_stages
 from urna.study.schema import Follow
-from urna.study.stages import Done, Hooks, Outcome, Stages, within
+from urna.study.stages import Done, Hooks, Stages, StudyOutcome, within
 from urna.study.tune_and_train import Division
 from urna.systems.train import TorchLearner, TrainResult
 from urna.systems.vote import VoteResult
@@ -49,7 +49,7 @@ def serve_study(
     *,
     base: Path,
     version: str,
-) -> Outcome:
+) -> StudyOutcome:
     """Be the server of a study in a federation: what a ServerApp calls.
 
     Args:

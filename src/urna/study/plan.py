@@ -18,7 +18,7 @@ from urna.study.file import Study
 from urna.study.prepare import Prepared, division_of, learner_of, reveal_of, settings_of
 from urna.study.schema import Follow
 from urna.study.tune_and_train import Division
-from urna.systems.average import Learner, choose, plan_average
+from urna.systems.average import AverageLearner, choose, plan_average
 from urna.systems.average.blind import Blind
 from urna.systems.average.objective import default_space
 from urna.systems.train.plan import TrainPlan, plan_training
@@ -229,7 +229,7 @@ def _candidates(prepared: Prepared, terms: Terms, division: Division | None) -> 
     return default_space(base)
 
 
-def _average_base(prepared: Prepared, terms: Terms, division: Division | None) -> Learner:
+def _average_base(prepared: Prepared, terms: Terms, division: Division | None) -> AverageLearner:
     said = prepared.study.average
     learner = said.voted_on if prepared.study.votes else said.learner
     schema = schema_of(prepared)

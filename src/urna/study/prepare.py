@@ -12,9 +12,9 @@ from urna.local import CachedObjective, Objective, Recipe, check_objective
 from urna.privacy import Unit
 from urna.space import Space
 from urna.study.file import Study
-from urna.study.objectives import Chosen, choose_objective
+from urna.study.objectives import ChosenObjective, choose_objective
 from urna.study.schema import Follow, SamplingKind
-from urna.study.sources import Electorate, gather
+from urna.study.sources import ClientData, gather
 from urna.study.tune import VOTE_SHARE
 from urna.study.tune_and_train import Division, divide
 from urna.systems.train import (
@@ -47,8 +47,8 @@ class Prepared:
     """A study whose data are read and whose objective is there; nothing is spent yet."""
 
     study: Study
-    electorate: Electorate
-    chosen: Chosen | None
+    electorate: ClientData
+    chosen: ChosenObjective | None
     """How candidates are judged; None where they are settings of an average."""
     space: Space | None
 
@@ -94,7 +94,7 @@ def prepare(study: Study) -> Prepared:
         rows = Samples(np.zeros((0, 1)), np.zeros(0))
         name, where = Path(study.data.source).name, ", ".join(study.combine.where) or "all rows"
         how = f"{name}: {where}"
-        nobody = Electorate([], [], Dataset(name, rows, rows, None), None, how=how)
+        nobody = ClientData([], [], Dataset(name, rows, rows, None), None, how=how)
         return Prepared(study, nobody, None, study.space)
     with study.blaming("data.source"):
         by_record = study.privacy.relation.unit is Unit.RECORD
@@ -102,7 +102,7 @@ def prepare(study: Study) -> Prepared:
     return prepare_with(study, electorate)
 
 
-def prepare_with(study: Study, electorate: Electorate, *, own: Path | None = None) -> Prepared:
+def prepare_with(study: Study, electorate: ClientData, *, own: Path | None = None) -> Prepared:
     """Find the objective of a study whose clients are known; see `prepare`."""
     follow = study.follow
     if follow is Follow.AVERAGE:

@@ -21,7 +21,7 @@ from urna.systems.combine import (
     FederatedDbscan,
     Frame,
     Guarantee,
-    Mean,
+    MeanSetting,
     Median,
     Recorded,
     Searches,
@@ -86,7 +86,7 @@ def combine_recorded(study: Study, journal: Journal, run: Run) -> Combination:
             **noisy,
         )
     else:
-        entry = journal.entry("then") if isinstance(strategy, Mean) else None
+        entry = journal.entry("then") if isinstance(strategy, MeanSetting) else None
         done = combine(
             recorded.searches,
             strategy,
@@ -140,7 +140,7 @@ def _configured(recorded: Recorded, said: CombinePart, name: str) -> Strategy:
             found = FederatedDbscan(cell=length, min_points=min_points, plain=plain)
             found.agreed(recorded.searches.frame)  # refuses what cannot be
             return found
-        case Mean() | Median() | TrimmedMean():
+        case MeanSetting() | Median() | TrimmedMean():
             return replace(strategy, plain=plain)
     if plain:
         raise ParameterError(f"{name} averages nothing: leave `plain` out")

@@ -13,7 +13,7 @@ from urna.study.file import Study
 from urna.study.journal import LEDGER, Journal
 from urna.study.prepare import Prepared, prepare
 from urna.study.schema import Follow
-from urna.study.stages import Done, Hooks, Outcome, Stages, files_in
+from urna.study.stages import Done, Hooks, Stages, StudyOutcome, files_in
 from urna.systems.average import ModelResult
 from urna.systems.combine import Combination
 from urna.systems.train import TrainResult
@@ -24,7 +24,7 @@ __all__ = ["outcome_of", "run_stages", "run_study"]
 
 def run_study(
     study: Study, *, version: str, cache: Path | None = None, hooks: Hooks | None = None
-) -> Outcome:
+) -> StudyOutcome:
     """Run a study, or go on with one that was interrupted.
 
     Guarantee:
@@ -77,7 +77,7 @@ def run_stages(
     hooks: Hooks,
     cache: Path | None,
     over: "Callable[[Stages], Done] | None" = None,
-) -> Outcome:
+) -> StudyOutcome:
     """Hold the stages of a study that is open and held alone; see `run_study`.
 
     Args:
@@ -112,7 +112,7 @@ def _ledger(study: Study, folder: Path) -> Ledger | None:
     return Ledger.open(folder / LEDGER, privacy.budget, adjacency=privacy.relation, subject=subject)
 
 
-def outcome_of(journal: Journal) -> Outcome | None:
+def outcome_of(journal: Journal) -> StudyOutcome | None:
     """Return what a finished study came to; None where it is not finished."""
     if not journal.finished:
         return None
@@ -127,7 +127,7 @@ def outcome_of(journal: Journal) -> Outcome | None:
     reader = readers.get(str(last.get("kind")))
     follow = None if reader is None else reader(last)
     privacy = PrivacyStatement.read(journal.values["privacy"])
-    return Outcome(
+    return StudyOutcome(
         None if vote is None else VoteResult.read(vote),
         follow,
         privacy,

@@ -14,9 +14,9 @@ from urna.data import Split
 from urna.local import Metric
 from urna.privacy import Adjacency, Budget, Unit
 from urna.protocols.secagg import ServerModel
-from urna.study.keys import Field, Key, fields_of, shown
+from urna.study.keys import Key, StudyField, fields_of, shown
 from urna.systems.average import LearnerKind
-from urna.systems.average.blind import Trainer
+from urna.systems.average.blind import LocalTraining
 from urna.systems.combine import STRATEGIES, Guarantee
 from urna.systems.vote import BallotKind, DecoderKind
 from urna.tally import Options
@@ -273,7 +273,7 @@ class AveragePart:
     says: ClassVar[str] = "One message of each client becomes one model"
     learner: Annotated[LearnerKind, Key(
         "What each client computes; `auto` chooses and says why.", on="average")] = LearnerKind.AUTO
-    trainer: Annotated[Trainer | None, Key(
+    trainer: Annotated[LocalTraining | None, Key(
         "How clients train: exactly, or by the paper's SGD.")] = None
     regularisation: Annotated[float | None, Key(
         "Λ of blind averaging.", on="average", above=0)] = None
@@ -381,7 +381,7 @@ STAGES = ("vote", "train", "average", "combine")
 SPACE_SAYS = "The candidates: one line for each hyperparameter"
 
 
-def keys_of(section: str) -> Mapping[str, Field]:
+def keys_of(section: str) -> Mapping[str, StudyField]:
     """Return a section's keys by name."""
     part = SECTIONS[section]
     return {} if part is None else fields_of(section, part)

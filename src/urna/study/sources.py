@@ -25,7 +25,7 @@ from urna.study.schema import DataPart
 
 __all__ = [
     "MOST_CLASSES",
-    "Electorate",
+    "ClientData",
     "blank_electorate",
     "gather",
     "gather_one",
@@ -41,7 +41,7 @@ _SIZE = (28, 28)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Electorate:
+class ClientData:
     """Everybody's data, and what is public about them."""
 
     clients: list[Samples]
@@ -68,7 +68,7 @@ def is_known(source: str) -> bool:
 
 def gather(
     part: DataPart, *, seed: int, base: Path | None = None, by_record: bool = False
-) -> Electorate:
+) -> ClientData:
     """Return the clients of a study.
 
     Args:
@@ -115,7 +115,7 @@ def _check_pictures(by_record: bool) -> None:
         )
 
 
-def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) -> Electorate:
+def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) -> ClientData:
     """Return what is public about the data of a federation: no rows, but how wide they are.
 
     Raises:
@@ -126,7 +126,7 @@ def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) 
         known = load(part.source, folder=folder)
         labels = None if known.classes is None else tuple(range(known.classes))
         nothing = known.train.take(np.zeros(0, dtype=np.intp))
-        return Electorate(
+        return ClientData(
             [nothing] * clients,
             [],
             replace(known, train=nothing, writers=None),
@@ -153,7 +153,7 @@ def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) 
         test = gather_one(part, (base or Path()) / part.test)
     dataset = Dataset(part.source, nothing, test, len(part.classes) or None, None, shape)
     span = (part.span[0], part.span[1]) if part.span else None
-    return Electorate([nothing] * clients, [], dataset, part.classes or None, span, part.source)
+    return ClientData([nothing] * clients, [], dataset, part.classes or None, span, part.source)
 
 
 def _named_features(part: DataPart) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ def looked_at(part: DataPart, *, base: Path | None = None) -> DataPart:
     return part
 
 
-def _known(part: DataPart, seed: int, base: Path | None) -> Electorate:
+def _known(part: DataPart, seed: int, base: Path | None) -> ClientData:
     for name in (
         "client_column",
         "record_column",
@@ -215,14 +215,14 @@ def _known(part: DataPart, seed: int, base: Path | None) -> Electorate:
     span = None
     if labels is None:  # what a public set spans is public
         span = (float(dataset.train.targets.min()), float(dataset.train.targets.max()))
-    return Electorate(parts, _numbered(clients), dataset, labels, span, how)
+    return ClientData(parts, _numbered(clients), dataset, labels, span, how)
 
 
 def _numbered(clients: int) -> list[str]:
     return [f"client {number}" for number in range(clients)]
 
 
-def _pictures(part: DataPart, path: Path, seed: int) -> Electorate:
+def _pictures(part: DataPart, path: Path, seed: int) -> ClientData:
     size = (part.picture[0], part.picture[1]) if part.picture else _SIZE
     clients, names, classes = _pooled_pictures(part, path)
     whole = _together(clients)
@@ -231,7 +231,7 @@ def _pictures(part: DataPart, path: Path, seed: int) -> Electorate:
     if part.test:
         raise ParameterError("public test rows of pictures are not read: leave `test` out")
     dataset = Dataset(path.name, whole, test, len(classes), None, shape)
-    return _dealt(part, Electorate(clients, names, dataset, classes, None, path.name), seed)
+    return _dealt(part, ClientData(clients, names, dataset, classes, None, path.name), seed)
 
 
 def _pooled_pictures(
@@ -244,7 +244,7 @@ def _pooled_pictures(
 
 def _tables(
     part: DataPart, path: Path, seed: int, base: Path | None, by_record: bool
-) -> Electorate:
+) -> ClientData:
     if not part.classes and not part.span:
         seen = looked_at(replace(part, source=str(path)))
         hint = f"classes = {list(seen.classes)}" if seen.classes else "span = [smallest, largest]"
@@ -261,7 +261,7 @@ def _tables(
         test = _test_rows(part, (base or Path()) / part.test, read.features, labels)
     span = (part.span[0], part.span[1]) if part.span else None
     dataset = Dataset(path.stem, whole, test, None if labels is None else len(labels))
-    found = Electorate(clients, read.names, dataset, labels, span, path.name)
+    found = ClientData(clients, read.names, dataset, labels, span, path.name)
     return _dealt(part, found, seed)
 
 
@@ -298,7 +298,7 @@ def _read(
     )
 
 
-def _dealt(part: DataPart, found: Electorate, seed: int) -> Electorate:
+def _dealt(part: DataPart, found: ClientData, seed: int) -> ClientData:
     """Deal one pool out to clients; where there are several already, leave them."""
     if len(found.clients) > 1:
         if part.clients and part.clients != len(found.clients):

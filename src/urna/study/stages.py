@@ -45,7 +45,7 @@ from urna.systems.vote.kernels import structure_left_out
 from urna.systems.vote.result import UNREAD
 from urna.tally import ClearSummation, EncryptedSummation, Run, SecureSummation, Summation
 
-__all__ = ["Done", "Hooks", "Outcome", "Stages", "files_in", "within"]
+__all__ = ["Done", "Hooks", "Stages", "StudyOutcome", "files_in", "within"]
 
 _MODEL = "model.safetensors"
 _TRAINING = "training"  # the folder of a training's rounds
@@ -58,7 +58,7 @@ _SUMMATIONS: Mapping[str, Callable[[], Summation]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StudyOutcome:
     """What came of a study."""
 
     vote: VoteResult | None
@@ -88,7 +88,7 @@ class Hooks:
 
     progress: SearchProgress = lambda what, done, total: None
     say: Callable[[str], None] = lambda sentence: None
-    page: Callable[[Path, Outcome, str], None] = lambda path, outcome, title: None
+    page: Callable[[Path, StudyOutcome, str], None] = lambda path, outcome, title: None
     """Writes the page about all stages."""
     about: Callable[[str], Mapping[str, Any]] = lambda title: {}
     """Returns what is kept beside the last result, given its title: where it comes from."""
@@ -116,7 +116,7 @@ class Stages:
         self.decoder = DecoderKind(self.study.vote.decoder).build()
         self.reveal = reveal_of(self.study)
 
-    def run(self, over: "Callable[[Stages], Done] | None" = None) -> Outcome:
+    def run(self, over: "Callable[[Stages], Done] | None" = None) -> StudyOutcome:
         """Hold every stage that is not finished, and write everything."""
         study, journal = self.study, self.journal
         if over is not None:
@@ -143,7 +143,7 @@ class Stages:
         journal.keep("result.json", {**mapping, **self.told, **self.hooks.about(title)}, *entries)
         if isinstance(last, TrainResult | ModelResult | Combination):
             last = replace(last, privacy=privacy)
-        outcome = Outcome(vote, None if follow is None else last, privacy)
+        outcome = StudyOutcome(vote, None if follow is None else last, privacy)
         self.hooks.page(journal.folder / "report.html", outcome, title)
         journal.note(finished=True)
         return replace(outcome, files=files_in(journal.folder))

@@ -15,7 +15,7 @@ from urna.study.held import Held, check_same, said_of
 from urna.systems.average import Blind, ModelResult, Schema, choose, plan_average
 from urna.systems.average import fit as fit_model
 from urna.systems.average.batch import check_device
-from urna.systems.average.choose import LearnerKind, Settings
+from urna.systems.average.choose import LearnerKind, LearnerSettings
 from urna.systems.average.fit import as_samples
 from urna.systems.average.learners import check_samples
 from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
@@ -53,7 +53,7 @@ def tune_then_fit(
     space: Space | None = None,
     share: float = VOTE_SHARE,
     group: int = 1,
-    settings: Settings | None = None,
+    settings: LearnerSettings | None = None,
     summation: Summation | None = None,
     seed: int = 0,
     device: str | None = None,

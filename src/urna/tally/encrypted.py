@@ -10,7 +10,7 @@ from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.noise import IntVector
 from urna.protocols.he import (
     Ciphertext,
-    Desk,
+    MessageDesk,
     Parameters,
     Session,
     additive,
@@ -119,7 +119,7 @@ class EncryptedSummation:
         lost = {c: _WHEN[when] for c, when in sorted(gone.items()) if c not in senders}
         _check_enough(len(members), plan, lost)
         parameters = _parameters(plan, len(members))
-        desk = Desk(Session(parameters, secrets.take(32)))
+        desk = MessageDesk(Session(parameters, secrets.take(32)))
         keys = make_keys(desk, secrets)
         _check_enough(len(senders), plan, lost)
         evaluator, totals = keys.evaluator(), list[Ciphertext]()

@@ -29,7 +29,7 @@ from urna.protocols.secagg import Plan, Stage
 from urna.protocols.secagg import plan as plan_round
 from urna.protocols.secagg import run as run_round
 from urna.protocols.secagg.masks import centred, wrapped
-from urna.protocols.winner import Circuit, Outcome
+from urna.protocols.winner import Circuit, CircuitOutcome
 from urna.protocols.winner import run as run_hidden
 from urna.randomness import SEED_BYTES, SecretSource, expand_words
 from urna.tally.contribution import SumRange
@@ -407,7 +407,7 @@ def _shares(
 
 
 def selected(
-    found: Outcome,
+    found: CircuitOutcome,
     plan: SelectionPlan,
     accepted: frozenset[ClientId],
     lost: Mapping[ClientId, str],

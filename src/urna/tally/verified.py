@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.noise import IntVector
-from urna.protocols.ballots import CountPlan, Layout, play
+from urna.protocols.ballots import BallotLayout, CountPlan, play
 from urna.protocols.winner import Circuit
 from urna.protocols.winner import run as run_hidden
 from urna.randomness import SecretSource
@@ -86,7 +86,7 @@ class VerifiedSelection:
 def count_of(plan: SelectionPlan) -> CountPlan:
     """Return the count that leaves leader and helper with the shares of a selection."""
     terms = plan.terms
-    layout = Layout(plan.dimension, plan.levels * terms.shards)
+    layout = BallotLayout(plan.dimension, plan.levels * terms.shards)
     return CountPlan(layout, terms.clients, terms.fewest)
 
 

@@ -13,15 +13,15 @@ from urna.privacy import Budget, Unit
 from urna.randomness import ScriptedSecrets
 from urna.systems.average import (
     Blind,
+    LocalTraining,
     Loss,
     LossKind,
     Moments,
     RowRule,
     Schema,
-    Trainer,
     plan_average,
 )
-from urna.systems.average.batch import Batch, batches
+from urna.systems.average.batch import PaddedRows, batches
 from urna.systems.average.certified import Uncertified, certify, minimise
 from urna.systems.average.moments import pack, unpack
 from urna.systems.average.permutation_sgd import train_by_sgd
@@ -40,7 +40,7 @@ def client(seed: int, records: int = 30, features: int = 4, classes: int = 3) ->
 SCHEMA = Schema(4, (0, 1, 2))
 
 
-def stack(clients: list[Samples], schema: Schema = SCHEMA) -> Batch:
+def stack(clients: list[Samples], schema: Schema = SCHEMA) -> PaddedRows:
     prepared = [schema.prepare(samples) for samples in clients]
     (made,) = batches(prepared, clip=schema.rows.clip, outputs=schema.outputs)
     return made
@@ -97,7 +97,7 @@ def test_gradient_steps_finish_what_quasi_newton_steps_do_not(
 def test_a_device_of_torch_gives_the_same_models(loss: LossKind) -> None:
     pytest.importorskip("torch")
     clients = [client(seed, 5 + seed) for seed in range(6)]
-    for trainer in Trainer:
+    for trainer in LocalTraining:
         learner = Blind(SCHEMA, Unit.RECORD, 5, 0.05, loss, trainer, epochs=20)
         here, there = (dict(learner.vectors(clients, device=d)) for d in (None, "cpu"))
         assert here.keys() == there.keys() == set(range(6))

@@ -12,12 +12,12 @@ from urna.errors import ParameterError
 from urna.privacy import Budget, Unit
 from urna.systems.average import (
     Blind,
+    LocalTraining,
     LossKind,
     Moments,
     RowRule,
     Schema,
     Sizes,
-    Trainer,
     plan_average,
 )
 from urna.systems.average.learners import check_samples
@@ -40,9 +40,9 @@ def schema(features: int = 3, classes: int = 2, **rows: object) -> Schema:
     return Schema(features, tuple(range(classes)), rows=RowRule(**rows))  # type: ignore[arg-type]
 
 
-def blind(loss: LossKind, trainer: Trainer, **more: object) -> Blind:
+def blind(loss: LossKind, trainer: LocalTraining, **more: object) -> Blind:
     settings: dict[str, Any] = {
-        "radius": 4.0 if trainer is Trainer.SGD else None,
+        "radius": 4.0 if trainer is LocalTraining.SGD else None,
         "epochs": 30,
         "batch_size": 2,
     }
@@ -75,12 +75,12 @@ def neighbours(rng: np.random.Generator, features: int, classes: int) -> tuple[S
     return Samples(x, y), Samples(x2, y2)
 
 
-LEARNERS = [(loss, trainer) for loss in LossKind for trainer in Trainer]
+LEARNERS = [(loss, trainer) for loss in LossKind for trainer in LocalTraining]
 
 
 @pytest.mark.parametrize(("loss", "trainer"), LEARNERS)
 def test_no_replaced_record_moves_a_model_further_than_proven(
-    loss: LossKind, trainer: Trainer
+    loss: LossKind, trainer: LocalTraining
 ) -> None:
     rng = np.random.default_rng(1)
     for reg in (0.05, 0.5, 5.0):
@@ -93,14 +93,14 @@ def test_no_replaced_record_moves_a_model_further_than_proven(
     ("loss", "trainer", "near"),
     [
         # Scores near zero: slopes are 1 (hinge), 1/2 of each class (logistic), and √½ of √2.
-        (LossKind.SVM, Trainer.CERTIFIED, 0.99),
-        (LossKind.LOGISTIC, Trainer.CERTIFIED, 0.49),
-        (LossKind.SOFTMAX, Trainer.CERTIFIED, 0.49),
-        (LossKind.SVM, Trainer.SGD, 0.9),
+        (LossKind.SVM, LocalTraining.CERTIFIED, 0.99),
+        (LossKind.LOGISTIC, LocalTraining.CERTIFIED, 0.49),
+        (LossKind.SOFTMAX, LocalTraining.CERTIFIED, 0.49),
+        (LossKind.SVM, LocalTraining.SGD, 0.9),
     ],
 )
 def test_the_bound_of_models_is_nearly_reached(
-    loss: LossKind, trainer: Trainer, near: float
+    loss: LossKind, trainer: LocalTraining, near: float
 ) -> None:
     # With Λ so large that models are small, one record turned around moves by 2·slope/(NΛ).
     x = np.zeros((POINTS, 3))
@@ -109,10 +109,10 @@ def test_the_bound_of_models_is_nearly_reached(
     turned = x.copy()
     turned[0] = -x[0]
     learner = blind(loss, trainer, regularisation=40.0)
-    if trainer is Trainer.SGD:
+    if trainer is LocalTraining.SGD:
         learner = replace(learner, radius=1e-3 + math.sqrt(1) / 40.0, epochs=200)
         # The published bound holds RΛ beside c, which no data reach: compare with the rest.
-        bound = replace(learner, trainer=Trainer.CERTIFIED, radius=None).move
+        bound = replace(learner, trainer=LocalTraining.CERTIFIED, radius=None).move
     else:
         bound = learner.move
     assert near * bound < apart(learner, Samples(x, y), Samples(turned, y)) <= learner.move
@@ -121,7 +121,9 @@ def test_the_bound_of_models_is_nearly_reached(
 def test_records_of_heavy_clients_move_no_further_when_clients_are_weighed() -> None:
     rng = np.random.default_rng(3)
     for records in (2, 8, 30):
-        learner = blind(LossKind.SVM, Trainer.CERTIFIED, sizes=Sizes.WEIGHTED, heaviest=30 / POINTS)
+        learner = blind(
+            LossKind.SVM, LocalTraining.CERTIFIED, sizes=Sizes.WEIGHTED, heaviest=30 / POINTS
+        )
         x, y = rng.normal(size=(records, 3)), rng.integers(2, size=records)
         turned = x.copy()
         turned[0] = -x[0]
@@ -133,7 +135,7 @@ def test_groups_of_records_move_a_model_as_proven() -> None:
     turned = x.copy()
     turned[:3] *= -1
     one, three = (
-        blind(LossKind.SVM, Trainer.CERTIFIED, regularisation=40.0, group=g) for g in (1, 3)
+        blind(LossKind.SVM, LocalTraining.CERTIFIED, regularisation=40.0, group=g) for g in (1, 3)
     )
     moved = apart(three, Samples(x, y), Samples(turned, y))
     assert one.move < 0.99 * three.move < moved <= three.move
@@ -220,7 +222,7 @@ def test_rows_of_one_id_move_a_model_as_proven_however_many_there_are(
 ) -> None:
     records, rng = 50, np.random.default_rng(11)
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 1, "group": group}
-    learner = Blind(schema(2), Unit.RECORD, records, 0.3, loss, Trainer.SGD, **settings)
+    learner = Blind(schema(2), Unit.RECORD, records, 0.3, loss, LocalTraining.SGD, **settings)
     angles, ids = np.linspace(0, 2 * np.pi, records), np.arange(records)
     x, y = np.column_stack([np.cos(angles), np.sin(angles)]), ids % 2
     rest = ids != 7

@@ -16,7 +16,7 @@ from urna.randomness import ScriptedSecrets
 from urna.systems.combine import (
     DbscanTask,
     FederatedDbscan,
-    Mean,
+    MeanSetting,
     MeanTask,
     Task,
     combine,
@@ -95,7 +95,7 @@ def test_the_encrypted_mean_is_the_mean(seed: int) -> None:
     searches = random_searches(PARTIES, seed)
     task = MeanTask(PARTIES, PARTIES, averaging(0.1))
     outcome = play(task, searches.clients, ScriptedSecrets(b"mean")).outcome
-    assert outcome.combined == Mean(0.1).combine(searches)
+    assert outcome.combined == MeanSetting(0.1).combine(searches)
     assert len(outcome.shown) == 1
     assert len(outcome.shown[0]) == 3, "two sums and a count, and nothing else"
 
@@ -136,7 +136,7 @@ def test_the_others_go_on_without_one_that_vanishes(
     played = play(task, searches.clients, ScriptedSecrets(b"vanish"), vanish=vanish, fewest=fewest)
     assert set(played.outcome.took_part) == left
     some = type(searches)(searches.frame, tuple(searches.clients[p] for p in sorted(left)))
-    assert played.outcome.combined == Mean(0.1).combine(some)
+    assert played.outcome.combined == MeanSetting(0.1).combine(some)
 
 
 def test_one_that_vanishes_before_anything_is_opened_aborts_where_all_are_needed() -> None:
@@ -209,7 +209,7 @@ def test_noise_is_expected_as_the_evaluator_states_it() -> None:
     ]
     for step in itertools.chain.from_iterable(task.steps for task in tasks):
         secrets = ScriptedSecrets(b"noise")
-        keys = he.make_keys(he.Desk(he.Session(step.parameters, secrets.take(32))), secrets)
+        keys = he.make_keys(he.MessageDesk(he.Session(step.parameters, secrets.take(32))), secrets)
         inputs = [
             [he.encrypt(keys.public_key, [1], secrets) for _ in range(3)]
             for _ in range(step.inputs)

@@ -14,7 +14,7 @@ from urna.systems.combine import (
     Frame,
     Grid,
     LocalSearch,
-    Mean,
+    MeanSetting,
     Ruler,
     Searches,
 )
@@ -185,7 +185,7 @@ def test_a_mean_is_the_sum_over_the_count() -> None:
     agreed = averaging(share=0.1)
     total = sum(agreed.vector(client) for client in searches.clients)
     assert total[-1] == 4 * 2
-    assert agreed.read(total) == Mean(0.1).combine(searches)
+    assert agreed.read(total) == MeanSetting(0.1).combine(searches)
 
 
 def test_a_client_that_keeps_more_than_agreed_is_refused() -> None:

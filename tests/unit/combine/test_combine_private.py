@@ -16,7 +16,7 @@ from urna.randomness import ScriptedSecrets
 from urna.systems.combine import (
     FederatedDbscan,
     LocalSearch,
-    Mean,
+    MeanSetting,
     combine,
     private_dbscan,
     private_mean,
@@ -165,7 +165,7 @@ def test_with_little_noise_the_mean_is_close(
     run = private_mean(
         searches.clients, averaging(), budget=Budget(20.0, 1e-3), summation=summation
     )
-    clear = FRAME.units(FRAME.row(Mean().combine(searches).setting)[None, :])[0]
+    clear = FRAME.units(FRAME.row(MeanSetting().combine(searches).setting)[None, :])[0]
     found = FRAME.units(FRAME.row(run.combined.setting)[None, :])[0]
     allowed = 5.2 * run.noise[0] / UNITS / 12 + 1 / UNITS
     assert np.abs(found - clear).max() < allowed < 0.35

@@ -10,7 +10,7 @@ from urna.systems.combine import (
     DbscanTask,
     FederatedDbscan,
     LocalSearch,
-    Mean,
+    MeanSetting,
     MeanTask,
     Searches,
     play_in_processes,
@@ -34,7 +34,7 @@ def load(place: int) -> LocalSearch:
 def test_a_party_may_load_its_search_in_its_own_process() -> None:
     task = MeanTask(3, 3, averaging())
     played = play_in_processes(task, [functools.partial(load, place) for place in range(3)])
-    assert played.outcome.combined == Mean().combine(random_searches(3, seed=7))
+    assert played.outcome.combined == MeanSetting().combine(random_searches(3, seed=7))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_others_go_on_without_one_that_dies(letters: int, threshold: int) ->
     there = [0, 1, 2, 3] if letters == 3 else [0, 1, 3]
     assert list(played.outcome.took_part) == there
     some = Searches(searches.frame, tuple(searches.clients[p] for p in there))
-    assert played.outcome.combined == Mean().combine(some)
+    assert played.outcome.combined == MeanSetting().combine(some)
 
 
 def test_one_that_dies_while_all_must_help_ends_the_run() -> None:

@@ -16,10 +16,10 @@ from urna.protocols.secagg import Directory, Identity
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.systems.combine import DbscanTask, MeanTask, conduct, play
 from urna.systems.combine.letters import (
-    Kind,
-    Letter,
-    Run,
-    Statement,
+    LetterKind,
+    OpeningStatement,
+    PartyLetter,
+    RunName,
     digest,
     kind_of,
     pack_opened,
@@ -30,7 +30,7 @@ from urna.systems.combine.letters import signed as sign_letter
 from urna.systems.combine.memory import kept, thaw
 from urna.systems.combine.party import (
     Given,
-    Invited,
+    InvitedParty,
     Joined,
     Over,
     PartySession,
@@ -38,21 +38,21 @@ from urna.systems.combine.party import (
     check_statement,
     invitation,
 )
-from urna.systems.combine.run import MemoryTransport
+from urna.systems.combine.run import MemoryParties
 from urna.systems.combine.tasks import Task, digest_of
 
 BINDING = bytes(range(32))
-LETTER = Letter(Kind.GIVEN, ((b"one", b""), (b"three",)), 2, 3)
+LETTER = PartyLetter(LetterKind.GIVEN, ((b"one", b""), (b"three",)), 2, 3)
 LONGEST = 10_000
 
 
-def read(data: bytes) -> Letter:
-    return Letter.decode(data, BINDING, longest=LONGEST, party=2)
+def read(data: bytes) -> PartyLetter:
+    return PartyLetter.decode(data, BINDING, longest=LONGEST, party=2)
 
 
 def test_a_letter_comes_back_as_it_was() -> None:
     assert read(LETTER.encode(BINDING)) == LETTER
-    assert kind_of(LETTER.encode(BINDING), LONGEST) is Kind.GIVEN
+    assert kind_of(LETTER.encode(BINDING), LONGEST) is LetterKind.GIVEN
 
 
 def test_every_byte_of_a_letters_frame_counts() -> None:
@@ -78,11 +78,11 @@ def test_truncated_and_longer_letters_are_refused(cut: int) -> None:
 def test_letters_of_others_are_refused() -> None:
     data = LETTER.encode(BINDING)
     with pytest.raises(ProtocolError, match="another task or another run"):
-        Letter.decode(data, bytes(32), longest=LONGEST, party=2)
+        PartyLetter.decode(data, bytes(32), longest=LONGEST, party=2)
     with pytest.raises(ProtocolError, match="another sender"):
-        Letter.decode(data, BINDING, longest=LONGEST, party=1)
+        PartyLetter.decode(data, BINDING, longest=LONGEST, party=1)
     with pytest.raises(ProtocolError, match="to 50 bytes"):
-        Letter.decode(data, BINDING, longest=50, party=2)
+        PartyLetter.decode(data, BINDING, longest=50, party=2)
 
 
 def test_what_a_step_showed_comes_back() -> None:
@@ -96,18 +96,18 @@ def test_what_a_step_showed_comes_back() -> None:
 
 
 def test_a_statement_has_one_encoding() -> None:
-    said = Statement(1, {3: ("b",), 0: ("a",)})
-    assert Statement.decode(said.encode()) == said
+    said = OpeningStatement(1, {3: ("b",), 0: ("a",)})
+    assert OpeningStatement.decode(said.encode()) == said
     for wrong in (b"{}", b"[", b"7", said.encode().replace(b" ", b"")):
         with pytest.raises(ProtocolError):
-            Statement.decode(wrong)
+            OpeningStatement.decode(wrong)
 
 
 class Lying:
     """A server's transport that changes letters of one kind on the way."""
 
     def __init__(
-        self, inner: MemoryTransport, kind: Kind, change: Callable[[int, bytes], bytes]
+        self, inner: MemoryParties, kind: LetterKind, change: Callable[[int, bytes], bytes]
     ) -> None:
         self._inner, self._kind, self._change = inner, kind, change
 
@@ -123,12 +123,12 @@ def sessions(task: Task, label: bytes, *, recomputes: bool = False) -> dict[int,
     searches = random_searches(task.parties, seed=4)
     secrets = ScriptedSecrets(label)
     return {
-        place: PartySession(Invited(task, search, task.threshold, recomputes), secrets)
+        place: PartySession(InvitedParty(task, search, task.threshold, recomputes), secrets)
         for place, search in enumerate(searches.clients)
     }
 
 
-def given_state(task: Task, label: bytes = b"checks") -> tuple[Given, Statement, bytes]:
+def given_state(task: Task, label: bytes = b"checks") -> tuple[Given, OpeningStatement, bytes]:
     """Return a party that has given its vectors, and the honest request to open their sum."""
     seen: dict[int, bytes] = {}
 
@@ -137,15 +137,15 @@ def given_state(task: Task, label: bytes = b"checks") -> tuple[Given, Statement,
         raise StopIteration
 
     parties = sessions(task, label)
-    transport = Lying(MemoryTransport(parties), Kind.OPEN, note)
+    transport = Lying(MemoryParties(parties), LetterKind.OPEN, note)
     with pytest.raises(StopIteration):
         conduct(task, transport, ScriptedSecrets(label + b" nonce"))
     state = parties[0].state
     assert isinstance(state, Given)
     run = state.keyed.joined.run
-    letter = Letter.decode(seen[0], run.binding, longest=run.longest)
+    letter = PartyLetter.decode(seen[0], run.binding, longest=run.longest)
     said, asked = letter.group(0, 2)
-    return state, Statement.decode(said), asked
+    return state, OpeningStatement.decode(said), asked
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def given_state(task: Task, label: bytes = b"checks") -> tuple[Given, Statement,
     ids=["another step", "not its own", "too few", "strangers", "twice", "too many"],
 )
 def test_a_party_opens_only_what_is_said_to_be_its_steps_result(
-    change: Callable[[Statement], Statement], reason: str
+    change: Callable[[OpeningStatement], OpeningStatement], reason: str
 ) -> None:
     state, said, asked = given_state(MeanTask(3, 3, averaging()))
     session = state.keyed.joined.run.sessions[0]
@@ -185,8 +185,8 @@ def test_a_party_opens_no_clusters_without_those_whose_settings_made_cells_dense
         state = parties[place].state
         assert isinstance(state, Given)
         run = state.keyed.joined.run
-        letter = Letter.decode(data, run.binding, longest=run.longest)
-        said = Statement.decode(letter.group(0, 2)[0])
+        letter = PartyLetter.decode(data, run.binding, longest=run.longest)
+        said = OpeningStatement.decode(letter.group(0, 2)[0])
         request = decode(letter.group(0, 2)[1], run.sessions[said.step], he.DecryptionRequest)
         if said.step:
             check_statement(state, said, request)
@@ -197,7 +197,9 @@ def test_a_party_opens_no_clusters_without_those_whose_settings_made_cells_dense
         return data
 
     parties = sessions(task, b"left out")
-    conduct(task, Lying(MemoryTransport(parties), Kind.OPEN, check), ScriptedSecrets(b"left out"))
+    conduct(
+        task, Lying(MemoryParties(parties), LetterKind.OPEN, check), ScriptedSecrets(b"left out")
+    )
     assert checked == [0, 1, 2]
 
 
@@ -211,15 +213,15 @@ def test_a_ciphertext_of_one_party_does_not_carry_the_noise_of_a_sum() -> None:
         check_statement(state, said, alone)
 
 
-def _swap(place: int, data: bytes, task: Task, run: Run) -> bytes:
+def _swap(place: int, data: bytes, task: Task, run: RunName) -> bytes:
     """Ask to open party 1's own ciphertext, with the sum's noise and statement."""
     del place
-    letter = Letter.decode(data, run.binding, longest=run.longest)
+    letter = PartyLetter.decode(data, run.binding, longest=run.longest)
     (said, asked), *rest = letter.groups
     session = run.sessions[0]
     request = decode(asked, session, he.DecryptionRequest)
     witnesses = rest[0]
-    given = Letter.decode(witnesses[1], run.binding, longest=run.longest, party=1)
+    given = PartyLetter.decode(witnesses[1], run.binding, longest=run.longest, party=1)
     own = decode(given.group(0, 1)[0], session, he.Ciphertext, sender=1)
     forged = replace(request, second=own.parts[1])
     groups = ((said, encode(forged, session)), *rest)
@@ -234,9 +236,9 @@ def test_a_server_that_shows_another_ciphertext_is_caught_by_those_who_compute_a
     task = MeanTask(3, 3, averaging())
     parties = sessions(task, b"swap", recomputes=recomputes)
     nonce = ScriptedSecrets(b"swap nonce").take(32)
-    run = Run(task, nonce)
+    run = RunName(task, nonce)
     lying = Lying(
-        MemoryTransport(parties), Kind.OPEN, lambda place, data: _swap(place, data, task, run)
+        MemoryParties(parties), LetterKind.OPEN, lambda place, data: _swap(place, data, task, run)
     )
     if recomputes:
         with pytest.raises(RoundUnfinished) as failed:
@@ -253,17 +255,17 @@ def test_a_witness_that_was_not_named_is_refused() -> None:
 
     def other(place: int, data: bytes) -> bytes:
         del place
-        run = Run(task, ScriptedSecrets(b"witness nonce").take(32))
-        letter = Letter.decode(data, run.binding, longest=run.longest)
+        run = RunName(task, ScriptedSecrets(b"witness nonce").take(32))
+        letter = PartyLetter.decode(data, run.binding, longest=run.longest)
         first, witnesses, *rest = letter.groups
-        of_another = Letter.decode(witnesses[1], run.binding, longest=run.longest, party=1)
+        of_another = PartyLetter.decode(witnesses[1], run.binding, longest=run.longest, party=1)
         swapped = (replace(of_another, party=0).encode(run.binding), *witnesses[1:])
         return replace(letter, groups=(first, swapped, *rest)).encode(run.binding)
 
     with pytest.raises(RoundUnfinished) as failed:
         conduct(
             task,
-            Lying(MemoryTransport(parties), Kind.OPEN, other),
+            Lying(MemoryParties(parties), LetterKind.OPEN, other),
             ScriptedSecrets(b"witness nonce"),
             witnesses=True,
         )
@@ -296,7 +298,7 @@ def placed(task: Task, label: bytes, *, recomputes: bool, signed: bool) -> dict[
     parties = {}
     for place, search in enumerate(searches.clients):
         signer = Keys(place, task.parties) if signed else None
-        invited = Invited(task, search, 2, recomputes, Place(NONCE, place, signer))
+        invited = InvitedParty(task, search, 2, recomputes, Place(NONCE, place, signer))
         parties[place] = PartySession(invited, secrets)
     return parties
 
@@ -316,16 +318,16 @@ class Impostor:
         return replies
 
 
-def substituted(task: Task, run: Run) -> tuple[Change, list[he.KeyHolder]]:
+def substituted(task: Task, run: RunName) -> tuple[Change, list[he.KeyHolder]]:
     """Draw a joint key whose secret one server holds alone."""
     (session,) = run.sessions
     secrets = ScriptedSecrets(b"the server's own")
-    drawn = [he.draw_key(he.Member(session, party), secrets) for party in range(task.parties)]
+    drawn = [he.draw_key(he.KeyMember(session, party), secrets) for party in range(task.parties)]
     total = he.add_key_shares(session, {p: share for p, (_, share) in enumerate(drawn)})
 
     def swap(place: int, data: bytes) -> bytes:
         del place
-        letter = Letter.decode(data, run.binding, longest=run.longest)
+        letter = PartyLetter.decode(data, run.binding, longest=run.longest)
         groups = ((encode(total, session),), *letter.groups[1:])
         return replace(letter, groups=groups).encode(run.binding)
 
@@ -335,9 +337,9 @@ def substituted(task: Task, run: Run) -> tuple[Change, list[he.KeyHolder]]:
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_joint_key_of_the_servers_own_gets_no_ciphertext(signed: bool) -> None:
     task = MeanTask(3, 3, averaging())
-    swap, _ = substituted(task, Run(task, NONCE))
+    swap, _ = substituted(task, RunName(task, NONCE))
     parties = placed(task, b"swapped key", recomputes=True, signed=signed)
-    lying = Lying(MemoryTransport(parties), Kind.KEY_SUMS, swap)
+    lying = Lying(MemoryParties(parties), LetterKind.KEY_SUMS, swap)
     with pytest.raises(RoundAborted) as failed:
         conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
     assert all("not the sum of all parties' shares" in why for why in failed.value.lost.values())
@@ -347,7 +349,7 @@ def test_a_joint_key_of_the_servers_own_gets_no_ciphertext(signed: bool) -> None
 def test_without_computing_again_such_a_server_reads_every_vector() -> None:
     """What the check above stops: honest-but-curious is what is assumed without it."""
     task = MeanTask(3, 3, averaging())
-    run = Run(task, NONCE)
+    run = RunName(task, NONCE)
     swap, holders = substituted(task, run)
     parties = placed(task, b"swapped key", recomputes=False, signed=False)
     seen: list[bytes] = []
@@ -355,14 +357,14 @@ def test_without_computing_again_such_a_server_reads_every_vector() -> None:
     class Watching(Lying):
         def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
             replies = super().exchange(stage, letters)
-            seen.extend(r for r in replies.values() if kind_of(r, run.longest) is Kind.GIVEN)
+            seen.extend(r for r in replies.values() if kind_of(r, run.longest) is LetterKind.GIVEN)
             return replies
 
-    lying = Watching(MemoryTransport(parties), Kind.KEY_SUMS, swap)
+    lying = Watching(MemoryParties(parties), LetterKind.KEY_SUMS, swap)
     with pytest.raises(ProtocolError, match="another joint key"):  # our server adds nothing up
         conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
     (session,) = run.sessions
-    given = Letter.decode(seen[0], run.binding, longest=run.longest, party=0).group(0, 1)[0]
+    given = PartyLetter.decode(seen[0], run.binding, longest=run.longest, party=0).group(0, 1)[0]
     ciphertext = decode(given, session, he.Ciphertext, sender=0)
     public_key = holders[0].public_key
     request = he.ask_to_decrypt(public_key, ciphertext)
@@ -388,17 +390,22 @@ def test_a_server_that_plays_the_other_parties_is_stopped_by_signatures_alone() 
 @pytest.mark.parametrize("task", [MeanTask(3, 2, averaging()), DbscanTask(3, 3, clustering(2))])
 def test_parties_that_sign_come_to_the_same(task: Task) -> None:
     parties = placed(task, b"signed", recomputes=True, signed=True)
-    transport = MemoryTransport(parties)
+    transport = MemoryParties(parties)
     outcome = conduct(task, transport, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
     straight = play(task, random_searches(3, seed=4).clients, ScriptedSecrets(b"straight"))
     assert outcome.combined == straight.outcome.combined
 
 
-class Altering(MemoryTransport):
+class Altering(MemoryParties):
     """A network that turns one bit of one party's letters of one kind."""
 
     def __init__(
-        self, parties: dict[int, PartySession], victim: int, kind: Kind, place: float, bit: int
+        self,
+        parties: dict[int, PartySession],
+        victim: int,
+        kind: LetterKind,
+        place: float,
+        bit: int,
     ) -> None:
         super().__init__(parties)
         self._victim, self._kind, self._place, self._bit = victim, kind, place, bit
@@ -415,13 +422,17 @@ class Altering(MemoryTransport):
         return replies
 
 
-@pytest.mark.parametrize("kind", [Kind.KEY_SHARES, Kind.KEY_REST, Kind.GIVEN, Kind.HELP])
+@pytest.mark.parametrize(
+    "kind", [LetterKind.KEY_SHARES, LetterKind.KEY_REST, LetterKind.GIVEN, LetterKind.HELP]
+)
 @pytest.mark.parametrize(
     "task",
     [MeanTask(4, 2, averaging()), DbscanTask(4, 3, clustering(2))],
     ids=["mean", "clusters"],
 )
-def test_a_bit_flipped_on_the_way_costs_its_sender_alone_its_place(task: Task, kind: Kind) -> None:
+def test_a_bit_flipped_on_the_way_costs_its_sender_alone_its_place(
+    task: Task, kind: LetterKind
+) -> None:
     """Wherever it is in the letter: head, ciphertexts, signature."""
     victim, rng = 1, np.random.default_rng([7, kind])
     # One place at random in each part of a letter; the first is in its head.
@@ -445,23 +456,23 @@ def test_a_bit_flipped_on_the_way_costs_its_sender_alone_its_place(task: Task, k
             lost = failed.lost
         assert network.altered == 1
         # Its vector is in the total before it is asked to help; others help in its place.
-        helped = kind is Kind.HELP and len(task.steps) == 1
+        helped = kind is LetterKind.HELP and len(task.steps) == 1
         assert set(lost) == (set() if helped else {victim})
         assert all(why.startswith("its letter arrived altered") for why in lost.values())
         # Keys need everybody, and a second step all of the first; else the others go on.
-        assert (outcome is None) == (kind is not Kind.GIVEN and not helped)
+        assert (outcome is None) == (kind is not LetterKind.GIVEN and not helped)
         if outcome is not None:
-            there = [p for p in range(task.parties) if kind is Kind.HELP or p != victim]
+            there = [p for p in range(task.parties) if kind is LetterKind.HELP or p != victim]
             searches = [random_searches(task.parties, seed=4).clients[p] for p in there]
             straight = play(task.among(len(there)), searches, ScriptedSecrets(b"straight"))
             assert outcome.combined == straight.outcome.combined
 
 
-class Replaying(MemoryTransport):
+class Replaying(MemoryParties):
     """A network that delivers one party's letter of an exchange again in a later one."""
 
     def __init__(
-        self, parties: dict[int, PartySession], victim: int, kind: Kind, first: int
+        self, parties: dict[int, PartySession], victim: int, kind: LetterKind, first: int
     ) -> None:
         super().__init__(parties)
         self._victim, self._kind, self._first = victim, kind, first
@@ -480,8 +491,10 @@ class Replaying(MemoryTransport):
 
 
 @pytest.mark.parametrize("signed", [True, False])
-@pytest.mark.parametrize("kind", [Kind.GIVEN, Kind.HELP])
-def test_a_letter_of_an_earlier_step_is_lost_and_blames_nobody(kind: Kind, signed: bool) -> None:
+@pytest.mark.parametrize("kind", [LetterKind.GIVEN, LetterKind.HELP])
+def test_a_letter_of_an_earlier_step_is_lost_and_blames_nobody(
+    kind: LetterKind, signed: bool
+) -> None:
     """Its sender wrote it, but not now: it counts as not arrived."""
     task, victim = DbscanTask(4, 3, clustering(2)), 1
     parties = placed(task, b"replayed", recomputes=True, signed=signed)
@@ -489,7 +502,7 @@ def test_a_letter_of_an_earlier_step_is_lost_and_blames_nobody(kind: Kind, signe
     verifier = Keys(0, task.parties) if signed else None
     run = partial(conduct, task, network, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
     lost: Mapping[int, str] = {}
-    if kind is Kind.GIVEN:  # whoever is in the first sums must be in the second
+    if kind is LetterKind.GIVEN:  # whoever is in the first sums must be in the second
         with pytest.raises(RoundUnfinished) as failed:
             run(verifier=verifier)
         lost = failed.value.lost
@@ -511,10 +524,10 @@ def test_help_with_an_earlier_request_of_the_same_step_is_lost() -> None:
     class Network(Replaying):
         def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
             replies = super().exchange(stage, letters)
-            opening = any(kind_of(data, 1 << 40) is Kind.OPEN for data in letters.values())
+            opening = any(kind_of(data, 1 << 40) is LetterKind.OPEN for data in letters.values())
             return {p: d for p, d in replies.items() if not (opening and p == 0)}
 
-    network = Network(parties, 1, Kind.HELP, 1)
+    network = Network(parties, 1, LetterKind.HELP, 1)
     outcome = conduct(
         task, network, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE, verifier=Keys(0, 4)
     )
@@ -524,36 +537,41 @@ def test_help_with_an_earlier_request_of_the_same_step_is_lost() -> None:
 
 def test_letters_of_several_steps_are_not_shown_together() -> None:
     """A lying server shows one party's signed ciphertexts of another exchange."""
-    run, signer = Run(MeanTask(2, 2, averaging()), NONCE), Keys(0, 2)
-    letters = [Letter(Kind.GIVEN, ((b"x",),), 0, 2), Letter(Kind.GIVEN, ((b"x",),), 1, 3)]
+    run, signer = RunName(MeanTask(2, 2, averaging()), NONCE), Keys(0, 2)
+    letters = [
+        PartyLetter(LetterKind.GIVEN, ((b"x",),), 0, 2),
+        PartyLetter(LetterKind.GIVEN, ((b"x",),), 1, 3),
+    ]
     shown = {p: sign_letter(each, run.binding, Keys(p, 2)) for p, each in enumerate(letters)}
     with pytest.raises(ProtocolError, match="letters of different steps"):
-        witnessed(shown, Kind.GIVEN, run, signer)
+        witnessed(shown, LetterKind.GIVEN, run, signer)
     moved = replace(letters[1], exchange=2)
     assert witnessed(
-        shown | {1: sign_letter(moved, run.binding, Keys(1, 2))}, Kind.GIVEN, run, signer
+        shown | {1: sign_letter(moved, run.binding, Keys(1, 2))}, LetterKind.GIVEN, run, signer
     )
     # Its signature is over the step: the number alone cannot be changed.
-    other = Letter.decode(shown[1], run.binding, longest=run.longest, party=1)
+    other = PartyLetter.decode(shown[1], run.binding, longest=run.longest, party=1)
     with pytest.raises(ProtocolError, match="is not signed by it"):
-        witnessed({1: replace(other, exchange=2).encode(run.binding)}, Kind.GIVEN, run, signer)
+        witnessed(
+            {1: replace(other, exchange=2).encode(run.binding)}, LetterKind.GIVEN, run, signer
+        )
 
 
 def test_a_run_with_signatures_is_begun_once() -> None:
     task = MeanTask(3, 3, averaging())
     parties = placed(task, b"once", recomputes=True, signed=True)
     with pytest.raises(ParameterError, match="attempts=1"):
-        conduct(task, MemoryTransport(parties), OsSecrets(), verifier=Keys(0, 3))
+        conduct(task, MemoryParties(parties), OsSecrets(), verifier=Keys(0, 3))
 
 
 def test_channel_keys_of_the_servers_own_get_no_share() -> None:
     task = MeanTask(3, 2, averaging())
-    run = Run(task, NONCE)
+    run = RunName(task, NONCE)
     (session,) = run.sessions
 
     def swap(place: int, data: bytes) -> bytes:
         del place
-        letter = Letter.decode(data, run.binding, longest=run.longest)
+        letter = PartyLetter.decode(data, run.binding, longest=run.longest)
         sums, (book,), shown = letter.groups
         keys = decode(book, session, ChannelBook).keys
         forged = ChannelBook(session.binding, (keys[1], keys[1], keys[2]))
@@ -561,7 +579,7 @@ def test_channel_keys_of_the_servers_own_get_no_share() -> None:
         return replace(letter, groups=groups).encode(run.binding)
 
     parties = placed(task, b"channels", recomputes=True, signed=True)
-    lying = Lying(MemoryTransport(parties), Kind.KEY_SUMS, swap)
+    lying = Lying(MemoryParties(parties), LetterKind.KEY_SUMS, swap)
     with pytest.raises(RoundAborted) as failed:
         conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
     assert all("channel keys are not those" in why for why in failed.value.lost.values())
@@ -570,12 +588,12 @@ def test_channel_keys_of_the_servers_own_get_no_share() -> None:
 @pytest.mark.parametrize("half", [0, 1])
 def test_a_key_for_products_of_the_servers_own_opens_nothing(half: int) -> None:
     task = DbscanTask(3, 3, clustering(2))
-    run = Run(task, NONCE)
+    run = RunName(task, NONCE)
     session = run.sessions[0]
 
     def swap(place: int, data: bytes) -> bytes:
         del place
-        letter = Letter.decode(data, run.binding, longest=run.longest)
+        letter = PartyLetter.decode(data, run.binding, longest=run.longest)
         first, witnesses, (key, *rest) = letter.groups
         forged = decode(key, session, he.RelinearisationKey)
         forged.parts[half, 0, 0, 0] ^= 1
@@ -583,7 +601,7 @@ def test_a_key_for_products_of_the_servers_own_opens_nothing(half: int) -> None:
         return replace(letter, groups=groups).encode(run.binding)
 
     parties = placed(task, b"products", recomputes=True, signed=False)
-    lying = Lying(MemoryTransport(parties), Kind.OPEN, swap)
+    lying = Lying(MemoryParties(parties), LetterKind.OPEN, swap)
     with pytest.raises(RoundUnfinished) as failed:
         conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
     assert all("not made of all parties' parts" in why for why in failed.value.lost.values())
@@ -601,14 +619,14 @@ def test_a_party_that_was_told_its_place_takes_no_other(changed: tuple[bytes, in
     task = MeanTask(3, 2, averaging())
     party = placed(task, b"place", recomputes=False, signed=False)[0]
     nonce, place, parties = changed
-    reply = party.handle(invitation(task, Run(task.among(parties), nonce), place))
+    reply = party.handle(invitation(task, RunName(task.among(parties), nonce), place))
     assert b"not to the run and the place that were announced" in reply
-    assert isinstance(party.state, Invited)
+    assert isinstance(party.state, InvitedParty)
 
 
 def test_a_run_that_was_announced_is_begun_once() -> None:
     task = MeanTask(3, 3, averaging())
-    transport = MemoryTransport(placed(task, b"once", recomputes=False, signed=False))
+    transport = MemoryParties(placed(task, b"once", recomputes=False, signed=False))
     with pytest.raises(ParameterError, match="begun once"):
         conduct(task, transport, OsSecrets(), nonce=NONCE)
 
@@ -616,18 +634,18 @@ def test_a_run_that_was_announced_is_begun_once() -> None:
 def test_a_second_result_of_a_step_is_not_opened() -> None:
     task = MeanTask(3, 2, averaging())
     parties = sessions(task, b"second")
-    transport = MemoryTransport(parties)
+    transport = MemoryParties(parties)
     letters: dict[int, bytes] = {}
 
     def note(place: int, data: bytes) -> bytes:
         letters[place] = data
         return data
 
-    conduct(task, Lying(transport, Kind.OPEN, note), ScriptedSecrets(b"second nonce"))
+    conduct(task, Lying(transport, LetterKind.OPEN, note), ScriptedSecrets(b"second nonce"))
     # The run is over for everybody: the same letter again is not answered.
     reply = parties[0].handle(letters[0])
     assert isinstance(parties[0].state, Over)
-    assert kind_of(reply, LONGEST) is Kind.REFUSAL
+    assert kind_of(reply, LONGEST) is LetterKind.REFUSAL
     assert b"the run is over" in reply
 
 
@@ -635,13 +653,13 @@ def test_an_invitation_to_another_task_or_among_too_few_is_refused() -> None:
     task = MeanTask(3, 3, averaging())
     party = sessions(task, b"invited")[0]
     other = MeanTask(3, 3, averaging(share=0.5))
-    run = Run(other, bytes(32))
+    run = RunName(other, bytes(32))
     assert b"another task or another run" in party.handle(invitation(other, run, 0))
-    few = Run(task.among(2), bytes(32))
+    few = RunName(task.among(2), bytes(32))
     assert b"this one agreed to 3 to 3" in party.handle(invitation(task, few, 0))
-    fine = Run(task, bytes(32))
+    fine = RunName(task, bytes(32))
     assert b"no place for this party" in party.handle(invitation(task, fine, 3))
-    assert kind_of(party.handle(invitation(task, fine, 0)), 1 << 30) is Kind.KEY_SHARES
+    assert kind_of(party.handle(invitation(task, fine, 0)), 1 << 30) is LetterKind.KEY_SHARES
 
 
 def test_tasks_that_differ_in_anything_have_different_digests() -> None:
@@ -659,28 +677,32 @@ def test_tasks_that_differ_in_anything_have_different_digests() -> None:
 def test_letters_out_of_order_are_not_answered() -> None:
     task = MeanTask(3, 3, averaging())
     party = sessions(task, b"order")[0]
-    run = Run(task, bytes(32))
-    for kind in (Kind.KEY_SUMS, Kind.GIVE, Kind.OPEN, Kind.END):
-        early = Letter(kind, (), 0).encode(run.binding)
-        assert kind_of(party.handle(early), LONGEST) is Kind.REFUSAL
+    run = RunName(task, bytes(32))
+    for kind in (LetterKind.KEY_SUMS, LetterKind.GIVE, LetterKind.OPEN, LetterKind.END):
+        early = PartyLetter(kind, (), 0).encode(run.binding)
+        assert kind_of(party.handle(early), LONGEST) is LetterKind.REFUSAL
     party.handle(invitation(task, run, 0))
-    for kind in (Kind.GIVE, Kind.OPEN, Kind.END):
-        assert b"is not due" in party.handle(Letter(kind, (), 0).encode(run.binding))
-        assert b"goes to another party" in party.handle(Letter(kind, (), 1).encode(run.binding))
+    for kind in (LetterKind.GIVE, LetterKind.OPEN, LetterKind.END):
+        assert b"is not due" in party.handle(PartyLetter(kind, (), 0).encode(run.binding))
+        assert b"goes to another party" in party.handle(
+            PartyLetter(kind, (), 1).encode(run.binding)
+        )
 
 
 def test_a_refusal_tells_nothing_of_a_partys_search() -> None:
     """Its search keeps more than agreed: the reason must not say how many."""
     task = MeanTask(3, 3, averaging(share=0.5, most=3))
     with pytest.raises(RoundAborted) as aborted:
-        conduct(task, MemoryTransport(sessions(task, b"tells")), ScriptedSecrets(b"tells nonce"))
+        conduct(task, MemoryParties(sessions(task, b"tells")), ScriptedSecrets(b"tells nonce"))
     assert set(aborted.value.lost.values()) == {
         "refused: this party's search does not fit the task (step 1: encrypting)"
     }
 
 
-@pytest.mark.parametrize("kind", [Kind.KEY_SHARES, Kind.KEY_REST, Kind.GIVEN, Kind.HELP])
-def test_a_party_that_answers_with_garbage_is_named(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [LetterKind.KEY_SHARES, LetterKind.KEY_REST, LetterKind.GIVEN, LetterKind.HELP]
+)
+def test_a_party_that_answers_with_garbage_is_named(kind: LetterKind) -> None:
     task = MeanTask(3, 3, averaging())
 
     class Garbled(PartySession):
@@ -688,19 +710,21 @@ def test_a_party_that_answers_with_garbage_is_named(kind: Kind) -> None:
             answer = super().handle(data)
             if kind_of(answer, 1 << 30) is not kind:
                 return answer
-            run = Run(task, nonce)
-            letter = Letter.decode(answer, run.binding, longest=run.longest)
+            run = RunName(task, nonce)
+            letter = PartyLetter.decode(answer, run.binding, longest=run.longest)
             return replace(letter, groups=((b"garbage",), ())).encode(run.binding)
 
     nonce = ScriptedSecrets(b"garbage nonce").take(32)
     parties = sessions(task, b"garbage")
     honest = parties[1]
     parties[1] = Garbled(honest._invited, honest._secrets)
-    if kind is Kind.KEY_REST:  # nothing of it is read where all decrypt and nothing is multiplied
-        conduct(task, MemoryTransport(parties), ScriptedSecrets(b"garbage nonce"))
+    if (
+        kind is LetterKind.KEY_REST
+    ):  # nothing of it is read where all decrypt and nothing is multiplied
+        conduct(task, MemoryParties(parties), ScriptedSecrets(b"garbage nonce"))
         return
     with pytest.raises((RoundAborted, RoundUnfinished)) as failed:
-        conduct(task, MemoryTransport(parties), ScriptedSecrets(b"garbage nonce"), attempts=1)
+        conduct(task, MemoryParties(parties), ScriptedSecrets(b"garbage nonce"), attempts=1)
     assert failed.value.lost.keys() == {1}
     assert "sent what is not due" in failed.value.lost[1]
 
@@ -743,7 +767,7 @@ def test_a_party_goes_on_from_what_it_has_kept(
 
 @pytest.mark.parametrize("data", [b"", b"x" * 100, b"PK\x03\x04" + bytes(60)])
 def test_what_was_not_kept_is_refused(data: bytes) -> None:
-    invited = Invited(MeanTask(2, 2, averaging()), random_searches(2).clients[0])
+    invited = InvitedParty(MeanTask(2, 2, averaging()), random_searches(2).clients[0])
     with pytest.raises(ProtocolError, match="cannot be read"):
         thaw(data, invited)
 
@@ -751,9 +775,9 @@ def test_what_was_not_kept_is_refused(data: bytes) -> None:
 def test_keys_that_were_kept_serve_no_other_task() -> None:
     search, secrets = random_searches(3).clients[0], ScriptedSecrets(b"other task")
     first, second = (DbscanTask(3, 3, clustering(points)) for points in (2, 3))
-    party = PartySession(Invited(first, search), secrets)
-    party.handle(invitation(first, Run(first, bytes(32)), 0))
+    party = PartySession(InvitedParty(first, search), secrets)
+    party.handle(invitation(first, RunName(first, bytes(32)), 0))
     held = kept(party.state)
-    assert isinstance(thaw(held, Invited(first, search)), Joined)
+    assert isinstance(thaw(held, InvitedParty(first, search)), Joined)
     with pytest.raises(ProtocolError, match="another task"):
-        thaw(held, Invited(second, search))
+        thaw(held, InvitedParty(second, search))

@@ -17,7 +17,7 @@ from urna.systems.combine import (
     Dbscan,
     Frame,
     LocalSearch,
-    Mean,
+    MeanSetting,
     Median,
     Ruler,
     Searches,
@@ -32,8 +32,8 @@ from urna.systems.combine import (
 
 def test_a_log_axis_is_averaged_on_its_log_scale_and_plainly_when_asked() -> None:
     searches = peaked((0.01, 0.0), (1.0, 0.6))
-    assert Mean().combine(searches).setting == {"lr": 0.1, "momentum": 0.3}
-    assert Mean(plain=True).combine(searches).setting == {"lr": 0.505, "momentum": 0.3}
+    assert MeanSetting().combine(searches).setting == {"lr": 0.1, "momentum": 0.3}
+    assert MeanSetting(plain=True).combine(searches).setting == {"lr": 0.505, "momentum": 0.3}
 
 
 def test_an_ordinal_axis_counts_by_position_and_gives_one_of_its_values() -> None:
@@ -43,8 +43,8 @@ def test_an_ordinal_axis_counts_by_position_and_gives_one_of_its_values() -> Non
         frame,
         tuple(LocalSearch(settings, np.array(row)) for row in ([1, 0, 0], [0, 0, 1], [0, 0, 1.0])),
     )
-    assert Mean().combine(searches).setting == {"units": 16.0}
-    assert Mean(plain=True).combine(searches).setting == {"units": 344.0}
+    assert MeanSetting().combine(searches).setting == {"units": 16.0}
+    assert MeanSetting(plain=True).combine(searches).setting == {"units": 344.0}
 
 
 def test_texts_cannot_be_averaged() -> None:
@@ -61,7 +61,10 @@ def test_a_setting_off_its_axis_is_refused() -> None:
 def test_mean_and_median_agree_with_numpy(best: list[int]) -> None:
     searches = peaked(*(tuple(GRID[place]) for place in best))
     units = FRAME.units(GRID[best])
-    for strategy, oracle in ((Mean(), units.mean(axis=0)), (Median(), np.median(units, axis=0))):
+    for strategy, oracle in (
+        (MeanSetting(), units.mean(axis=0)),
+        (Median(), np.median(units, axis=0)),
+    ):
         found = FRAME.units(FRAME.row(strategy.combine(searches).setting)[None, :])[0]
         assert found == pytest.approx(oracle, abs=2e-6)
 

@@ -24,7 +24,7 @@ class Play:
         self.session = he.Session(parameters, self.secrets.take(32))
         self.drawn, self.shares = {}, {}
         for party in range(parameters.parties):
-            member = he.Member(self.session, party)
+            member = he.KeyMember(self.session, party)
             self.drawn[party], self.shares[party] = he.draw_key(member, self.secrets)
         self.sums = he.add_key_shares(self.session, self.shares)
         self.holders: dict[int, he.KeyHolder] = {}
@@ -54,7 +54,7 @@ class Play:
 
     def decrypt(self, ciphertext: he.Ciphertext) -> list[int]:
         """Decrypt by the protocol."""
-        desk = he.Desk(self.session)
+        desk = he.MessageDesk(self.session)
         return he.decrypt(desk, self.keys, ciphertext, self.secrets).tolist()
 
     def inside(self, ciphertext: he.Ciphertext) -> npt.NDArray[np.object_]:

@@ -302,7 +302,7 @@ def test_secrets_are_not_shown() -> None:
 
 def test_the_play_of_all_parties_counts_what_they_spend() -> None:
     secrets = exact().secrets
-    desk = he.Desk(he.Session(exact().parameters, secrets.take(32)))
+    desk = he.MessageDesk(he.Session(exact().parameters, secrets.take(32)))
     keys = he.make_keys(desk, secrets)
     vectors = {party: [[party + 1, 2, 0]] for party in range(3)}
     opened = he.run(desk, keys, vectors, secrets, circuit=fourth_power)

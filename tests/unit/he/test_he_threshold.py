@@ -15,20 +15,20 @@ from urna.randomness import ScriptedSecrets
 SECRETS = ScriptedSecrets(b"threshold")
 PLAN = he.additive(parties=5, width=4, threshold=3)
 SESSION = he.Session(PLAN, SECRETS.take(32))
-KEYS = he.make_keys(he.Desk(SESSION), SECRETS)
+KEYS = he.make_keys(he.MessageDesk(SESSION), SECRETS)
 CIPHERTEXT = he.encrypt(KEYS.public_key, [5, 6, 7], SECRETS)
 
 
 @pytest.mark.parametrize("helpers", list(itertools.combinations(range(5), 3)), ids=str)
 def test_any_three_of_five_decrypt(helpers: tuple[int, ...]) -> None:
-    opened = he.decrypt(he.Desk(SESSION), KEYS, CIPHERTEXT, SECRETS, helpers=helpers)
+    opened = he.decrypt(he.MessageDesk(SESSION), KEYS, CIPHERTEXT, SECRETS, helpers=helpers)
     assert opened.tolist() == [5, 6, 7, 0]
 
 
 @pytest.mark.parametrize("helpers", [(0, 1), (0, 1, 2, 3), None], ids=["two", "four", "all"])
 def test_another_number_of_helpers_is_refused(helpers: tuple[int, ...] | None) -> None:
     with pytest.raises(ProtocolError, match="exactly 3 parties"):
-        he.decrypt(he.Desk(SESSION), KEYS, CIPHERTEXT, SECRETS, helpers=helpers)
+        he.decrypt(he.MessageDesk(SESSION), KEYS, CIPHERTEXT, SECRETS, helpers=helpers)
 
 
 def test_who_was_not_asked_does_not_help() -> None:
@@ -61,7 +61,7 @@ def test_weights_rebuild_a_polynomials_value_at_zero() -> None:
 def test_a_party_holds_no_share_that_is_its_own_secret() -> None:
     # The joint share is the sum of five polynomials' values; its own secret went into one.
     secrets = ScriptedSecrets(b"own")
-    drawn, _ = he.draw_key(he.Member(SESSION, 0), secrets)
+    drawn, _ = he.draw_key(he.KeyMember(SESSION, 0), secrets)
     assert not np.array_equal(KEYS.holders[0].secret, drawn.secret[: len(PLAN.chain)])
 
 
@@ -72,13 +72,15 @@ def test_who_has_not_taken_the_others_shares_does_not_help() -> None:
         he.help_to_decrypt(early, request, SECRETS)
 
 
-def sealed() -> tuple[threshold.Channel, threshold.ChannelBook, threshold.ShareBox, he.KeyHolder]:
+def sealed() -> tuple[
+    threshold.Channel, threshold.ChannelBook, threshold.EncryptedShareBox, he.KeyHolder
+]:
     """Play the exchanges up to what party 1 receives."""
     secrets = ScriptedSecrets(b"sealed")
     channels, keys, drawn, shares = {}, {}, {}, {}
     for party in range(5):
         channels[party], keys[party] = threshold.open_channel(SESSION, party, secrets)
-        drawn[party], _ = he.draw_key(he.Member(SESSION, party), secrets)
+        drawn[party], _ = he.draw_key(he.KeyMember(SESSION, party), secrets)
     book = threshold.pass_on_channel_keys(SESSION, keys)
     for party in range(5):
         shares[party] = threshold.share_secret(drawn[party], channels[party], book, secrets)
@@ -135,7 +137,7 @@ def test_secrets_are_not_shared_with_an_incomplete_group() -> None:
         threshold.pass_on_channel_keys(SESSION, {0: key})
     with pytest.raises(ProtocolError, match="another's"):
         threshold.pass_on_channel_keys(SESSION, dict.fromkeys(range(5), key))
-    drawn, _ = he.draw_key(he.Member(SESSION, 0), secrets)
+    drawn, _ = he.draw_key(he.KeyMember(SESSION, 0), secrets)
     book = threshold.ChannelBook(SESSION.binding, (key.key,) * 4)
     with pytest.raises(ProtocolError, match="incomplete"):
         threshold.share_secret(drawn, channel, book, secrets)

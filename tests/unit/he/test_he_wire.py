@@ -16,9 +16,9 @@ from urna.protocols import he
 from urna.protocols.he import threshold
 from urna.protocols.he.messages import (
     ChannelBook,
+    EncryptedShareBox,
+    EncryptedShares,
     Message,
-    SealedShares,
-    ShareBox,
 )
 from urna.protocols.he.packing import pack, packed_bytes, unpack
 from urna.protocols.he.primes import primes_below
@@ -57,16 +57,16 @@ def letters() -> dict[str, Letter]:
     session = he.Session(he.additive(parties=3, width=2, threshold=2), secrets.take(32))
     channel, key = threshold.open_channel(session, 2, secrets)
     book = ChannelBook(session.binding, (key.key,) * 3)
-    drawn, _ = he.draw_key(he.Member(session, 2), secrets)
+    drawn, _ = he.draw_key(he.KeyMember(session, 2), secrets)
     shares = threshold.share_secret(drawn, channel, book, secrets)
-    box = ShareBox(session.binding, 1, shares.bundles)
+    box = EncryptedShareBox(session.binding, 1, shares.bundles)
     return {
         **letters_of(sums(), [1, 2]),
         **letters_of(exact(), [1, 2]),
         "ChannelKey": (session, key, 2),
         "ChannelBook": (session, book, None),
-        "SealedShares": (session, shares, 2),
-        "ShareBox": (session, box, None),
+        "EncryptedShares": (session, shares, 2),
+        "EncryptedShareBox": (session, box, None),
     }
 
 
@@ -76,7 +76,7 @@ NAMES = [
     *(f"slots {n}" for n in ("KeyShare", "KeySum", "Ciphertext")),
     *(f"slots Decryption{n}" for n in ("Request", "Share")),
     *(f"slots Relinearisation{n}" for n in ("Key", "Share")),
-    *("ChannelKey", "ChannelBook", "SealedShares", "ShareBox"),
+    *("ChannelKey", "ChannelBook", "EncryptedShares", "EncryptedShareBox"),
 ]
 each = pytest.mark.parametrize("name", NAMES)
 
@@ -159,7 +159,7 @@ def test_a_message_with_one_field_of_its_binding_altered_is_refused(
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in NAMES if not n.startswith(("Channel", "Sealed", "ShareBox"))]
+    "name", [n for n in NAMES if not n.startswith(("Channel", "EncryptedShare"))]
 )
 def test_a_residue_that_is_not_reduced_is_refused(name: str) -> None:
     session, message, sender = letters()[name]
@@ -251,13 +251,13 @@ def test_a_message_of_another_session_is_not_written_for_this_one() -> None:
 
 
 def test_secrets_are_shared_only_where_some_may_be_away() -> None:
-    message = letters()["SealedShares"][1]
+    message = letters()["EncryptedShares"][1]
     everyone = letters()["coefficients KeySum"][0]
     moved = altered(message, session=everyone.binding)
     size = packed_bytes(everyone.parameters.chain, everyone.parameters.degree) + 16
     moved = altered(moved, bundles=dict.fromkeys(range(3), bytes(size)))
     with pytest.raises(ProtocolError, match=r"no secrets are shared|bytes, got"):
-        decode(encode(moved, everyone, sender=2), everyone, SealedShares, sender=2)
+        decode(encode(moved, everyone, sender=2), everyone, EncryptedShares, sender=2)
 
 
 @given(st.binary(max_size=300))

@@ -14,7 +14,7 @@ from urna.privacy import SelectionRelease
 from urna.protocols.ballots.field import FAST
 from urna.protocols.winner import Circuit, ClearGates, Opened
 from urna.protocols.winner.circuit import Bits, Gates, Wires, _fold_modulo
-from urna.protocols.winner.garble import Evaluator, Garbler, decode, fresh_offset, read_labels
+from urna.protocols.winner.garble import Garbler, GateReader, decode, fresh_offset, read_labels
 from urna.randomness import ScriptedSecrets
 
 VOTES = 1500
@@ -53,7 +53,7 @@ def garbled(
 
     garbler = Garbler(key, offset, seed)
     outputs = evaluate(garbler, zeros, helper)
-    evaluator = Evaluator(key, garbler.tables, seed)
+    evaluator = GateReader(key, garbler.tables, seed)
     labels = evaluate(evaluator, held, np.zeros_like(helper)).astype(np.uint64)
     assert len(garbler.tables) == 32 * circuit.ands
     return circuit.read(decode(labels, garbler.commitments(outputs)))

@@ -5,12 +5,12 @@ import hashlib
 import numpy as np
 from reference.prio3 import Prio3SumVec
 
-from urna.protocols.ballots import Codec, Layout
+from urna.protocols.ballots import BallotLayout, Codec
 from urna.protocols.ballots.codec import HELPER, LEADER
 from urna.randomness import ScriptedSecrets
 
 KEY = bytes(range(32))
-LAYOUT = Layout(5)
+LAYOUT = BallotLayout(5)
 BALLOTS = np.random.default_rng(5).integers(0, 4, (8, 5))
 CHEATS = {2: 2, 5: 100}  # who adds what to one bit of its ballot
 

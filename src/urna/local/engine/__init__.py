@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.data import Samples
-from urna.local.engine.lanes import Group
+from urna.local.engine.lanes import LaneGroup
 from urna.local.engine.loss import out_of_memory
 from urna.local.engine.model import Model, Tick, Weights, joined
 from urna.local.holdout import Holdout
@@ -98,7 +98,7 @@ def check_client(
 
 def search_group(
     model: Model,
-    group: Group,
+    group: LaneGroup,
     clients: Sequence[Holdout],
     seeds: Sequence[int],
     *,

@@ -12,20 +12,20 @@ from torch import Tensor
 
 from urna.local.engine.block import Block, Epoch, take_rows
 from urna.local.engine.gradients import Batched
-from urna.local.engine.stack import Features, Settings, Stack, advance
+from urna.local.engine.stack import Features, LaneSettings, Stack, advance
 from urna.local.engine.threads import Threads, cut
 
-__all__ = ["EagerTrainer", "Step", "Trainer", "batches_of", "eager_step", "evaluate"]
+__all__ = ["EagerTrainer", "EpochTrainer", "Step", "batches_of", "eager_step", "evaluate"]
 
-Step = Callable[[Batched, Stack, Settings, Features, Tensor, Tensor, Tensor], None]
+Step = Callable[[Batched, Stack, LaneSettings, Features, Tensor, Tensor, Tensor], None]
 """Takes one step in every lane, in place, on inputs, targets and a key of the masks."""
 
 
-class Trainer(Protocol):
+class EpochTrainer(Protocol):
     """Moves a stack through one epoch."""
 
     def epoch(
-        self, stack: Stack, settings: Settings, block: Block, epoch: Epoch, width: int
+        self, stack: Stack, settings: LaneSettings, block: Block, epoch: Epoch, width: int
     ) -> Stack:
         """Train every lane for one epoch and return the stack; the old one is spent.
 
@@ -42,7 +42,7 @@ class Trainer(Protocol):
 def eager_step(
     batched: Batched,
     stack: Stack,
-    settings: Settings,
+    settings: LaneSettings,
     features: Features,
     inputs: Tensor,
     targets: Tensor,
@@ -80,7 +80,7 @@ class EagerTrainer:
         self._threads, self._features, self.step = threads, features, step
 
     def epoch(
-        self, stack: Stack, settings: Settings, block: Block, epoch: Epoch, width: int
+        self, stack: Stack, settings: LaneSettings, block: Block, epoch: Epoch, width: int
     ) -> Stack:
         """Train every lane for one epoch, in place."""
         batches = list(batches_of(block, epoch))
@@ -103,7 +103,8 @@ def evaluate(
 ) -> Tensor:
     """Return every lane's mean loss and share of right answers, shape (2, lanes).
 
-    The stack lies in pieces of `width`, as in `Trainer.epoch`; `rows` rows are judged at a time.
+    The stack lies in pieces of `width`, as in `EpochTrainer.epoch`; `rows` rows are judged
+    at a time.
     """
     clients, total = targets.shape[:2]
 

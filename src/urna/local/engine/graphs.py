@@ -20,7 +20,7 @@ from torch import Tensor
 from urna.local.engine.block import Block, Epoch, take_rows
 from urna.local.engine.epochs import Step, eager_step
 from urna.local.engine.gradients import Batched
-from urna.local.engine.stack import Features, Settings, Stack
+from urna.local.engine.stack import Features, LaneSettings, Stack
 from urna.local.engine.threads import cut, deterministic_kernels
 
 __all__ = ["CudaRecorder", "GraphTrainer", "Recorder"]
@@ -94,7 +94,7 @@ class GraphTrainer:
         self._recordings: dict[tuple[int, ...], _Recording] = {}
 
     def epoch(
-        self, stack: Stack, settings: Settings, block: Block, epoch: Epoch, width: int
+        self, stack: Stack, settings: LaneSettings, block: Block, epoch: Epoch, width: int
     ) -> Stack:
         """Train every lane for one epoch and return the stack; the old one is spent."""
         pieces = cut(len(stack), block.clients * width)
@@ -113,7 +113,7 @@ class GraphTrainer:
         return stack
 
     def _recording(
-        self, stack: Stack, settings: Settings, block: Block, epoch: Epoch
+        self, stack: Stack, settings: LaneSettings, block: Block, epoch: Epoch
     ) -> "_Recording":
         shape = (len(stack), block.clients, *block.inputs.shape[2:], max(epoch.sizes))
         if shape not in self._recordings or self._recordings[shape].capacity < block.rows:
@@ -128,10 +128,10 @@ class _StepInPlace:
 
     def __init__(
         self,
-        take: Callable[[Stack, Settings, Features, Tensor, Tensor, Tensor], None],
+        take: Callable[[Stack, LaneSettings, Features, Tensor, Tensor, Tensor], None],
         features: Features,
         stack: Stack,
-        settings: Settings,
+        settings: LaneSettings,
         block: Block,
         epoch: Epoch,
     ) -> None:
@@ -155,7 +155,7 @@ class _StepInPlace:
         self._rows[:, : epoch.rows.shape[1]].copy_(epoch.rows)
         self._keys[: len(epoch.keys)].copy_(epoch.keys)
 
-    def begin(self, stack: Stack, settings: Settings) -> None:
+    def begin(self, stack: Stack, settings: LaneSettings) -> None:
         """Put weights and settings in place, and start with the first batch."""
         if stack is not self.stack:
             self.stack.copy_from(stack)
@@ -200,7 +200,7 @@ class _Recording:
         """The lanes as the last replay left them."""
         return self._step.stack
 
-    def replay(self, stack: Stack, settings: Settings, block: Block, epoch: Epoch) -> None:
+    def replay(self, stack: Stack, settings: LaneSettings, block: Block, epoch: Epoch) -> None:
         """Put everything in place and replay the epoch's steps."""
         self._step.load(block, epoch)
         for size in dict.fromkeys(epoch.sizes):

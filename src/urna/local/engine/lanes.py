@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from urna.local.recipe import Optimiser, Plan, Recipe
+from urna.local.recipe import Optimiser, Recipe, SortedRecipe
 from urna.space import Value
 
-__all__ = ["Group", "Sharing", "group_plans", "lineages", "share_lanes", "share_numbers"]
+__all__ = ["LaneGroup", "Sharing", "group_plans", "lineages", "share_lanes", "share_numbers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LaneGroup:
     """Candidates that stack."""
 
     shape: tuple[tuple[str, Value], ...]
@@ -37,12 +37,12 @@ class Group:
     def __len__(self) -> int:
         return len(self.places)
 
-    def only(self, member: int) -> "Group":
+    def only(self, member: int) -> "LaneGroup":
         """Return the group of one member alone."""
         return replace(self, places=(self.places[member],), recipes=(self.recipes[member],))
 
 
-def group_plans(plans: Sequence[Plan]) -> list[Group]:
+def group_plans(plans: Sequence[SortedRecipe]) -> list[LaneGroup]:
     """Group candidates by all that changes the shape of a step."""
     members: dict[tuple[object, ...], list[int]] = {}
     for place, plan in enumerate(plans):
@@ -55,7 +55,7 @@ def group_plans(plans: Sequence[Plan]) -> list[Group]:
         recipes = tuple(plans[place].recipe for place in places)
         first = recipes[0]
         groups.append(
-            Group(
+            LaneGroup(
                 plan.shape, first.batch_size, first.epochs, first.optimiser, tuple(places), recipes
             )
         )

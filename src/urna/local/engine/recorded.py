@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from urna.local.engine.epochs import eager_step
 from urna.local.engine.gradients import Batched
-from urna.local.engine.stack import Features, Settings, Stack, same_bits
+from urna.local.engine.stack import Features, LaneSettings, Stack, same_bits
 from urna.local.engine.tape import Tape, record
 
 __all__ = ["RecordedSteps", "has_hooks"]
@@ -52,7 +52,7 @@ class RecordedSteps:
         self,
         batched: Batched,
         stack: Stack,
-        settings: Settings,
+        settings: LaneSettings,
         features: Features,
         inputs: Tensor,
         targets: Tensor,

@@ -27,10 +27,10 @@ from urna.local.engine.capacity import (
     rows_apart,
     slots_of,
 )
-from urna.local.engine.epochs import EagerTrainer, Step, Trainer, eager_step, evaluate
+from urna.local.engine.epochs import EagerTrainer, EpochTrainer, Step, eager_step, evaluate
 from urna.local.engine.gradients import Batched, KernelContext, refuse_recurrent
 from urna.local.engine.graphs import CudaRecorder, GraphTrainer
-from urna.local.engine.lanes import Group
+from urna.local.engine.lanes import LaneGroup
 from urna.local.engine.loss import (
     TorchLoss,
     as_tensors,
@@ -145,7 +145,7 @@ class Runner:
         repeatable = self._model.repeatable
         return GraphTrainer(self._batched, self._features, CudaRecorder(), deterministic=repeatable)
 
-    def _tools(self, capacity: Capacity) -> tuple[Threads, Trainer]:
+    def _tools(self, capacity: Capacity) -> tuple[Threads, EpochTrainer]:
         """Return who runs pieces, and what moves a stack through an epoch."""
         key = capacity.threads, capacity.least == 2
         if key not in self._threads:
@@ -174,7 +174,7 @@ class Runner:
 
     def search(
         self,
-        group: Group,
+        group: LaneGroup,
         clients: Sequence[Holdout],
         seeds: Sequence[int],
         race: Race | None,
@@ -187,7 +187,7 @@ class Runner:
 
     def _jobs(
         self,
-        group: Group,
+        group: LaneGroup,
         clients: Sequence[Holdout],
         seeds: Sequence[int],
         race: Race | None,
@@ -206,7 +206,12 @@ class Runner:
                 yield _Job(some, [clients[p] for p in some], [seeds[p] for p in some], capacity)
 
     def _search_capacity(
-        self, group: Group, train: Samples, clients: int, race: Race | None, most_lanes: int | None
+        self,
+        group: LaneGroup,
+        train: Samples,
+        clients: int,
+        race: Race | None,
+        most_lanes: int | None,
     ) -> Capacity:
         """Plan how many lanes and clients run at once.
 
@@ -258,7 +263,7 @@ class Runner:
         )
 
     def _search(
-        self, group: Group, job: _Job, race: Race | None, tick: Tick
+        self, group: LaneGroup, job: _Job, race: Race | None, tick: Tick
     ) -> npt.NDArray[np.float64]:
         """Search a job; where memory runs out, again with half as much at once."""
         try:
@@ -279,7 +284,7 @@ class Runner:
             return self._search(group, replace(job, capacity=half), race, tick)
         return self._search_alone(group, job, tick)
 
-    def _search_alone(self, group: Group, job: _Job, tick: Tick) -> npt.NDArray[np.float64]:
+    def _search_alone(self, group: LaneGroup, job: _Job, tick: Tick) -> npt.NDArray[np.float64]:
         """Give each candidate all the memory; one that still does not fit has failed."""
         scores = np.full((1, len(group), 2), (np.inf, np.nan))
         alone = replace(job, capacity=Capacity(1, 1))
@@ -292,7 +297,7 @@ class Runner:
         return scores
 
     def _search_once(
-        self, group: Group, job: _Job, race: Race | None, tick: Tick
+        self, group: LaneGroup, job: _Job, race: Race | None, tick: Tick
     ) -> npt.NDArray[np.float64]:
         threads, trainer = self._tools(job.capacity)
         block = stack_clients(job.parts, job.seeds, self._device)
@@ -331,7 +336,7 @@ class Runner:
             recipes, start, clients, seeds, first_epoch, self._features, self._device
         )
 
-        def trainer(batched: Batched) -> Trainer:
+        def trainer(batched: Batched) -> EpochTrainer:
             # A piece is on a thread already; its steps need no others.
             return self._graphs or EagerTrainer(Threads(batched), self._features, self._step)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from urna.local.engine.block import Block, plan_epoch
 from urna.local.engine.capacity import Capacity
-from urna.local.engine.epochs import Trainer, evaluate
-from urna.local.engine.lanes import Group, Sharing, lineages, share_numbers
+from urna.local.engine.epochs import EpochTrainer, evaluate
+from urna.local.engine.lanes import LaneGroup, Sharing, lineages, share_numbers
 from urna.local.engine.stack import SettingsTable, Stack, upload
 from urna.local.engine.threads import Threads
 from urna.local.racing import Race
@@ -28,7 +28,7 @@ Tick = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LaneLayout:
     """Where lanes lie in a stack: in pieces of `width` lanes of every client, client by client.
 
     So a piece is one contiguous slice, and holds all clients that run together.
@@ -67,10 +67,10 @@ class GroupSearch:
         shared: Whether candidates that have agreed so far share a lane.
     """
 
-    group: Group
+    group: LaneGroup
     block: Block
     threads: Threads
-    trainer: Trainer
+    trainer: EpochTrainer
     capacity: Capacity
     race: Race | None = None
     shared: bool = True
@@ -98,7 +98,10 @@ class GroupSearch:
         rates = np.array([recipe.learning_rates() for recipe in group.recipes])
         table = SettingsTable(group.recipes, device)
         has_buffers = bool(stack.buffers)
-        layout, lane_of = Layout(block.clients, 1), np.zeros((block.clients, len(group)), np.intp)
+        layout, lane_of = (
+            LaneLayout(block.clients, 1),
+            np.zeros((block.clients, len(group)), np.intp),
+        )
         who = np.arange(block.clients)[:, None]
         for epoch in range(group.epochs):
             sharings = _share(numbers[:, epoch], self._alive)
@@ -108,7 +111,7 @@ class GroupSearch:
             width = self.capacity.width(lanes)
             leaders = np.array([_padded(s.leaders, -(-lanes // width) * width) for s in sharings])
             parents = layout.row(who, np.take_along_axis(lane_of, leaders, axis=1))
-            layout = Layout(block.clients, width)
+            layout = LaneLayout(block.clients, width)
             parents = layout.arrange(parents)
             if not np.array_equal(parents, np.arange(len(stack))):
                 stack = stack.select(upload(parents, device))
@@ -153,7 +156,7 @@ class GroupSearch:
         over: npt.NDArray[np.bool_],
         sharings: Sequence[Sharing],
         stack: Stack,
-        layout: Layout,
+        layout: LaneLayout,
     ) -> None:
         """Judge members whose training is over, and ask the race who else stops."""
         done = [[m for m in alive if over[m]] for alive in self._alive]
@@ -180,7 +183,7 @@ class GroupSearch:
         members: Sequence[Sequence[int]],
         sharings: Sequence[Sharing],
         values: Tensor,
-        layout: Layout,
+        layout: LaneLayout,
     ) -> None:
         """Note final values, still on the device, and train these members no further."""
         who = np.repeat(np.arange(len(members)), [len(chosen) for chosen in members])
@@ -196,7 +199,7 @@ class GroupSearch:
         race: Race,
         sharings: Sequence[Sharing],
         values: Tensor,
-        layout: Layout,
+        layout: LaneLayout,
         done: Sequence[Sequence[int]],
         epoch: int,
     ) -> None:

@@ -17,7 +17,7 @@ from urna.local.recipe import Optimiser, Recipe
 
 __all__ = [
     "Features",
-    "Settings",
+    "LaneSettings",
     "SettingsTable",
     "Stack",
     "Tensors",
@@ -118,7 +118,7 @@ def fresh_state(parameters: Tensors, buffers: Tensors, features: "Features") -> 
 
 
 @dataclass(slots=True)
-class Settings:
+class LaneSettings:
     """What each lane's recipe says, as one tensor per name."""
 
     lr: Tensor
@@ -131,15 +131,15 @@ class Settings:
     beta1: Tensor
     beta2: Tensor
 
-    def view(self, lanes: slice) -> "Settings":
+    def view(self, lanes: slice) -> "LaneSettings":
         """Return some lanes without copying."""
-        return Settings(**{f.name: getattr(self, f.name)[lanes] for f in fields(self)})
+        return LaneSettings(**{f.name: getattr(self, f.name)[lanes] for f in fields(self)})
 
-    def copy(self) -> "Settings":
+    def copy(self) -> "LaneSettings":
         """Return a copy in places of its own."""
-        return Settings(**{f.name: getattr(self, f.name).clone() for f in fields(self)})
+        return LaneSettings(**{f.name: getattr(self, f.name).clone() for f in fields(self)})
 
-    def copy_from(self, other: "Settings") -> None:
+    def copy_from(self, other: "LaneSettings") -> None:
         """Overwrite in place."""
         for field in fields(self):
             getattr(self, field.name).copy_(getattr(other, field.name))
@@ -150,7 +150,7 @@ class SettingsTable:
 
     def __init__(self, recipes: Sequence[Recipe], device: str) -> None:
         self._columns: Tensors = {}
-        for field in fields(Settings):
+        for field in fields(LaneSettings):
             # float64 for the betas: 1 − 0.999 in float32 is wrong in its fifth digit.
             kind = torch.float64 if field.name.startswith("beta") else torch.float32
             values = [float(getattr(recipe, field.name)) for recipe in recipes]
@@ -158,11 +158,11 @@ class SettingsTable:
         rates = [recipe.learning_rates() for recipe in recipes]
         self._rates = torch.tensor(rates, dtype=torch.float32, device=device)
 
-    def at(self, members: Tensor, epoch: int) -> Settings:
+    def at(self, members: Tensor, epoch: int) -> LaneSettings:
         """Return the lanes' settings for one epoch; `members` names each lane's recipe."""
         picked = {name: column.index_select(0, members) for name, column in self._columns.items()}
         picked["lr"] = self._rates[:, epoch].index_select(0, members)
-        return Settings(**picked)
+        return LaneSettings(**picked)
 
 
 def upload(array: npt.NDArray[np.integer], device: str) -> Tensor:
@@ -203,7 +203,7 @@ class Features:
         )
 
 
-def advance(stack: Stack, gradients: Tensors, settings: Settings, features: Features) -> None:
+def advance(stack: Stack, gradients: Tensors, settings: LaneSettings, features: Features) -> None:
     """Take one optimiser step in every lane, in place."""
     if features.proximal:
         gradients = {n: _pulled(g, stack, n, settings.proximal) for n, g in gradients.items()}
@@ -216,7 +216,7 @@ def advance(stack: Stack, gradients: Tensors, settings: Settings, features: Feat
         _sgd(stack, gradients, settings, features)
 
 
-def _sgd(stack: Stack, gradients: Tensors, settings: Settings, features: Features) -> None:
+def _sgd(stack: Stack, gradients: Tensors, settings: LaneSettings, features: Features) -> None:
     for name, weights in stack.parameters.items():
         rows = _rows(weights)
         step = gradients[name]
@@ -234,7 +234,7 @@ def _sgd(stack: Stack, gradients: Tensors, settings: Settings, features: Feature
         weights.addcmul_(settings.lr.view(rows), step, value=-1)
 
 
-def _adamw(stack: Stack, gradients: Tensors, settings: Settings, features: Features) -> None:
+def _adamw(stack: Stack, gradients: Tensors, settings: LaneSettings, features: Features) -> None:
     first_bias = 1 - settings.beta1**stack.steps
     second_bias = (1 - settings.beta2**stack.steps).sqrt().float()
     rate = (settings.lr / first_bias).float()

@@ -23,7 +23,7 @@ from torch import Tensor
 from urna.data import Samples
 from urna.local.engine.block import alike, pad_clients, plan_epoch
 from urna.local.engine.capacity import Capacity
-from urna.local.engine.epochs import Trainer
+from urna.local.engine.epochs import EpochTrainer
 from urna.local.engine.model import Weights
 from urna.local.engine.stack import Features, SettingsTable, fresh_state, upload
 from urna.local.engine.threads import cut
@@ -94,7 +94,7 @@ class GroupTraining:
     features: Features
     device: str
 
-    def run(self, piece: Piece, trainer: Trainer) -> Weights:
+    def run(self, piece: Piece, trainer: EpochTrainer) -> Weights:
         """Train some clients' lanes with a fresh optimiser and return their weights."""
         places, lanes, batch_size = piece.stack, piece.lanes, self.recipes[0].batch_size
         block = pad_clients(

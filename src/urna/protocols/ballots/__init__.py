@@ -8,24 +8,30 @@ both keep shares of the exact sum, for `urna.protocols.winner`. `play` has all p
 
 from urna.protocols.ballots.codec import CODEC, Codec
 from urna.protocols.ballots.helper import HelperMember
-from urna.protocols.ballots.layout import Layout
+from urna.protocols.ballots.layout import BallotLayout
 from urna.protocols.ballots.plan import CountPlan
-from urna.protocols.ballots.report import Announcement, Report, Statement, Voter, cast
-from urna.protocols.ballots.run import Played, play
+from urna.protocols.ballots.report import (
+    BallotClient,
+    PublicParameters,
+    Report,
+    VouchedStatement,
+    cast,
+)
+from urna.protocols.ballots.run import PlayedCount, play
 from urna.protocols.ballots.session import HelperSession
 
 __all__ = [
     "CODEC",
-    "Announcement",
+    "BallotClient",
+    "BallotLayout",
     "Codec",
     "CountPlan",
     "HelperMember",
     "HelperSession",
-    "Layout",
-    "Played",
+    "PlayedCount",
+    "PublicParameters",
     "Report",
-    "Statement",
-    "Voter",
+    "VouchedStatement",
     "cast",
     "play",
 ]

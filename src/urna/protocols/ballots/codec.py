@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from urna.noise import IntVector
 from urna.protocols.ballots.field import FAST, Elements
-from urna.protocols.ballots.layout import Layout
+from urna.protocols.ballots.layout import BallotLayout
 from urna.protocols.ballots.proof import ANSWER, BLINDS, BitProof, Questions
 from urna.randomness import SEED_BYTES, SecretSource
 
@@ -36,7 +36,7 @@ class Shards:
 class Codec:
     """Shares of ballots of one layout, and the proof that all bits of a ballot are bits."""
 
-    layout: Layout
+    layout: BallotLayout
 
     @property
     def proof(self) -> BitProof:

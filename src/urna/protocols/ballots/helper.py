@@ -9,10 +9,16 @@ from dataclasses import dataclass, field
 from urna.errors import ProtocolError, Refused, RoundAborted
 from urna.protocols.ballots.codec import HELPER, Examination
 from urna.protocols.ballots.leader import judge, query_key
-from urna.protocols.ballots.messages import Answers, Batch, Confirmation, Verdict, batch_digest
+from urna.protocols.ballots.messages import (
+    Answers,
+    Batch,
+    Confirmation,
+    Verdict,
+    batch_digest,
+)
 from urna.protocols.ballots.report import (
-    Announcement,
-    Statement,
+    PublicParameters,
+    VouchedStatement,
     check_signature,
     open_part,
     vouch_for,
@@ -45,7 +51,7 @@ class HelperMember:
 class Vouched:
     """The helper has signed a statement and waits for the batch. It serves one batch only."""
 
-    statement: Statement
+    statement: PublicParameters
     directory: Directory
     pair: KeyPair = field(repr=False)
 
@@ -54,7 +60,7 @@ class Vouched:
 class Examined:
     """The helper has answered, and waits for the verdict."""
 
-    statement: Statement
+    statement: PublicParameters
     batch: bytes
     clients: tuple[ClientId, ...]
     """Those it answered for."""
@@ -65,7 +71,7 @@ class Examined:
 class Confirmed:
     """The helper accepts the same reports as the leader."""
 
-    statement: Statement
+    statement: PublicParameters
     accepted: tuple[ClientId, ...]
     places: tuple[int, ...] = field(repr=False)
     examination: Examination = field(repr=False)
@@ -77,8 +83,8 @@ class Confirmed:
 
 
 def vouch(
-    member: HelperMember, statement: Statement, secrets: SecretSource
-) -> tuple[Vouched, Announcement]:
+    member: HelperMember, statement: PublicParameters, secrets: SecretSource
+) -> tuple[Vouched, VouchedStatement]:
     """Sign a statement, with a fresh key for this count.
 
     Raises:

@@ -9,14 +9,14 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.noise import IntVector
 
-__all__ = ["MOST_BITS", "Layout"]
+__all__ = ["MOST_BITS", "BallotLayout"]
 
 MOST_BITS = 1 << 16
 """Bits of the largest ballot."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BallotLayout:
     """A vector of levels.
 
     Args:

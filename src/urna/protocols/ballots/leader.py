@@ -19,9 +19,9 @@ from urna.protocols.ballots.messages import (
 )
 from urna.protocols.ballots.plan import CountPlan
 from urna.protocols.ballots.report import (
-    Announcement,
+    PublicParameters,
     Report,
-    Statement,
+    VouchedStatement,
     check_signature,
     open_part,
 )
@@ -29,28 +29,28 @@ from urna.protocols.secagg.keys import Directory, KeyPair
 from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["Collected", "Decided", "Opened", "Prepared", "check_confirmation", "collect"]
+__all__ = ["Collected", "Decided", "OpenCount", "PreparedCount", "check_confirmation", "collect"]
 __all__ += ["decide", "open_count", "prepare", "query_key"]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedCount:
     """The leader has a statement that nobody has vouched for yet."""
 
-    statement: Statement
+    statement: PublicParameters
     pair: KeyPair = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenCount:
     """The count is open: clients may cast ballots."""
 
-    announcement: Announcement
+    announcement: VouchedStatement
     """What they are shown."""
     pair: KeyPair = field(repr=False)
 
     @property
-    def statement(self) -> Statement:
+    def statement(self) -> PublicParameters:
         """What was announced."""
         return self.announcement.statement
 
@@ -59,7 +59,7 @@ class Opened:
 class Collected:
     """The leader holds its shares, and waits for the helper's answers."""
 
-    statement: Statement
+    statement: PublicParameters
     batch: bytes
     clients: tuple[ClientId, ...]
     examination: Examination = field(repr=False)
@@ -71,7 +71,7 @@ class Collected:
 class Decided:
     """It is decided who is accepted; the leader waits for the helper to agree."""
 
-    statement: Statement
+    statement: PublicParameters
     batch: bytes
     accepted: tuple[ClientId, ...]
     places: tuple[int, ...] = field(repr=False)
@@ -90,7 +90,7 @@ class Decided:
 
 def prepare(
     plan: CountPlan, *, number: int, secrets: SecretSource, session: bytes | None = None
-) -> Prepared:
+) -> PreparedCount:
     """Write the statement of a count, with fresh keys.
 
     Args:
@@ -100,10 +100,10 @@ def prepare(
         session: 32 bytes that no other count has; drawn by default.
     """
     named, pair = session or secrets.take(SEED_BYTES), KeyPair.draw(secrets)
-    return Prepared(Statement(number, named, plan, pair.public), pair)
+    return PreparedCount(PublicParameters(number, named, plan, pair.public), pair)
 
 
-def open_count(prepared: Prepared, announcement: Announcement, helper: bytes) -> Opened:
+def open_count(prepared: PreparedCount, announcement: VouchedStatement, helper: bytes) -> OpenCount:
     """Open the count once the helper has vouched for the statement.
 
     Raises:
@@ -118,11 +118,11 @@ def open_count(prepared: Prepared, announcement: Announcement, helper: bytes) ->
         query_key(prepared.pair, found.helper_key, found.digest, b"")
     except ProtocolError as error:
         raise Exposing(f"the helper's key cannot be used: {error}") from error
-    return Opened(announcement, prepared.pair)
+    return OpenCount(announcement, prepared.pair)
 
 
 def collect(
-    opened: Opened, letters: Iterable[tuple[ClientId, bytes]], directory: Directory
+    opened: OpenCount, letters: Iterable[tuple[ClientId, bytes]], directory: Directory
 ) -> tuple[Collected, Batch]:
     """Open the leader's part of each report; pass the helper's parts on.
 
@@ -234,7 +234,7 @@ INVALID = "its ballot is not valid: the proof fails"
 
 
 def _signed_report(
-    data: bytes, sender: ClientId, statement: Statement, directory: Directory
+    data: bytes, sender: ClientId, statement: PublicParameters, directory: Directory
 ) -> Report:
     """Read a report and refuse what its sender has not signed."""
     report = decode(data, statement)
@@ -248,7 +248,7 @@ def _signed_report(
 
 def _check_enough(
     count: int,
-    statement: Statement,
+    statement: PublicParameters,
     refused: Mapping[ClientId, str],
     lost: Mapping[ClientId, str],
 ) -> None:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, TypeVar
 
 from urna.errors import Altered, ProtocolError
-from urna.protocols.ballots.report import Announcement, Part, Report, Statement
+from urna.protocols.ballots.report import Part, PublicParameters, Report, VouchedStatement
 from urna.protocols.secagg.keys import SIGNATURE_BYTES, KeyPair, seal, unseal
 from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SEED_BYTES
@@ -117,7 +117,7 @@ def encode(message: Message) -> bytes:
     return b"".join([_MAGIC, bytes([VERSION, _KINDS[type(message)]]), *fields])
 
 
-def decode(data: bytes, statement: Statement) -> Message:
+def decode(data: bytes, statement: PublicParameters) -> Message:
     """Read one message.
 
     Raises:
@@ -136,19 +136,19 @@ def decode(data: bytes, statement: Statement) -> Message:
     return found
 
 
-def encode_announcement(announcement: Announcement) -> bytes:
+def encode_announcement(announcement: VouchedStatement) -> bytes:
     """Return an announcement as bytes."""
     return announcement.signature + announcement.statement.encode()
 
 
-def decode_announcement(data: bytes) -> Announcement:
+def decode_announcement(data: bytes) -> VouchedStatement:
     """Read an announcement; whether its signature is right is for its reader to check."""
     if len(data) < SIGNATURE_BYTES:
         raise ProtocolError("an announcement is a signature and a statement")
-    return Announcement(Statement.read(data[SIGNATURE_BYTES:]), data[:SIGNATURE_BYTES])
+    return VouchedStatement(PublicParameters.read(data[SIGNATURE_BYTES:]), data[:SIGNATURE_BYTES])
 
 
-def seal_letter(message: Letter, statement: Statement, pair: KeyPair, peer: bytes) -> bytes:
+def seal_letter(message: Letter, statement: PublicParameters, pair: KeyPair, peer: bytes) -> bytes:
     """Encrypt a letter between leader and helper, so that nobody reads or alters it.
 
     There is one letter of a kind in a count, so a key is used once.
@@ -165,7 +165,7 @@ def seal_letter(message: Letter, statement: Statement, pair: KeyPair, peer: byte
 
 
 def open_letter(
-    data: bytes, wanted: type[_Letter], statement: Statement, pair: KeyPair, peer: bytes
+    data: bytes, wanted: type[_Letter], statement: PublicParameters, pair: KeyPair, peer: bytes
 ) -> _Letter:
     """Decrypt and read a letter between leader and helper.
 
@@ -200,7 +200,7 @@ class _Reader:
     def number(self) -> int:
         return int.from_bytes(self.take(4), "big")
 
-    def count(self, statement: Statement) -> int:
+    def count(self, statement: PublicParameters) -> int:
         found = self.number()
         if found > statement.plan.clients:
             raise ProtocolError(f"{found} entries for {statement.plan.clients} clients")
@@ -221,7 +221,7 @@ class _Reader:
             raise ProtocolError("a message is too long")
 
 
-def _read_report(reader: _Reader, statement: Statement) -> Report:
+def _read_report(reader: _Reader, statement: PublicParameters) -> Report:
     leader, helper, _ = statement.plan.codec.sizes
     return Report(
         reader.number(),
@@ -232,7 +232,7 @@ def _read_report(reader: _Reader, statement: Statement) -> Report:
     )
 
 
-def _read_batch(reader: _Reader, statement: Statement) -> Batch:
+def _read_batch(reader: _Reader, statement: PublicParameters) -> Batch:
     _, helper, _ = statement.plan.codec.sizes
     digest = reader.take(_DIGEST)
     parts = tuple(
@@ -249,7 +249,7 @@ def _read_batch(reader: _Reader, statement: Statement) -> Batch:
     return Batch(digest, parts)
 
 
-def _read_answers(reader: _Reader, statement: Statement) -> Answers:
+def _read_answers(reader: _Reader, statement: PublicParameters) -> Answers:
     batch = reader.take(_DIGEST)
     refused = [(reader.number(), reader.text()) for _ in range(reader.count(statement))]
     _check_order([client for client, _ in refused])
@@ -258,7 +258,7 @@ def _read_answers(reader: _Reader, statement: Statement) -> Answers:
     return Answers(batch, dict(refused), answers)
 
 
-def _read_verdict(reader: _Reader, statement: Statement) -> Verdict:
+def _read_verdict(reader: _Reader, statement: PublicParameters) -> Verdict:
     batch = reader.take(_DIGEST)
     _, _, size = statement.plan.codec.sizes
     answers = tuple(reader.take(size) for _ in range(reader.count(statement)))
@@ -267,7 +267,7 @@ def _read_verdict(reader: _Reader, statement: Statement) -> Verdict:
     return Verdict(batch, answers, accepted)
 
 
-def _read_confirmation(reader: _Reader, statement: Statement) -> Confirmation:
+def _read_confirmation(reader: _Reader, statement: PublicParameters) -> Confirmation:
     del statement
     return Confirmation(reader.take(_DIGEST))
 
@@ -292,7 +292,7 @@ def _text(value: str) -> bytes:
 
 
 _KINDS: Mapping[type, int] = {Report: 1, Batch: 2, Answers: 3, Verdict: 4, Confirmation: 5}
-_READERS: Mapping[int, Callable[[_Reader, Statement], Message]] = {
+_READERS: Mapping[int, Callable[[_Reader, PublicParameters], Message]] = {
     1: _read_report,
     2: _read_batch,
     3: _read_answers,

@@ -6,7 +6,7 @@ from typing import Any
 
 from urna.errors import ParameterError
 from urna.protocols.ballots.codec import CODEC, Codec
-from urna.protocols.ballots.layout import Layout
+from urna.protocols.ballots.layout import BallotLayout
 
 __all__ = ["CountPlan"]
 
@@ -23,7 +23,7 @@ class CountPlan:
         least: Fewest valid ballots with which a count goes on.
     """
 
-    layout: Layout
+    layout: BallotLayout
     clients: int
     least: int
 
@@ -64,5 +64,5 @@ class CountPlan:
                 f"ballots are proven by {CODEC}, the statement says {mapping['codec']!r:.50}"
             )
         layout = mapping["layout"]
-        made = Layout(layout["candidates"], layout["levels"])
+        made = BallotLayout(layout["candidates"], layout["levels"])
         return cls(made, mapping["clients"], mapping["least"])

@@ -19,11 +19,11 @@ from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SEED_BYTES, SecretSource
 
 __all__ = [
-    "Announcement",
+    "BallotClient",
     "Part",
+    "PublicParameters",
     "Report",
-    "Statement",
-    "Voter",
+    "VouchedStatement",
     "cast",
     "check_signature",
     "open_part",
@@ -35,7 +35,7 @@ _KEY = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class PublicParameters:
     """Everything public about one count, decided before anybody casts a ballot.
 
     Args:
@@ -77,7 +77,7 @@ class Statement:
         return json.dumps(mapping, sort_keys=True).encode()
 
     @classmethod
-    def read(cls, data: bytes) -> "Statement":
+    def read(cls, data: bytes) -> "PublicParameters":
         """Read what `encode` wrote.
 
         Raises:
@@ -97,10 +97,10 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class VouchedStatement:
     """A statement for which the helper has vouched."""
 
-    statement: Statement
+    statement: PublicParameters
     signature: bytes
 
     def check(self, helper: bytes) -> None:
@@ -120,10 +120,12 @@ class Announcement:
             ) from error
 
 
-def vouch_for(statement: Statement, helper_key: bytes, identity: Identity) -> Announcement:
+def vouch_for(
+    statement: PublicParameters, helper_key: bytes, identity: Identity
+) -> VouchedStatement:
     """Put the helper's key into a statement and sign it."""
     whole = replace(statement, helper_key=helper_key)
-    return Announcement(whole, identity.sign(_vouched(whole.digest)))
+    return VouchedStatement(whole, identity.sign(_vouched(whole.digest)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Voter:
+class BallotClient:
     """A client of a count.
 
     Args:
@@ -178,7 +180,7 @@ class Voter:
 
 
 def cast(
-    voter: Voter, announcement: Announcement, ballot: IntVector, secrets: SecretSource
+    voter: BallotClient, announcement: VouchedStatement, ballot: IntVector, secrets: SecretSource
 ) -> Report:
     """Share, prove, seal and sign a ballot.
 
@@ -205,7 +207,7 @@ def cast(
 
 
 def seal_report(
-    identity: Identity, statement: Statement, shards: Shards, secrets: SecretSource
+    identity: Identity, statement: PublicParameters, shards: Shards, secrets: SecretSource
 ) -> Report:
     """Seal each share to whom it is for, and sign all of it."""
     digest, client = statement.digest, identity.client
@@ -253,7 +255,7 @@ _PURPOSES = {LEADER: b"urna verified leader\0", HELPER: b"urna verified helper\0
 
 
 @functools.lru_cache(maxsize=64)
-def _digest(statement: Statement) -> bytes:
+def _digest(statement: PublicParameters) -> bytes:
     return hashlib.sha256(b"urna verified statement\0" + statement.encode()).digest()
 
 

@@ -21,12 +21,18 @@ from urna.protocols.ballots.messages import (
     seal_letter,
 )
 from urna.protocols.ballots.plan import CountPlan
-from urna.protocols.ballots.report import Announcement, Report, Statement, Voter, cast
+from urna.protocols.ballots.report import (
+    BallotClient,
+    PublicParameters,
+    Report,
+    VouchedStatement,
+    cast,
+)
 from urna.protocols.secagg.keys import Directory, Identity, KeyPair
 from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["Played", "play"]
+__all__ = ["PlayedCount", "play"]
 
 HELPER_NUMBER = (1 << 32) - 1
 """The helper's number among identities; no client has it."""
@@ -34,16 +40,16 @@ HELPER_NUMBER = (1 << 32) - 1
 Tamper = Callable[[str, ClientId, bytes], list[bytes]]
 """What arrives of a letter: its kind, its sender and its bytes; nothing if it is lost."""
 
-Casting = Callable[[Voter, Announcement, SecretSource], Report]
+Casting = Callable[[BallotClient, VouchedStatement, SecretSource], Report]
 
 _Kind = TypeVar("_Kind", Batch, Answers, Verdict, Confirmation)
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedCount:
     """How a count went."""
 
-    statement: Statement
+    statement: PublicParameters
     accepted: frozenset[ClientId]
     refused: Mapping[ClientId, str]
     lost: Mapping[ClientId, str]
@@ -67,7 +73,7 @@ def play(
     number: int = 1,
     casting: Mapping[ClientId, Casting] | None = None,
     tamper: Tamper | None = None,
-) -> Played:
+) -> PlayedCount:
     """Play a count: announce, cast, examine, decide, confirm.
 
     Args:
@@ -102,7 +108,7 @@ def play(
     letters = []
     with desk.clock("clients"):
         for client, ballot in sorted(ballots.items()):
-            voter = Voter(keys[client], identity.public, number - 1)
+            voter = BallotClient(keys[client], identity.public, number - 1)
             if casting is not None and client in casting:
                 report = casting[client](voter, announcement, secrets)
             else:
@@ -120,7 +126,7 @@ def play(
     with desk.clock("leader"):
         leader.check_confirmation(decided, desk.pass_on(said, statement, back))
     refused = dict(sorted(decided.refused.items()))
-    return Played(
+    return PlayedCount(
         statement,
         frozenset(decided.accepted),
         refused,
@@ -154,7 +160,7 @@ class _Desk:
         return self._tamper(kind, sender, data)
 
     def pass_on(
-        self, message: _Kind, statement: Statement, pairs: tuple[KeyPair, KeyPair]
+        self, message: _Kind, statement: PublicParameters, pairs: tuple[KeyPair, KeyPair]
     ) -> _Kind:
         """Send a letter between leader and helper; the first that arrives is read.
 
@@ -171,7 +177,7 @@ class _Desk:
         return open_letter(arrived[0], type(message), statement, back, there.public)
 
     @staticmethod
-    def _written(data: bytes, message: _Kind, statement: Statement) -> _Kind:
+    def _written(data: bytes, message: _Kind, statement: PublicParameters) -> _Kind:
         found = decode(data, statement)
         if not isinstance(found, type(message)):
             raise ProtocolError(f"expected {type(message).__name__}, got {type(found).__name__}")

@@ -19,7 +19,7 @@ from urna.protocols.ballots.messages import (
     open_letter,
     seal_letter,
 )
-from urna.protocols.ballots.report import Statement
+from urna.protocols.ballots.report import PublicParameters
 from urna.randomness import SecretSource
 
 __all__ = ["HelperSession"]
@@ -45,8 +45,8 @@ class HelperSession:
         member: HelperMember,
         secrets: SecretSource,
         *,
-        agree: Callable[[Statement], None] | None = None,
-        enter: Callable[[Statement], None] | None = None,
+        agree: Callable[[PublicParameters], None] | None = None,
+        enter: Callable[[PublicParameters], None] | None = None,
     ) -> None:
         self._member, self._secrets = member, secrets
         self._agree, self._enter = agree, enter
@@ -71,7 +71,7 @@ class HelperSession:
         if self._begun:
             raise ProtocolError("the helper has vouched for a statement of this count already")
         self._begun = True
-        found = Statement.read(statement)
+        found = PublicParameters.read(statement)
         if self._agree is not None:
             self._agree(found)
         self._vouched, announcement = vouch(self._member, found, self._secrets)

@@ -15,7 +15,7 @@ from urna.protocols.he.evaluator import Evaluator, encrypt
 from urna.protocols.he.keys import (
     Drawn,
     KeyHolder,
-    Member,
+    KeyMember,
     add_key_shares,
     draw_key,
     finish_key,
@@ -32,29 +32,28 @@ from urna.protocols.he.messages import (
     RelinearisationKey,
     RelinearisationShare,
 )
-from urna.protocols.he.noise import Arithmetic, Noise, NoiseModel
+from urna.protocols.he.noise import Arithmetic, NoiseBound, NoiseModel
 from urna.protocols.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters
-from urna.protocols.he.plan import Circuit, additive, levelled
-from urna.protocols.he.run import Cost, Desk, Keys, decrypt, make_keys, run
+from urna.protocols.he.plan import ArithmeticCircuit, additive, levelled
+from urna.protocols.he.run import Keys, MessageDesk, Traffic, decrypt, make_keys, run
 from urna.protocols.he.session import PartyId, Session
 
 __all__ = [
     "LARGEST_MODULUS_BITS",
     "Arithmetic",
+    "ArithmeticCircuit",
     "Ciphertext",
-    "Circuit",
-    "Cost",
     "DecryptionRequest",
     "DecryptionShare",
-    "Desk",
     "Drawn",
     "Evaluator",
     "KeyHolder",
+    "KeyMember",
     "KeyShare",
     "KeySum",
     "Keys",
-    "Member",
-    "Noise",
+    "MessageDesk",
+    "NoiseBound",
     "NoiseModel",
     "Packing",
     "Parameters",
@@ -63,6 +62,7 @@ __all__ = [
     "RelinearisationKey",
     "RelinearisationShare",
     "Session",
+    "Traffic",
     "add_key_shares",
     "additive",
     "ask_to_decrypt",

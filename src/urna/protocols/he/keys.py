@@ -44,7 +44,7 @@ from urna.randomness import SecretSource
 __all__ = [
     "Drawn",
     "KeyHolder",
-    "Member",
+    "KeyMember",
     "add_key_shares",
     "draw_key",
     "finish_key",
@@ -54,7 +54,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class KeyMember:
     """A party before it holds anything."""
 
     session: Session
@@ -68,7 +68,7 @@ class Member:
 class Drawn:
     """A party that has drawn its share and waits for the sums."""
 
-    member: Member
+    member: KeyMember
     secret: Residues = field(repr=False)
     """s_i, transformed, for all primes, special ones included."""
     mask: Residues | None = field(repr=False)
@@ -79,7 +79,7 @@ class Drawn:
 class KeyHolder:
     """A party that holds the joint public key and can help to decrypt."""
 
-    member: Member
+    member: KeyMember
     public_key: PublicKey
     secret: Residues = field(repr=False)
     """Its share of the joint secret, transformed, shape (chain, degree)."""
@@ -87,7 +87,7 @@ class KeyHolder:
     """t of n: whether the share is one that any `threshold` of them rebuild the secret from."""
 
 
-def draw_key(member: Member, source: SecretSource) -> tuple[Drawn, KeyShare]:
+def draw_key(member: KeyMember, source: SecretSource) -> tuple[Drawn, KeyShare]:
     """First exchange, party: draw a share of the secret, and send what hides it.
 
     Guarantee:

@@ -7,7 +7,7 @@ depend on the joint key also to that key.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from urna.protocols.he.noise import Noise
+from urna.protocols.he.noise import NoiseBound
 from urna.protocols.he.ntt import Residues
 from urna.protocols.he.session import PartyId, Session
 
@@ -17,14 +17,14 @@ __all__ = [
     "Ciphertext",
     "DecryptionRequest",
     "DecryptionShare",
+    "EncryptedShareBox",
+    "EncryptedShares",
     "KeyShare",
     "KeySum",
     "Message",
     "PublicKey",
     "RelinearisationKey",
     "RelinearisationShare",
-    "SealedShares",
-    "ShareBox",
 ]
 
 
@@ -85,7 +85,7 @@ class Ciphertext:
 
     key: bytes
     """Digest of the joint public key."""
-    noise: Noise
+    noise: NoiseBound
     """Its level, and how large its noise can be."""
     parts: Residues = field(repr=False)
     """Shape (2, primes of the level, degree), transformed."""
@@ -101,7 +101,7 @@ class DecryptionRequest:
     """Server to party: help to decrypt. Only c₁ is needed for it."""
 
     key: bytes
-    noise: Noise
+    noise: NoiseBound
     helpers: frozenset[PartyId]
     """Who is asked; exactly these shares open it."""
     second: Residues = field(repr=False)
@@ -140,7 +140,7 @@ class ChannelBook:
 
 
 @dataclass(frozen=True, slots=True)
-class SealedShares:
+class EncryptedShares:
     """Party to server, t-of-n only: one encrypted share of its secret for every party."""
 
     session: bytes
@@ -149,7 +149,7 @@ class SealedShares:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareBox:
+class EncryptedShareBox:
     """Server to party, t-of-n only: what the others encrypted to it, by sender."""
 
     session: bytes
@@ -167,6 +167,6 @@ Message = (
     | KeySum
     | RelinearisationKey
     | RelinearisationShare
-    | SealedShares
-    | ShareBox
+    | EncryptedShares
+    | EncryptedShareBox
 )

@@ -1,6 +1,6 @@
 """Noise as a number that every operation carries along: a proven bound, never a guess.
 
-A circuit is written once, against `Arithmetic`. Played on `Noise` by a model of this module it
+A circuit is written once, against `Arithmetic`. Played on `NoiseBound` by a model of this module it
 tells before any key exists whether parameters leave room for it; played on ciphertexts by
 `evaluator.Evaluator` it computes, and every ciphertext carries the same bound.
 
@@ -17,7 +17,7 @@ from urna.errors import ParameterError
 from urna.protocols.he import bounds
 from urna.protocols.he.parameters import Parameters
 
-__all__ = ["Arithmetic", "Noise", "NoiseModel"]
+__all__ = ["Arithmetic", "NoiseBound", "NoiseModel"]
 
 Value = TypeVar("Value")
 
@@ -51,7 +51,7 @@ class Arithmetic(Protocol[Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class NoiseBound:
     """A proven bound of one ciphertext."""
 
     level: int
@@ -72,29 +72,29 @@ class NoiseModel:
         self._rounding = bounds.rounding_error(degree, parties)
         self._key = bounds.key_error(degree, parties)
 
-    def fresh(self, level: int) -> Noise:
+    def fresh(self, level: int) -> NoiseBound:
         """Bound a fresh ciphertext: |m| ≤ t/2, and t times its error."""
         self.parameters.check_level(level)
         modulus = self.parameters.plaintext_modulus
-        return Noise(level, modulus // 2 + 1 + modulus * self._fresh)
+        return NoiseBound(level, modulus // 2 + 1 + modulus * self._fresh)
 
-    def add(self, left: Noise, right: Noise) -> Noise:
+    def add(self, left: NoiseBound, right: NoiseBound) -> NoiseBound:
         """Bound a sum."""
         level = min(left.level, right.level)
         left, right = self.lower(left, level), self.lower(right, level)
-        return self._fitting(Noise(level, left.error + right.error))
+        return self._fitting(NoiseBound(level, left.error + right.error))
 
-    def subtract(self, left: Noise, right: Noise) -> Noise:
+    def subtract(self, left: NoiseBound, right: NoiseBound) -> NoiseBound:
         """Bound a difference: like a sum."""
         return self.add(left, right)
 
-    def add_plain(self, noise: Noise, plain: Sequence[int]) -> Noise:
+    def add_plain(self, noise: NoiseBound, plain: Sequence[int]) -> NoiseBound:
         """Bound a sum with a public vector: t/2 more."""
         del plain
         half = self.parameters.plaintext_modulus // 2 + 1
         return self._fitting(replace(noise, error=noise.error + half))
 
-    def multiply_plain(self, noise: Noise, plain: Sequence[int]) -> Noise:
+    def multiply_plain(self, noise: NoiseBound, plain: Sequence[int]) -> NoiseBound:
         """Bound a product with a public vector: at most `width` coefficients of at most t/2.
 
         One number for all entries is a constant polynomial, and costs its own size.
@@ -106,11 +106,11 @@ class NoiseModel:
         factor = self.parameters.width * (modulus // 2 + 1)
         return self._fitting(replace(noise, error=noise.error * factor))
 
-    def repeat(self, noise: Noise, times: int) -> Noise:
+    def repeat(self, noise: NoiseBound, times: int) -> NoiseBound:
         """Bound a multiple."""
         return self._fitting(replace(noise, error=abs(times) * noise.error))
 
-    def multiply(self, left: Noise, right: Noise) -> Noise:
+    def multiply(self, left: NoiseBound, right: NoiseBound) -> NoiseBound:
         """Bound a product, relinearised and divided by the level's primes."""
         parameters = self.parameters
         level = min(left.level, right.level)
@@ -122,25 +122,25 @@ class NoiseModel:
         left, right = self.lower(left, level), self.lower(right, level)
         product = parameters.degree * left.error * right.error
         modulus = parameters.plaintext_modulus
-        product = self._fitting(Noise(level, product + modulus * self._switching(level))).error
+        product = self._fitting(NoiseBound(level, product + modulus * self._switching(level))).error
         group = math.prod(parameters.levels[level - 1])
-        return self._fitting(Noise(level - 1, product // group + 1 + modulus * self._rounding))
+        return self._fitting(NoiseBound(level - 1, product // group + 1 + modulus * self._rounding))
 
-    def lower(self, noise: Noise, level: int) -> Noise:
+    def lower(self, noise: NoiseBound, level: int) -> NoiseBound:
         """Bound a ciphertext divided by the primes of the levels between."""
         if level == noise.level:
             return noise
         parameters = self.parameters
         dropped = math.prod(parameters.primes(noise.level)[len(parameters.primes(level)) :])
         rounding = parameters.plaintext_modulus * self._rounding
-        return self._fitting(Noise(level, noise.error // dropped + 1 + rounding))
+        return self._fitting(NoiseBound(level, noise.error // dropped + 1 + rounding))
 
-    def hidden(self, noise: Noise) -> bool:
+    def hidden(self, noise: NoiseBound) -> bool:
         """Say whether smudging hides the error at decryption."""
         modulus = self.parameters.plaintext_modulus
         return (noise.error + modulus // 2) // modulus + 1 <= self.parameters.noise_limit
 
-    def _fitting(self, noise: Noise) -> Noise:
+    def _fitting(self, noise: NoiseBound) -> NoiseBound:
         """Refuse what could wrap around the level's modulus."""
         if 2 * noise.error >= math.prod(self.parameters.primes(noise.level)):
             raise ParameterError(

@@ -10,18 +10,18 @@ from typing import Protocol, TypeVar
 
 from urna.errors import ParameterError
 from urna.protocols.he import bounds
-from urna.protocols.he.noise import Arithmetic, Noise, NoiseModel
+from urna.protocols.he.noise import Arithmetic, NoiseBound, NoiseModel
 from urna.protocols.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters
 from urna.protocols.he.primes import LARGEST_PRIME_BITS, primes_below
 
-__all__ = ["Circuit", "additive", "levelled"]
+__all__ = ["ArithmeticCircuit", "additive", "levelled"]
 
 Value = TypeVar("Value")
 
 _MOST_BASE_PRIMES = 4
 
 
-class Circuit(Protocol):
+class ArithmeticCircuit(Protocol):
     """A computation on the sums of all parties' vectors, in operations of `Arithmetic`."""
 
     def __call__(self, arithmetic: Arithmetic[Value], inputs: Sequence[Value], /) -> Value:
@@ -86,7 +86,7 @@ def additive(
 
 
 def levelled(
-    circuit: Circuit,
+    circuit: ArithmeticCircuit,
     *,
     parties: int,
     width: int,
@@ -157,7 +157,7 @@ def _power_of_two(width: int) -> int:
     return 1 << max(0, width - 1).bit_length()
 
 
-def _total(model: NoiseModel) -> Noise:
+def _total(model: NoiseModel) -> NoiseBound:
     """Return the noise of one fresh ciphertext of every party, added up."""
     return model.repeat(model.fresh(model.parameters.depth), model.parameters.parties)
 

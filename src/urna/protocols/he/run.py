@@ -18,7 +18,7 @@ from urna.protocols.he.evaluator import Evaluator, encrypt
 from urna.protocols.he.keys import (
     Drawn,
     KeyHolder,
-    Member,
+    KeyMember,
     add_key_shares,
     draw_key,
     finish_key,
@@ -31,16 +31,16 @@ from urna.protocols.he.messages import (
     Ciphertext,
     DecryptionRequest,
     DecryptionShare,
+    EncryptedShareBox,
+    EncryptedShares,
     KeyShare,
     KeySum,
     Message,
     PublicKey,
     RelinearisationKey,
     RelinearisationShare,
-    SealedShares,
-    ShareBox,
 )
-from urna.protocols.he.plan import Circuit
+from urna.protocols.he.plan import ArithmeticCircuit
 from urna.protocols.he.session import PartyId, Session
 from urna.protocols.he.threshold import (
     open_channel,
@@ -52,13 +52,13 @@ from urna.protocols.he.threshold import (
 from urna.protocols.he.wire import decode, encode
 from urna.randomness import SecretSource
 
-__all__ = ["Cost", "Desk", "Keys", "decrypt", "make_keys", "run"]
+__all__ = ["Keys", "MessageDesk", "Traffic", "decrypt", "make_keys", "run"]
 
 Kind = TypeVar("Kind", bound=Message)
 
 
 @dataclass(slots=True)
-class Cost:
+class Traffic:
     """What the parties and the server spent so far."""
 
     party_seconds: float = 0.0
@@ -74,11 +74,11 @@ class Cost:
         return max(self.traffic.values(), default=0)
 
 
-class Desk:
+class MessageDesk:
     """Where letters between the parties and the server pass, and costs are counted."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.cost = session, Cost()
+        self.session, self.cost = session, Traffic()
 
     @contextlib.contextmanager
     def party(self) -> Iterator[None]:
@@ -143,7 +143,7 @@ class Keys:
         return Evaluator(self.public_key, self.relinearisation_key)
 
 
-def make_keys(desk: Desk, secrets: SecretSource) -> Keys:
+def make_keys(desk: MessageDesk, secrets: SecretSource) -> Keys:
     """Make a joint key: two exchanges, and two more where fewer than all shall decrypt.
 
     Args:
@@ -155,7 +155,7 @@ def make_keys(desk: Desk, secrets: SecretSource) -> Keys:
     drawn, shares = {}, {}
     for party in range(parameters.parties):
         with desk.party():
-            drawn[party], share = draw_key(Member(session, party), secrets)
+            drawn[party], share = draw_key(KeyMember(session, party), secrets)
         shares[party] = desk.up(party, share, KeyShare)
     with desk.server():
         sums = add_key_shares(session, shares)
@@ -177,7 +177,7 @@ def make_keys(desk: Desk, secrets: SecretSource) -> Keys:
 
 
 def decrypt(
-    desk: Desk,
+    desk: MessageDesk,
     keys: Keys,
     ciphertext: Ciphertext,
     secrets: SecretSource,
@@ -206,12 +206,12 @@ def decrypt(
 
 
 def run(
-    desk: Desk,
+    desk: MessageDesk,
     keys: Keys,
     vectors: Mapping[PartyId, Sequence[Sequence[int] | Entries]],
     secrets: SecretSource,
     *,
-    circuit: Circuit | None = None,
+    circuit: ArithmeticCircuit | None = None,
     helpers: Collection[PartyId] | None = None,
 ) -> Entries:
     """Play a computation: all encrypt, the server adds up and computes, all decrypt.
@@ -251,7 +251,7 @@ def run(
 
 
 def _share_secrets(
-    desk: Desk,
+    desk: MessageDesk,
     drawn: Mapping[PartyId, Drawn],
     holders: Mapping[PartyId, KeyHolder],
     secrets: SecretSource,
@@ -270,11 +270,11 @@ def _share_secrets(
     for party, state in drawn.items():
         with desk.party():
             shares = share_secret(state, channels[party], books[party], secrets)
-        sealed[party] = desk.up(party, shares, SealedShares)
+        sealed[party] = desk.up(party, shares, EncryptedShares)
     with desk.server():
         boxes = pass_on_shares(session, sealed)
     finished = {}
-    for party, box in desk.down_each(boxes, ShareBox).items():
+    for party, box in desk.down_each(boxes, EncryptedShareBox).items():
         with desk.party():
             finished[party] = take_shares(holders[party], channels[party], books[party], box)
     return finished

@@ -32,8 +32,8 @@ from urna.protocols.he.keys import Drawn, KeyHolder
 from urna.protocols.he.messages import (
     ChannelBook,
     ChannelKey,
-    SealedShares,
-    ShareBox,
+    EncryptedShareBox,
+    EncryptedShares,
 )
 from urna.protocols.he.ntt import Residues
 from urna.protocols.he.packing import pack, packed_bytes, unpack
@@ -89,7 +89,7 @@ def pass_on_channel_keys(session: Session, keys: Mapping[PartyId, ChannelKey]) -
 
 def share_secret(
     state: Drawn, channel: Channel, book: ChannelBook, source: SecretSource
-) -> SealedShares:
+) -> EncryptedShares:
     """Party: share its secret among all parties, itself included, each share sealed."""
     session = channel.session
     parameters = session.parameters
@@ -104,12 +104,12 @@ def share_secret(
         data = pack(_evaluate(ring, powers, peer + 1), ring.primes)
         box = AESGCM(_channel_key(channel, key, channel.party, peer))
         bundles[peer] = box.encrypt(_NONCE, data, session.binding)
-    return SealedShares(session.binding, channel.party, bundles)
+    return EncryptedShares(session.binding, channel.party, bundles)
 
 
 def pass_on_shares(
-    session: Session, sealed: Mapping[PartyId, SealedShares]
-) -> dict[PartyId, ShareBox]:
+    session: Session, sealed: Mapping[PartyId, EncryptedShares]
+) -> dict[PartyId, EncryptedShareBox]:
     """Server: sort the sealed shares by recipient."""
     everyone = range(session.parameters.parties)
     for party in everyone:
@@ -119,12 +119,16 @@ def pass_on_shares(
         if given.session != session.binding or given.party != party:
             raise ProtocolError(f"the shares of party {party} are another's or another session's")
     return {
-        peer: ShareBox(session.binding, peer, {p: sealed[p].bundles[peer] for p in everyone})
+        peer: EncryptedShareBox(
+            session.binding, peer, {p: sealed[p].bundles[peer] for p in everyone}
+        )
         for peer in everyone
     }
 
 
-def take_shares(holder: KeyHolder, channel: Channel, book: ChannelBook, box: ShareBox) -> KeyHolder:
+def take_shares(
+    holder: KeyHolder, channel: Channel, book: ChannelBook, box: EncryptedShareBox
+) -> KeyHolder:
     """Party: add up what the others shared; from now on it holds a share of the joint secret.
 
     Raises:

@@ -19,15 +19,15 @@ from urna.protocols.he.messages import (
     Ciphertext,
     DecryptionRequest,
     DecryptionShare,
+    EncryptedShareBox,
+    EncryptedShares,
     KeyShare,
     KeySum,
     Message,
     RelinearisationKey,
     RelinearisationShare,
-    SealedShares,
-    ShareBox,
 )
-from urna.protocols.he.noise import Noise
+from urna.protocols.he.noise import NoiseBound
 from urna.protocols.he.ntt import Residues
 from urna.protocols.he.packing import pack, packed_bytes, unpack
 from urna.protocols.he.session import PartyId, Session
@@ -74,7 +74,7 @@ def encode(message: Message, session: Session, *, sender: PartyId | None = None)
     """
     kind = _KINDS[type(message)]
     named = getattr(message, "party", None)
-    if not isinstance(message, ShareBox) and named is not None and named != sender:
+    if not isinstance(message, EncryptedShareBox) and named is not None and named != sender:
         raise ProtocolError(f"a message of party {named} cannot be sent by {sender}")
     parts = [
         session.identifier,
@@ -154,11 +154,11 @@ class _Body:
             raise ProtocolError(f"levels are 0 to {self.parameters.depth}, got {level}")
         return level
 
-    def noise(self) -> Noise:
+    def noise(self) -> NoiseBound:
         level, error = self.level(), self.number(_ERROR_BYTES)
         if error >= math.prod(self.parameters.primes(level)):
             raise ProtocolError("a noise bound is below the level's modulus")
-        return Noise(level, error)
+        return NoiseBound(level, error)
 
     def polynomials(self, primes: tuple[int, ...], *shape: int, length: int = 0) -> Residues:
         length = length or self.parameters.degree
@@ -201,7 +201,7 @@ def _wide(session: Session) -> tuple[int, ...]:
     return session.parameters.chain + session.parameters.special
 
 
-def _noise_bytes(noise: Noise) -> bytes:
+def _noise_bytes(noise: NoiseBound) -> bytes:
     return bytes([noise.level]) + noise.error.to_bytes(_ERROR_BYTES, "big")
 
 
@@ -310,23 +310,23 @@ def _read_channel_book(body: _Body, _: PartyId | None) -> ChannelBook:
     return ChannelBook(body.session.binding, keys)
 
 
-def _write_sealed_shares(message: SealedShares, session: Session) -> list[bytes]:
+def _write_sealed_shares(message: EncryptedShares, session: Session) -> list[bytes]:
     _bound(message.session, session)
     return [message.bundles[party] for party in range(session.parameters.parties)]
 
 
-def _read_sealed_shares(body: _Body, sender: PartyId | None) -> SealedShares:
-    return SealedShares(body.session.binding, _named(sender), body.bundles())
+def _read_sealed_shares(body: _Body, sender: PartyId | None) -> EncryptedShares:
+    return EncryptedShares(body.session.binding, _named(sender), body.bundles())
 
 
-def _write_share_box(message: ShareBox, session: Session) -> list[bytes]:
+def _write_share_box(message: EncryptedShareBox, session: Session) -> list[bytes]:
     _bound(message.session, session)
     bundles = [message.bundles[party] for party in range(session.parameters.parties)]
     return [message.party.to_bytes(4, "big"), *bundles]
 
 
-def _read_share_box(body: _Body, _: PartyId | None) -> ShareBox:
-    return ShareBox(body.session.binding, body.party(), body.bundles())
+def _read_share_box(body: _Body, _: PartyId | None) -> EncryptedShareBox:
+    return EncryptedShareBox(body.session.binding, body.party(), body.bundles())
 
 
 _KINDS: dict[type, int] = {
@@ -336,8 +336,8 @@ _KINDS: dict[type, int] = {
     KeySum: 4,
     RelinearisationShare: 5,
     RelinearisationKey: 6,
-    SealedShares: 7,
-    ShareBox: 8,
+    EncryptedShares: 7,
+    EncryptedShareBox: 8,
     Ciphertext: 9,
     DecryptionRequest: 10,
     DecryptionShare: 11,

@@ -11,7 +11,7 @@ from urna.protocols.secagg.graph import ServerModel
 from urna.protocols.secagg.keys import Directory, Identity
 from urna.protocols.secagg.messages import ClientId, Stage
 from urna.protocols.secagg.plan import Plan, plan
-from urna.protocols.secagg.run import Loss, Outcome, conduct, run
+from urna.protocols.secagg.run import LostClient, Outcome, conduct, run
 from urna.protocols.secagg.session import ClientSession, ClientState, Vector
 from urna.protocols.secagg.transport import Faults, MemoryTransport, Transport
 from urna.protocols.secagg.void import closed
@@ -24,7 +24,7 @@ __all__ = [
     "Directory",
     "Faults",
     "Identity",
-    "Loss",
+    "LostClient",
     "Member",
     "MemoryTransport",
     "NoisePlan",

@@ -49,7 +49,7 @@ from urna.protocols.secagg.wire import decode, encode_each, kind_of, without_sig
 from urna.protocols.secagg.workers import WorkerTransport
 from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets
 
-__all__ = ["Loss", "Outcome", "conduct", "run"]
+__all__ = ["LostClient", "Outcome", "conduct", "run"]
 
 _LARGE = 100_000  # pairs of neighbours above which starting processes pays
 
@@ -57,7 +57,7 @@ Reply = TypeVar("Reply", Advertisement, SealedShares, MaskedVector, Agreement, U
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LostClient:
     """When a client was lost, and why."""
 
     stage: Stage
@@ -75,7 +75,7 @@ class Outcome:
     """Sum of the survivors' vectors and of what is left of their noise."""
     survivors: frozenset[ClientId]
     """Whose vectors are in the sum."""
-    lost: Mapping[ClientId, Loss]
+    lost: Mapping[ClientId, LostClient]
     """Who stopped answering. One lost in the last stages is still a survivor."""
     noise_variance: Fraction
     """Variance of the noise in every entry, if all survivors added theirs."""
@@ -280,7 +280,7 @@ class _Desk:
     def __init__(self, plan: Plan, transport: Transport, directory: Directory | None) -> None:
         self.plan, self._transport, self.directory = plan, transport, directory
         self._start = time.process_time()
-        self.lost: dict[ClientId, Loss] = {}
+        self.lost: dict[ClientId, LostClient] = {}
         self.faults: dict[ClientId, str] = {}
         self.routed: server.Routed | None = None
         self.survivors: frozenset[ClientId] = frozenset()
@@ -361,7 +361,7 @@ class _Desk:
         if failed is not None:
             raise failed
         for client in messages.keys() - answered:
-            self.lost[client] = Loss(stage, reasons.get(client, "did not answer in time"))
+            self.lost[client] = LostClient(stage, reasons.get(client, "did not answer in time"))
         return dict(sorted(replies.items()))
 
     def _read(self, sender: ClientId, data: bytes) -> Message:

@@ -20,7 +20,7 @@ __all__ = ["WorkerTransport"]
 _BATCH, _BATCH_BYTES = 32, 1 << 24  # letters that travel together
 
 
-class Group(Protocol):
+class ClientGroup(Protocol):
     """Some clients, not yet built: what travels to a worker. Must be picklable."""
 
     @property
@@ -44,7 +44,7 @@ class WorkerTransport:
     """
 
     def __init__(
-        self, groups: Sequence[Group], faults: Faults | None = None, vector_bytes: int = 0
+        self, groups: Sequence[ClientGroup], faults: Faults | None = None, vector_bytes: int = 0
     ) -> None:
         self._batch = max(1, min(_BATCH, _BATCH_BYTES // max(1, vector_bytes)))
         # Fresh interpreters: forking a process that has threads (torch) may hang.
@@ -129,7 +129,7 @@ class WorkerTransport:
 
 def _serve(link: Connection, faults: Faults | None) -> None:
     """Build the group that comes first, then answer batches until the other end closes."""
-    group: Group = link.recv()
+    group: ClientGroup = link.recv()
     transport = MemoryTransport(group.parties(), faults)
     while True:
         try:

@@ -19,8 +19,8 @@ from urna.randomness import KeyStream
 __all__ = [
     "LABEL_BYTES",
     "TABLE_BYTES",
-    "Evaluator",
     "Garbler",
+    "GateReader",
     "Labels",
     "decode",
     "fresh_offset",
@@ -147,7 +147,7 @@ class Garbler:
         return np.asarray(ones, dtype=np.uint8)
 
 
-class Evaluator:
+class GateReader:
     """Gates as the leader reads them: one label of every wire, and no idea which.
 
     Args:

@@ -12,7 +12,14 @@ from urna.protocols.winner.circuit import Circuit, Opened
 from urna.protocols.winner.garble import LABEL_BYTES, Garbler, Labels, fresh_offset, read_labels
 from urna.protocols.winner.leader import Shares, check_shares, coins_of
 from urna.protocols.winner.transfer import BaseReceiver, receive_extension
-from urna.protocols.winner.wire import Stage, authenticate, decode, digest_of, encode, session_of
+from urna.protocols.winner.wire import (
+    CircuitStage,
+    authenticate,
+    decode,
+    digest_of,
+    encode,
+    session_of,
+)
 from urna.randomness import SEED_BYTES, SecretSource
 
 __all__ = ["Answered", "Garbled", "answer", "conclude", "garble"]
@@ -50,11 +57,13 @@ def answer(
         ProtocolError: The offer is none of this circuit in this context.
     """
     session = session_of(circuit, context)
-    (point,) = decode(offer, Stage.OFFER, circuit, session, b"")
+    (point,) = decode(offer, CircuitStage.OFFER, circuit, session, b"")
     authenticate(offer, b"")
     offset = fresh_offset(source.take(LABEL_BYTES))
     base = BaseReceiver.of(session, point, offset, source)
-    sent = encode(Stage.ANSWER, circuit, session, offer, base.shared_key, base.point, base.answers)
+    sent = encode(
+        CircuitStage.ANSWER, circuit, session, offer, base.shared_key, base.point, base.answers
+    )
     return Answered(circuit, session, sent, offset, base), sent
 
 
@@ -71,7 +80,7 @@ def garble(
         ProtocolError: The transfers are none of this session, or do not pass their check.
     """
     circuit, base = state.circuit, state.base
-    columns, check = decode(transfer, Stage.TRANSFER, circuit, state.session, state.sent)
+    columns, check = decode(transfer, CircuitStage.TRANSFER, circuit, state.session, state.sent)
     authenticate(transfer, base.shared_key)
     count = circuit.share_bits + circuit.coin_bits
     hash_key = digest_of(state.sent)
@@ -85,7 +94,7 @@ def garble(
     coins = garbler.flip(zeros[circuit.share_bits :], coins_of(circuit, source))
     outputs = circuit.evaluate(garbler, leader, helper, coins).astype(np.uint64, copy=False)
     sent = encode(
-        Stage.GARBLED,
+        CircuitStage.GARBLED,
         circuit,
         state.session,
         transfer,
@@ -103,6 +112,6 @@ def conclude(state: Garbled, opening: bytes) -> Opened:
     Raises:
         ProtocolError: The labels are none of this circuit's outputs.
     """
-    (told,) = decode(opening, Stage.OPENING, state.circuit, state.session, state.sent)
+    (told,) = decode(opening, CircuitStage.OPENING, state.circuit, state.session, state.sent)
     authenticate(opening, state.key)
     return state.circuit.read(state.garbler.decode(state.outputs, read_labels(told)))

@@ -11,10 +11,17 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.protocols.winner.circuit import Bits, Circuit, Opened
-from urna.protocols.winner.garble import Evaluator, Labels
+from urna.protocols.winner.garble import GateReader, Labels
 from urna.protocols.winner.garble import decode as decode_labels
 from urna.protocols.winner.transfer import BaseSender, extend
-from urna.protocols.winner.wire import Stage, authenticate, decode, digest_of, encode, session_of
+from urna.protocols.winner.wire import (
+    CircuitStage,
+    authenticate,
+    decode,
+    digest_of,
+    encode,
+    session_of,
+)
 from urna.randomness import SecretSource
 
 __all__ = ["Offered", "Transferred", "check_shares", "coins_of", "offer", "open_winner", "transfer"]
@@ -54,7 +61,7 @@ def offer(circuit: Circuit, context: bytes, source: SecretSource) -> tuple[Offer
         source: The leader's randomness.
     """
     session, base = session_of(circuit, context), BaseSender.of(source)
-    sent = encode(Stage.OFFER, circuit, session, b"", b"", base.offer)
+    sent = encode(CircuitStage.OFFER, circuit, session, b"", b"", base.offer)
     return Offered(circuit, session, sent, base), sent
 
 
@@ -71,7 +78,7 @@ def transfer(
         ProtocolError: The answer is not one to this offer, or its points could show bits.
     """
     circuit = state.circuit
-    point, answers = decode(answer, Stage.ANSWER, circuit, state.session, state.sent)
+    point, answers = decode(answer, CircuitStage.ANSWER, circuit, state.session, state.sent)
     key = state.base.shared_key(point)
     authenticate(answer, key)
     bits = np.concatenate(
@@ -80,7 +87,9 @@ def transfer(
     hash_key = digest_of(answer)
     seeds = state.base.seeds(state.session, answers)
     made = extend(state.session + hash_key, seeds, bits, source)
-    sent = encode(Stage.TRANSFER, circuit, state.session, answer, key, made.columns, made.check)
+    sent = encode(
+        CircuitStage.TRANSFER, circuit, state.session, answer, key, made.columns, made.check
+    )
     return Transferred(circuit, state.session, sent, key, hash_key, made.labels), sent
 
 
@@ -98,16 +107,16 @@ def open_winner(state: Transferred, garbled: bytes) -> tuple[Opened, bytes]:
     """
     circuit = state.circuit
     authenticate(garbled, state.key)
-    parts = decode(garbled, Stage.GARBLED, circuit, state.session, state.sent)
+    parts = decode(garbled, CircuitStage.GARBLED, circuit, state.session, state.sent)
     seed, tables, commitments = parts
-    gates = Evaluator(state.hash_key, tables, seed)
+    gates = GateReader(state.hash_key, tables, seed)
     helper = gates.constant(np.zeros((circuit.share_width, circuit.candidates), dtype=np.uint8))
     shares = state.labels[: circuit.share_bits].reshape(helper.shape)
     outputs = circuit.evaluate(gates, shares, helper, state.labels[circuit.share_bits :])
     labels = outputs.astype(np.uint64, copy=False)
     opened = circuit.read(decode_labels(labels, commitments))
     told = labels.astype("<u8").tobytes()
-    return opened, encode(Stage.OPENING, circuit, state.session, garbled, state.key, told)
+    return opened, encode(CircuitStage.OPENING, circuit, state.session, garbled, state.key, told)
 
 
 def check_shares(circuit: Circuit, shares: Shares) -> Shares:

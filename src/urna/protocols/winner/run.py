@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from urna.protocols.winner import helper, leader
 from urna.protocols.winner.circuit import Circuit, Opened
 from urna.protocols.winner.leader import Shares
-from urna.protocols.winner.wire import Stage
+from urna.protocols.winner.wire import CircuitStage
 from urna.randomness import SecretSource
 
-__all__ = ["Outcome", "run"]
+__all__ = ["CircuitOutcome", "run"]
 
-Passing = Callable[[Stage, bytes], bytes]
+Passing = Callable[[CircuitStage, bytes], bytes]
 """What happens to a message on its way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CircuitOutcome:
     """What a session gave."""
 
     opened: Opened
     """What leader and helper both learnt."""
-    traffic: Mapping[Stage, int]
+    traffic: Mapping[CircuitStage, int]
     """Bytes of each message."""
     leader_seconds: float
     """CPU time."""
@@ -38,7 +38,7 @@ def run(
     leader_source: SecretSource,
     helper_source: SecretSource,
     passing: Passing | None = None,
-) -> Outcome:
+) -> CircuitOutcome:
     """Play a session: every message passes through bytes.
 
     Args:
@@ -54,30 +54,32 @@ def run(
         ProtocolError: A message was refused. Nothing was opened unless it was the last.
     """
     pass_on = passing or (lambda stage, message: message)
-    traffic: dict[Stage, int] = {}
+    traffic: dict[CircuitStage, int] = {}
 
-    def sent(stage: Stage, message: bytes) -> bytes:
+    def sent(stage: CircuitStage, message: bytes) -> bytes:
         traffic[stage] = len(message)
         return pass_on(stage, message)
 
     clock = _Clock()
     offered, message = leader.offer(circuit, context, leader_source)
     clock.leader()
-    answered, message = helper.answer(circuit, context, sent(Stage.OFFER, message), helper_source)
+    answered, message = helper.answer(
+        circuit, context, sent(CircuitStage.OFFER, message), helper_source
+    )
     clock.helper()
     transferred, message = leader.transfer(
-        offered, sent(Stage.ANSWER, message), leader_shares, leader_source
+        offered, sent(CircuitStage.ANSWER, message), leader_shares, leader_source
     )
     clock.leader()
     garbled, message = helper.garble(
-        answered, sent(Stage.TRANSFER, message), helper_shares, helper_source
+        answered, sent(CircuitStage.TRANSFER, message), helper_shares, helper_source
     )
     clock.helper()
-    opened, message = leader.open_winner(transferred, sent(Stage.GARBLED, message))
+    opened, message = leader.open_winner(transferred, sent(CircuitStage.GARBLED, message))
     clock.leader()
-    helper.conclude(garbled, sent(Stage.OPENING, message))
+    helper.conclude(garbled, sent(CircuitStage.OPENING, message))
     clock.helper()
-    return Outcome(opened, traffic, clock.leaders, clock.helpers)
+    return CircuitOutcome(opened, traffic, clock.leaders, clock.helpers)
 
 
 class _Clock:

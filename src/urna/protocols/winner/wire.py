@@ -20,7 +20,7 @@ from urna.randomness import SEED_BYTES
 
 __all__ = [
     "VERSION",
-    "Stage",
+    "CircuitStage",
     "authenticate",
     "decode",
     "digest_of",
@@ -36,7 +36,7 @@ _DIGEST = 32
 _HEAD = len(_MAGIC) + 2 + 2 * _DIGEST
 
 
-class Stage(IntEnum):
+class CircuitStage(IntEnum):
     """The messages, in their order."""
 
     OFFER = 1
@@ -56,22 +56,22 @@ def session_of(circuit: Circuit, context: bytes) -> bytes:
     return hashlib.sha256(b"urna hidden session 2\0" + circuit.digest + context).digest()
 
 
-def _sizes(stage: Stage, circuit: Circuit) -> tuple[int, ...]:
+def _sizes(stage: CircuitStage, circuit: Circuit) -> tuple[int, ...]:
     match stage:
-        case Stage.OFFER:
+        case CircuitStage.OFFER:
             return (POINT_BYTES,)
-        case Stage.ANSWER:
+        case CircuitStage.ANSWER:
             return POINT_BYTES, COLUMNS * POINT_BYTES
-        case Stage.TRANSFER:
+        case CircuitStage.TRANSFER:
             bits = circuit.share_bits + circuit.coin_bits
             return COLUMNS * columns_bytes(bits), CHECK_ROWS // 8 + CHECK_ROWS * LABEL_BYTES
-        case Stage.GARBLED:
+        case CircuitStage.GARBLED:
             return SEED_BYTES, circuit.ands * TABLE_BYTES, circuit.outputs * 2 * LABEL_BYTES
-        case Stage.OPENING:
+        case CircuitStage.OPENING:
             return (circuit.outputs * LABEL_BYTES,)
 
 
-def message_bytes(stage: Stage, circuit: Circuit) -> int:
+def message_bytes(stage: CircuitStage, circuit: Circuit) -> int:
     """Return how long a stage's message is."""
     return _HEAD + sum(_sizes(stage, circuit)) + _DIGEST
 
@@ -82,7 +82,12 @@ def digest_of(message: bytes) -> bytes:
 
 
 def encode(
-    stage: Stage, circuit: Circuit, session: bytes, previous: bytes, key: bytes, *parts: bytes
+    stage: CircuitStage,
+    circuit: Circuit,
+    session: bytes,
+    previous: bytes,
+    key: bytes,
+    *parts: bytes,
 ) -> bytes:
     """Return the encoding of a message.
 
@@ -102,7 +107,7 @@ def encode(
 
 
 def decode(
-    data: bytes, stage: Stage, circuit: Circuit, session: bytes, previous: bytes
+    data: bytes, stage: CircuitStage, circuit: Circuit, session: bytes, previous: bytes
 ) -> list[bytes]:
     """Return a message's parts; `authenticate` it as soon as there is a key.
 

@@ -4,11 +4,11 @@ Blind averaging (Secure Distributed DP-Helmet) trains a model at every client an
 pooled moments sum second moments of all records and solve for the model afterwards.
 """
 
-from urna.systems.average.blind import Blind, Sizes, Trainer
+from urna.systems.average.blind import Blind, LocalTraining, Sizes
 from urna.systems.average.card import model_card
-from urna.systems.average.choose import Chosen, LearnerKind, Settings, choose
+from urna.systems.average.choose import ChosenLearner, LearnerKind, LearnerSettings, choose
 from urna.systems.average.fit import fit
-from urna.systems.average.learners import Learner, Solved
+from urna.systems.average.learners import AverageLearner, Solved
 from urna.systems.average.losses import Loss, LossKind
 from urna.systems.average.model import ModelResult, load_model
 from urna.systems.average.plan import AveragePlan, plan_average, read_learner
@@ -17,21 +17,21 @@ from urna.systems.average.rows import RowRule
 from urna.systems.average.schema import Schema
 
 __all__ = [
+    "AverageLearner",
     "AveragePlan",
     "Blind",
-    "Chosen",
-    "Learner",
+    "ChosenLearner",
     "LearnerKind",
+    "LearnerSettings",
+    "LocalTraining",
     "Loss",
     "LossKind",
     "ModelResult",
     "Moments",
     "RowRule",
     "Schema",
-    "Settings",
     "Sizes",
     "Solved",
-    "Trainer",
     "choose",
     "fit",
     "load_model",

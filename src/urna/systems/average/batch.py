@@ -22,16 +22,16 @@ import numpy as np
 
 from urna.errors import ParameterError
 from urna.systems.average.losses import Array, Namespace
-from urna.systems.average.schema import Prepared
+from urna.systems.average.schema import PreparedRows
 
-__all__ = ["Batch", "batches", "check_device", "to_numpy"]
+__all__ = ["PaddedRows", "batches", "check_device", "to_numpy"]
 
 _ROOM = 1 << 20  # float64 numbers in one stack: 8 MB, so that steps stay near the cache
 _VECTORS = 40  # arrays of a model's size that a trainer keeps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class PaddedRows:
     """Some clients' rows and classes, padded with rows of zeros."""
 
     places: tuple[int, ...]
@@ -50,20 +50,20 @@ class Batch:
         """K."""
         return int(self.signs.shape[1])
 
-    def halved(self) -> "Batch":
+    def halved(self) -> "PaddedRows":
         """Return the same in single precision, in which steps take half the time."""
         low = self.xp.float32
         rows, signs, records = (
             self.xp.asarray(array, dtype=low) for array in (self.rows, self.signs, self.records)
         )
-        return Batch(self.places, rows, signs, records, self.clip, self.xp)
+        return PaddedRows(self.places, rows, signs, records, self.clip, self.xp)
 
     @property
     def squares(self) -> Array:
         """Each client's mean of squared norms of rows, over its records: (clients, 1, 1)."""
         return self.xp.einsum("uij,uij->u", self.rows, self.rows)[:, None, None] / self.records
 
-    def only(self, slot: int) -> "Batch":
+    def only(self, slot: int) -> "PaddedRows":
         """Return the stack of one of the clients."""
         one = slice(slot, slot + 1)
         return replace(
@@ -76,13 +76,13 @@ class Batch:
 
 
 def batches(
-    clients: Sequence[Prepared],
+    clients: Sequence[PreparedRows],
     *,
     clip: float,
     outputs: int,
     device: str | None = None,
     padded: bool = True,
-) -> Iterator[Batch]:
+) -> Iterator[PaddedRows]:
     """Stack clients of one shape, few enough at a time for the memory there is.
 
     Args:
@@ -119,13 +119,13 @@ def _padded(rows: int) -> int:
 
 
 def _stacked(
-    clients: Sequence[Prepared],
+    clients: Sequence[PreparedRows],
     places: tuple[int, ...],
     most: int,
     clip: float,
     outputs: int,
     device: str | None,
-) -> Batch:
+) -> PaddedRows:
     width = clients[places[0]].rows.shape[1]
     rows = np.zeros((len(places), most, width))
     signs = np.full((len(places), outputs, most), -1.0)
@@ -136,13 +136,15 @@ def _stacked(
     rows *= clip
     records = np.array([max(clients[place].records, 1) for place in places], dtype=np.float64)
     if device is None:
-        return Batch(places, rows, signs, records.reshape(-1, 1, 1), clip, np)
+        return PaddedRows(places, rows, signs, records.reshape(-1, 1, 1), clip, np)
     torch = _torch()
 
     def moved(array: Array) -> Array:
         return torch.as_tensor(array, device=device)
 
-    return Batch(places, moved(rows), moved(signs), moved(records.reshape(-1, 1, 1)), clip, torch)
+    return PaddedRows(
+        places, moved(rows), moved(signs), moved(records.reshape(-1, 1, 1)), clip, torch
+    )
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, np.dtype[np.float64]]:

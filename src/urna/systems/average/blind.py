@@ -11,7 +11,7 @@ import numpy as np
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.privacy import Unit
-from urna.systems.average.batch import Batch, batches, to_numpy
+from urna.systems.average.batch import PaddedRows, batches, to_numpy
 from urna.systems.average.certified import minimise
 from urna.systems.average.learners import Solved, Vector, check_spec
 from urna.systems.average.losses import Loss, LossKind
@@ -20,7 +20,7 @@ from urna.systems.average.schema import Schema
 from urna.systems.average.sensitivity import certified_move, client_model_move, published_move
 from urna.tally import Encoding
 
-__all__ = ["PRECISION", "RADIUS_PART", "Blind", "Sizes", "Trainer"]
+__all__ = ["PRECISION", "RADIUS_PART", "Blind", "LocalTraining", "Sizes"]
 
 PRECISION = 1e-3
 """The certificate's part of the sensitivity: gradient norms are at most this times L/N."""
@@ -38,7 +38,7 @@ RADIUS_PART = 0.2
 """Radius of models over L/Λ, the longest a minimiser can be, where SGD needs one."""
 
 
-class Trainer(StrEnum):
+class LocalTraining(StrEnum):
     """How a client trains."""
 
     CERTIFIED = "certified"
@@ -95,7 +95,7 @@ class Blind:
     points: int
     regularisation: float
     loss: LossKind = LossKind.SOFTMAX
-    trainer: Trainer = Trainer.CERTIFIED
+    trainer: LocalTraining = LocalTraining.CERTIFIED
     radius: float | None = None
     group: int = 1
     sizes: Sizes = Sizes.SMALLEST
@@ -163,7 +163,7 @@ class Blind:
 
     @property
     def _usual_ball(self) -> float | None:
-        if self.trainer is not Trainer.SGD:
+        if self.trainer is not LocalTraining.SGD:
             return None
         per = 1 if self.loss is LossKind.SOFTMAX else self.schema.outputs
         return RADIUS_PART * self._lipschitz / math.sqrt(per) / self.regularisation
@@ -184,7 +184,7 @@ class Blind:
         if ball is None:
             return longest
         whole = client_model_move(self._loss, radius=ball, outputs=self.schema.outputs) / 2
-        return whole if self.trainer is Trainer.SGD else min(whole, longest)
+        return whole if self.trainer is LocalTraining.SGD else min(whole, longest)
 
     @property
     def tolerance(self) -> float:
@@ -201,7 +201,7 @@ class Blind:
             "outputs": self.schema.outputs,
             "group": self.group,
         }
-        if self.trainer is Trainer.SGD:
+        if self.trainer is LocalTraining.SGD:
             proven = published_move(self._loss, radius=self.ball or math.inf, **known)
         else:
             # A client of weight a lets a·g through.
@@ -215,7 +215,7 @@ class Blind:
 
     def describe(self) -> str:
         """Say in a few words what it is."""
-        by = "certified solver" if self.trainer is Trainer.CERTIFIED else "permutation SGD"
+        by = "certified solver" if self.trainer is LocalTraining.CERTIFIED else "permutation SGD"
         return f"blind averaging of {self.loss} models, Λ = {self.regularisation:.3g}, {by}"
 
     def encoding(self, excess: float) -> Encoding:
@@ -240,15 +240,15 @@ class Blind:
             clip=self.schema.rows.clip,
             outputs=self.schema.outputs,
             device=device,
-            padded=self.trainer is not Trainer.SGD,
+            padded=self.trainer is not LocalTraining.SGD,
         )
         for stack in stacks:
             for place, model in zip(stack.places, self._models(stack), strict=True):
                 yield place, self._weighed(model, prepared[place].records)
 
-    def _models(self, stack: Batch) -> Vector:
+    def _models(self, stack: PaddedRows) -> Vector:
         loss, reg = self._loss, self.regularisation
-        if self.trainer is Trainer.SGD:
+        if self.trainer is LocalTraining.SGD:
             trained = train_by_sgd(
                 stack,
                 loss,
@@ -300,7 +300,7 @@ class Blind:
     def read(cls, mapping: Mapping[str, Any]) -> "Blind":
         """Read what `as_mapping` wrote."""
         said = {name: mapping[name] for name in _FIELDS}
-        kinds = {"unit": Unit, "loss": LossKind, "trainer": Trainer, "sizes": Sizes}
+        kinds = {"unit": Unit, "loss": LossKind, "trainer": LocalTraining, "sizes": Sizes}
         said |= {name: kind(said[name]) for name, kind in kinds.items()}
         return cls(Schema.read(mapping["schema"]), **said)
 

@@ -10,7 +10,7 @@ is computed at the end, from the finished model and the client's own rows: the n
 import math
 from dataclasses import dataclass
 
-from urna.systems.average.batch import Batch, to_numpy
+from urna.systems.average.batch import PaddedRows, to_numpy
 from urna.systems.average.losses import Array, Loss, Namespace
 
 __all__ = ["Trained", "Uncertified", "certify", "minimise"]
@@ -36,7 +36,7 @@ class Trained:
     steps: int
 
 
-def minimise(batch: Batch, loss: Loss, regularisation: float, *, tolerance: float) -> Trained:
+def minimise(batch: PaddedRows, loss: Loss, regularisation: float, *, tolerance: float) -> Trained:
     """Return every client's minimiser of Λ/2·‖f‖² + mean loss, with its certificate.
 
     Guarantee:
@@ -67,7 +67,7 @@ def minimise(batch: Batch, loss: Loss, regularisation: float, *, tolerance: floa
     return Trained(weights, norms, steps)
 
 
-def _with_more_digits(batch: Batch, loss: Loss, reg: float, tolerance: float) -> Trained:
+def _with_more_digits(batch: PaddedRows, loss: Loss, reg: float, tolerance: float) -> Trained:
     """Train one client in double precision, for which single precision was not enough."""
     weights, steps = _lbfgs(batch, loss, reg, tolerance / 2)
     _, norms = certify(batch, loss, reg, weights)
@@ -80,7 +80,9 @@ def _with_more_digits(batch: Batch, loss: Loss, reg: float, tolerance: float) ->
     return Trained(weights, norms, steps)
 
 
-def certify(batch: Batch, loss: Loss, regularisation: float, weights: Array) -> tuple[Array, Array]:
+def certify(
+    batch: PaddedRows, loss: Loss, regularisation: float, weights: Array
+) -> tuple[Array, Array]:
     """Return the gradient at each client's model and its norm, rounded up."""
     xp = batch.xp
     slopes = loss.slopes(weights @ _turned(batch.rows, xp), batch.signs, xp)
@@ -93,7 +95,7 @@ def certify(batch: Batch, loss: Loss, regularisation: float, weights: Array) -> 
 class _Primal:
     """Models as matrices."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: PaddedRows) -> None:
         self._rows, self._turned = batch.rows, _turned(batch.rows, batch.xp)
         self.shape = (batch.rows.shape[0], batch.outputs, batch.rows.shape[2])
 
@@ -113,7 +115,7 @@ class _Primal:
 class _Dual:
     """Models as combinations of rows: f = aX, ⟨a, b⟩ = a(XXᵀ)bᵀ."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: PaddedRows) -> None:
         self._rows = batch.rows
         self._gram = batch.rows @ _turned(batch.rows, batch.xp)
         self.shape = tuple(batch.signs.shape)
@@ -131,7 +133,7 @@ class _Dual:
         return model @ self._rows
 
 
-def _lbfgs(batch: Batch, loss: Loss, reg: float, tolerance: float) -> tuple[Array, int]:
+def _lbfgs(batch: PaddedRows, loss: Loss, reg: float, tolerance: float) -> tuple[Array, int]:
     xp = batch.xp
     space = _Dual(batch) if batch.rows.shape[1] < batch.rows.shape[2] else _Primal(batch)
     model = _zeros(space.shape, batch)
@@ -210,7 +212,7 @@ def _two_loops(gradient: Array, pairs: list[_Pair], first: Array, xp: Namespace)
 
 
 def _accelerated(
-    batch: Batch, loss: Loss, reg: float, tolerance: float, weights: Array
+    batch: PaddedRows, loss: Loss, reg: float, tolerance: float, weights: Array
 ) -> tuple[Array, int]:
     """Take Nesterov's steps for strongly convex functions until one client is certified."""
     steepest = loss.curvature * float(batch.squares[0, 0, 0]) + reg
@@ -227,7 +229,7 @@ def _accelerated(
     return before, most
 
 
-def _zeros(shape: tuple[int, ...], batch: Batch) -> Array:
+def _zeros(shape: tuple[int, ...], batch: PaddedRows) -> Array:
     if batch.xp.__name__ == "numpy":
         return batch.xp.zeros(shape, dtype=batch.rows.dtype)
     return batch.xp.zeros(shape, dtype=batch.rows.dtype, device=batch.rows.device)

@@ -8,15 +8,15 @@ from typing import Any, TypedDict, Unpack
 
 from urna.errors import ParameterError, UnknownName
 from urna.privacy import Cover, Unit
-from urna.systems.average.blind import Blind, Sizes, Trainer
-from urna.systems.average.learners import Learner
+from urna.systems.average.blind import Blind, LocalTraining, Sizes
+from urna.systems.average.learners import AverageLearner
 from urna.systems.average.losses import Loss, LossKind
 from urna.systems.average.moments import moments_length
 from urna.systems.average.pooled import Moments
 from urna.systems.average.schema import Schema
 from urna.tally import Terms
 
-__all__ = ["Chosen", "LearnerKind", "Settings", "choose", "default_regularisation"]
+__all__ = ["ChosenLearner", "LearnerKind", "LearnerSettings", "choose", "default_regularisation"]
 
 _MOST_MOMENTS = 2_000_000  # numbers per client beyond which moments are no longer offered unasked
 _NOISE_NORM = 4.0  # norm that the noise of an averaged model should have, for rows of norm 1
@@ -42,7 +42,7 @@ class LearnerKind(StrEnum):
     LOGISTIC = "logistic"
 
 
-class Settings(TypedDict, total=False):
+class LearnerSettings(TypedDict, total=False):
     """What may be said of a learner, by name; `Blind` and `Moments` explain each.
 
     `skewed` says that clients may hold few classes each: Λ is then large enough that models of
@@ -52,7 +52,7 @@ class Settings(TypedDict, total=False):
     regularisation: float | None
     radius: float | None
     skewed: bool
-    trainer: Trainer
+    trainer: LocalTraining
     sizes: Sizes | None
     points: int | None
     epochs: int
@@ -62,10 +62,10 @@ class Settings(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenLearner:
     """A learner, and why it was taken."""
 
-    learner: Learner
+    learner: AverageLearner
     why: str
     """Empty where the user named it."""
 
@@ -78,8 +78,8 @@ def choose(
     *,
     group: int = 1,
     repeated: bool = False,
-    **settings: Unpack[Settings],
-) -> Chosen:
+    **settings: Unpack[LearnerSettings],
+) -> ChosenLearner:
     """Return the learner that was asked for, its settings filled in from public facts.
 
     Guarantee:
@@ -108,10 +108,10 @@ def choose(
         wrong = sorted(settings.keys() - {"weight", "ridge", "points", "skewed"})
         _refuse(wrong, "moments have no", settings)
         counted = [count * (group if repeated else 1) for count in records]
-        return Chosen(_moments(schema, terms.adjacency.unit, counted, group, settings), why)
+        return ChosenLearner(_moments(schema, terms.adjacency.unit, counted, group, settings), why)
     wrong = sorted(settings.keys() & {"weight", "ridge"})
     _refuse(wrong, "models have no", settings)
-    return Chosen(_blind(LossKind(kind), schema, terms, records, group, settings), why)
+    return ChosenLearner(_blind(LossKind(kind), schema, terms, records, group, settings), why)
 
 
 def default_regularisation(
@@ -165,7 +165,7 @@ def _auto(schema: Schema, terms: Terms, records: Sequence[int]) -> tuple[Learner
 
 
 def _moments(
-    schema: Schema, unit: Unit, rows: Sequence[int], group: int, settings: Settings
+    schema: Schema, unit: Unit, rows: Sequence[int], group: int, settings: LearnerSettings
 ) -> Moments:
     named = settings.get("points")
     most = 1 if unit is Unit.CLIENT else max(max(rows, default=1), 1)
@@ -181,7 +181,7 @@ def _blind(
     terms: Terms,
     records: Sequence[int],
     group: int,
-    settings: Settings,
+    settings: LearnerSettings,
 ) -> Blind:
     unit, clip = terms.adjacency.unit, schema.rows.clip
     radius, reg = settings.get("radius"), settings.get("regularisation")
@@ -233,7 +233,7 @@ def _blind(
     )
 
 
-def _refuse(wrong: Sequence[str], what: str, settings: Settings) -> None:
+def _refuse(wrong: Sequence[str], what: str, settings: LearnerSettings) -> None:
     named = [name for name in wrong if settings.get(name) is not None]
     if named:
         raise ParameterError(f"{what} {', '.join(named)}: leave it out, or name another learner")

@@ -14,8 +14,8 @@ from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.systems.average.batch import check_device
 from urna.systems.average.blind import Blind
-from urna.systems.average.choose import Chosen, LearnerKind, Settings, choose
-from urna.systems.average.learners import Learner, Vector, check_named, check_samples
+from urna.systems.average.choose import ChosenLearner, LearnerKind, LearnerSettings, choose
+from urna.systems.average.learners import AverageLearner, Vector, check_named, check_samples
 from urna.systems.average.model import ModelResult
 from urna.systems.average.plan import AveragePlan, plan_average
 from urna.systems.average.schema import Schema
@@ -31,9 +31,9 @@ def fit(
     schema: Schema,
     *,
     budget: Budget,
-    learner: Learner | LearnerKind | str = LearnerKind.AUTO,
+    learner: AverageLearner | LearnerKind | str = LearnerKind.AUTO,
     group: int = 1,
-    settings: Settings | None = None,
+    settings: LearnerSettings | None = None,
     summation: Summation | None = None,
     device: str | None = None,
     run: Run | None = None,
@@ -125,7 +125,7 @@ def as_samples(clients: Sequence[Any]) -> list[Samples]:
     return made
 
 
-def label_of(learner: Learner) -> str:
+def label_of(learner: AverageLearner) -> str:
     """Return what a ledger calls an averaging."""
     several = f", {learner.group} records together" if learner.group > 1 else ""
     return f"model: {learner.kind}, {learner.dimension:,} numbers{several}"
@@ -201,16 +201,16 @@ def read_model(plan: AveragePlan, released: Released, *, why: str = "") -> Model
 
 
 def _chosen(
-    learner: Learner | LearnerKind | str,
+    learner: AverageLearner | LearnerKind | str,
     schema: Schema,
     terms: Terms,
     clients: Sequence[Samples],
     group: int,
-    settings: Settings,
-) -> Chosen:
+    settings: LearnerSettings,
+) -> ChosenLearner:
     if not isinstance(learner, str):
         check_named(learner, schema, group, settings)
-        return Chosen(learner, "")
+        return ChosenLearner(learner, "")
     records = [count_records(samples) for samples in clients]
     repeated = any(samples.ids is not None for samples in clients)
     return choose(learner, schema, terms, records, group=group, repeated=repeated, **settings)

@@ -18,7 +18,7 @@ from urna.systems.average.rows import MOST_RECORDS, Matrix
 from urna.systems.average.schema import Schema
 from urna.tally import Encoding
 
-__all__ = ["Learner", "Solved", "Vector", "check_named", "check_samples", "check_spec"]
+__all__ = ["AverageLearner", "Solved", "Vector", "check_named", "check_samples", "check_spec"]
 
 Vector = npt.NDArray[np.float64]
 
@@ -35,7 +35,7 @@ class Solved:
     """What else was read, in plain values."""
 
 
-class Learner(Protocol):
+class AverageLearner(Protocol):
     """One message, one model."""
 
     @property
@@ -97,7 +97,7 @@ class Learner(Protocol):
 
 
 def check_named(
-    learner: Learner, schema: Schema, group: int, settings: Mapping[str, Any] | None
+    learner: AverageLearner, schema: Schema, group: int, settings: Mapping[str, Any] | None
 ) -> None:
     """Refuse what is said beside a learner and would not be heard.
 

@@ -14,7 +14,7 @@ from urna.display import card
 from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.privacy import PrivacyStatement
-from urna.systems.average.learners import Learner, Vector
+from urna.systems.average.learners import AverageLearner, Vector
 from urna.systems.average.plan import read_learner
 from urna.systems.average.pooled import Moments
 from urna.systems.average.rows import Matrix
@@ -38,7 +38,7 @@ class ModelResult:
     part of it.
     """
 
-    learner: Learner
+    learner: AverageLearner
     """What each client computed, and how the sum became the model."""
     weights: Matrix
     """(width, outputs), for rows as `schema.rows` makes them."""

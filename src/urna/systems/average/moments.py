@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.systems.average.rows import Matrix
-from urna.systems.average.schema import Prepared, Schema
+from urna.systems.average.schema import PreparedRows, Schema
 
 __all__ = ["moments_length", "moments_of", "pack", "unpack"]
 
@@ -30,7 +30,7 @@ def moments_length(width: int, outputs: int) -> int:
     return width * (width + 1) // 2 + width * outputs
 
 
-def moments_of(prepared: Prepared, schema: Schema, weight: float) -> npt.NDArray[np.float64]:
+def moments_of(prepared: PreparedRows, schema: Schema, weight: float) -> npt.NDArray[np.float64]:
     """Return a client's moments, summed over its records.
 
     Guarantee:

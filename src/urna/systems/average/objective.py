@@ -14,7 +14,7 @@ from urna.privacy import Cover, Unit
 from urna.space import Axis, AxisKind, Space
 from urna.systems.average.blind import Blind, Sizes
 from urna.systems.average.learners import Vector
-from urna.systems.average.schema import Prepared
+from urna.systems.average.schema import PreparedRows
 from urna.tally import Terms
 
 __all__ = ["SETTINGS", "BlindObjective", "candidate_learner", "default_space"]
@@ -152,7 +152,7 @@ class BlindObjective:
 
 
 def _error(
-    learner: Blind, vector: Vector, held: Prepared, std: float, rng: np.random.Generator
+    learner: Blind, vector: Vector, held: PreparedRows, std: float, rng: np.random.Generator
 ) -> float:
     """Return the part of held-out rows that a model gets wrong under noise."""
     schema = learner.schema

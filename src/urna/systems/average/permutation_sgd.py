@@ -12,7 +12,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from urna.systems.average.batch import Batch, to_numpy
+from urna.systems.average.batch import PaddedRows, to_numpy
 from urna.systems.average.certified import Trained
 from urna.systems.average.losses import Array, Loss, LossKind, Namespace
 
@@ -22,7 +22,7 @@ Places = npt.NDArray[np.intp]
 
 
 def train_by_sgd(
-    batch: Batch,
+    batch: PaddedRows,
     loss: Loss,
     regularisation: float,
     *,

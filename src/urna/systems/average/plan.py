@@ -10,7 +10,7 @@ from urna.privacy import Cover
 from urna.privacy.distributions import LARGEST_STD
 from urna.randomness import SEED_BYTES
 from urna.systems.average.blind import Blind
-from urna.systems.average.learners import Learner, Vector
+from urna.systems.average.learners import AverageLearner, Vector
 from urna.systems.average.pooled import Moments
 from urna.tally import Encoding, TallyPlan, Terms, plan_tally, to_grid
 
@@ -24,7 +24,7 @@ _EXCESS = (0.002, 0.01, 0.05, 0.2)
 class AveragePlan:
     """A learner under terms: its encoding, its noise, its ring."""
 
-    learner: Learner
+    learner: AverageLearner
     encoding: Encoding
     tally: TallyPlan
 
@@ -69,7 +69,9 @@ class AveragePlan:
         }
 
 
-def plan_average(terms: Terms, learner: Learner, *, removes_excess: bool = True) -> AveragePlan:
+def plan_average(
+    terms: Terms, learner: AverageLearner, *, removes_excess: bool = True
+) -> AveragePlan:
     """Choose the grid, size the noise and the ring.
 
     Args:
@@ -97,13 +99,13 @@ def plan_average(terms: Terms, learner: Learner, *, removes_excess: bool = True)
     return AveragePlan(learner, encoding, tally)
 
 
-_READERS: Mapping[str, Callable[[Mapping[str, Any]], Learner]] = {
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], AverageLearner]] = {
     "blind": Blind.read,
     "moments": Moments.read,
 }
 
 
-def read_learner(mapping: Mapping[str, Any]) -> Learner:
+def read_learner(mapping: Mapping[str, Any]) -> AverageLearner:
     """Read what a learner's `as_mapping` wrote.
 
     Raises:

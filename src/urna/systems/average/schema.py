@@ -13,14 +13,14 @@ from urna.data.coding import as_numbers
 from urna.errors import ParameterError
 from urna.systems.average.rows import GRID, MOST_RECORDS, Matrix, RowRule
 
-__all__ = ["Class", "Prepared", "Schema"]
+__all__ = ["Class", "PreparedRows", "Schema"]
 
 Class = int | str
 """The name of a class: a whole number or a text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Prepared:
+class PreparedRows:
     """One client's records as rows and targets. Nothing of it leaves the client."""
 
     rows: Matrix
@@ -94,7 +94,7 @@ class Schema:
         """Largest squared norm of a target: of a centred one-hot vector, or of a value."""
         return 1.0 if self.classes is None else 1 - 1 / len(self.classes)
 
-    def prepare(self, samples: Samples, *, group: int = 1) -> Prepared:
+    def prepare(self, samples: Samples, *, group: int = 1) -> PreparedRows:
         """Return a client's records as rows and targets.
 
         Guarantee:
@@ -125,14 +125,14 @@ class Schema:
                 + (f" of {group} rows" if counted > records else "")
             )
         if samples.ids is None:
-            return Prepared(*self._usable(features, np.asarray(samples.targets)), records)
+            return PreparedRows(*self._usable(features, np.asarray(samples.targets)), records)
         # Rows that do not count are not even looked at: there may be any number of them.
         taken, places = _first_of_each(np.asarray(samples.ids).tolist(), group)
         some, known = self._usable(features[taken], np.asarray(samples.targets)[taken])
         rows = np.zeros((counted, some.shape[1]))
         targets = np.zeros(counted, dtype=known.dtype)
         rows[places], targets[places] = some, known
-        return Prepared(rows, targets, records)
+        return PreparedRows(rows, targets, records)
 
     def _usable(
         self, features: npt.NDArray[Any], given: npt.NDArray[Any]

@@ -16,14 +16,14 @@ from urna.systems.combine.private import PrivateRun, private_dbscan, private_mea
 from urna.systems.combine.processes import play_in_processes
 from urna.systems.combine.recorded import Recorded, read_searches
 from urna.systems.combine.result import Combination, Guarantee, Point
-from urna.systems.combine.run import Played, play
-from urna.systems.combine.searches import Kept, LocalSearch, Searches, keep_best, keep_good
-from urna.systems.combine.server import Outcome, conduct
+from urna.systems.combine.run import PlayedRun, play
+from urna.systems.combine.searches import KeptSettings, LocalSearch, Searches, keep_best, keep_good
+from urna.systems.combine.server import EncryptedOutcome, conduct
 from urna.systems.combine.strategies import (
     TOP_SHARE,
     Cluster,
     Combined,
-    Mean,
+    MeanSetting,
     Median,
     Strategy,
     TrimmedMean,
@@ -43,18 +43,18 @@ __all__ = [
     "Combined",
     "Dbscan",
     "DbscanTask",
+    "EncryptedOutcome",
     "FederatedDbscan",
     "Frame",
     "Grid",
     "Guarantee",
     "Judged",
-    "Kept",
+    "KeptSettings",
     "LocalSearch",
-    "Mean",
+    "MeanSetting",
     "MeanTask",
     "Median",
-    "Outcome",
-    "Played",
+    "PlayedRun",
     "Point",
     "PrivateRun",
     "Recorded",

@@ -19,8 +19,8 @@ from urna.systems.combine.processes import play_in_processes
 from urna.systems.combine.result import Combination, Guarantee, Point, name_of
 from urna.systems.combine.run import play
 from urna.systems.combine.searches import Searches, keep_best, keep_good
-from urna.systems.combine.server import Outcome
-from urna.systems.combine.strategies import TOP_SHARE, Mean, Median, Strategy, TrimmedMean
+from urna.systems.combine.server import EncryptedOutcome
+from urna.systems.combine.strategies import TOP_SHARE, MeanSetting, Median, Strategy, TrimmedMean
 from urna.systems.combine.surfaces import Surface, SurfaceKind
 from urna.systems.combine.tasks import DbscanTask, MeanTask
 from urna.tally import EncryptedSummation, Options, Run, SecureSummation
@@ -28,10 +28,10 @@ from urna.tally import EncryptedSummation, Options, Run, SecureSummation
 __all__ = ["STRATEGIES", "agreed_on", "combine", "opened", "strategy_named", "task_for"]
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "mean": Mean(),
+    "mean": MeanSetting(),
     "median": Median(),
     "trimmed-mean": TrimmedMean(),
-    "top-mean": Mean(TOP_SHARE),
+    "top-mean": MeanSetting(TOP_SHARE),
     "top-median": Median(TOP_SHARE),
     "dbscan": Dbscan(),
     "federated-dbscan": FederatedDbscan(),
@@ -210,7 +210,7 @@ def agreed_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging |
     Raises:
         ParameterError: It is not made of sums.
     """
-    if isinstance(strategy, Mean):
+    if isinstance(strategy, MeanSetting):
         most = 1 if strategy.share is None else math.ceil(strategy.share * tried)
         return Averaging(frame.plain() if strategy.plain else frame, strategy.share, most)
     if isinstance(strategy, FederatedDbscan):
@@ -236,7 +236,7 @@ def _most(searches: Searches) -> int:
 def opened(
     clients: int,
     agreed: Averaging | Clustering,
-    outcome: Outcome,
+    outcome: EncryptedOutcome,
     *,
     private: bool,
 ) -> Combination:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.systems.combine.frame import Frame, mean_of
-from urna.systems.combine.searches import Kept, Searches, keep_good
+from urna.systems.combine.searches import KeptSettings, Searches, keep_good
 from urna.systems.combine.strategies import Cluster, Combined, scaled
 
 __all__ = ["Dbscan"]
@@ -64,7 +64,7 @@ class Dbscan:
             keep_good(client, tolerance=self.tolerance, most=self.most, least=self.least)
             for client in searches.clients
         ]
-        whole = Kept.together(kept)
+        whole = KeptSettings.together(kept)
         if not len(whole):
             raise ParameterError("no client kept a setting, so there is nothing to combine")
         points = searches.frame.units(whole.settings)
@@ -85,7 +85,7 @@ class Dbscan:
 
 
 def ranked(
-    frame: Frame, kept: Kept, labels: npt.NDArray[np.integer]
+    frame: Frame, kept: KeptSettings, labels: npt.NDArray[np.integer]
 ) -> tuple[tuple[Cluster, ...], dict[int, int]]:
     """Return clusters, the best mean score first, and the new number of each label."""
     places = frame.places(kept.settings)

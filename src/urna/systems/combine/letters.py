@@ -25,11 +25,11 @@ from urna.systems.combine.tasks import Task, digest_of
 
 __all__ = [
     "VERSION",
-    "Kind",
-    "Letter",
-    "Run",
-    "Signer",
-    "Statement",
+    "LetterKind",
+    "LetterSigner",
+    "OpeningStatement",
+    "PartyLetter",
+    "RunName",
     "Verifier",
     "signed",
     "unsigned",
@@ -45,7 +45,7 @@ _LONGEST_TEXT = 4_000_000
 _STATEMENT = b"urna combine letter\0"
 
 
-class Kind(enum.IntEnum):
+class LetterKind(enum.IntEnum):
     """What a letter is, in the order of the protocol."""
 
     INVITE = 1
@@ -69,7 +69,7 @@ class Kind(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunName:
     """One run of a task: its name, and the sessions of its steps' keys."""
 
     task: Task
@@ -101,10 +101,10 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class PartyLetter:
     """One letter: its kind, whose it is, and groups of parts."""
 
-    kind: Kind
+    kind: LetterKind
     groups: tuple[tuple[bytes, ...], ...] = field(default=(), repr=False)
     party: PartyId | None = None
     """The party that it is from or goes to; its kind says which. None for refusals."""
@@ -127,7 +127,7 @@ class Letter:
     @staticmethod
     def decode(
         data: bytes, binding: bytes, *, longest: int, party: PartyId | None = None
-    ) -> "Letter":
+    ) -> "PartyLetter":
         """Return the letter of an encoding.
 
         Args:
@@ -151,7 +151,7 @@ class Letter:
             for _ in range(reader.number(1))
         )
         reader.end()
-        return Letter(kind, groups, None if whose == _NOBODY else whose, exchange)
+        return PartyLetter(kind, groups, None if whose == _NOBODY else whose, exchange)
 
     def group(self, place: int, count: int | None = None) -> tuple[bytes, ...]:
         """Return one group of parts, of a certain length where that is known.
@@ -176,7 +176,7 @@ class Verifier(Protocol):
         ...
 
 
-class Signer(Verifier, Protocol):
+class LetterSigner(Verifier, Protocol):
     """Signs a party's letters, and knows whether the others signed theirs."""
 
     def sign(self, message: bytes) -> bytes:
@@ -184,7 +184,7 @@ class Signer(Verifier, Protocol):
         ...
 
 
-def signed(letter: Letter, binding: bytes, signer: Signer | None) -> bytes:
+def signed(letter: PartyLetter, binding: bytes, signer: LetterSigner | None) -> bytes:
     """Return a party's letter as it travels, with a signature behind it where there is a signer."""
     data = letter.encode(binding)
     if signer is None:
@@ -193,7 +193,9 @@ def signed(letter: Letter, binding: bytes, signer: Signer | None) -> bytes:
     return replace(letter, groups=(*letter.groups, (signature,))).encode(binding)
 
 
-def unsigned(letter: Letter, party: PartyId, binding: bytes, verifier: Verifier) -> Letter:
+def unsigned(
+    letter: PartyLetter, party: PartyId, binding: bytes, verifier: Verifier
+) -> PartyLetter:
     """Return a party's letter without its signature.
 
     Raises:
@@ -207,8 +209,8 @@ def unsigned(letter: Letter, party: PartyId, binding: bytes, verifier: Verifier)
 
 
 def witnessed(
-    shown: Mapping[PartyId, bytes], kind: Kind, run: Run, signer: Signer | None
-) -> dict[PartyId, Letter]:
+    shown: Mapping[PartyId, bytes], kind: LetterKind, run: RunName, signer: LetterSigner | None
+) -> dict[PartyId, PartyLetter]:
     """Read the letters that other parties are said to have sent to the server.
 
     Args:
@@ -223,7 +225,7 @@ def witnessed(
     """
     found = {}
     for party, data in shown.items():
-        letter = Letter.decode(data, run.binding, longest=run.longest, party=party)
+        letter = PartyLetter.decode(data, run.binding, longest=run.longest, party=party)
         if letter.kind is not kind:
             raise ProtocolError(f"party {party} is shown with a letter of the wrong kind")
         if signer is not None:
@@ -234,7 +236,7 @@ def witnessed(
     return found
 
 
-def kind_of(data: bytes, longest: int) -> Kind:
+def kind_of(data: bytes, longest: int) -> LetterKind:
     """Return the kind of a letter, after looking at its head alone.
 
     Raises:
@@ -247,13 +249,13 @@ def kind_of(data: bytes, longest: int) -> Kind:
     if int.from_bytes(data[6:_HEAD], "big") != len(data) - _HEAD:
         raise ProtocolError("the letter is shorter or longer than its head says")
     try:
-        return Kind(data[5])
+        return LetterKind(data[5])
     except ValueError as error:
         raise ProtocolError("the letter is of an unknown kind") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class OpeningStatement:
     """What the server says it opens: a step of the task, computed from these ciphertexts."""
 
     step: int
@@ -266,7 +268,7 @@ class Statement:
         return json.dumps({"step": self.step, "inputs": inputs}).encode()
 
     @staticmethod
-    def decode(data: bytes) -> "Statement":
+    def decode(data: bytes) -> "OpeningStatement":
         """Return the statement of an encoding.
 
         Raises:
@@ -275,7 +277,7 @@ class Statement:
         try:
             found: Any = json.loads(data)
             inputs = {int(p): tuple(map(str, d)) for p, d in found["inputs"].items()}
-            statement = Statement(int(found["step"]), inputs)
+            statement = OpeningStatement(int(found["step"]), inputs)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ProtocolError("the statement of what is opened cannot be read") from error
         if statement.encode() != data:

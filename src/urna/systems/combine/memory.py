@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 
 from urna.errors import ProtocolError
-from urna.protocols.he import Drawn, KeyHolder, Member, PublicKey
+from urna.protocols.he import Drawn, KeyHolder, KeyMember, PublicKey
 from urna.protocols.he.messages import ChannelBook
 from urna.protocols.he.threshold import Channel
 from urna.protocols.he.wire import decode, encode
-from urna.systems.combine.letters import Run, pack_opened, unpack_opened
-from urna.systems.combine.party import Given, Invited, Joined, Keyed, Over, State
+from urna.systems.combine.letters import RunName, pack_opened, unpack_opened
+from urna.systems.combine.party import Given, InvitedParty, Joined, KeyedParty, Over, State
 from urna.systems.combine.tasks import digest_of
 
 __all__ = ["freeze", "kept", "thaw"]
 
 
-def freeze(state: Joined | Keyed | Given) -> bytes:
+def freeze(state: Joined | KeyedParty | Given) -> bytes:
     """Return a state as bytes."""
     given = state if isinstance(state, Given) else None
-    keyed = given.keyed if given is not None else state if isinstance(state, Keyed) else None
+    keyed = given.keyed if given is not None else state if isinstance(state, KeyedParty) else None
     joined = keyed.joined if keyed is not None else state
     if not isinstance(joined, Joined):
         raise ProtocolError("there is nothing to keep of this state")
@@ -70,7 +70,7 @@ def freeze(state: Joined | Keyed | Given) -> bytes:
     return buffer.getvalue()
 
 
-def thaw(data: bytes, invited: Invited) -> State:
+def thaw(data: bytes, invited: InvitedParty) -> State:
     """Return the state that was frozen.
 
     Args:
@@ -89,10 +89,10 @@ def thaw(data: bytes, invited: Invited) -> State:
         raise ProtocolError("what this party kept of the run cannot be read") from error
 
 
-def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> State:
+def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: InvitedParty) -> State:
     if texts["task"] != digest_of(invited.task).hex():
         raise ProtocolError("what this party kept belongs to another task")
-    run = Run(invited.task.among(texts["parties"]), bytes.fromhex(texts["nonce"]))
+    run = RunName(invited.task.among(texts["parties"]), bytes.fromhex(texts["nonce"]))
     party, sessions = texts["party"], run.sessions
     place = invited.place
     if place is not None and (place.nonce, place.party) != (run.nonce, party):
@@ -101,7 +101,7 @@ def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> St
         Channel(session, party, bytes.fromhex(private))
         for session, private in zip(sessions, texts["channels"], strict=bool(texts["channels"]))
     )
-    members = [Member(session, party) for session in sessions]
+    members = [KeyMember(session, party) for session in sessions]
     if not texts["keyed"]:
         drawn = tuple(
             Drawn(member, arrays[f"secret{number}"], arrays.get(f"mask{number}"))
@@ -126,7 +126,7 @@ def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> St
     shown = tuple(unpack_opened(bytes.fromhex(opened)) for opened in texts["shown"])
     joined = Joined(invited, run, party, (), channels, texts["own"])
     contributed = frozenset(map(int, texts["contributed"]))
-    keyed = Keyed(joined, holders, books, shown, contributed, tuple(texts["switching"]))
+    keyed = KeyedParty(joined, holders, books, shown, contributed, tuple(texts["switching"]))
     if not texts["given"]:
         return keyed
     in_it = frozenset(map(int, texts["in_it"]))
@@ -135,4 +135,4 @@ def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: Invited) -> St
 
 def kept(state: State) -> bytes:
     """Return what must be kept of a state: nothing before and after the run."""
-    return b"" if isinstance(state, Invited | Over) else freeze(state)
+    return b"" if isinstance(state, InvitedParty | Over) else freeze(state)

@@ -28,9 +28,9 @@ from urna.protocols.he import (
     Drawn,
     Evaluator,
     KeyHolder,
+    KeyMember,
     KeyShare,
     KeySum,
-    Member,
     RelinearisationKey,
     RelinearisationShare,
     add_key_shares,
@@ -40,7 +40,7 @@ from urna.protocols.he import (
     help_to_decrypt,
 )
 from urna.protocols.he.decryption import request_digest
-from urna.protocols.he.messages import ChannelBook, ChannelKey, ShareBox
+from urna.protocols.he.messages import ChannelBook, ChannelKey, EncryptedShareBox
 from urna.protocols.he.ntt import Residues
 from urna.protocols.he.session import PartyId
 from urna.protocols.he.threshold import Channel, open_channel, share_secret, take_shares
@@ -48,11 +48,11 @@ from urna.protocols.he.wire import decode, encode
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.systems.combine.federated import Integers
 from urna.systems.combine.letters import (
-    Kind,
-    Letter,
-    Run,
-    Signer,
-    Statement,
+    LetterKind,
+    LetterSigner,
+    OpeningStatement,
+    PartyLetter,
+    RunName,
     digest,
     kind_of,
     signed,
@@ -62,7 +62,16 @@ from urna.systems.combine.letters import (
 from urna.systems.combine.searches import LocalSearch
 from urna.systems.combine.tasks import Task, digest_of
 
-__all__ = ["Given", "Invited", "Joined", "Keyed", "Over", "PartySession", "Place", "State"]
+__all__ = [
+    "Given",
+    "InvitedParty",
+    "Joined",
+    "KeyedParty",
+    "Over",
+    "PartySession",
+    "Place",
+    "State",
+]
 
 _INVITATION = 1000  # bytes, more than it needs
 _LONGEST_REASON = 500
@@ -75,12 +84,12 @@ class Place:
     nonce: bytes
     """What names the run."""
     party: PartyId
-    signer: Signer | None = field(default=None, repr=False)
+    signer: LetterSigner | None = field(default=None, repr=False)
     """Where letters are signed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Invited:
+class InvitedParty:
     """A party that agreed to a task and holds nothing yet."""
 
     task: Task
@@ -93,7 +102,7 @@ class Invited:
     """The run it agreed to and its place in it; any, where it is left out."""
 
     @property
-    def signer(self) -> Signer | None:
+    def signer(self) -> LetterSigner | None:
         """Who signs its letters; nobody where the others cannot check it."""
         return None if self.place is None else self.place.signer
 
@@ -102,8 +111,8 @@ class Invited:
 class Joined:
     """It has drawn its part of every key."""
 
-    invited: Invited
-    run: Run
+    invited: InvitedParty
+    run: RunName
     party: int
     drawn: tuple[Drawn, ...] = field(repr=False)
     channels: tuple[Channel, ...] = field(repr=False)
@@ -112,7 +121,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Keyed:
+class KeyedParty:
     """It holds its share of every key, and waits for the next step."""
 
     joined: Joined
@@ -135,7 +144,7 @@ class Keyed:
 class Given:
     """It has encrypted its vectors of a step, and may be asked to help to open the result."""
 
-    keyed: Keyed
+    keyed: KeyedParty
     sent: tuple[str, ...]
     """Digests of its ciphertexts."""
     opened: bytes = b""
@@ -151,16 +160,16 @@ class Over:
     shown: tuple[Integers, ...]
 
 
-State = Invited | Joined | Keyed | Given | Over
+State = InvitedParty | Joined | KeyedParty | Given | Over
 
 
-def join(state: Invited, letter: bytes, secrets: SecretSource) -> tuple[Joined, Letter]:
+def join(state: InvitedParty, letter: bytes, secrets: SecretSource) -> tuple[Joined, PartyLetter]:
     """Draw keys for the task that was agreed on, and for no other."""
     run, party = read_invitation(state, letter)
     sessions = run.sessions
     drawn, shares = [], []
     for session in sessions:
-        some, share = draw_key(Member(session, party), secrets)
+        some, share = draw_key(KeyMember(session, party), secrets)
         drawn.append(some)
         shares.append(encode(share, session, sender=party))
     channels, keys = [], []
@@ -169,12 +178,14 @@ def join(state: Invited, letter: bytes, secrets: SecretSource) -> tuple[Joined, 
             channel, key = open_channel(session, party, secrets)
             channels.append(channel)
             keys.append(encode(key, session, sender=party))
-    answer = Letter(Kind.KEY_SHARES, (tuple(shares), tuple(keys)), party)
+    answer = PartyLetter(LetterKind.KEY_SHARES, (tuple(shares), tuple(keys)), party)
     sent = digest(answer.encode(run.binding))
     return Joined(state, run, party, tuple(drawn), tuple(channels), sent), answer
 
 
-def finish_keys(state: Joined, letter: Letter, secrets: SecretSource) -> tuple[Keyed, Letter]:
+def finish_keys(
+    state: Joined, letter: PartyLetter, secrets: SecretSource
+) -> tuple[KeyedParty, PartyLetter]:
     """Take the joint keys, and send the rest of what the server needs for them."""
     sessions = state.run.sessions
     if state.invited.recomputes:
@@ -198,11 +209,13 @@ def finish_keys(state: Joined, letter: Letter, secrets: SecretSource) -> tuple[K
         sealed.append(
             encode(share_secret(drawn, channel, book, secrets), session, sender=state.party)
         )
-    keyed = Keyed(state, tuple(holders), tuple(books), switching=tuple(switching))
-    return keyed, Letter(Kind.KEY_REST, (tuple(rest), tuple(sealed)), state.party)
+    keyed = KeyedParty(state, tuple(holders), tuple(books), switching=tuple(switching))
+    return keyed, PartyLetter(LetterKind.KEY_REST, (tuple(rest), tuple(sealed)), state.party)
 
 
-def give(state: Keyed, letter: Letter, secrets: SecretSource) -> tuple[Given, Letter]:
+def give(
+    state: KeyedParty, letter: PartyLetter, secrets: SecretSource
+) -> tuple[Given, PartyLetter]:
     """Encrypt the vectors of the next step, once."""
     run, party = state.joined.run, state.joined.party
     state = _with_boxes(state, letter.group(1))
@@ -211,10 +224,12 @@ def give(state: Keyed, letter: Letter, secrets: SecretSource) -> tuple[Given, Le
     session, key = run.sessions[state.number], state.holders[state.number].public_key
     vectors = run.task.vectors(state.number, state.joined.invited.search, state.shown, secrets)
     sent = tuple(encode(encrypt(key, vector, secrets), session, sender=party) for vector in vectors)
-    return Given(state, tuple(map(digest, sent))), Letter(Kind.GIVEN, (sent,), party)
+    return Given(state, tuple(map(digest, sent))), PartyLetter(LetterKind.GIVEN, (sent,), party)
 
 
-def help_to_open(state: Given, letter: Letter, secrets: SecretSource) -> tuple[Given, Letter]:
+def help_to_open(
+    state: Given, letter: PartyLetter, secrets: SecretSource
+) -> tuple[Given, PartyLetter]:
     """Help to open the step's result, after checking that it is said to be just that.
 
     Raises:
@@ -225,19 +240,19 @@ def help_to_open(state: Given, letter: Letter, secrets: SecretSource) -> tuple[G
     session, holder = run.sessions[number], keyed.holders[number]
     said, asked = letter.group(0, 2)
     request = decode(asked, session, DecryptionRequest)
-    check_statement(state, Statement.decode(said), request)
+    check_statement(state, OpeningStatement.decode(said), request)
     same = request_digest(replace(request, helpers=frozenset()))
     if state.opened not in (b"", same):
         raise ProtocolError("this party has helped to open another result of this step")
     if keyed.joined.invited.recomputes:
-        _compute_again(state, Statement.decode(said), request, letter)
+        _compute_again(state, OpeningStatement.decode(said), request, letter)
     share = help_to_decrypt(holder, request, secrets)
     answer = encode(share, session, sender=party)
-    given = replace(state, opened=same, contributed=frozenset(Statement.decode(said).inputs))
-    return given, Letter(Kind.HELP, ((answer,),), party)
+    given = replace(state, opened=same, contributed=frozenset(OpeningStatement.decode(said).inputs))
+    return given, PartyLetter(LetterKind.HELP, ((answer,),), party)
 
 
-def go_on(state: Given, letter: Letter) -> Keyed:
+def go_on(state: Given, letter: PartyLetter) -> KeyedParty:
     """Take in what the step showed."""
     (data,) = letter.group(0, 1)
     if not state.opened and state.keyed.joined.run.task.threshold == (
@@ -248,14 +263,14 @@ def go_on(state: Given, letter: Letter) -> Keyed:
     return replace(state.keyed, shown=shown, contributed=state.contributed)
 
 
-def read_invitation(state: Invited, data: bytes) -> tuple[Run, int]:
+def read_invitation(state: InvitedParty, data: bytes) -> tuple[RunName, int]:
     """Return the run a party is invited to and its number in it.
 
     Raises:
         ProtocolError: It is another task than agreed on, or among too few.
     """
-    letter = Letter.decode(data, digest_of(state.task), longest=_INVITATION)
-    if letter.kind is not Kind.INVITE:
+    letter = PartyLetter.decode(data, digest_of(state.task), longest=_INVITATION)
+    if letter.kind is not LetterKind.INVITE:
         raise ProtocolError("an invitation is expected here")
     (nonce, number), party = letter.group(0, 2), letter.party
     parties = int.from_bytes(number, "big")
@@ -273,10 +288,10 @@ def read_invitation(state: Invited, data: bytes) -> tuple[Run, int]:
         raise ProtocolError("the invitation is not to the run and the place that were announced")
     if len(nonce) != SEED_BYTES or party is None or party >= parties or letter.exchange:
         raise ProtocolError("the invitation has no proper nonce, or no place for this party")
-    return Run(state.task.among(parties), nonce), party
+    return RunName(state.task.among(parties), nonce), party
 
 
-def invitation(agreed: Task, run: Run, party: int) -> bytes:
+def invitation(agreed: Task, run: RunName, party: int) -> bytes:
     """Return the letter that invites a party to a run among those who are there.
 
     Args:
@@ -285,10 +300,10 @@ def invitation(agreed: Task, run: Run, party: int) -> bytes:
         party: The party's number in the run.
     """
     parties = run.task.parties.to_bytes(4, "big")
-    return Letter(Kind.INVITE, ((run.nonce, parties),), party).encode(digest_of(agreed))
+    return PartyLetter(LetterKind.INVITE, ((run.nonce, parties),), party).encode(digest_of(agreed))
 
 
-def check_statement(state: Given, said: Statement, request: DecryptionRequest) -> None:
+def check_statement(state: Given, said: OpeningStatement, request: DecryptionRequest) -> None:
     """Refuse to open what is not said to be the step's result over enough parties.
 
     Raises:
@@ -322,12 +337,12 @@ def check_statement(state: Given, said: Statement, request: DecryptionRequest) -
         )
 
 
-def _add_up_again(state: Joined, letter: Letter) -> None:
+def _add_up_again(state: Joined, letter: PartyLetter) -> None:
     """Add up all parties' shares of the keys, and compare."""
     run, signer = state.run, state.invited.signer
     everyone = range(run.task.parties)
     shown = dict(zip(everyone, letter.group(2, run.task.parties), strict=True))
-    letters = witnessed(shown, Kind.KEY_SHARES, run, signer)
+    letters = witnessed(shown, LetterKind.KEY_SHARES, run, signer)
     if digest(letters[state.party].encode(run.binding)) != state.sent:
         raise ProtocolError("this party's own shares of the keys are not what is shown")
     sessions = run.sessions
@@ -353,7 +368,7 @@ def _add_up_again(state: Joined, letter: Letter) -> None:
 
 
 def _compute_again(
-    state: Given, said: Statement, request: DecryptionRequest, letter: Letter
+    state: Given, said: OpeningStatement, request: DecryptionRequest, letter: PartyLetter
 ) -> None:
     """Compute the result from all ciphertexts, and compare."""
     keyed = state.keyed
@@ -363,7 +378,7 @@ def _compute_again(
     inputs: list[list[Ciphertext]] = [[] for _ in range(step.inputs)]
     shown = dict(zip(sorted(said.inputs), letter.group(1, len(said.inputs)), strict=True))
     signer = keyed.joined.invited.signer
-    for party, given in witnessed(shown, Kind.GIVEN, run, signer).items():
+    for party, given in witnessed(shown, LetterKind.GIVEN, run, signer).items():
         for place, data in enumerate(given.group(0, step.inputs)):
             if digest(data) != said.inputs[party][place]:
                 raise ProtocolError(f"a ciphertext of party {party} is not the one that was named")
@@ -376,13 +391,15 @@ def _compute_again(
         raise ProtocolError("what is to be opened is not what these ciphertexts give")
 
 
-def _key_again(keyed: Keyed, number: int, letter: Letter) -> RelinearisationKey:
+def _key_again(keyed: KeyedParty, number: int, letter: PartyLetter) -> RelinearisationKey:
     """Return the key for products that is shown, if it is made of all parties' parts."""
     run, steps = keyed.joined.run, len(keyed.holders)
     session, public_key = run.sessions[number], keyed.holders[number].public_key
     data, *rest = letter.group(2, 1 + run.task.parties)
     key = decode(data, session, RelinearisationKey)
-    letters = witnessed(dict(enumerate(rest)), Kind.KEY_REST, run, keyed.joined.invited.signer)
+    letters = witnessed(
+        dict(enumerate(rest)), LetterKind.KEY_REST, run, keyed.joined.invited.signer
+    )
     parts = [
         decode(each.group(0, steps)[number], session, RelinearisationShare, sender=party).parts
         for party, each in letters.items()
@@ -401,7 +418,7 @@ def _array_digest(values: Residues) -> str:
     return digest(np.ascontiguousarray(values, dtype="<i8").tobytes())
 
 
-def _with_boxes(state: Keyed, boxes: Sequence[bytes]) -> Keyed:
+def _with_boxes(state: KeyedParty, boxes: Sequence[bytes]) -> KeyedParty:
     """Take the others' shares of their secrets, where t of n may open; they come once."""
     joined = state.joined
     if not boxes:
@@ -410,7 +427,7 @@ def _with_boxes(state: Keyed, boxes: Sequence[bytes]) -> Keyed:
     if len(boxes) != len(joined.channels) or any(holder.shared for holder in state.holders):
         raise ProtocolError("shares of secrets come once, and where t of n may open")
     holders = [
-        take_shares(holder, channel, book, decode(data, session, ShareBox))
+        take_shares(holder, channel, book, decode(data, session, EncryptedShareBox))
         for holder, channel, book, session, data in zip(
             state.holders, joined.channels, state.books, sessions, boxes, strict=True
         )
@@ -427,7 +444,9 @@ class PartySession:
         state: Where it stands; at the beginning by default.
     """
 
-    def __init__(self, invited: Invited, secrets: SecretSource, state: State | None = None) -> None:
+    def __init__(
+        self, invited: InvitedParty, secrets: SecretSource, state: State | None = None
+    ) -> None:
         self._invited, self._secrets = invited, secrets
         self.state: State = state or invited
 
@@ -445,7 +464,7 @@ class PartySession:
 
     def _answer(self, data: bytes) -> bytes:
         state = self.state
-        if isinstance(state, Invited) or kind_of(data, 1 << 40) is Kind.INVITE:
+        if isinstance(state, InvitedParty) or kind_of(data, 1 << 40) is LetterKind.INVITE:
             # A new invitation begins anew: keys of a run that came to nothing are dropped.
             joined, answer = join(self._invited, data, self._secrets)
             self.state = joined
@@ -453,19 +472,19 @@ class PartySession:
         if isinstance(state, Over):
             raise ProtocolError("the run is over")
         run, party = _run_of(state)
-        letter = Letter.decode(data, run.binding, longest=run.longest, party=party)
+        letter = PartyLetter.decode(data, run.binding, longest=run.longest, party=party)
         match state, letter.kind:
-            case Joined(), Kind.KEY_SUMS:
+            case Joined(), LetterKind.KEY_SUMS:
                 self.state, answer = finish_keys(state, letter, self._secrets)
-            case Keyed(), Kind.GIVE if not state.shown:
+            case KeyedParty(), LetterKind.GIVE if not state.shown:
                 self.state, answer = give(state, letter, self._secrets)
-            case Given(), Kind.GIVE:
+            case Given(), LetterKind.GIVE:
                 self.state, answer = give(go_on(state, letter), letter, self._secrets)
-            case Given(), Kind.OPEN:
+            case Given(), LetterKind.OPEN:
                 self.state, answer = help_to_open(state, letter, self._secrets)
-            case Given(), Kind.END:
+            case Given(), LetterKind.END:
                 done = go_on(state, letter)
-                self.state, answer = Over(done.shown), Letter(Kind.ENDED, (), party)
+                self.state, answer = Over(done.shown), PartyLetter(LetterKind.ENDED, (), party)
             case _:
                 raise ProtocolError(f"a letter of the kind {letter.kind.name} is not due")
         answer = replace(answer, exchange=letter.exchange)
@@ -474,13 +493,15 @@ class PartySession:
 
 def refusal(reason: str) -> bytes:
     """Return a letter that says why a party does not answer."""
-    return Letter(Kind.REFUSAL, ((reason.encode()[:_LONGEST_REASON],),)).encode(bytes(32))
+    return PartyLetter(LetterKind.REFUSAL, ((reason.encode()[:_LONGEST_REASON],),)).encode(
+        bytes(32)
+    )
 
 
-def _run_of(state: Joined | Keyed | Given) -> tuple[Run, int]:
+def _run_of(state: Joined | KeyedParty | Given) -> tuple[RunName, int]:
     joined = (
         state
         if isinstance(state, Joined)
-        else (state.joined if isinstance(state, Keyed) else state.keyed.joined)
+        else (state.joined if isinstance(state, KeyedParty) else state.keyed.joined)
     )
     return joined.run, joined.party

@@ -11,8 +11,8 @@ from typing import Self
 
 from urna.errors import ParameterError
 from urna.randomness import OsSecrets
-from urna.systems.combine.party import Invited, PartySession
-from urna.systems.combine.run import Played
+from urna.systems.combine.party import InvitedParty, PartySession
+from urna.systems.combine.run import PlayedRun
 from urna.systems.combine.searches import LocalSearch
 from urna.systems.combine.server import Place, conduct
 from urna.systems.combine.tasks import Task
@@ -129,7 +129,7 @@ def play_in_processes(
     recomputes: bool = False,
     vanish: Mapping[Place, int] | None = None,
     seconds: float = _PATIENCE,
-) -> Played:
+) -> PlayedRun:
     """Play a task with every party in its own process; this one is the server.
 
     Args:
@@ -155,7 +155,7 @@ def play_in_processes(
         seconds=seconds,
     ) as transport:
         outcome = conduct(task, transport, OsSecrets(), fewest=fewest, witnesses=recomputes)
-        return Played(outcome, transport.seconds)
+        return PlayedRun(outcome, transport.seconds)
 
 
 def _serve(
@@ -168,7 +168,7 @@ def _serve(
 ) -> None:
     """Be one party until the other end closes."""
     found = search() if callable(search) else search
-    session = PartySession(Invited(task, found, fewest, recomputes), OsSecrets())
+    session = PartySession(InvitedParty(task, found, fewest, recomputes), OsSecrets())
     start, answered = time.process_time(), 0
     while True:
         try:

@@ -12,7 +12,7 @@ from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
 from urna.systems.combine.federated import Averaging, Clustering
 from urna.systems.combine.frame import Frame
-from urna.systems.combine.strategies import Cluster, Mean
+from urna.systems.combine.strategies import Cluster, MeanSetting
 from urna.tally import Terms
 
 __all__ = ["KIND", "VERSION", "Combination", "Guarantee", "Point", "name_of"]
@@ -204,4 +204,4 @@ def name_of(agreed: Averaging | Clustering) -> str:
     """Return what tables call a combination that is made of sums."""
     if isinstance(agreed, Clustering):
         return "federated dbscan"
-    return Mean(agreed.share).name
+    return MeanSetting(agreed.share).name

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from urna.errors import ParameterError
 from urna.randomness import SecretSource
-from urna.systems.combine.party import Invited, PartySession
+from urna.systems.combine.party import InvitedParty, PartySession
 from urna.systems.combine.searches import LocalSearch
-from urna.systems.combine.server import Outcome, Place, conduct
+from urna.systems.combine.server import EncryptedOutcome, Place, conduct
 from urna.systems.combine.tasks import Task
 
-__all__ = ["MemoryTransport", "Played", "play"]
+__all__ = ["MemoryParties", "PlayedRun", "play"]
 
 
-class MemoryTransport:
+class MemoryParties:
     """Parties in this process.
 
     Args:
@@ -45,10 +45,10 @@ class MemoryTransport:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedRun:
     """A run and what the parties' part of it took."""
 
-    outcome: Outcome
+    outcome: EncryptedOutcome
     party_seconds: float
     """CPU time of all parties together."""
 
@@ -61,7 +61,7 @@ def play(
     fewest: int | None = None,
     vanish: Mapping[Place, int] | None = None,
     recomputes: bool = False,
-) -> Played:
+) -> PlayedRun:
     """Play all parties and the server of a task.
 
     Args:
@@ -75,9 +75,11 @@ def play(
     if len(searches) != task.parties:
         raise ParameterError(f"the task is for {task.parties} parties, got {len(searches)}")
     parties = {
-        place: PartySession(Invited(task, search, fewest or task.threshold, recomputes), secrets)
+        place: PartySession(
+            InvitedParty(task, search, fewest or task.threshold, recomputes), secrets
+        )
         for place, search in enumerate(searches)
     }
-    transport = MemoryTransport(parties, vanish)
+    transport = MemoryParties(parties, vanish)
     outcome = conduct(task, transport, secrets, fewest=fewest, witnesses=recomputes)
-    return Played(outcome, transport.seconds)
+    return PlayedRun(outcome, transport.seconds)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.systems.combine.frame import Floats, Frame
 
-__all__ = ["Kept", "LocalSearch", "Searches", "keep_best", "keep_good"]
+__all__ = ["KeptSettings", "LocalSearch", "Searches", "keep_best", "keep_good"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +99,7 @@ class Searches:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class KeptSettings:
     """The settings of one client that it puts into the combination."""
 
     settings: Floats = field(repr=False)
@@ -122,17 +122,17 @@ class Kept:
         return np.asarray(rounded, dtype=np.int64)
 
     @staticmethod
-    def together(some: Iterable["Kept"]) -> "Kept":
+    def together(some: Iterable["KeptSettings"]) -> "KeptSettings":
         """Return the settings of several clients as one."""
         listed = list(some)
-        return Kept(
+        return KeptSettings(
             np.concatenate([kept.settings for kept in listed]),
             np.concatenate([kept.scores for kept in listed]),
             np.concatenate([kept.weights for kept in listed]),
         )
 
 
-def keep_best(search: LocalSearch, share: float | None = None) -> Kept:
+def keep_best(search: LocalSearch, share: float | None = None) -> KeptSettings:
     """Keep a client's best setting, or its best ones.
 
     Equals at the border share what room is left there: two settings that are both the best
@@ -165,7 +165,7 @@ def keep_best(search: LocalSearch, share: float | None = None) -> Kept:
 
 def keep_good(
     search: LocalSearch, *, tolerance: float = 0.15, most: int = 10, least: float = 0.0
-) -> Kept:
+) -> KeptSettings:
     """Keep the settings that are nearly as good as a client's best.
 
     PrivTuna's rule. A client for which every setting is good says nothing and keeps none.
@@ -186,5 +186,7 @@ def keep_good(
     return _chosen(search, good[order], np.ones(len(order)))
 
 
-def _chosen(search: LocalSearch, rows: npt.NDArray[np.signedinteger[Any]], weights: Floats) -> Kept:
-    return Kept(search.settings[rows], search.scores[rows], weights)
+def _chosen(
+    search: LocalSearch, rows: npt.NDArray[np.signedinteger[Any]], weights: Floats
+) -> KeptSettings:
+    return KeptSettings(search.settings[rows], search.scores[rows], weights)

@@ -25,16 +25,16 @@ from urna.protocols.he import (
     join_public_key,
     join_relinearisation_key,
 )
-from urna.protocols.he.messages import ChannelKey, Message, SealedShares
+from urna.protocols.he.messages import ChannelKey, EncryptedShares, Message
 from urna.protocols.he.threshold import pass_on_channel_keys, pass_on_shares
 from urna.protocols.he.wire import decode, encode
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.systems.combine.federated import Integers
 from urna.systems.combine.letters import (
-    Kind,
-    Letter,
-    Run,
-    Statement,
+    LetterKind,
+    OpeningStatement,
+    PartyLetter,
+    RunName,
     Verifier,
     digest,
     kind_of,
@@ -45,13 +45,13 @@ from urna.systems.combine.party import invitation
 from urna.systems.combine.strategies import Combined
 from urna.systems.combine.tasks import Task
 
-__all__ = ["Outcome", "Transport", "conduct"]
+__all__ = ["EncryptedOutcome", "PartyTransport", "conduct"]
 
-_ANSWERS: Mapping[Kind, Kind] = {
-    Kind.KEY_SUMS: Kind.KEY_REST,
-    Kind.GIVE: Kind.GIVEN,
-    Kind.OPEN: Kind.HELP,
-    Kind.END: Kind.ENDED,
+_ANSWERS: Mapping[LetterKind, LetterKind] = {
+    LetterKind.KEY_SUMS: LetterKind.KEY_REST,
+    LetterKind.GIVE: LetterKind.GIVEN,
+    LetterKind.OPEN: LetterKind.HELP,
+    LetterKind.END: LetterKind.ENDED,
 }
 _REFUSAL = 1000  # bytes
 
@@ -61,7 +61,7 @@ Place = int
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-class Transport(Protocol):
+class PartyTransport(Protocol):
     """Carries one exchange."""
 
     def exchange(self, stage: str, letters: Mapping[Place, bytes]) -> Mapping[Place, bytes]:
@@ -75,7 +75,7 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EncryptedOutcome:
     """What came of a run."""
 
     combined: Combined
@@ -97,7 +97,7 @@ class Outcome:
 
 def conduct(
     task: Task,
-    transport: Transport,
+    transport: PartyTransport,
     secrets: SecretSource,
     *,
     fewest: int | None = None,
@@ -105,7 +105,7 @@ def conduct(
     attempts: int = 2,
     nonce: bytes | None = None,
     verifier: Verifier | None = None,
-) -> Outcome:
+) -> EncryptedOutcome:
     """Play the server of a task.
 
     Whoever vanishes before anything is opened is left out, and the run begins anew with fresh
@@ -155,7 +155,7 @@ class _Run:
         self,
         agreed: Task,
         there: Sequence[Place],
-        transport: Transport,
+        transport: PartyTransport,
         nonce: bytes,
         witnesses: bool,
         lost: dict[Place, str],
@@ -164,7 +164,7 @@ class _Run:
         self._agreed, self._transport, self._witnesses = agreed, transport, witnesses
         self._places = tuple(there)
         self._lost, self._verifier = lost, verifier
-        self.run = Run(agreed.among(len(there)), nonce)
+        self.run = RunName(agreed.among(len(there)), nonce)
         self._task, self._sessions = self.run.task, self.run.sessions
         self._binding, self._longest = self.run.binding, self.run.longest
         self._live = dict(enumerate(self._places))
@@ -180,7 +180,7 @@ class _Run:
         self._start = time.process_time()
         self._away = 0.0
 
-    def play(self) -> Outcome:
+    def play(self) -> EncryptedOutcome:
         """Make the keys, and go through all steps."""
         evaluators, relinearisation = self._make_keys()
         self._key_traffic = dict(self._traffic)
@@ -198,9 +198,9 @@ class _Run:
             contributors = sorted(given)
             shown.append(self._open(number, evaluators[number], relinearisation[number], given))
         seconds = time.process_time() - self._start - self._away
-        self._ask("ending", Kind.END, {p: ((pack_opened(shown[-1]),),) for p in self._live})
+        self._ask("ending", LetterKind.END, {p: ((pack_opened(shown[-1]),),) for p in self._live})
         took_part = tuple(self._places[party] for party in contributors)
-        return Outcome(
+        return EncryptedOutcome(
             self._task.read(shown),
             self._task,
             tuple(shown),
@@ -214,7 +214,7 @@ class _Run:
     def _make_keys(self) -> tuple[list[Evaluator], list[bytes]]:
         """Two exchanges with everybody; whoever is missing ends the attempt."""
         invitations = {p: invitation(self._agreed, self.run, p) for p in self._live}
-        first = self._exchange("making keys", Kind.KEY_SHARES, invitations)
+        first = self._exchange("making keys", LetterKind.KEY_SHARES, invitations)
         self._insist(first, "before the keys were made")
         sums = [
             add_key_shares(session, self._parts(first, 0, number, KeyShare))
@@ -233,7 +233,7 @@ class _Run:
             books,
             *((self._shown(first),) if self._witnesses else ()),
         )
-        second = self._ask("finishing keys", Kind.KEY_SUMS, dict.fromkeys(self._live, letter))
+        second = self._ask("finishing keys", LetterKind.KEY_SUMS, dict.fromkeys(self._live, letter))
         self._insist(second, "before the keys were finished")
         if self._witnesses:
             self._rest = self._shown(second)
@@ -247,21 +247,21 @@ class _Run:
             evaluators.append(Evaluator(public_key, key))
             keys.append(encode(key, session) if key is not None and self._witnesses else b"")
         for number, session in enumerate(self._sessions if shared else ()):
-            sealed = self._parts(second, 1, number, SealedShares)
+            sealed = self._parts(second, 1, number, EncryptedShares)
             for p, box in pass_on_shares(session, sealed).items():  # out with the first step
                 self._boxes[p] = (*self._boxes.get(p, ()), encode(box, session))
         return evaluators, keys
 
-    def _shown(self, letters: Mapping[int, Letter]) -> tuple[bytes, ...]:
+    def _shown(self, letters: Mapping[int, PartyLetter]) -> tuple[bytes, ...]:
         """Return parties' letters as they came, in order: there is one encoding of each."""
         return tuple(letters[p].encode(self._binding) for p in sorted(letters))
 
-    def _collect(self, shown: Sequence[Integers]) -> dict[int, Letter]:
+    def _collect(self, shown: Sequence[Integers]) -> dict[int, PartyLetter]:
         """Get the ciphertexts of the next step."""
         number = len(shown)
         before = (pack_opened(shown[-1]),) if shown else ()
         letters = {p: (before, self._boxes.get(p, ()) if not shown else ()) for p in self._live}
-        replies = self._ask(f"step {number + 1}: encrypting", Kind.GIVE, letters)
+        replies = self._ask(f"step {number + 1}: encrypting", LetterKind.GIVE, letters)
         inputs = self._task.steps[number].inputs
         for party, letter in replies.items():
             self._group(party, letter, 0, inputs)
@@ -274,7 +274,7 @@ class _Run:
         number: int,
         evaluator: Evaluator,
         key: bytes,
-        letters: Mapping[int, Letter],
+        letters: Mapping[int, PartyLetter],
     ) -> Integers:
         """Compute a step's result and open it with as many helpers as needed."""
         session, step = self._sessions[number], self._task.steps[number]
@@ -284,7 +284,9 @@ class _Run:
             for place in range(step.inputs)
         ]
         result = step.evaluate(evaluator, inputs)
-        said = Statement(number, {p: tuple(map(digest, given[p])) for p in sorted(given)}).encode()
+        said = OpeningStatement(
+            number, {p: tuple(map(digest, given[p])) for p in sorted(given)}
+        ).encode()
         shown: tuple[tuple[bytes, ...], ...] = ()
         if self._witnesses:
             shown = (self._shown(letters), (key, *self._rest) if key else ())
@@ -295,7 +297,7 @@ class _Run:
             asked = ((said, encode(request, session)), *shown)
             self._begun = True
             replies = self._ask(
-                f"step {number + 1}: opening", Kind.OPEN, dict.fromkeys(helpers, asked)
+                f"step {number + 1}: opening", LetterKind.OPEN, dict.fromkeys(helpers, asked)
             )
             if len(replies) == len(helpers):
                 shares = {
@@ -311,7 +313,7 @@ class _Run:
         raise self._ended(f"{len(able)} parties were left to open step {number + 1}")
 
     def _parts(
-        self, letters: Mapping[int, Letter], place: int, number: int, kind: type[MessageT]
+        self, letters: Mapping[int, PartyLetter], place: int, number: int, kind: type[MessageT]
     ) -> dict[int, MessageT]:
         """Return every party's message for one step's key."""
         steps, session = len(self._sessions), self._sessions[number]
@@ -320,7 +322,7 @@ class _Run:
             for p, letter in letters.items()
         }
 
-    def _group(self, party: int, letter: Letter, place: int, count: int) -> tuple[bytes, ...]:
+    def _group(self, party: int, letter: PartyLetter, place: int, count: int) -> tuple[bytes, ...]:
         try:
             return letter.group(place, count)
         except ProtocolError as error:
@@ -338,16 +340,18 @@ class _Run:
         return self._ended("a party broke the protocol, all others")
 
     def _ask(
-        self, stage: str, kind: Kind, letters: Mapping[int, tuple[tuple[bytes, ...], ...]]
-    ) -> dict[int, Letter]:
+        self, stage: str, kind: LetterKind, letters: Mapping[int, tuple[tuple[bytes, ...], ...]]
+    ) -> dict[int, PartyLetter]:
         """Send a letter to each of some parties; return the proper answers."""
         sent = {
-            p: Letter(kind, groups, p, self._exchanges).encode(self._binding)
+            p: PartyLetter(kind, groups, p, self._exchanges).encode(self._binding)
             for p, groups in letters.items()
         }
         return self._exchange(stage, _ANSWERS[kind], sent)
 
-    def _exchange(self, stage: str, expected: Kind, sent: Mapping[int, bytes]) -> dict[int, Letter]:
+    def _exchange(
+        self, stage: str, expected: LetterKind, sent: Mapping[int, bytes]
+    ) -> dict[int, PartyLetter]:
         start = time.process_time()
         replies = self._transport.exchange(stage, {self._places[p]: d for p, d in sent.items()})
         self._away += time.process_time() - start
@@ -364,7 +368,7 @@ class _Run:
         self._exchanges += 1
         return answers
 
-    def _answer(self, party: int, reply: bytes | None, expected: Kind) -> Letter:
+    def _answer(self, party: int, reply: bytes | None, expected: LetterKind) -> PartyLetter:
         """Read one party's answer."""
         if reply is None:
             raise ProtocolError("did not answer")
@@ -374,7 +378,7 @@ class _Run:
             if self._verifier is None:
                 raise
             raise ProtocolError(f"its letter arrived altered: {error}") from error
-        if letter.kind is Kind.REFUSAL:
+        if letter.kind is LetterKind.REFUSAL:
             said = letter.group(0, 1)[0].decode(errors="replace")
             raise ProtocolError(f"refused: {said}")
         if letter.exchange != self._exchanges:  # sent again by whoever carries letters
@@ -383,16 +387,16 @@ class _Run:
             raise ProtocolError(f"answered with a letter of the kind {letter.kind.name}")
         return letter
 
-    def _read(self, party: int, reply: bytes) -> Letter:
+    def _read(self, party: int, reply: bytes) -> PartyLetter:
         """Return a letter as it came; refusals, which name no run, are not signed."""
-        if kind_of(reply, self._longest) is Kind.REFUSAL:
-            return Letter.decode(reply, bytes(32), longest=_REFUSAL)
-        letter = Letter.decode(reply, self._binding, longest=self._longest, party=party)
+        if kind_of(reply, self._longest) is LetterKind.REFUSAL:
+            return PartyLetter.decode(reply, bytes(32), longest=_REFUSAL)
+        letter = PartyLetter.decode(reply, self._binding, longest=self._longest, party=party)
         if self._verifier is not None:
             unsigned(letter, party, self._binding, self._verifier)
         return letter
 
-    def _insist(self, letters: Mapping[int, Letter], when: str) -> None:
+    def _insist(self, letters: Mapping[int, PartyLetter], when: str) -> None:
         """Insist on everybody: a joint key needs them all."""
         if len(letters) < len(self._places):
             raise RoundAborted(f"a party was lost {when}. Nothing was opened", self._lost)

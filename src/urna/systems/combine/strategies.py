@@ -13,13 +13,13 @@ import numpy as np
 
 from urna.errors import ParameterError
 from urna.systems.combine.frame import Floats, mean_of
-from urna.systems.combine.searches import Kept, LocalSearch, Searches, keep_best
+from urna.systems.combine.searches import KeptSettings, LocalSearch, Searches, keep_best
 
 __all__ = [
     "TOP_SHARE",
     "Cluster",
     "Combined",
-    "Mean",
+    "MeanSetting",
     "Median",
     "Strategy",
     "TrimmedMean",
@@ -76,20 +76,20 @@ def scaled(searches: Searches, plain: bool) -> Searches:
     return searches.plain() if plain else searches
 
 
-def pooled(searches: Searches, keep: Callable[[LocalSearch], Kept]) -> Kept:
+def pooled(searches: Searches, keep: Callable[[LocalSearch], KeptSettings]) -> KeptSettings:
     """Return what all clients keep, as one list.
 
     Raises:
         ParameterError: Nobody keeps anything.
     """
-    kept = Kept.together(keep(client) for client in searches.clients)
+    kept = KeptSettings.together(keep(client) for client in searches.clients)
     if not len(kept):
         raise ParameterError("no client kept a setting, so there is nothing to combine")
     return kept
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class MeanSetting:
     """The mean of each client's best setting, or of its best ones.
 
     Args:

@@ -24,10 +24,10 @@ import numpy as np
 
 from urna.errors import ParameterError
 from urna.protocols.he import (
+    ArithmeticCircuit,
     Ciphertext,
-    Circuit,
     Evaluator,
-    Noise,
+    NoiseBound,
     NoiseModel,
     Parameters,
     additive,
@@ -65,10 +65,10 @@ class Step:
     """Of the key of this step."""
     inputs: int
     """Vectors each party encrypts."""
-    circuit: Circuit | None = None
+    circuit: ArithmeticCircuit | None = None
     """What the server computes from their totals; left out, the first total is opened."""
 
-    def expected_noise(self, contributors: int) -> Noise:
+    def expected_noise(self, contributors: int) -> NoiseBound:
         """Return the bound that the step's result carries if so many parties contributed."""
         model = NoiseModel(self.parameters)
         fresh = model.fresh(self.parameters.depth)

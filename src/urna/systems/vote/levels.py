@@ -17,7 +17,7 @@ from urna.systems.vote.windows import windows_of
 __all__ = [
     "ALONE",
     "BESIDE",
-    "Kind",
+    "SelectionKind",
     "choose_levels",
     "head_start",
     "lead_needed",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-class Kind(TypedDict):
+class SelectionKind(TypedDict):
     """What kind of selection it is, but for its epsilon."""
 
     largest_of: int
@@ -34,10 +34,10 @@ class Kind(TypedDict):
     gap: bool
 
 
-ALONE: Kind = {"largest_of": 1, "fineness": 0, "gap": True}
+ALONE: SelectionKind = {"largest_of": 1, "fineness": 0, "gap": True}
 """The one that needs the smallest lead where it is alone in its ledger."""
 
-BESIDE: Kind = {"largest_of": 4, "fineness": 4, "gap": False}
+BESIDE: SelectionKind = {"largest_of": 4, "fineness": 4, "gap": False}
 """The selection that composes best with sums."""
 
 PARTS = {0.32: 0.5, 0.12: 0.7}
@@ -102,7 +102,9 @@ def lead_needed(probability: float, release: SelectionRelease) -> int:
     return high
 
 
-def priced_beside(mu: float, candidates: int, kind: Kind = BESIDE) -> SelectionRelease | None:
+def priced_beside(
+    mu: float, candidates: int, kind: SelectionKind = BESIDE
+) -> SelectionRelease | None:
     """Return the selection of largest epsilon that costs at most μ beside sums, to 1 %."""
     reach = LevelShape(candidates).reach
 

@@ -20,7 +20,7 @@ from urna.space import Space
 from urna.systems.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
 from urna.systems.vote.levels import (
     ALONE,
-    Kind,
+    SelectionKind,
     choose_levels,
     head_start,
     lead_needed,
@@ -437,7 +437,7 @@ def plan_vote(
     ballot: Ballot | BallotKind | str | None = None,
     votes: int | None = None,
     removes_excess: bool = True,
-    kind: Kind = ALONE,
+    kind: SelectionKind = ALONE,
 ) -> VotePlan:
     """Plan a vote under terms that are there already; nothing is spent.
 
@@ -468,7 +468,7 @@ def plan_vote(
     return VotePlan(tally, shape, reveal)
 
 
-def _plan_winner(terms: Terms, space: Space, reveal: Reveal, kind: Kind) -> VotePlan:
+def _plan_winner(terms: Terms, space: Space, reveal: Reveal, kind: SelectionKind) -> VotePlan:
     """Plan a vote of which only the winner is revealed."""
     count = len(space)
     if count < 2:
