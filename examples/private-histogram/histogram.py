@@ -46,9 +46,8 @@ def in_memory() -> None:
 
 def main(grid: Grid, context: Context) -> None:
     """Be the server, which learns nothing but the noisy counts and who took part."""
-    sums = Sums(
-        grid, COUNTS, budget=BUDGET, dropout=DROPOUT, federation=Federation(wait_for=DEVICES)
-    )
+    nodes = Federation(wait_for=DEVICES)
+    sums = Sums(grid, COUNTS, budget=BUDGET, dropout=DROPOUT, federation=nodes)
     show(sums.round(), sums.announcement.plan)
 
 

@@ -31,7 +31,16 @@ def test_twenty_simulated_nodes_vote_like_twenty_clients_in_memory(tmp_path: Pat
     found = {}
     for engine in ("memory", "flower"):
         done = subprocess.run(
-            [sys.executable, "-m", "urna", *SEARCH, "--space", str(space), "--engine", engine],
+            [
+                sys.executable,
+                "-m",
+                "urna",
+                *SEARCH,
+                "--space",
+                str(space),
+                "--set",
+                f"engine.kind={engine}",
+            ],
             capture_output=True,
             text=True,
             check=False,
@@ -60,7 +69,7 @@ def test_one_virtual_node_more_helps_to_open_the_winner(tmp_path: Path) -> None:
     space = tmp_path / "space.toml"
     space.write_text("[axes]\neta0 = [0.001, 0.1, 10.0]\nalpha = [0.0001, 0.1]\n")
     words = ("search", "--clients", "6", "--epsilon", "8", "--opens", "winner", "--helper", "h-7",
-             "--engine", "flower", "--format", "json", "--quiet", "--space", space)  # fmt: skip
+             "--set", "engine.kind=flower", "--format", "json", "--quiet", "--space", space)  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "urna", *map(str, words)],
         capture_output=True,
@@ -97,7 +106,7 @@ def test_a_helper_that_a_simulation_cannot_have_is_refused(
 
 @pytest.mark.parametrize("option", [("--summation", "clear"), ("--server", "dishonest")])
 def test_what_the_simulation_cannot_do_is_refused(option: tuple[str, str]) -> None:
-    done = CliRunner().invoke(app, ["search", "--engine", "flower", *option])
+    done = CliRunner().invoke(app, ["search", "--set", "engine.kind=flower", *option])
     assert isinstance(done.exception, ParameterError)
 
 
