@@ -69,7 +69,8 @@ def test_one_virtual_node_more_helps_to_open_the_winner(tmp_path: Path) -> None:
     space = tmp_path / "space.toml"
     space.write_text("[axes]\neta0 = [0.001, 0.1, 10.0]\nalpha = [0.0001, 0.1]\n")
     words = ("search", "--clients", "6", "--epsilon", "8", "--opens", "winner", "--helper", "h-7",
-             "--set", "engine.kind=flower", "--format", "json", "--quiet", "--space", space)  # fmt: skip
+             "--set", "engine.kind=flower", "--format", "json", "--quiet",
+             "--space", space)  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "urna", *map(str, words)],
         capture_output=True,

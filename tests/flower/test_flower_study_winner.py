@@ -19,7 +19,7 @@ from forks import environment
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.privacy import Ledger
 from urna.study.node import node_of
-from urna.study.over_flower import serve_study
+from urna.study.serve import serve_study
 from urna.study.stages import Stages, StudyOutcome
 from urna.systems.train import TrainResult
 from urna.systems.vote import VoteResult

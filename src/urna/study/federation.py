@@ -67,7 +67,7 @@ from pathlib import Path
 from flwr.serverapp import ServerApp
 
 import urna
-from urna.study.over_flower import serve_study
+from urna.study.serve import serve_study
 
 app = ServerApp()
 

@@ -5,25 +5,20 @@ keeps what was paid for. In a federation it runs where the SuperLink runs its Se
 """
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from urna.files import check_folder, held_alone
 from urna.flower import Deadlines, Federation, SumProgress, poll
 from urna.flower.learning import server_strategy, train_learner
-from urna.study.file import read_study
-from urna.study.journal import Journal
-from urna.study.node import blank, participant_of
+from urna.study.node import participant_of
 from urna.study.prepare import division_of, learner_of, settings_of
-from urna.study.run import outcome_of, run_stages
 from urna.study.schema import Follow
-from urna.study.stages import Done, Hooks, Stages, StudyOutcome, within
+from urna.study.stages import Done, Stages, within
 from urna.study.tune_and_train import Division
 from urna.systems.train import TorchLearner, TrainResult
 from urna.systems.vote import VoteResult
 from urna.tally import Run
 
-__all__ = ["conduct", "serve_study", "simulate_study"]
+__all__ = ["conduct", "simulate_study"]
 
 _GATHER = 600.0  # seconds: a simulation's workers start slowly
 
@@ -40,46 +35,6 @@ def simulate_study(stages: Stages) -> Done:
         prepared.clients,
         helper=None if helper is None else simulated_helper(helper),
     )
-
-
-def serve_study(
-    grid: Any,  # noqa: ANN401 - Flower's grid
-    path: Path,
-    folder: Path,
-    *,
-    base: Path,
-    version: str,
-) -> StudyOutcome:
-    """Be the server of a study in a federation: what a ServerApp calls.
-
-    Args:
-        grid: Flower's grid.
-        path: The study file.
-        folder: Where results are written, on this machine.
-        base: The folder that the study's paths are relative to, on this machine.
-        version: Of Urna, for the journal.
-
-    Raises:
-        ParameterError: The study cannot be run, or is finished or interrupted elsewhere.
-        RoundAborted: Too few nodes take part; it says who does not and why.
-    """
-    study = replace(read_study(path), path=base / "study.toml")
-    study = replace(study, output=replace(study.output, folder=str(folder)))
-    check_folder(folder)
-    with held_alone(folder, "the study"):
-        journal = Journal.open(study, version)
-        journal.check()
-        if (found := outcome_of(journal)) is not None:
-            return found
-        prepared = blank(study, own=path.parent)
-        hooks = Hooks(say=lambda sentence: print(sentence, flush=True))
-        return run_stages(
-            prepared,
-            journal,
-            hooks,
-            None,
-            lambda stages: conduct(grid, stages, nodes=study.engine.nodes),
-        )
 
 
 def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 - Flower's grid

@@ -1,5 +1,6 @@
 """A study from beginning to end: the vote, what follows, one budget, one folder."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,8 @@ def run_stages(
     """
     journal.ledger = _ledger(prepared.study, journal.folder)
     stages = Stages(prepared, journal, hooks, cache)
+    if over is None and prepared.study.engine.kind == "flower":
+        over = _simulated
     try:
         return stages.run(over)
     except (RoundSpoiled, RoundUnfinished) as failed:
@@ -134,3 +137,18 @@ def outcome_of(journal: Journal) -> StudyOutcome | None:
         files_in(journal.folder),
         again=True,
     )
+
+
+def _simulated(stages: Stages) -> Done:
+    """Hold the stages in Flower's simulation."""
+    # Read when Flower and Ray are first imported, so not at the top of a file.
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
+    try:
+        from urna.study.over_flower import simulate_study  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise stages.study.error(
+            "engine.kind", "the Flower engine needs Flower: pip install 'urna[flower]'"
+        ) from error
+    return simulate_study(stages)

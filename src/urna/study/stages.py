@@ -1,7 +1,6 @@
 """The stages of a study, each held once and kept before it is shown."""
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,8 +120,6 @@ class Stages:
         study, journal = self.study, self.journal
         if over is not None:
             vote, follow, privacy = over(self)
-        elif study.engine.kind == "flower":
-            vote, follow, privacy = _simulated(self)
         elif not study.votes:
             done = self._alone()
             vote, follow, privacy = None, done, done.privacy
@@ -437,18 +434,3 @@ def within(
         accountant=f"{GAUSSIAN} + {DECLARED}" if pure else GAUSSIAN,
         caveats=(caveat, *said_of(vote), *follow.caveats),
     )
-
-
-def _simulated(stages: Stages) -> Done:
-    """Hold the stages in Flower's simulation."""
-    # Read when Flower and Ray are first imported, so not at the top of a file.
-    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
-    try:
-        from urna.study.over_flower import simulate_study  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise stages.study.error(
-            "engine.kind", "the Flower engine needs Flower: pip install 'urna[flower]'"
-        ) from error
-    return simulate_study(stages)
