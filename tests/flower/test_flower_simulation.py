@@ -106,7 +106,7 @@ def test_a_helper_that_a_simulation_cannot_have_is_refused(
 
 @pytest.mark.parametrize("key", ["privacy.summation=clear", "privacy.server=dishonest"])
 def test_what_the_simulation_cannot_do_is_refused(key: str) -> None:
-    with pytest.raises(ParameterError, match="summed by masks|a directory of keys"):
+    with pytest.raises(ParameterError, match=r"summed by masks|a directory of keys"):
         app(["search", "--set", "engine.kind=flower", "--set", key], standalone_mode=False)
 
 
