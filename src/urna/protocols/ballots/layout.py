@@ -24,7 +24,7 @@ class BallotLayout:
         levels: Largest level; each entry is in 0..levels.
 
     Example:
-        >>> Layout(candidates=200).bits  # two of each level
+        >>> BallotLayout(candidates=200).bits  # two of each level
         400
     """
 

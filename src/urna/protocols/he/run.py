@@ -228,7 +228,7 @@ def run(
         >>> from urna.protocols.he.plan import additive
         >>> from urna.randomness import ScriptedSecrets
         >>> secrets = ScriptedSecrets(b"sum")
-        >>> desk = Desk(Session(additive(parties=3, width=2), secrets.take(32)))
+        >>> desk = MessageDesk(Session(additive(parties=3, width=2), secrets.take(32)))
         >>> keys = make_keys(desk, secrets)
         >>> run(desk, keys, {0: [[1, 10]], 1: [[2, 20]], 2: [[3, 30]]}, secrets).tolist()
         [6, 60]
