@@ -43,7 +43,7 @@ from urna.systems.average import (
 )
 from urna.systems.average.batch import batches
 from urna.systems.average.schema import PreparedRows
-from urna.tally import ClearSummation, SecureSummation, Terms
+from urna.tally import ClearSummation, SecureAggregation, Terms
 
 DELTA = 1e-5
 RECORD = Adjacency.REPLACE_ONE_RECORD
@@ -240,7 +240,7 @@ def solver(study: Study, draws: int) -> dict[str, Any]:
                 row[str(trainer)] = {
                     "accuracy": study.under_noise(made, terms, total, draws),
                     "cpu_seconds": _training(made, parts),
-                    "sensitivity": made.move,
+                    "sensitivity": made.sensitivity,
                 }
             published = study.learner(kind, terms, EACH, trainer=LocalTraining.SGD)
             assert isinstance(published, Blind)
@@ -314,7 +314,7 @@ def release(study: Study, epsilon: float) -> dict[str, Any]:
         place: plan.contribution(vector, keys[place]) for place, vector in made.vectors(parts)
     }
     before, start = _cpu(), time.perf_counter()
-    tallied = SecureSummation().tally(vectors, plan.tally, OsSecrets())
+    tallied = SecureAggregation().tally(vectors, plan.tally, OsSecrets())
     return {
         "numbers": made.dimension,
         "clients": len(tallied.accepted),

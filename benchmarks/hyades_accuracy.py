@@ -28,7 +28,7 @@ from urna.protocols.secagg import Removal, Stage
 from urna.randomness import SecretSource
 from urna.systems.train import FedAvgM, Settings, TorchLearner, fit, plan_training
 from urna.systems.train.models import Network
-from urna.tally import Contributions, SecureSummation, Tallied, TallyPlan
+from urna.tally import Contributions, SecureAggregation, Tallied, TallyPlan
 
 Vector = npt.NDArray[np.float32]
 
@@ -112,7 +112,7 @@ def mnist(folder: Path, epsilons: list[float], rounds: int | None, secure: bool)
 
 
 @dataclass(frozen=True, slots=True)
-class Removing(SecureSummation):
+class Removing(SecureAggregation):
     """The secure sum, with noise removed in a way that is asked for."""
 
     removal: Removal = Removal.PRECISE
@@ -121,7 +121,7 @@ class Removing(SecureSummation):
         self, contributions: Contributions, plan: TallyPlan, secrets: SecretSource
     ) -> Tallied:
         """Return the sum of the contributions plus the planned noise."""
-        return SecureSummation.tally(self, contributions, removing(plan, self.removal), secrets)
+        return SecureAggregation.tally(self, contributions, removing(plan, self.removal), secrets)
 
 
 def figure7_trained(

@@ -2,7 +2,7 @@
 
 A landscape is a random space (2 to 4 axes, 20 to 250 candidates), a random surface of quality
 over it, and 100 clients that see it with their own deviations and evaluation noise; its kinds are
-in `urna.forecast.landscapes`. For every strength of noise, ballot and decoder the mean regret
+in `urna.forecast.surfaces`. For every strength of noise, ballot and decoder the mean regret
 of the winners is printed, in per cent of the distance from the worst to the best candidate.
 
     python benchmarks/landscapes.py --landscapes 400 --format json

@@ -19,7 +19,7 @@ from collections import defaultdict
 import numpy as np
 import numpy.typing as npt
 
-from urna.forecast.landscapes import KINDS, draw_space
+from urna.forecast.surfaces import KINDS, draw_space
 from urna.privacy import Budget
 from urna.space import Space
 from urna.systems.vote import (

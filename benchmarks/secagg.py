@@ -1,4 +1,4 @@
-"""Secure summation: total CPU of all parties beside Flower's SecAgg+ in the same run.
+"""Secure aggregation: total CPU of all parties beside Flower's SecAgg+ in the same run.
 
 Claims:
     One vote of 250 clients with a vector of 200 costs all parties together at most a tenth of

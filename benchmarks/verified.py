@@ -69,7 +69,7 @@ def costs(plan: CountPlan, rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def electorate(clients: int, candidates: int, rng: np.random.Generator) -> dict[int, Ballot]:
+def client_data(clients: int, candidates: int, rng: np.random.Generator) -> dict[int, Ballot]:
     """Ballots of clients whose data agree by and large: levels 0..3 of noisy accuracies."""
     quality = rng.normal(size=candidates)
     found = {}
@@ -108,7 +108,7 @@ def malice(votes: int, rng: np.random.Generator) -> dict[str, Any]:
     moved = dict.fromkeys(("plain", "verified", "worst valid", "other data"), 0)
     named = 0
     for _ in range(votes):
-        ballots = electorate(clients, candidates, rng)
+        ballots = client_data(clients, candidates, rng)
         whole = np.sum(list(ballots.values()), axis=0)
         before = int(np.argmax(whole))
         target = int(np.argsort(whole)[-2])  # the runner-up: the easiest to help
@@ -134,7 +134,7 @@ def malice(votes: int, rng: np.random.Generator) -> dict[str, Any]:
         moved["worst valid"] += winner(played) != before
         # An honest client whose data happen to say the same as the worst valid ballot, and one
         # whose data are just any others.
-        other = electorate(1, candidates, rng)[0]
+        other = client_data(1, candidates, rng)[0]
         moved["other data"] += int(np.argmax(rest + other)) != before
     rates = {f"moved_{name.replace(' ', '_')}": n / votes for name, n in moved.items()}
     return {"votes": votes, "named": named / votes, **rates}

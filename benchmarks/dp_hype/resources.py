@@ -79,7 +79,7 @@ def votes() -> list[dict[str, Any]]:
 
 
 def _vote(clients: int) -> dict[str, Any]:
-    """Hold one vote by secure summation, all parties in this process, nobody lost."""
+    """Hold one vote by secure aggregation, all parties in this process, nobody lost."""
     terms = Terms(clients, Budget(1.0, DELTA), dropout=Fraction(1, 5), colluding=Fraction(1, 10))
     tally = plan_vote(terms, 100, ballot=BallotShape.top_k(VOTES, 100)).tally
     plan = tally.round_plan

@@ -37,7 +37,7 @@ def show(released: tally.Released, plan: tally.TallyPlan) -> None:
 
 def in_memory() -> None:
     """Add up the vectors of all devices here."""
-    terms, summation = tally.Terms.of(DEVICES, BUDGET, dropout=DROPOUT), tally.SecureSummation()
+    terms, summation = tally.Terms.of(DEVICES, BUDGET, dropout=DROPOUT), tally.SecureAggregation()
     plan = tally.plan_tally(terms, COUNTS.vector)
     vectors = {number: tally.to_grid(vector(number), plan) for number in range(DEVICES)}
     sums = tally.Releases(plan, COUNTS.label, summation.describe(terms))

@@ -15,7 +15,7 @@ Each kind and what it means::
         └── RoundFailed       a private sum came to nothing; says who was lost and who is to blame
             ├── RoundAborted    nothing was revealed, nothing counts
             ├── RoundUnfinished   opening it had begun: it counts as released all the same
-            └── RoundSpoiled    what was opened cannot be a sum of valid contributions; it counts
+            └── InvalidSum    what was opened cannot be a sum of valid contributions; it counts
 
 A message says what should hold, what was found, and what to do next. Numbers are also
 attributes. Secrets and data never enter a message: messages may travel to a server.
@@ -29,6 +29,7 @@ __all__ = [
     "BudgetExceeded",
     "CannotBatch",
     "DataMissing",
+    "InvalidSum",
     "LedgerError",
     "OutputError",
     "ParameterError",
@@ -36,7 +37,6 @@ __all__ = [
     "Refused",
     "RoundAborted",
     "RoundFailed",
-    "RoundSpoiled",
     "RoundUnfinished",
     "UnknownName",
     "UrnaError",
@@ -165,7 +165,7 @@ class RoundUnfinished(RoundFailed):
     """
 
 
-class RoundSpoiled(RoundFailed):
+class InvalidSum(RoundFailed):
     """What was opened is no sum of valid contributions and noise. It counts, and is not read."""
 
 

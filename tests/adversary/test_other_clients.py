@@ -50,7 +50,7 @@ from urna.systems.average.objective import BlindObjective, default_space
 from urna.systems.train import (
     AdaptiveClip,
     FunctionLearner,
-    Lots,
+    PoissonSampling,
     Settings,
     TorchLearner,
     Validation,
@@ -265,7 +265,9 @@ PATHS: dict[str, Handed] = AVERAGES | {
     "a round, rows that mix": rounds(
         TorchLearner(mixing, RECIPE, validation=0.3, device="cpu"), **VALIDATED
     ),
-    "a round by lots": rounds(TorchLearner(cnn, RECIPE, device="cpu"), sampling=Lots.of("1/2")),
+    "a round by lots": rounds(
+        TorchLearner(cnn, RECIPE, device="cpu"), sampling=PoissonSampling.of("1/2")
+    ),
     "a round, record by record": rounds(TorchLearner(cnn, device="cpu"), **RECORD_LEVEL),
     "a round, functions": rounds(FunctionLearner(np.zeros(FEATURES), means)),
     "a round, careless functions": rounds(Careless(np.zeros(FEATURES), means)),

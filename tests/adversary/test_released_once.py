@@ -29,7 +29,7 @@ from urna.tally import (
     ClearSummation,
     Mean,
     Run,
-    SecureSummation,
+    SecureAggregation,
     Series,
     Tallied,
     TallyPlan,
@@ -429,7 +429,7 @@ def test_restored_after_every_round_it_releases_what_the_ledger_counts(
 
 def test_a_replayed_round_that_is_aborted_takes_nothing_back(tmp_path: Path) -> None:
     folder, ledger = tmp_path / "run", Ledger.open(tmp_path / "ledger", TWENTY)
-    secure: dict[str, Any] = {"summation": SecureSummation(), "dropout": 0.1}
+    secure: dict[str, Any] = {"summation": SecureAggregation(), "dropout": 0.1}
     trained(folder, ledger, progress=remember(folder), **secure)
     shutil.copy(tmp_path / f"{ROUNDS - 1}.copy", folder / FILE)
     with pytest.raises(LedgerError, match="an older copy"):

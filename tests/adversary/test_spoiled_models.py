@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from urna.data import Samples
-from urna.errors import RoundSpoiled
+from urna.errors import InvalidSum
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Budget
 from urna.systems.average import Schema, fit
@@ -57,5 +57,5 @@ def test_a_vector_fifteen_times_too_long_is_accepted_and_spoils_the_model(
     """What the guide says. Noise moves accuracy by two per cent; the model falls by seventy."""
     assert accuracy(monkeypatch, 0) > 0.7
     assert accuracy(monkeypatch, 15) < 0.2
-    with pytest.raises(RoundSpoiled, match="add up to more or less than valid contributions can"):
+    with pytest.raises(InvalidSum, match="add up to more or less than valid contributions can"):
         accuracy(monkeypatch, 200)

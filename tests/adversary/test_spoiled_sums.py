@@ -9,7 +9,7 @@ import pytest
 from adversary_room import CURIOUS, DISHONEST, Liar, Room, Trick
 from adversary_tricks import at, keys, off_curve
 
-from urna.errors import RoundSpoiled
+from urna.errors import InvalidSum
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger
 from urna.protocols.secagg import ServerModel
@@ -104,7 +104,7 @@ def test_a_sum_with_a_mask_left_in_it_is_spoiled(trick: str, bits: int, tmp_path
     plan = planned(bits)
     ledger = Ledger.open(tmp_path / "ledger", Budget(4.0, 1e-5))
     releases = Releases(plan, "a test", "Nobody", ledger=ledger)
-    with pytest.raises(RoundSpoiled, match="not what the protocol asks for"):
+    with pytest.raises(InvalidSum, match="not what the protocol asks for"):
         releases.release(Rounds(plan, {3: TRICKS[trick]}).add_up)
     # Whatever was opened was opened.
     assert ledger.spent().epsilon > 0
@@ -112,7 +112,7 @@ def test_a_sum_with_a_mask_left_in_it_is_spoiled(trick: str, bits: int, tmp_path
 
 def test_against_a_dishonest_server_as_well(tmp_path: Path) -> None:
     plan = planned(32, DISHONEST)
-    with pytest.raises(RoundSpoiled):
+    with pytest.raises(InvalidSum):
         Releases(plan, "a test", "Nobody").release(
             Rounds(plan, {5: TRICKS["no masks at all"]}).add_up
         )

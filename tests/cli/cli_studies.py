@@ -19,5 +19,5 @@ vote_share = 0.3
 [vote]
 [train]
 rounds = 2
-anyway = true
+force = true
 """

@@ -122,7 +122,7 @@ def test_tuning_first_costs_no_more_than_asked_for(
 ) -> None:
     Ledger.open(tmp_path / "l", Budget(3.0, 1e-5), adjacency=Adjacency.REPLACE_ONE_RECORD)
     common = split(
-        "--tune --set vote.anyway=true --classes ant,bee,cow --unit record --epsilon 3 --quiet "
+        "--tune --set vote.force=true --classes ant,bee,cow --unit record --epsilon 3 --quiet "
         "--set privacy.summation=clear"
     )
     done = urna(
@@ -142,7 +142,7 @@ def test_settings_are_voted_on_where_whole_clients_are_protected(
     urna: Command, tables: Path, tmp_path: Path
 ) -> None:
     common = split(
-        "--tune --set vote.anyway=true --classes ant,bee,cow --epsilon 60 --quiet "
+        "--tune --set vote.force=true --classes ant,bee,cow --epsilon 60 --quiet "
         "--set privacy.summation=clear"
     )
     done = urna("average", "--data", tables, *common, "--output", tmp_path / "o")

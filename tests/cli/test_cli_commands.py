@@ -139,7 +139,7 @@ def test_a_search_prints_a_table_and_says_what_it_costs(
         assert part in done.stdout
     assert ("truly ahead" in done.stdout) is not ("cannot tell" in done.stdout)
     assert "(0.5, 0.001)-DP, replace-one-client" in done.stdout
-    assert "secure summation" in done.stdout
+    assert "secure aggregation" in done.stdout
     assert done.stderr == ""  # progress is for terminals
 
 
@@ -289,7 +289,7 @@ def test_a_search_that_opens_the_winner_says_whom_it_trusts(
     few = tuple(word for word in few if word not in ("--votes", "1"))
     opened = ("--opens", "winner", "--helper", "hospital-7", "--quiet")
     folder = tmp_path / "out"
-    found = urna("search", *few, *opened, "--anyway", "--output", str(folder))
+    found = urna("search", *few, *opened, "--force", "--output", str(folder))
     assert found.code == 0
     assert "the leader and hospital-7 not colluding" in " ".join(found.stdout.split())
     kept = json.loads((folder / "result.json").read_text())
@@ -354,7 +354,7 @@ def test_a_search_over_verified_ballots_names_who_could_read_them(
         "vote.verified=true",
         "--quiet",
     )
-    found = urna("search", *few, *opened, "--anyway")
+    found = urna("search", *few, *opened, "--force")
     assert found.code == 0
     said = " ".join(found.stdout.split())
     assert "the leader and hospital-7 not colluding" in said

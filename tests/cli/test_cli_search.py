@@ -65,7 +65,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_a_search_is_rehearsed_on_a_file(urna: Command, files: Path) -> None:
-    """With a rehearsal nobody says --anyway, although the tally alone could not decide."""
+    """With a rehearsal nobody says --force, although the tally alone could not decide."""
     told = urna("search", "--data", files / "own.csv", *HELD.split())
     assert told.code == 2
     assert "this vote cannot succeed" in told.stderr

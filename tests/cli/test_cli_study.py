@@ -258,7 +258,7 @@ def test_what_is_wrong_in_a_study_is_told_with_its_line(
     assert not (results(study) / "vote.json").exists()
 
 
-HOPELESS = STUDY.replace("epsilon = 20.0", "epsilon = 0.01").replace("anyway = true", "")
+HOPELESS = STUDY.replace("epsilon = 20.0", "epsilon = 0.01").replace("force = true", "")
 HOPELESS = HOPELESS.replace("epochs = 1", 'epochs = 1\nmodel = "mlp"')
 
 

@@ -19,9 +19,9 @@ SEARCHES = "client,lr,momentum,accuracy\n" + "".join(
 COMMANDS = {
     "search": "search {few} --votes 1 --output {out}",
     "winner": "search {few} --opens winner --helper lab --output {out}",
-    "train": "train --data digits --clients 8 --rounds 2 --epsilon 30 --anyway --output {out}",
+    "train": "train --data digits --clients 8 --rounds 2 --epsilon 30 --force --output {out}",
     "train in chunks": "train --data digits --clients 4 --rounds 2 "
-    "--epsilon 30 --anyway --set privacy.summation=pipelined --output {out}",
+    "--epsilon 30 --force --set privacy.summation=pipelined --output {out}",
     "average": "average --data digits --clients 8 --epsilon 20 --unit record --output {out}",
     "combine": "combine {searches} --guarantee encryption --strategy mean --output {out}",
     "study": "run {study}",
@@ -34,7 +34,7 @@ def run(commands: ForkServer, folder: Path, speed: str, line: str) -> tuple[Done
     folder.mkdir()
     places = {"out": folder / "results", "study": folder / "study.toml"}
     places |= {"few": folder / "few.toml", "searches": folder / "searches.csv"}
-    few = "--data digits --clients 12 --epsilon 0.5 --delta 1e-3 --anyway --space"
+    few = "--data digits --clients 12 --epsilon 0.5 --delta 1e-3 --force --space"
     places["few"].write_text('[axes]\neta0 = { kind = "log", values = [1e-6, 1e-2, 100.0] }\n')
     places["searches"].write_text(SEARCHES)
     places["study"].write_text(f'{STUDY}[output]\nfolder = "results"\n')

@@ -166,7 +166,7 @@ def test_rows_and_a_model_of_ones_own_are_trained(urna: Command, tmp_path: Path)
         2,
         "--epsilon",
         30,
-        "--anyway",
+        "--force",
     )
     done = urna("train", *own, *model, "--format", "json")
     assert done.json()["rounds"] == 2

@@ -13,7 +13,7 @@ from flwr.app import Context, Message
 from grouped import grouped
 
 from urna.flower import Grant, Helper, NodeKey, poll
-from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Policy
 from urna.privacy import Budget, Ledger
 from urna.protocols.ballots.messages import decode_announcement, encode

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from urna.flower.mail import Letter
+from urna.flower.messages import Letter
 
 __all__ = ["LocalGrid", "Node"]
 

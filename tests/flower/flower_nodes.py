@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 
 from urna.flower import Deadlines, NodeKey, Policy, Subject, Voter, VoteSubject
 from urna.flower.announcement import Announcement
-from urna.flower.mail import ACTION, Kind, Letter, Reply
+from urna.flower.messages import ACTION, Kind, Letter, Reply
 from urna.flower.site import Mounted
 from urna.local import Losses, Progress
 from urna.privacy import Budget

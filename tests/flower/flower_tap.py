@@ -13,7 +13,7 @@ from flwr.app import Message
 
 from urna.errors import RoundFailed
 from urna.flower.announcement import Announcement
-from urna.flower.mail import Letter, Reply
+from urna.flower.messages import Letter, Reply
 from urna.flower.transcript import Transcript
 from urna.protocols.secagg.messages import MaskedVector
 from urna.protocols.secagg.wire import decode, encode, without_signature

@@ -10,7 +10,7 @@ from flwr.app import Context
 
 from urna.flower.announcement import Announcement
 from urna.flower.identities import NodeKey
-from urna.flower.mail import Letter, Reply
+from urna.flower.messages import Letter, Reply
 from urna.noise import IntVector
 from urna.protocols.secagg import Member, Plan, ServerModel, thaw
 from urna.protocols.secagg.client import Shared, complaint_context

@@ -16,7 +16,7 @@ from flower_nodes import BUDGET, OPEN, SPACE, federation, make_keys, node
 from flower_tricks import CAUGHT, TRICKS, Trick, bare, signing
 from grouped import grouped
 
-from urna.errors import RoundAborted, RoundFailed, RoundSpoiled, RoundUnfinished
+from urna.errors import InvalidSum, RoundAborted, RoundFailed, RoundUnfinished
 from urna.flower import Deadlines, Policy, Transcript, poll
 from urna.flower.identities import NodeKey
 from urna.privacy import Budget, Ledger
@@ -189,7 +189,7 @@ def test_a_vector_without_masks_spoils_the_sum_which_counts_and_is_not_read(
     ledger = Ledger.open(tmp_path / "server.ledger", Budget(30.0, 1e-4))
     results: list[VoteResult] = []
     wide = Space(lr=[n / 100 for n in range(40)])
-    with pytest.raises(RoundSpoiled, match="somebody's vector or masks"):
+    with pytest.raises(InvalidSum, match="somebody's vector or masks"):
         vote(
             grid,
             tmp_path,

@@ -30,7 +30,7 @@ from urna.flower.claims import count_run, runs
 from urna.flower.encrypted import ENCRYPTED_ACTION, EncryptedParty, combine_encrypted
 from urna.flower.exact import ExactAnnouncement
 from urna.flower.identities import write_public_key
-from urna.flower.mail import ACTION, Kind, Letter, Reply
+from urna.flower.messages import ACTION, Kind, Letter, Reply
 from urna.flower.site import Mounted
 from urna.flower.subjects import _READERS
 from urna.protocols.secagg import ServerModel

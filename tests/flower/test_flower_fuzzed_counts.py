@@ -29,7 +29,7 @@ from flower_counts import (
 from flwr.app import Message, RecordDict
 
 from urna.errors import RoundFailed
-from urna.flower.mail import Kind, Reply
+from urna.flower.messages import Kind, Reply
 
 FIELDS = ("body", "beside", "announcement")
 TRIES = 40

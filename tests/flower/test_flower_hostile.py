@@ -21,8 +21,8 @@ from urna.errors import ParameterError, Refused
 from urna.flower import Grant, NodeKey, Participant, Policy, Statistic, Statistics, VoteSubject
 from urna.flower.announcement import Announcement, server_statement
 from urna.flower.claims import KEPT_SECONDS, claim, claimed
-from urna.flower.mail import Kind, Letter
 from urna.flower.memory import recall
+from urna.flower.messages import Kind, Letter
 from urna.privacy import Budget, Ledger
 from urna.protocols.secagg import Member, thaw
 from urna.protocols.secagg.client import Advertised

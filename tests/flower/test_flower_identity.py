@@ -20,7 +20,7 @@ from urna.flower import DirectoryFile, NodeKey, Policy, poll
 from urna.flower.announcement import Announcement
 from urna.flower.federation import Federation
 from urna.flower.identities import read_public_key, write_public_key
-from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.messages import Kind, Letter, Reply
 from urna.protocols.secagg.messages import UnmaskRequest, Void
 from urna.protocols.secagg.wire import decode, encode
 from urna.randomness import ScriptedSecrets

@@ -23,7 +23,7 @@ from urna.errors import BudgetExceeded, ParameterError, RoundAborted
 from urna.flower import Deadlines, SumProgress, poll
 from urna.flower.contributor import simulated
 from urna.flower.federation import Federation
-from urna.flower.mail import Kind
+from urna.flower.messages import Kind
 from urna.privacy import Budget, Ledger
 from urna.randomness import ScriptedSecrets
 from urna.space import Space

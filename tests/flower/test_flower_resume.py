@@ -31,8 +31,8 @@ from urna.flower import (
     Sums,
     Trainer,
 )
-from urna.flower.keeping import RoundJournal
-from urna.flower.mail import Kind, Letter
+from urna.flower.checkpoint import RoundJournal
+from urna.flower.messages import Kind, Letter
 from urna.privacy import Budget, Ledger
 from urna.protocols.secagg import Stage
 from urna.tally import BoundedVector

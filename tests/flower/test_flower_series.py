@@ -29,7 +29,7 @@ from urna.flower import (
     register,
 )
 from urna.flower.conducting import Desk, add_up
-from urna.flower.mail import Letter
+from urna.flower.messages import Letter
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, Repeated
 from urna.tally import BoundedVector, Tallied, TallyPlan, Terms, in_units, plan_tally

@@ -37,7 +37,7 @@ vote_share = 0.3
 [then]
 what = "train"
 rounds = 2
-anyway = true
+force = true
 [engine]
 kind = "flower"
 federation = "here"

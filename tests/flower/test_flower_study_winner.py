@@ -46,7 +46,7 @@ helper = "{HELPER}"
 [then]
 what = "train"
 rounds = 2
-anyway = true
+force = true
 [engine]
 kind = "flower"
 federation = "here"

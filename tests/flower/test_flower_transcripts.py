@@ -19,7 +19,7 @@ from urna.cli.app import app
 from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.flower import DirectoryFile, NodeKey, Transcript, poll
 from urna.flower.identities import write_public_key
-from urna.flower.mail import Kind, Letter
+from urna.flower.messages import Kind, Letter
 from urna.flower.transcript import Ending
 from urna.privacy import Ledger
 from urna.randomness import ScriptedSecrets

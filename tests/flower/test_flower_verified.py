@@ -56,7 +56,7 @@ from urna.flower import (
     poll,
 )
 from urna.flower.announcement import Announcement
-from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.transcript import Ending, sum_digest
 from urna.privacy import Ledger
 from urna.protocols.ballots import PublicParameters

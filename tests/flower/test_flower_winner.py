@@ -17,7 +17,7 @@ from grouped import grouped
 
 from urna.errors import LedgerError, ProtocolError, RoundAborted, RoundUnfinished
 from urna.flower import DirectoryFile, Grant, Helper, Transcript, Voter, poll
-from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Policy
 from urna.flower.transcript import Ending, sum_digest
 from urna.flower.winner import helped_by

@@ -31,7 +31,7 @@ from urna.protocols.secagg.messages import (
     UnmaskRequest,
 )
 from urna.protocols.secagg.parts import Parts
-from urna.protocols.secagg.run import _Electorate, conduct
+from urna.protocols.secagg.run import _Clients, conduct
 from urna.protocols.secagg.server import invite
 from urna.protocols.secagg.transport import Letter
 from urna.protocols.secagg.wire import decode, encode, without_signature
@@ -116,10 +116,10 @@ class Meddling:
         return encode(wrong, self._plan) + signature
 
 
-def electorate(plan: secagg.Plan) -> _Electorate:
+def client_data(plan: secagg.Plan) -> _Clients:
     source = ScriptedSecrets(b"fields")
     seeds = {c: source.take(32) for c in range(plan.clients)}
-    return _Electorate(plan, ballots(plan), seeds, signing_keys(plan), 0, False)
+    return _Clients(plan, ballots(plan), seeds, signing_keys(plan), 0, False)
 
 
 def signing_keys(plan: secagg.Plan) -> dict[int, bytes]:
@@ -145,7 +145,7 @@ def test_an_altered_field_spoils_nothing_silently(
     directory = directory_of(plan) if plan is PLAN else None
     while left > 0:
         faults = secagg.Faults(vanish={silent: secagg.Stage.MASK})
-        inner = secagg.MemoryTransport(electorate(plan).parties(), faults)
+        inner = secagg.MemoryTransport(client_data(plan).parties(), faults)
         meddling = Meddling(inner, plan, kind, field)
         meddling.which = which
         try:

@@ -18,7 +18,7 @@ from urna.errors import RoundFailed
 from urna.protocols import secagg
 from urna.protocols.secagg import Stage
 from urna.protocols.secagg.keys import sign_reply
-from urna.protocols.secagg.run import _Electorate, conduct
+from urna.protocols.secagg.run import _Clients, conduct
 from urna.protocols.secagg.transport import Letter
 from urna.protocols.secagg.wire import without_signature
 from urna.randomness import ScriptedSecrets
@@ -93,7 +93,7 @@ class Recording:
             {c: secagg.Identity.of(c, key).public for c, key in keys.items()}
         )
         vectors = {c: np.array([c, -c, 10 * c]) for c in range(plan.clients)}
-        parties = _Electorate(plan, vectors, seeds, keys, 0, False).parties()
+        parties = _Clients(plan, vectors, seeds, keys, 0, False).parties()
         faults = secagg.Faults(vanish={4: Stage.MASK})
         self._inner = secagg.MemoryTransport(parties, faults)
         self._tampered = {(way, stage): place for way, stage, place in tampered}

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.noise import FAMILIES, Table
-from urna.privacy import Budget, Calibration, Move, calibrate
+from urna.privacy import Budget, Calibration, Sensitivity, calibrate
 from urna.tally import Terms
 
 __all__ = ["BoundedSum", "check_scores", "in_steps", "noise_of_all"]
@@ -40,7 +40,7 @@ class BoundedSum:
         if self.budget is None:
             return None
         shares = Terms(self.clients, self.budget).honest
-        return calibrate(self.budget, Move(self.moved, self.moved), shares=shares)
+        return calibrate(self.budget, Sensitivity(self.moved, self.moved), shares=shares)
 
     def noisy(
         self, values: Floats, rng: np.random.Generator, weights: Floats | None = None

@@ -20,8 +20,8 @@ from urna.cli.output import Format, FormatOption, print_json, print_table, resul
 from urna.cli.plan_study import plan_file
 from urna.cli.plan_train import plan_train
 from urna.errors import ParameterError
-from urna.forecast.landscapes import stand_in
 from urna.forecast.openings import Openings, forecast_openings, winner_beside
+from urna.forecast.surfaces import stand_in
 from urna.forecast.votes import (
     AGREEMENTS,
     HELD,
@@ -251,7 +251,7 @@ def _print_forecasts(about: dict[str, Any], forecasts: dict[str, Forecast]) -> N
         "How often, in per cent of the votes, the winner falls short of the best by at\n"
         "most so much, and its mean regret: both in per cent of the distance from the\n"
         "worst candidate to the best; with 95 % intervals. Agreement: mean correlation\n"
-        "of what a client sees with what is true. These are votes on made-up landscapes,\n"
+        "of what a client sees with what is true. These are votes on synthetic loss surfaces,\n"
         "not a guarantee.",
         style="dim",
     )
@@ -268,7 +268,7 @@ def _verdict(forecasts: dict[str, Forecast], needed: int | None) -> str:
     best, (gain, error) = max(gains.items(), key=lambda each: each[1][0], default=("", (0.0, 0.0)))
     said = (
         f"Of these changes `{best}` helps most: {100 * gain:.1f} ± {100 * WIDE * error:.1f} points "
-        "of regret on the same landscapes (95 % interval)."
+        "of regret on the same loss surfaces (95 % interval)."
         if gain > 2 * error
         else "None of these changes alone helps beyond what chance may explain."
     )

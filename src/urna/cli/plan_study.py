@@ -83,7 +83,7 @@ def check(
     found = read_study(study)
     prepared = prepare(found)
     planned = plan_study(prepared, compared=False)
-    vote = None if found.vote.anyway or found.follow is Follow.TRAIN else planned.vote
+    vote = None if found.vote.force or found.follow is Follow.TRAIN else planned.vote
     if vote is not None:
         with found.blaming("privacy.epsilon"):
             vote.check_hopeful()

@@ -36,7 +36,7 @@ def plan_train(
         ring_bits=ring_bits,
         **asked.privacy.options,
     )
-    if not asked.train.anyway:
+    if not asked.train.force:
         planned.check_hopeful()
     if output is Format.JSON:
         print_json(planned.as_mapping())

@@ -16,12 +16,12 @@ from urna.flower.identities import DirectoryFile, NodeKey
 from urna.flower.participant import Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
-from urna.flower.post import Deadlines, SumProgress
 from urna.flower.strategy import PrivateTraining
 from urna.flower.subjects import Statistic, Subject, register
 from urna.flower.sums import Sums
 from urna.flower.trainer import Trainer, Updates
 from urna.flower.transcript import Transcript
+from urna.flower.transport import Deadlines, SumProgress
 from urna.flower.updates import UpdateSubject
 from urna.flower.vote_subject import VoteSubject
 from urna.flower.voter import Statistics, Voter

@@ -171,7 +171,7 @@ def average(
         BudgetExceeded: The server's own ledger would pass its cap. Nothing was released.
         RoundAborted: Too few nodes took part or stayed. Nothing was revealed.
         RoundUnfinished: Too few nodes stayed to open the sum. It counts as released.
-        RoundSpoiled: What was opened is no sum of valid vectors. It counts as released.
+        InvalidSum: What was opened is no sum of valid vectors. It counts as released.
     """
     if type(records) is not int or records < 1:
         raise ParameterError(f"a node has at least one record, got {records}")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from urna.errors import ProtocolError
 from urna.flower.announcement import Announcement
 from urna.flower.identities import DirectoryFile
-from urna.flower.mail import Letter, Reply
-from urna.flower.post import GridTransport
+from urna.flower.messages import Letter, Reply
+from urna.flower.transport import GridTransport
 from urna.noise import IntVector
 from urna.protocols.secagg import ClientId, Outcome, Transport, conduct
 from urna.tally import Tallied, tallied
@@ -33,7 +33,7 @@ class Desk:
     anything leaves: from then on the round counts."""
 
     def secure_sum(self) -> Outcome:
-        """Add up by secure summation (SecAgg+)."""
+        """Add up by secure aggregation (SecAgg+)."""
         names = self.announcement.names
         return conduct(
             self.announcement.round_plan,
@@ -66,6 +66,6 @@ holds a digest. Where less than a sum is opened, the sum is nobody's business.""
 
 
 def add_up(desk: Desk) -> tuple[Tallied, IntVector]:
-    """Hold a round by secure summation, and open the sum."""
+    """Hold a round by secure aggregation, and open the sum."""
     found = tallied(desk.secure_sum(), desk.announcement.plan)
     return found, found.total

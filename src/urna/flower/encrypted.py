@@ -28,11 +28,11 @@ from urna.flower.contributor import seed_of
 from urna.flower.exact import ExactAnnouncement
 from urna.flower.gathering import Gathering
 from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Grant, Policy
-from urna.flower.post import Deadlines, Post, Progress
 from urna.flower.site import Mounted, Site
 from urna.flower.transcript import presence
+from urna.flower.transport import Deadlines, Post, Progress
 from urna.local.generators import own_generators
 from urna.protocols.secagg import Directory, Identity
 from urna.randomness import SEED_BYTES, OsSecrets

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from urna.errors import ParameterError
 from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.post import Deadlines
+from urna.flower.transport import Deadlines
 
 __all__ = ["Federation"]
 

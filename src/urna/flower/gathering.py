@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from urna.errors import ParameterError
 from urna.flower.announcement import Announced, check_name
 from urna.flower.identities import DirectoryFile, verify
-from urna.flower.mail import Reply
+from urna.flower.messages import Reply
 from urna.flower.transcript import presence
 
 __all__ = ["Gathering"]

@@ -15,12 +15,12 @@ from flwr.app import ConfigRecord, Context
 
 from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
-from urna.flower.casting import check_statement
+from urna.flower.ballots import check_statement
 from urna.flower.claims import LARGEST_SKEW
 from urna.flower.contributor import Call
 from urna.flower.identities import DirectoryFile
-from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.memory import answered
+from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.participant import Rounds
 from urna.flower.policy import Policy
 from urna.flower.site import Mounted, Site

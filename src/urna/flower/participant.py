@@ -13,10 +13,10 @@ from flwr.app import Context
 
 from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
-from urna.flower.casting import read_vouched, report_of
+from urna.flower.ballots import read_vouched, report_of
 from urna.flower.contributor import Call, Contributor, in_time
-from urna.flower.mail import Kind, Letter, Reply
 from urna.flower.memory import Memory, answered, forget, keep, recall
+from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Policy
 from urna.flower.script import PartyScript
 from urna.flower.site import Mounted, Site

@@ -353,7 +353,7 @@ class Policy:
         self.check_source(data, signature)
         announcement = Announcement.read(data)
         _check_time(announcement.issued)
-        self._check_electorate(announcement.terms)
+        self._check_participants(announcement.terms)
         self._check_cost(announcement)
         self._check_grant(announcement)
         self._check_trust(announcement.terms, announcement.signed, announcement.names)
@@ -401,7 +401,7 @@ class Policy:
         if grant.names is not None and request.name not in grant.names:
             raise Refused("what is opened would be exact, and this node does not grant it by name")
         _check_time(request.issued)
-        self._check_electorate(request)
+        self._check_participants(request)
         self._check_trust(request, request.signed, request.names)
         _check_clusters(request, grant)
         if self.ledger is None and grant.most_runs is not None:
@@ -416,7 +416,7 @@ class Policy:
             )
         return grant
 
-    def _check_electorate(self, terms: Participants) -> None:
+    def _check_participants(self, terms: Participants) -> None:
         if terms.clients > self.most_clients:
             raise Refused(
                 f"{terms.clients:,} clients are invited; this node allows {self.most_clients:,}"
@@ -487,7 +487,7 @@ class Policy:
             self._check_directory(terms.colluders, names)
 
     def _check_directory(self, colluders: int, names: tuple[str, ...]) -> None:
-        """Refuse an electorate that the server picked out of the directory.
+        """Refuse clients that the server picked out of the directory.
 
         Whoever colludes is in the directory, so colluders are a part of the directory and not
         of those whom the server chose. Helpers stand in the directory and have no data: where

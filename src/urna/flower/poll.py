@@ -45,7 +45,7 @@ def poll(
     """Let the connected nodes agree on hyperparameters by secret ballot.
 
     Announces the space and the plan, gathers the nodes whose own policies allow it, runs the
-    secure summation over the grid and reads the winner. A node that refuses, is killed, hangs
+    secure aggregation over the grid and reads the winner. A node that refuses, is killed, hangs
     or is late is left out and named in `result.lost`, by its Flower id; one that breaks the
     protocol is named in `result.faults`, and the vote is held again without it where it must.
     A node whose data make its evaluation fail abstains, and looks like any other.
@@ -78,7 +78,7 @@ def poll(
             Nothing was revealed.
         RoundUnfinished: Too few nodes stayed to open the sum after others had begun to reveal, or
             the circuit that finds a winner started and revealed none. It counts as released.
-        RoundSpoiled: What was opened is no tally. It counts as released.
+        InvalidSum: What was opened is no tally. It counts as released.
     """
     space, budget = as_space(space), as_budget(budget)
     how = settings or VoteSettings()

@@ -111,7 +111,7 @@ def combine_settings(
         BudgetExceeded: The server's own ledger would pass its cap. Nothing was released.
         RoundAborted: Too few nodes took part or stayed. Nothing more was revealed.
         RoundUnfinished: Too few stayed to open a sum. It counts as released.
-        RoundSpoiled: What was opened is no sum of valid vectors. It counts as released.
+        InvalidSum: What was opened is no sum of valid vectors. It counts as released.
     """
     run = (run or Run()).only("a combination over Flower", "ledger", "keep", "progress")
     chosen = strategy_named(strategy) if isinstance(strategy, str) else strategy

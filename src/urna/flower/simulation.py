@@ -21,11 +21,11 @@ from urna.errors import ParameterError
 from urna.flower.announcement import check_name
 from urna.flower.federation import Federation
 from urna.flower.helper import Helper
-from urna.flower.mail import ACTION
+from urna.flower.messages import ACTION
 from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
-from urna.flower.post import Deadlines
 from urna.flower.site import Mounted
+from urna.flower.transport import Deadlines
 from urna.flower.voter import Voter
 from urna.local import Objective
 from urna.privacy import Budget, Unit

@@ -13,7 +13,7 @@ from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
 from urna.flower.announcement import Announced, Announcement, check_name
 from urna.flower.contributor import simulated
-from urna.flower.mail import ACTION, Letter, Reply
+from urna.flower.messages import ACTION, Letter, Reply
 from urna.flower.policy import Grant, Policy
 from urna.flower.script import Script
 from urna.privacy import Adjacency, Unit

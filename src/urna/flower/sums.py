@@ -12,21 +12,21 @@ from typing import Unpack
 from flwr.serverapp import Grid
 
 from urna.errors import (
+    InvalidSum,
     ParameterError,
     RoundAborted,
     RoundFailed,
-    RoundSpoiled,
     RoundUnfinished,
 )
 from urna.flower.announcement import Announcement, server_statement
+from urna.flower.checkpoint import JournaledTransport, RoundJournal, SeriesState
 from urna.flower.conducting import Conduct, Desk, add_up
 from urna.flower.federation import Federation
 from urna.flower.gathering import Gathering
-from urna.flower.keeping import JournaledTransport, RoundJournal, SeriesState
-from urna.flower.mail import Kind, Letter
-from urna.flower.post import GridTransport, Post
+from urna.flower.messages import Kind, Letter
 from urna.flower.subjects import Subject
 from urna.flower.transcript import Ending, Transcript, sum_digest
+from urna.flower.transport import GridTransport, Post
 from urna.noise import IntVector
 from urna.privacy import Budget, PrivacyStatement
 from urna.protocols.secagg import Transport
@@ -74,7 +74,7 @@ class Sums:
         federation: Who is invited, who signs, how long to wait.
         run: Where it is counted: a ledger of the server's own, an `entry` for a server that may
             be killed and begin again. `progress` is called with a `SumProgress`.
-        conduct: How a round is held among those who take part: by secure summation, or by
+        conduct: How a round is held among those who take part: by secure aggregation, or by
             another protocol that opens less.
         options: The rest of the terms; see `urna.tally.Terms`. A tenth of the nodes is
             counted out as colluding by default.
@@ -283,7 +283,7 @@ class Sums:
         lost in it.
 
         A round that comes to nothing because a node broke the protocol is held again without
-        it, where it is the only round: in a series the electorate is fixed, and the caller
+        it, where it is the only round: in a series the set of clients is fixed, and the caller
         decides. The number of a round that came to nothing is not used again.
 
         Args:
@@ -301,7 +301,7 @@ class Sums:
                 revealed, and nothing counts.
             RoundUnfinished: Too few nodes stayed to open the sum after others had begun to
                 reveal. It counts as released.
-            RoundSpoiled: What was opened is no sum of valid contributions. It counts.
+            InvalidSum: What was opened is no sum of valid contributions. It counts.
         """
         for attempt in range(1, self._attempts + 1):
             if self._gathered is None:
@@ -499,13 +499,13 @@ class _Round:
 def _ending(failed: RoundFailed) -> Ending:
     if isinstance(failed, RoundUnfinished):
         return Ending.UNFINISHED
-    return Ending.SPOILED if isinstance(failed, RoundSpoiled) else Ending.VOID
+    return Ending.SPOILED if isinstance(failed, InvalidSum) else Ending.VOID
 
 
 def _described(final: Announcement) -> str:
     """Return who saw what and who was trusted, for every output."""
     saw = (
-        "Contributions were added up by secure summation (SecAgg+) over Flower: the server, "
+        "Contributions were added up by secure aggregation (SecAgg+) over Flower: the server, "
         f"{SERVERS[final.terms.server]}, saw masked vectors, the noisy sum and who took part"
     )
     if not final.signed:

@@ -16,7 +16,7 @@ from urna.errors import Exposing, ParameterError, ProtocolError, RoundAborted
 from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
 from urna.flower.helper import voters_of
-from urna.flower.mail import Kind, Letter, Reply
+from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.vote_subject import VoteSubject, selection_of, vote_of
 from urna.flower.winner import helped_by, opening_of, told
 from urna.noise import IntVector

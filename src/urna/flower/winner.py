@@ -15,7 +15,7 @@ import numpy as np
 from urna.errors import Altered, Exposing, ProtocolError
 from urna.flower.announcement import Announcement
 from urna.flower.conducting import Desk
-from urna.flower.mail import Kind, Letter
+from urna.flower.messages import Kind, Letter
 from urna.flower.vote_subject import selection_of, vote_of
 from urna.noise import IntVector
 from urna.protocols.secagg import ClientId

@@ -1,7 +1,7 @@
 """Forecasts of votes on synthetic loss surfaces. Everything is public; nothing is spent."""
 
-from urna.forecast.landscapes import KINDS, Landscape, draw_space, stand_in
 from urna.forecast.openings import Openings, forecast_openings, winner_beside
+from urna.forecast.surfaces import KINDS, LossSurface, draw_space, stand_in
 from urna.forecast.votes import (
     AGREEMENTS,
     HELD,
@@ -23,7 +23,7 @@ __all__ = [
     "WIDE",
     "WITHIN",
     "Forecast",
-    "Landscape",
+    "LossSurface",
     "Openings",
     "alternatives",
     "clients_needed",

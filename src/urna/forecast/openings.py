@@ -1,7 +1,7 @@
-"""Which opening suits a vote: its tally or its winner alone, both held on made-up landscapes.
+"""Which opening suits a vote: its tally or its winner alone, both held on synthetic loss surfaces.
 
 The tally has the ballot and the decoder that it would have, the winner its levels and head start;
-both are held on the same landscapes (`forecast`). Nothing is spent.
+both are held on the same loss surfaces (`forecast`). Nothing is spent.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Openings:
 
     Args:
         tally: What votes found whose tally is opened.
-        winner: What those found of which only the winner is, on the same landscapes.
+        winner: What those found of which only the winner is, on the same loss surfaces.
         tally_epsilon: What the tally costs by itself.
         winner_epsilon: What the winner does.
     """
@@ -81,7 +81,7 @@ def forecast_openings(
     found: Forecast | None = None,
     seed: int = 0,
 ) -> Openings:
-    """Compare two openings of one vote on the same made-up landscapes.
+    """Compare two openings of one vote on the same synthetic loss surfaces.
 
     Args:
         tally: The vote whose tally is opened.

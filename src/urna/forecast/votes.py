@@ -1,7 +1,7 @@
-"""Forecast a vote: hold it on made-up landscapes, with the ballot and decoder it will have.
+"""Forecast a vote: hold it on synthetic loss surfaces, with the ballot and decoder it will have.
 
 A forecast says what such votes found on surfaces that were made up over the same space, under
-the same noise. It is no guarantee: clients may differ in ways no landscape does. Everything
+the same noise. It is no guarantee: clients may differ in ways no loss surface does. Everything
 here is public, and nothing is spent.
 """
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.special import betaincinv
 
 from urna.errors import ParameterError
-from urna.forecast.landscapes import KINDS, Landscape, kinds_of, within_windows
+from urna.forecast.surfaces import KINDS, LossSurface, kinds_of, within_windows
 from urna.privacy import Budget
 from urna.randomness import SEED_BYTES
 from urna.space import AxisKind, Space
@@ -56,7 +56,7 @@ AGREEMENTS = {"much alike": 0.05, "apart": 0.3, "far apart": 1.0}
 """How far clients deviate from what is true, over how far qualities spread."""
 
 _MOST_FILLED = 60  # ballots that are filled in for one vote; more are counted in proportion
-_STRUCTURELESS = 10  # one landscape in so many has no structure
+_STRUCTURELESS = 10  # one loss surface in so many has no structure
 _EARLIEST = 0.05  # quantile of a logarithmic axis before which no plateau begins
 _EVEN, _NINE_OF_TEN = 0.5, 0.9
 
@@ -119,7 +119,7 @@ class Forecast:
         return self.interval(WITHIN[-1])[1] < _EVEN
 
     def gain_of(self, other: "Forecast") -> tuple[float, float]:
-        """Return how much less regret another forecast has on the same landscapes, and its error.
+        """Return another forecast's reduction in regret on the same loss surfaces, and its error.
 
         Assumes:
             Both had the same space and seed; the shorter decides how many are compared.
@@ -155,20 +155,20 @@ def forecast(
     apart: float | None = None,
     seed: int = 0,
 ) -> Forecast:
-    """Hold a planned vote on made-up landscapes and return what it found.
+    """Hold a planned vote on synthetic loss surfaces and return what it found.
 
     Noise is the plan's, the most the opened sum can hold, over the fewest ballots it can hold;
     where only the winner is opened it is the one around the winner.
-    One landscape in ten has no structure.
+    One loss surface in ten has no structure.
 
     Args:
         vote: The plan: ballots, noise, who may be missing.
         space: The candidates among which winners are judged.
         asked: Those that are voted on, some of the same values of the same axes; all by default.
         decoder: How winners are read; `PosteriorDecoder` by default.
-        held: How many votes, each on a landscape of its own.
+        held: How many votes, each on a loss surface of its own.
         apart: How far clients deviate from what is true; from 0.03 to 0.6, drawn, by default.
-        seed: Public seed. Equal seeds have equal landscapes, whatever the plan.
+        seed: Public seed. Equal seeds have equal loss surfaces, whatever the plan.
 
     Raises:
         ParameterError: There is nothing to hold, or the plan is for another number of candidates.
@@ -188,7 +188,7 @@ def forecast(
     agreements, regrets, blind, chances = [], [], [], []
     for number in range(held):
         rng = np.random.default_rng([0x464F5245, seed, number])
-        land = _landscape(rng, space, number, filled, apart)
+        land = _surface(rng, space, number, filled, apart)
         (winner,) = draw_winners(-land.seen[:, places], asked, vote, decoder, rng, 1)
         regret = land.regret
         regrets.append(float(regret[places[winner]]))
@@ -327,10 +327,10 @@ def thinned(space: Space) -> Space:
     return Space(**{**space.axes, longest: dataclasses.replace(axis, values=axis.values[::2])})
 
 
-def _landscape(
+def _surface(
     rng: np.random.Generator, space: Space, number: int, clients: int, apart: float | None
-) -> Landscape:
-    """Draw the landscape of one vote; kinds take turns.
+) -> LossSurface:
+    """Draw the loss surface of one vote; kinds take turns.
 
     What names and `works` say of axes holds as often as a decoder expects it to.
     """

@@ -16,9 +16,9 @@ from urna.privacy.events import (
 )
 from urna.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, gaussian_std
 from urna.privacy.ledger import Entry, Ledger
-from urna.privacy.moves import Move
 from urna.privacy.rdp import epsilon_from_rdp, gaussian_rdp
 from urna.privacy.selection import SelectionRelease
+from urna.privacy.sensitivity import Sensitivity
 
 __all__ = [
     "DISCRETE_GAUSSIAN",
@@ -34,13 +34,13 @@ __all__ = [
     "Entry",
     "GaussianRelease",
     "Ledger",
-    "Move",
     "NonPrivateRelease",
     "PrivacyStatement",
     "Release",
     "Repeated",
     "Sampled",
     "SelectionRelease",
+    "Sensitivity",
     "Spent",
     "SumRelease",
     "Unit",

@@ -42,7 +42,7 @@ class Unit(StrEnum):
 
 
 class Adjacency(StrEnum):
-    """Which two electorates must look alike. Printed beside every epsilon."""
+    """Which two data sets must look alike. Printed beside every epsilon."""
 
     REPLACE_ONE_CLIENT = "replace-one-client"
     """One client's whole data is replaced by any other data (the default)."""

@@ -11,8 +11,8 @@ from urna.privacy.budget import Budget
 from urna.privacy.cost import SLIP_PART, Cover
 from urna.privacy.distributions import SKELLAM, Distribution
 from urna.privacy.events import Repeated, Sampled, SumRelease
-from urna.privacy.moves import Move
 from urna.privacy.sampling import sampled_epsilon
+from urna.privacy.sensitivity import Sensitivity
 
 __all__ = ["LARGEST_EPSILON", "SAMPLED", "Calibration", "calibrate", "calibrate_sampled"]
 
@@ -53,7 +53,7 @@ class Calibration:
 @functools.lru_cache(maxsize=128)
 def calibrate(
     budget: Budget,
-    move: Move,
+    sensitivity: Sensitivity,
     *,
     shares: int,
     family: Distribution = SKELLAM,
@@ -74,20 +74,20 @@ def calibrate(
 
     Args:
         budget: What the release may cost.
-        move: How far one unit moves the sum, before scaling.
+        sensitivity: How far one unit moves the sum, before scaling.
         shares: Fewest honest clients whose noise is in the sum.
         family: The noise's family.
         finest: Largest scale; vectors that are on a fine grid already need none.
         rounds: How many such sums the budget is for, each under the returned noise.
 
     Example:
-        >>> vote = calibrate(Budget(1.0, 1e-5), Move(10, 10), shares=100)
+        >>> vote = calibrate(Budget(1.0, 1e-5), Sensitivity(10, 10), shares=100)
         >>> round(vote.noise_std, 1)
         11.8
     """
     budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
     limit = Cover(budget).mu * _BELOW / math.sqrt(rounds)  # squares of μ add up
-    scale, made = _least(limit, budget, move, shares, family, finest)
+    scale, made = _least(limit, budget, sensitivity, shares, family, finest)
     epsilon = Repeated(made, rounds).cost().at(budget.delta)
     return _checked(Calibration(scale, made, epsilon), budget)
 
@@ -95,7 +95,7 @@ def calibrate(
 @functools.lru_cache(maxsize=32)
 def calibrate_sampled(
     budget: Budget,
-    move: Move,
+    sensitivity: Sensitivity,
     *,
     rate: Fraction,
     replaced: bool,
@@ -114,7 +114,7 @@ def calibrate_sampled(
 
     Args:
         budget: What all rounds together may cost.
-        move: How far one client that is left out moves the sum, before scaling.
+        sensitivity: How far one client that is left out moves the sum, before scaling.
         rate: Largest probability that a client takes part.
         replaced: Whether clients may be replaced, not only left out.
         shares: Fewest honest clients whose noise is in the sum.
@@ -141,7 +141,7 @@ def calibrate_sampled(
     while high - low > _DIGITS * high:
         middle = (low + high) / 2
         low, high = (middle, high) if enough(middle) else (low, middle)
-    scale, made = _least(low, budget, move, shares, family, finest)
+    scale, made = _least(low, budget, sensitivity, shares, family, finest)
     cost = Sampled(made, rate, delta, replaced).rounds(rounds)
     return _checked(Calibration(scale, made, cost.at(budget.delta), SAMPLED), budget)
 
@@ -162,7 +162,7 @@ def _checked(made: Calibration, budget: Budget) -> Calibration:
 def _least(
     limit: float,
     budget: Budget,
-    move: Move,
+    sensitivity: Sensitivity,
     shares: int,
     family: Distribution,
     finest: int | None,
@@ -170,7 +170,7 @@ def _least(
     """Return a scale and the least noise under which one sum is `limit`-GDP."""
     if shares < 1:
         raise ParameterError(f"shares must be at least 1, got {shares}")
-    guess = move.l2 / limit  # in units, of the sum
+    guess = sensitivity.l2 / limit  # in units, of the sum
     steps = max(_SHARE_STD * math.sqrt(shares), _SUM_STD)
     scale = 1 << max(0, math.ceil(math.log2(steps / guess)))
     scale = min(scale, finest or scale)
@@ -178,7 +178,7 @@ def _least(
     unit = Fraction(2) ** (math.floor(math.log2(target)) - _SHARE_BITS)
 
     def release(units: int) -> SumRelease:
-        return SumRelease(move.scaled(scale), units * unit, shares, family.name)
+        return SumRelease(sensitivity.scaled(scale), units * unit, shares, family.name)
 
     # η·σ falls towards 1 as noise grows, so correcting the guess by it overshoots by next to
     # nothing, and never falls short for long.

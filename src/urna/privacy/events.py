@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from urna.errors import LedgerError, ParameterError, UnknownName
 from urna.privacy.cost import Cost
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
-from urna.privacy.moves import Move
 from urna.privacy.sampling import sampled_epsilon
 from urna.privacy.selection import SelectionRelease
+from urna.privacy.sensitivity import Sensitivity
 from urna.privacy.tradeoff import BEYOND, gaussian_parameter
 
 __all__ = [
@@ -53,7 +53,7 @@ class Release(Protocol):
 class SumRelease:
     """A noisy sum of integer vectors, one protected unit moving it by at most `move`."""
 
-    move: Move
+    sensitivity: Sensitivity
     """In grid steps."""
     share: Fraction
     """Variance of one client's noise, in grid steps squared."""
@@ -77,25 +77,25 @@ class SumRelease:
     def cost(self) -> Cost:
         """Return the Gaussian of the noise's trade-off; only moved coordinates slip.
 
-        The others are drawn alike on both sides. Where the move is bounded but for some coins
-        that no data enter (`Move.beyond`), the runs with such coins are moved mass: given any
-        other coins the pair is Gaussian, and so is their mixture, whose weights are the same
-        on both sides (trade-offs are convex).
+        The others are drawn alike on both sides. Where the sensitivity is bounded but for some
+        coins that no data enter (`Sensitivity.beyond`), the runs with such coins are moved mass:
+        given any other coins the pair is Gaussian, and so is their mixture, whose weights are the
+        same on both sides (trade-offs are convex).
         """
         family = DISTRIBUTIONS[self.family]
         eta = gaussian_parameter(family, self.variance)
         error = family.draw_error(self.share)
         summed = 0.0 if family.closed_under_addition else sum_error(self.share, self.shares)
-        slip = self.move.coordinates * (self.shares * MOST_PARTS * error + summed + BEYOND)
-        return Cost(mu=eta * self.move.l2, slip=slip + self.move.beyond)
+        slip = self.sensitivity.coordinates * (self.shares * MOST_PARTS * error + summed + BEYOND)
+        return Cost(mu=eta * self.sensitivity.l2, slip=slip + self.sensitivity.beyond)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the ledger."""
         return {
             "kind": "sum",
-            "l2_squared": self.move.l2_squared,
-            "coordinates": self.move.coordinates,
-            **({"beyond": self.move.beyond} if self.move.beyond else {}),
+            "l2_squared": self.sensitivity.l2_squared,
+            "coordinates": self.sensitivity.coordinates,
+            **({"beyond": self.sensitivity.beyond} if self.sensitivity.beyond else {}),
             "share": str(self.share),
             "shares": self.shares,
             "family": self.family,
@@ -297,8 +297,10 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
                 return _PastRelease(mapping)
             case "sum":
                 beyond = float(fields.pop("beyond", 0.0))
-                move = Move(fields.pop("l2_squared"), fields.pop("coordinates"), beyond)
-                return SumRelease(move, Fraction(fields.pop("share")), **fields)
+                sensitivity = Sensitivity(
+                    fields.pop("l2_squared"), fields.pop("coordinates"), beyond
+                )
+                return SumRelease(sensitivity, Fraction(fields.pop("share")), **fields)
             case "selection" | "gaussian" | "declared" | "non-private" as plain:
                 return _PLAIN[plain](**fields)
             case "sampled":

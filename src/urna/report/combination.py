@@ -4,7 +4,7 @@ import math
 
 from urna.report.parties import combined_parties, not_covered, parties
 from urna.report.settings import settings_picture
-from urna.report.stages import StageAnswer, StageView, electorate_of, warnings_of
+from urna.report.stages import StageAnswer, StageView, participation_of, warnings_of
 from urna.report.words import count, size, slug
 from urna.systems.combine import Combination, Guarantee
 
@@ -78,7 +78,7 @@ def combination_stage(result: Combination, *, name: str = "Combination") -> Stag
         privacy=statement,
         took_part=result.took_part,
         invited=result.clients,
-        electorate=invited if terms is None else electorate_of(terms, result.took_part),
+        participation=invited if terms is None else participation_of(terms, result.took_part),
         parties=tuple(who),
         uncovered=tuple(not_covered(statement, follows=follows, noisy=terms is not None)),
         facts=tuple(facts.items()),

@@ -4,7 +4,7 @@ import numpy as np
 
 from urna.report.figures import Curve, Picture, curves
 from urna.report.parties import not_covered, parties
-from urna.report.stages import StageAnswer, StageView, electorate_of, warnings_of
+from urna.report.stages import StageAnswer, StageView, participation_of, warnings_of
 from urna.report.words import said, settings, slug
 from urna.systems.average import ModelResult, Moments
 
@@ -59,7 +59,7 @@ def model_stage(result: ModelResult, *, name: str = "Model of one message") -> S
         privacy=statement,
         took_part=result.took_part,
         invited=result.terms.clients,
-        electorate=electorate_of(result.terms, result.took_part),
+        participation=participation_of(result.terms, result.took_part),
         parties=tuple(parties(statement, result.terms, "message", "the noisy sum, so the model")),
         uncovered=tuple(not_covered(statement, follows=follows)),
         facts=tuple(facts.items()),

@@ -40,7 +40,7 @@ def added(statement: PrivacyStatement) -> Added:
         return Added.CLEAR
     if "under threshold encryption" in said:
         return Added.ENCRYPTION
-    return Added.MASKS if "by secure summation" in said else Added.UNKNOWN
+    return Added.MASKS if "by secure aggregation" in said else Added.UNKNOWN
 
 
 def simulated(statement: PrivacyStatement) -> bool:

@@ -40,7 +40,7 @@ class StageView:
     privacy: PrivacyStatement
     took_part: int
     invited: int
-    electorate: tuple[tuple[str, str], ...]
+    participation: tuple[tuple[str, str], ...]
     parties: tuple[PartyRow, ...]
     uncovered: tuple[str, ...]
     facts: tuple[tuple[str, str], ...] = ()
@@ -58,7 +58,7 @@ class StageView:
     entry: str | None = None
 
 
-def electorate_of(
+def participation_of(
     terms: Terms, took_part: int, *, summed: bool = True
 ) -> tuple[tuple[str, str], ...]:
     """Return who was invited, and what was planned for.

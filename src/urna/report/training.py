@@ -7,7 +7,7 @@ from typing import Any
 from urna.privacy.budget import rounded_up
 from urna.report.figures import Curve, Picture, curves
 from urna.report.parties import not_covered, parties
-from urna.report.stages import StageAnswer, StageView, electorate_of, warnings_of
+from urna.report.stages import StageAnswer, StageView, participation_of, warnings_of
 from urna.report.words import slug
 from urna.systems.train import RoundReport, TrainResult
 from urna.systems.train.result import REASONS
@@ -53,9 +53,9 @@ def training_stage(result: TrainResult, *, name: str = "Training") -> StageView:
         privacy=statement,
         took_part=last,
         invited=invited,
-        electorate=(
+        participation=(
             *((("clients in all", f"{invited}"),) if invited != result.terms.clients else ()),
-            *electorate_of(result.terms, last),
+            *participation_of(result.terms, last),
         ),
         parties=tuple(
             parties(statement, result.terms, "update", "every round's noisy sum, so the model")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from urna.report.parties import not_covered, parties
-from urna.report.stages import StageAnswer, StageView, electorate_of, warnings_of
+from urna.report.stages import StageAnswer, StageView, participation_of, warnings_of
 from urna.report.tally import STEPS, TallyView
 from urna.report.winner import VALID, answer_of, cheating_of, parties_of
 from urna.report.words import at_least, count, said, settings, slug
@@ -34,7 +34,7 @@ def vote_stage(result: VoteResult, *, name: str | None = None) -> StageView:
         privacy=statement,
         took_part=result.took_part,
         invited=result.terms.clients,
-        electorate=electorate_of(result.terms, result.took_part, summed=counted),
+        participation=participation_of(result.terms, result.took_part, summed=counted),
         parties=tuple(
             parties(statement, result.terms, "ballot", "the noisy votes")
             if counted

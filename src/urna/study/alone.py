@@ -19,7 +19,7 @@ def train_alone(
     prepared: Prepared, journal: Journal, learner: TorchLearner, summation: Summation, run: Run
 ) -> TrainResult:
     """Train a model with what the study says."""
-    study, electorate = prepared.study, prepared.electorate
+    study, client_data = prepared.study, prepared.client_data
     journal.has(_TRAINING)  # its rounds may have been seen
 
     def progress(done: RoundReport) -> None:
@@ -33,11 +33,11 @@ def train_alone(
         budget=study.privacy.budget,
         rounds=study.train.rounds,
         settings=settings_of(study),
-        score=learner.scorer(electorate.dataset.test) if electorate.tested else None,
+        score=learner.scorer(client_data.dataset.test) if client_data.tested else None,
         summation=summation,
         folder=journal.folder / _TRAINING,
         about={"study": study.fingerprint},
-        run=replace(run, force=study.train.anyway, progress=progress),
+        run=replace(run, force=study.train.force, progress=progress),
         **study.privacy.options,
     )
 

@@ -21,7 +21,7 @@ def schema_of(prepared: Prepared) -> Schema:
     Raises:
         ParameterError: Numbers are to be predicted, and nobody said from where to where.
     """
-    electorate, said = prepared.electorate, prepared.study.average
+    client_data, said = prepared.client_data, prepared.study.average
     rows = RowRule(
         clip=said.clip,
         unit=said.unit_rows,
@@ -29,26 +29,26 @@ def schema_of(prepared: Prepared) -> Schema:
         projected=said.projected or None,
         seed=prepared.study.seed,
     )
-    width = int(np.prod(electorate.clients[0].features.shape[1:]))
-    if electorate.labels is None and electorate.span is None:
+    width = int(np.prod(client_data.clients[0].features.shape[1:]))
+    if client_data.labels is None and client_data.span is None:
         raise ParameterError("name the span of the targets, smallest and largest")
-    return Schema(width, electorate.labels, electorate.span, rows)
+    return Schema(width, client_data.labels, client_data.span, rows)
 
 
 def named_clients(prepared: Prepared) -> list[Samples]:
     """Return each client's rows with their classes by name."""
-    electorate = prepared.electorate
+    client_data = prepared.client_data
     return [
-        Samples(each.features, named_targets(electorate, each), each.ids)
-        for each in electorate.clients
+        Samples(each.features, named_targets(client_data, each), each.ids)
+        for each in client_data.clients
     ]
 
 
-def named_targets(electorate: ClientData, samples: Samples) -> npt.NDArray[Any]:
+def named_targets(client_data: ClientData, samples: Samples) -> npt.NDArray[Any]:
     """Return targets as a model knows them: classes by name, or numbers."""
-    if electorate.labels is None:
+    if client_data.labels is None:
         return np.asarray(samples.targets, dtype=np.float64)
-    return np.asarray(electorate.labels)[np.asarray(samples.targets)]
+    return np.asarray(client_data.labels)[np.asarray(samples.targets)]
 
 
 def said_of_learner(said: AveragePart) -> LearnerSettings:

@@ -48,6 +48,8 @@ RENAMED: Mapping[str, str] = {
     "data.client": "data.client_column",
     "data.record": "data.record_column",
     "vote.summation": "privacy.summation",
+    "vote.anyway": "vote.force",
+    "train.anyway": "train.force",
     **{
         f"then.{name}": f"train.{name}"
         for name in (
@@ -55,7 +57,7 @@ RENAMED: Mapping[str, str] = {
             *("optimiser", "server_lr", "momentum", "tail"),
         )
     },
-    "then.anyway": "train.anyway",
+    "then.anyway": "train.force",
     "then.learner": "average.learner",
     "then.strategy": "combine.strategy",
 }

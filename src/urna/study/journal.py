@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
+from urna.errors import InvalidSum, ParameterError, RoundUnfinished
 from urna.files import digest_of, read_json, today, write_json, write_whole
 from urna.privacy import Entry, Ledger
 from urna.study.file import Study
@@ -177,9 +177,9 @@ class Journal:
                     self.ledger.note_result(str(entry), path.absolute(), digest)
         return path
 
-    def fail(self, stage: str, failed: RoundSpoiled | RoundUnfinished) -> None:
+    def fail(self, stage: str, failed: InvalidSum | RoundUnfinished) -> None:
         """Note that a stage was paid for and gave nothing that may be read."""
-        kind = "spoiled" if isinstance(failed, RoundSpoiled) else "unfinished"
+        kind = "spoiled" if isinstance(failed, InvalidSum) else "unfinished"
         self.note(failed={"stage": stage, "kind": kind, "reason": failed.reason})
 
     def note(self, **values: Any) -> None:  # noqa: ANN401 - plain values

@@ -17,7 +17,7 @@ from urna.privacy import Unit
 from urna.study.file import Study, read_study
 from urna.study.prepare import Prepared, learner_of, prepare_with, reveal_of
 from urna.study.schema import Follow
-from urna.study.sources import blank_electorate, gather, gather_one, is_known
+from urna.study.sources import blank_data, gather, gather_one, is_known
 from urna.systems.train import TorchLearner
 
 __all__ = ["DATA_KEY", "NodeData", "blank", "node_of", "participant_of"]
@@ -83,8 +83,8 @@ def blank(study: Study, *, own: Path | None = None) -> Prepared:
         ParameterError: The study does not say how wide rows are.
     """
     with study.blaming("data.source"):
-        electorate = blank_electorate(study.data, study.engine.nodes, base=study.base)
-    return prepare_with(study, electorate, own=own)
+        client_data = blank_data(study.data, study.engine.nodes, base=study.base)
+    return prepare_with(study, client_data, own=own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def conduct(grid: Any, stages: Stages, *, nodes: int) -> Done:  # noqa: ANN401 -
                 run,
                 entry=journal.entry("vote"),
                 keep=stages.keep_vote,
-                force=study.vote.anyway or division is not None,
+                force=study.vote.force or division is not None,
             ),
             **study.privacy.options,
         )
@@ -92,7 +92,7 @@ def _train(
 ) -> TrainResult:
     """Train with what the vote chose; the result says what both promise together."""
     prepared, study, journal = stages.prepared, stages.study, stages.journal
-    score = learner.scorer(prepared.electorate.dataset.test)
+    score = learner.scorer(prepared.client_data.dataset.test)
     how_trained = study.train
     federated = bool(study.engine.federation)
     trained = train_learner(
@@ -104,19 +104,19 @@ def _train(
         strategy=server_strategy(
             how_trained.optimiser, how_trained.server_lr, how_trained.momentum
         ),
-        score=score if prepared.electorate.tested else None,
+        score=score if prepared.client_data.tested else None,
         budget=division.train,
         # Simulated nodes end with this process: what they hold of a round cannot go on.
         folder=journal.folder / "training" if federated and how_trained.rounds > 1 else None,
         federation=how,
-        run=replace(run, entry=journal.entry("then"), force=how_trained.anyway),
+        run=replace(run, entry=journal.entry("then"), force=how_trained.force),
         **study.privacy.options,
     )
     privacy = within(
         study.privacy.budget, vote, trained.privacy, f"{trained.rounds} rounds of training"
     )
     history = trained.history
-    if prepared.electorate.tested and history:
+    if prepared.client_data.tested and history:
         history = (*history[:-1], replace(history[-1], test=score(trained.weights)))
     return replace(trained, privacy=privacy, description=learner.description, history=history)
 

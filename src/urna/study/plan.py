@@ -28,7 +28,7 @@ from urna.tally.selection import ACCOUNTANT
 
 __all__ = ["StagePlan", "StudyPlan", "plan_study"]
 
-_AGREEMENT = 0.4  # of the ballots, the gap that a usual electorate shows
+_AGREEMENT = 0.4  # of the ballots, the gap that usual clients shows
 _SURE = 0.95
 _HELD = 100  # made-up votes of each opening that are compared
 _GATE = 1.6e-6  # seconds of leader and helper for each AND gate of their circuit
@@ -60,9 +60,9 @@ class StudyPlan:
     division: Division | None
     stages: tuple[StagePlan, ...]
     chances: "dict[str, float]"
-    """How probably a good candidate wins, for what is said of the electorate."""
+    """How probably a good candidate wins, for the clients described."""
     openings: Openings | None
-    """What a tally and a winner find on made-up landscapes, for the same part of the budget."""
+    """What counts and a winner find on synthetic loss surfaces, at the same share of the budget."""
     advice: tuple[str, ...]
 
     @property
@@ -173,7 +173,7 @@ def _vote(study: Study, terms: Terms, space: Space, reveal: Reveal) -> VotePlan:
 def _openings(
     study: Study, terms: Terms, division: Division | None, space: Space
 ) -> Openings | None:
-    """Compare what may be revealed for the vote's part of the budget, on made-up landscapes."""
+    """Compare what may be revealed for the vote's share of the budget, on synthetic losses."""
     if len(space) < 2:
         return None
     part = None if division is None else division.part
@@ -193,7 +193,7 @@ def _openings(
 def _other_opening(openings: Openings) -> str:
     gain, error = openings.gain
     said = f"{100 * abs(gain):.1f} ± {100 * WIDE * error:.1f} points of regret less on made-up "
-    said += "landscapes (95 % interval)"
+    said += "loss surfaces (95 % interval)"
     if openings.better == "tally":
         return f'opens = "tally" finds more for the same part of the budget: {said}'
     return (
@@ -203,7 +203,7 @@ def _other_opening(openings: Openings) -> str:
 
 
 def _likely(vote: VotePlan) -> float:
-    """Return how probably the good win a usual electorate."""
+    """Return how probably the good win usual clients."""
     return vote.success_probability(vote.gap_of(_AGREEMENT))
 
 

@@ -22,7 +22,7 @@ from urna.systems.train import (
     Cohorts,
     EarlyStop,
     Everyone,
-    Lots,
+    PoissonSampling,
     Sampling,
     Settings,
     TorchLearner,
@@ -47,7 +47,7 @@ class Prepared:
     """A study whose data are read and whose objective is there; nothing is spent yet."""
 
     study: Study
-    electorate: ClientData
+    client_data: ClientData
     chosen: ChosenObjective | None
     """How candidates are judged; None where they are settings of an average."""
     space: Space | None
@@ -56,7 +56,7 @@ class Prepared:
     def title(self) -> str:
         """What pages are called."""
         what = f": {self.what}" if self.clients else ""
-        return self.study.title or f"{self.electorate.how}{what}"
+        return self.study.title or f"{self.client_data.how}{what}"
 
     @property
     def what(self) -> str:
@@ -66,7 +66,7 @@ class Prepared:
     @property
     def clients(self) -> list[Samples]:
         """Each client's data."""
-        return self.electorate.clients
+        return self.client_data.clients
 
     @property
     def candidates(self) -> Space:
@@ -98,23 +98,23 @@ def prepare(study: Study) -> Prepared:
         return Prepared(study, nobody, None, study.space)
     with study.blaming("data.source"):
         by_record = study.privacy.relation.unit is Unit.RECORD
-        electorate = gather(study.data, seed=study.seed, base=study.base, by_record=by_record)
-    return prepare_with(study, electorate)
+        client_data = gather(study.data, seed=study.seed, base=study.base, by_record=by_record)
+    return prepare_with(study, client_data)
 
 
-def prepare_with(study: Study, electorate: ClientData, *, own: Path | None = None) -> Prepared:
+def prepare_with(study: Study, client_data: ClientData, *, own: Path | None = None) -> Prepared:
     """Find the objective of a study whose clients are known; see `prepare`."""
     follow = study.follow
     if follow is Follow.AVERAGE:
-        if electorate.labels is None and study.votes:
+        if client_data.labels is None and study.votes:
             raise study.error(
                 str(study.follow), "settings of an average are voted on for classes alone"
             )
-        return Prepared(study, electorate, None, study.space)
+        return Prepared(study, client_data, None, study.space)
     with study.blaming("objective.model"):
         chosen = choose_objective(
             study.objective,
-            electorate.dataset,
+            client_data.dataset,
             base=own or study.base,
             train=follow is Follow.TRAIN,
         )
@@ -124,7 +124,7 @@ def prepare_with(study: Study, electorate: ClientData, *, own: Path | None = Non
                 f"{chosen.description} is none: name `linear`, `mlp`, `pooled` or what makes one"
             )
     if not study.votes:
-        return Prepared(study, electorate, chosen, None)
+        return Prepared(study, client_data, chosen, None)
     space = study.space or chosen.space
     if space is None:
         raise study.error(
@@ -138,7 +138,7 @@ def prepare_with(study: Study, electorate: ClientData, *, own: Path | None = Non
         raise study.error(f"space.{error.name}", str(error)) from error
     except ParameterError as error:
         raise study.error("space", str(error)) from error
-    return Prepared(study, electorate, chosen, space)
+    return Prepared(study, client_data, chosen, space)
 
 
 def settings_of(study: Study) -> Settings:
@@ -163,7 +163,7 @@ def settings_of(study: Study) -> Settings:
 def _sampling(kind: SamplingKind, part: Fraction) -> Sampling:
     if kind is SamplingKind.EVERYONE:
         return Everyone()
-    return Cohorts.of(part) if kind is SamplingKind.COHORTS else Lots.of(part)
+    return Cohorts.of(part) if kind is SamplingKind.COHORTS else PoissonSampling.of(part)
 
 
 def learner_of(prepared: Prepared) -> TorchLearner:

@@ -33,7 +33,7 @@ from urna.systems.combine import (
 )
 from urna.systems.vote import VoteResult
 from urna.systems.vote import search as hold_vote
-from urna.tally import EncryptedSummation, Options, Run, SecureSummation
+from urna.tally import EncryptedSummation, Options, Run, SecureAggregation
 
 __all__ = ["all_strategies", "combine_recorded", "losses_on", "recorded_of", "vote_on"]
 
@@ -183,7 +183,7 @@ def vote_on(
     def recorded(candidate: Mapping[str, Any], row: npt.NDArray[np.float64]) -> float:
         return float(row[numbered[tuple(candidate.values())]])
 
-    summation = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureSummation()
+    summation = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureAggregation()
 
     def as_combination(result: VoteResult) -> Combination:
         return Combination(

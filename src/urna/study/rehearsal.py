@@ -48,7 +48,7 @@ def rehearse(prepared: Prepared, cache: Path | None, progress: SearchProgress) -
 
 def _public(prepared: Prepared) -> Dataset:
     """Return public data, loaded as the clients' are."""
-    study, voters = prepared.study, prepared.electorate.dataset
+    study, voters = prepared.study, prepared.client_data.dataset
     source, by_record = study.vote.rehearse, study.privacy.relation.unit is Unit.RECORD
     asked = replace(study.data, source=source, client_column="", clients=2, split=Split.IID)
     if not (is_known(source) or study.data.hub):

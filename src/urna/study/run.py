@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
+from urna.errors import InvalidSum, ParameterError, RoundUnfinished
 from urna.files import check_folder, held_alone
 from urna.privacy import Ledger, PrivacyStatement
 from urna.study.federation import run_in_federation
@@ -94,7 +94,7 @@ def run_stages(
         over = _simulated
     try:
         return stages.run(over)
-    except (RoundSpoiled, RoundUnfinished) as failed:
+    except (InvalidSum, RoundUnfinished) as failed:
         journal.fail(stages.now, failed)
         raise
 

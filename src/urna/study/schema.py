@@ -59,7 +59,7 @@ class SamplingKind(StrEnum):
 
     EVERYONE = "everyone"
     COHORTS = "cohorts"
-    LOTS = "lots"
+    POISSON = "poisson"
 
 
 # A table: each key, what it may be, what it says, its default.
@@ -145,7 +145,7 @@ class PrivacyPart:
     unit: Annotated[Unit, Key(
         "What is protected: a client, or a record.", on=f"{_FITTED} {_PLANS}")] = Unit.CLIENT
     adjacency: Annotated[Adjacency | None, Key(
-        "Between which electorates it holds; that of the unit if empty.", on=_PLANS)] = None
+        "Between which data sets it holds; that of the unit if empty.", on=_PLANS)] = None
     shards: Annotated[int, Key(
         "Ballots of each client, where records are protected.", on=_VOTES, least=1)] = 1
     group: Annotated[int, Key(
@@ -178,7 +178,7 @@ class PrivacyPart:
 
     @property
     def relation(self) -> Adjacency:
-        """Between which electorates it holds."""
+        """Between which data sets it holds."""
         if self.adjacency is not None:
             return self.adjacency
         by_record = self.unit is Unit.RECORD
@@ -219,7 +219,7 @@ class VotePart:
     verified: Annotated[bool, Key(
         "With a winner alone, in memory or in a federation: leader and helper check every ballot, "
         "and refuse and name those that are not valid.")] = False
-    anyway: Annotated[bool, Key(
+    force: Annotated[bool, Key(
         "Hold a vote that cannot succeed all the same.", on="search")] = False
 
     @property
@@ -252,7 +252,7 @@ class TrainPart:
     server_lr: Annotated[float, Key("Step size of the server.", above=0)] = 0.5
     momentum: Annotated[float, Key("Momentum of fedavgm.", least=0, below=1)] = 0.9
     sampling: Annotated[SamplingKind, Key(
-        "Who takes part: everyone; cohorts in turn; or, with amplification, by secret lots.",
+        "Who takes part: everyone; cohorts in turn; or secret Poisson sampling.",
         on="plan-train")] = SamplingKind.EVERYONE
     part: Annotated[Fraction, Key(
         "Part of the clients in a cohort, or a lot's probability.",
@@ -262,7 +262,7 @@ class TrainPart:
     stop_early: Annotated[bool, Key("Stop once that tally's loss has stopped falling.")] = False
     tail: Annotated[float, Key(
         "Share of the last rounds whose weights are averaged.", least=0)] = 0.0
-    anyway: Annotated[bool, Key(
+    force: Annotated[bool, Key(
         "Train although noise drowns everything.", on="train plan-train")] = False
 
 

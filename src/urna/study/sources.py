@@ -26,7 +26,7 @@ from urna.study.schema import DataPart
 __all__ = [
     "MOST_CLASSES",
     "ClientData",
-    "blank_electorate",
+    "blank_data",
     "gather",
     "gather_one",
     "is_known",
@@ -115,7 +115,7 @@ def _check_pictures(by_record: bool) -> None:
         )
 
 
-def blank_electorate(part: DataPart, clients: int, *, base: Path | None = None) -> ClientData:
+def blank_data(part: DataPart, clients: int, *, base: Path | None = None) -> ClientData:
     """Return what is public about the data of a federation: no rows, but how wide they are.
 
     Raises:

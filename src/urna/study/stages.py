@@ -42,14 +42,14 @@ from urna.systems.vote import (
 )
 from urna.systems.vote.kernels import structure_left_out
 from urna.systems.vote.result import UNREAD
-from urna.tally import ClearSummation, EncryptedSummation, Run, SecureSummation, Summation
+from urna.tally import ClearSummation, EncryptedSummation, Run, SecureAggregation, Summation
 
 __all__ = ["Done", "Hooks", "Stages", "StudyOutcome", "files_in", "within"]
 
 _MODEL = "model.safetensors"
 _TRAINING = "training"  # the folder of a training's rounds
 _SUMMATIONS: Mapping[str, Callable[[], Summation]] = {
-    "secure": SecureSummation,
+    "secure": SecureAggregation,
     "encrypted": EncryptedSummation,
     "pipelined": PipelinedSummation,
     "clear": ClearSummation,
@@ -236,7 +236,7 @@ class Stages:
             secrets=secrets,
             keep=self.keep_vote,
             progress=self.hooks.progress,
-            force=self.study.vote.anyway,
+            force=self.study.vote.force,
         )
 
     def _twice(self, budget: Budget, secrets: SecretSource) -> VoteResult:
@@ -262,7 +262,7 @@ class Stages:
 
     def _train(self) -> tuple[VoteResult, TrainResult, PrivacyStatement]:
         prepared, study, journal = self.prepared, self.study, self.journal
-        learner, electorate = learner_of(prepared), prepared.electorate
+        learner, client_data = learner_of(prepared), prepared.client_data
         division = division_of(prepared)
         if division is None:
             raise ParameterError("nothing follows the vote")
@@ -287,7 +287,7 @@ class Stages:
             division=division,
             voting=self.voting,
             held=self._held(before, "training"),
-            score=learner.scorer(electorate.dataset.test) if electorate.tested else None,
+            score=learner.scorer(client_data.dataset.test) if client_data.tested else None,
             summation=self.summation,
             folder=journal.folder / _TRAINING,
             about={"study": study.fingerprint},
@@ -296,7 +296,7 @@ class Stages:
                 ledger=journal.ledger,
                 secrets=self.secrets,
                 progress=progress,
-                force=study.train.anyway,
+                force=study.train.force,
             ),
             **study.privacy.options,
         )
@@ -319,7 +319,7 @@ class Stages:
         if np.isfinite(result.weights).all():  # else it was read from there
             write_model(folder / _MODEL, learner, result)
             self.journal.wrote(_MODEL)
-        card = train_card(result, title=self.prepared.title, data=self.prepared.electorate.how)
+        card = train_card(result, title=self.prepared.title, data=self.prepared.client_data.how)
         write_whole(folder / "MODEL_CARD.md", card)
 
     def _average(self) -> tuple[VoteResult, ModelResult, PrivacyStatement]:
@@ -356,7 +356,7 @@ class Stages:
                 secrets=self.secrets,
                 keep=keep,
                 progress=self.hooks.progress,
-                force=study.vote.anyway,
+                force=study.vote.force,
             ),
             **study.privacy.options,
         )
@@ -365,11 +365,11 @@ class Stages:
 
     def with_model(self, model: ModelResult) -> ModelResult:
         """Measure a model on public rows, where there are any, and write it."""
-        test = self.prepared.electorate.dataset.test
+        test = self.prepared.client_data.dataset.test
         if len(test):
             kind = "r2" if model.schema.classes is None else "accuracy"
             with np.errstate(all="ignore"):
-                score = model.score(test.features, named_targets(self.prepared.electorate, test))
+                score = model.score(test.features, named_targets(self.prepared.client_data, test))
             model = replace(model, measured={kind: score} if math.isfinite(score) else {})
         model.save(self.journal.folder / "model.npz")
         card = average_card(model, name=self.prepared.title)

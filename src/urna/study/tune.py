@@ -27,7 +27,7 @@ from urna.systems.vote import (
 )
 from urna.systems.vote.hold import hold_vote
 from urna.systems.vote.search import fill_all
-from urna.tally import Options, Run, SecureSummation, Summation, Terms
+from urna.tally import Options, Run, SecureAggregation, Summation, Terms
 
 __all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
 
@@ -108,7 +108,7 @@ def tune_then_fit(
     check_samples(data, schema)
     check_device(device)
     terms = Terms.of(len(data), budget, **options)
-    summation, secrets = summation or SecureSummation(), run.secrets
+    summation, secrets = summation or SecureAggregation(), run.secrets
     report: Steps = run.progress if callable(run.progress) else (lambda what, done, total: None)
     for_vote, for_model = map(terms.costing, reveal.divide(budget, share))
     records = [count_records(samples) for samples in data]

@@ -45,7 +45,7 @@ from urna.systems.vote import (
     plan_vote,
     search,
 )
-from urna.tally import Options, Run, SecureSummation, Summation, Terms
+from urna.tally import Options, Run, SecureAggregation, Summation, Terms
 
 __all__ = ["Division", "Tuned", "divide", "tune_and_train"]
 
@@ -261,7 +261,7 @@ def tune_and_train(
         **options,
     )
     say(str(divided))
-    adding = summation if summation is not None else SecureSummation()
+    adding = summation if summation is not None else SecureAggregation()
     planned = plan_training(
         len(clients),
         parameters,

@@ -8,7 +8,7 @@ from urna.tally.mechanism import add_noise, check_sum, in_units, to_grid
 from urna.tally.plan import TallyPlan, plan_exact, plan_tally
 from urna.tally.release import Released, Releases
 from urna.tally.run import Run
-from urna.tally.secure import SecureSummation, tallied
+from urna.tally.secure import SecureAggregation, tallied
 from urna.tally.selection import (
     HelperSelection,
     Selected,
@@ -44,7 +44,7 @@ __all__ = [
     "Released",
     "Releases",
     "Run",
-    "SecureSummation",
+    "SecureAggregation",
     "Selected",
     "Selection",
     "SelectionPlan",

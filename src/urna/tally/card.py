@@ -29,7 +29,7 @@ def privacy_block(
         "relation": str(privacy.adjacency),
         "unit": unit,
         "accountant": privacy.accountant,
-        "mechanism": f"{terms.family} noise made by the clients, secure summation",
+        "mechanism": f"{terms.family} noise made by the clients, secure aggregation",
         "clients": terms.clients,
         "may_collude": terms.colluders,
         "may_drop_out": terms.dropouts,

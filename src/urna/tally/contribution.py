@@ -9,7 +9,7 @@ import numpy as np
 
 from urna.errors import ParameterError
 from urna.noise import IntVector
-from urna.privacy import Adjacency, Move, Unit
+from urna.privacy import Adjacency, Sensitivity, Unit
 
 __all__ = ["BoundedVector", "Contribution", "SumRange"]
 
@@ -39,7 +39,7 @@ class Contribution(Protocol):
         """Largest magnitude of an entry."""
         ...
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return how far one protected unit may move the sum.
 
         Raises:
@@ -47,7 +47,7 @@ class Contribution(Protocol):
         """
         ...
 
-    def whole_client(self) -> Move | None:
+    def whole_client(self) -> Sensitivity | None:
         """Return how far one whole client may move the sum; None where nothing bounds it."""
         ...
 
@@ -102,7 +102,7 @@ class BoundedVector:
         norm = math.isqrt(self.norm_squared)
         return norm if self.most is None else min(norm, self.most)
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return how far one unit moves the sum: ‖u‖ where it is left out, ‖u − v‖ ≤ 2·norm."""
         if adjacency.unit is Unit.RECORD:
             if self.record_squared is None:
@@ -110,16 +110,16 @@ class BoundedVector:
                     "nothing is known of how far one record moves such a vector; ask for a "
                     "relation about clients"
                 )
-            return Move(self.record_squared, self.dimension, self.beyond)
+            return Sensitivity(self.record_squared, self.dimension, self.beyond)
         if adjacency is Adjacency.ZERO_OUT_CLIENT:
-            return Move(self.norm_squared, self.dimension)
+            return Sensitivity(self.norm_squared, self.dimension)
         return self.whole_client()
 
-    def whole_client(self) -> Move:
+    def whole_client(self) -> Sensitivity:
         """Return how far one whole client moves the sum."""
         if self.client_squared is not None:
-            return Move(self.client_squared, self.dimension, self.beyond)
-        return Move(4 * self.norm_squared, self.dimension)
+            return Sensitivity(self.client_squared, self.dimension, self.beyond)
+        return Sensitivity(4 * self.norm_squared, self.dimension)
 
     def range_of(self, clients: int) -> SumRange:
         """Return the box of all sums; ‖x‖₁ ≤ √dimension·‖x‖₂ bounds their total."""

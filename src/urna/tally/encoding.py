@@ -73,8 +73,8 @@ class Encoding:
         clip_norm: C, the norm that longer vectors are scaled down to.
         steps: s, grid steps per unit.
         seed: 32 public bytes of the rotation; None for no rotation.
-        record_move: How far one record may move a client's vector, where that is proven.
-        client_move: How far any two clients' vectors are apart, where that is proven.
+        record_sensitivity: How far one record may move a client's vector, where that is proven.
+        client_sensitivity: How far any two clients' vectors are apart, where that is proven.
 
     Example:
         >>> from urna.randomness import ScriptedSecrets
@@ -87,8 +87,8 @@ class Encoding:
     clip_norm: float
     steps: float
     seed: bytes | None = field(default=None, repr=False)
-    record_move: float | None = None
-    client_move: float | None = None
+    record_sensitivity: float | None = None
+    client_sensitivity: float | None = None
 
     def __post_init__(self) -> None:
         if type(self.dimension) is not int or self.dimension < 1:
@@ -98,11 +98,15 @@ class Encoding:
                 raise ParameterError(f"{name} must be finite and positive, got {value}")
         if self.seed is not None and len(self.seed) != SEED_BYTES:
             raise ParameterError(f"the rotation's seed has {SEED_BYTES} bytes")
-        for move in self._moves:
-            if not (math.isfinite(move) and move > 0 and self.clip_norm <= _LONGEST * move):
+        for sensitivity in self._moves:
+            if not (
+                math.isfinite(sensitivity)
+                and sensitivity > 0
+                and self.clip_norm <= _LONGEST * sensitivity
+            ):
                 raise ParameterError(
                     f"a move is positive and at least a {_LONGEST:.0e}th of the norm "
-                    f"{self.clip_norm:g}, got {move:g}"
+                    f"{self.clip_norm:g}, got {sensitivity:g}"
                 )
 
     @classmethod
@@ -113,15 +117,19 @@ class Encoding:
         *,
         seed: bytes | None = None,
         excess: float = 0.002,
-        record_move: float | None = None,
-        client_move: float | None = None,
+        record_sensitivity: float | None = None,
+        client_sensitivity: float | None = None,
     ) -> "Encoding":
         """Return an encoding whose rounding costs at most `excess` of the noise.
 
         Rounding adds at most about D/4 to the squared norm that noise is made for: (sC)², or
         (s·r)² where r is how far one record or one client moves a vector.
         """
-        moves = [move for move in (record_move, client_move) if move is not None]
+        moves = [
+            sensitivity
+            for sensitivity in (record_sensitivity, client_sensitivity)
+            if sensitivity is not None
+        ]
         reach = min(moves, default=clip_norm)
         length = cls(dimension, clip_norm, 1.0, seed).length
         # ‖rounded‖² ≤ s²r²(1 + 2·excess): solve D/4 + u(sr + √D/2) = 2·excess·s²r².
@@ -129,7 +137,7 @@ class Encoding:
         root, u = math.sqrt(length), math.sqrt(2 * math.log(1 / beta))
         a, b, c = 2 * excess, -u, -(length / 4 + u * root / 2)
         steps = (-b + math.sqrt(b * b - 4 * a * c)) / (2 * a) / reach
-        return cls(dimension, clip_norm, steps, seed, record_move, client_move)
+        return cls(dimension, clip_norm, steps, seed, record_sensitivity, client_sensitivity)
 
     @property
     def block(self) -> int:
@@ -151,8 +159,10 @@ class Encoding:
         if not self._moves:
             return BoundedVector(self.length, min(always, self._mostly(reach, _REDRAWN)))
         record, client = (
-            None if move is None else self._mostly(self.steps * move * (1 + _FLOATS), _BEYOND)
-            for move in (self.record_move, self.client_move)
+            None
+            if sensitivity is None
+            else self._mostly(self.steps * sensitivity * (1 + _FLOATS), _BEYOND)
+            for sensitivity in (self.record_sensitivity, self.client_sensitivity)
         )
         return BoundedVector(self.length, always, record, client_squared=client, beyond=_BEYOND)
 
@@ -209,8 +219,8 @@ class Encoding:
             "clip_norm": self.clip_norm,
             "steps": self.steps,
             "seed": None if self.seed is None else self.seed.hex(),
-            "record_move": self.record_move,
-            "client_move": self.client_move,
+            "record_move": self.record_sensitivity,
+            "client_move": self.client_sensitivity,
         }
 
     @classmethod
@@ -228,7 +238,11 @@ class Encoding:
 
     @property
     def _moves(self) -> list[float]:
-        return [move for move in (self.record_move, self.client_move) if move is not None]
+        return [
+            sensitivity
+            for sensitivity in (self.record_sensitivity, self.client_sensitivity)
+            if sensitivity is not None
+        ]
 
     def _mostly(self, reach: float, beta: float) -> int:
         """Bound the squared norm of what was `reach` long and is rounded, but for `beta`."""

@@ -172,7 +172,7 @@ def _check_server(plan: TallyPlan) -> None:
     if plan.terms.server is not ServerModel.HONEST_BUT_CURIOUS:
         raise ParameterError(
             "threshold encryption protects against an honest-but-curious server; against a "
-            "dishonest one use secure summation"
+            "dishonest one use secure aggregation"
         )
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.noise import IntVector
-from urna.privacy import Adjacency, Move, Unit
+from urna.privacy import Adjacency, Sensitivity, Unit
 from urna.randomness import SecretSource
 from urna.tally.contribution import BoundedVector, SumRange
 from urna.tally.encoding import Encoding
@@ -36,17 +36,17 @@ class OneOf:
         """One."""
         return 1
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return √2 for a client that moves from bin to bin, 1 for one that is left out."""
         if adjacency.unit is Unit.RECORD:
             raise ParameterError("a client has one place in a histogram; ask for clients")
         if adjacency is Adjacency.ZERO_OUT_CLIENT:
-            return Move(1, 1)
+            return Sensitivity(1, 1)
         return self.whole_client()
 
-    def whole_client(self) -> Move:
+    def whole_client(self) -> Sensitivity:
         """Return how far one client moves the sum."""
-        return Move(2, min(2, self.dimension))
+        return Sensitivity(2, min(2, self.dimension))
 
     def range_of(self, clients: int) -> SumRange:
         """Return where sums lie."""

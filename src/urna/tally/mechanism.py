@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from urna.errors import ParameterError, RoundSpoiled
+from urna.errors import InvalidSum, ParameterError
 from urna.noise import IntVector
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.tally.plan import TallyPlan
@@ -63,19 +63,19 @@ def check_sum(total: IntVector, plan: TallyPlan, clients: int, variance: Fractio
         variance: Variance of the noise in it, in grid steps squared.
 
     Raises:
-        RoundSpoiled: It lies outside. Its numbers are not told: they mean nothing.
+        InvalidSum: It lies outside. Its numbers are not told: they mean nothing.
     """
     where, scale = plan.contribution.range_of(clients), plan.scale
     each = _tail_bound(variance, FALSE_ALARM / (4 * plan.dimension))
     if int(total.min()) < where.low * scale - each or int(total.max()) > where.high * scale + each:
-        raise RoundSpoiled(
+        raise InvalidSum(
             "an entry of the opened sum lies where no valid contributions and no noise of this "
             "size can bring it: somebody's vector or masks were not what the protocol asks for"
         )
     whole = _tail_bound(variance * plan.dimension, FALSE_ALARM / 4)
     low, high = where.total_low * scale - whole, where.total_high * scale + whole
     if not low <= sum_of(total) <= high:
-        raise RoundSpoiled(
+        raise InvalidSum(
             "the entries of the opened sum add up to more or less than valid contributions can: "
             "somebody's vector or masks were not what the protocol asks for"
         )

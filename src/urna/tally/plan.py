@@ -160,7 +160,7 @@ class TallyPlan:
         moved, release = self.contribution.whole_client(), self.release
         if release is None or moved is None:
             return math.inf
-        grouped = replace(release, move=moved.scaled(self.scale))
+        grouped = replace(release, sensitivity=moved.scaled(self.scale))
         return Repeated(grouped, rounds).cost().at(self.terms.budget.delta)
 
     @property
@@ -179,7 +179,10 @@ class TallyPlan:
             )
         if self.release is None or adjacency.unit is not Unit.RECORD:
             return ()
-        if moved is not None and moved.l2_squared <= self.contribution.move(adjacency).l2_squared:
+        if (
+            moved is not None
+            and moved.l2_squared <= self.contribution.sensitivity(adjacency).l2_squared
+        ):
             return (
                 "One record can move the sum as far as a whole client can, so the same epsilon "
                 "holds for a whole client",
@@ -297,7 +300,7 @@ def plan_tally(
     if lots is None:
         calibration = calibrate(
             terms.budget,
-            contribution.move(terms.adjacency),
+            contribution.sensitivity(terms.adjacency),
             shares=terms.honest,
             family=terms.noise.distribution,
             finest=finest,
@@ -308,7 +311,7 @@ def plan_tally(
             raise ParameterError("lots of clients are accounted for whole clients, not records")
         calibration = calibrate_sampled(
             terms.budget,
-            contribution.move(Adjacency.ZERO_OUT_CLIENT),
+            contribution.sensitivity(Adjacency.ZERO_OUT_CLIENT),
             rate=lots,
             replaced=terms.adjacency is Adjacency.REPLACE_ONE_CLIENT,
             shares=terms.honest,

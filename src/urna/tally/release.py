@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 import numpy as np
 
-from urna.errors import ParameterError, RoundSpoiled, RoundUnfinished
+from urna.errors import InvalidSum, ParameterError, RoundUnfinished
 from urna.noise import IntVector
 from urna.privacy import (
     Ledger,
@@ -104,7 +104,7 @@ class Releases:
         self,
         add_up: Callable[[], Tallied],
         keep: Callable[[Released], None] | None = None,
-        keep_failure: Callable[[RoundUnfinished | RoundSpoiled], None] | None = None,
+        keep_failure: Callable[[RoundUnfinished | InvalidSum], None] | None = None,
     ) -> Released:
         """Count the next round, add up, keep and note the sum, and say what it cost.
 
@@ -115,7 +115,7 @@ class Releases:
 
         Raises:
             BudgetExceeded, LedgerError, RoundAborted, RoundUnfinished: As `Slot.release`.
-            RoundSpoiled: What was revealed is no sum of valid contributions, or holds less noise
+            InvalidSum: What was revealed is no sum of valid contributions, or holds less noise
                 than planned. It stays counted.
         """
         if self.done >= self.rounds:
@@ -202,15 +202,15 @@ def check_noise(tallied: Tallied, plan: TallyPlan) -> None:
     """Refuse a sum that holds less noise than planned.
 
     Raises:
-        RoundSpoiled: Its guarantee does not hold, so it is not used.
+        InvalidSum: Its guarantee does not hold, so it is not used.
     """
     planned, left = plan.release, tallied.release
     if planned is None:
         return
     if not isinstance(left, SumRelease) or (
-        left.variance < planned.variance or left.move != planned.move
+        left.variance < planned.variance or left.sensitivity != planned.sensitivity
     ):
-        raise RoundSpoiled(
+        raise InvalidSum(
             "the summation left less noise than planned: its result is not used. The ledger "
             "keeps counting it, but its guarantee does not hold."
         )

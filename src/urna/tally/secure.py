@@ -1,4 +1,4 @@
-"""Add contributions up by secure summation: nobody sees more than the noisy sum."""
+"""Add contributions up by secure aggregation: nobody sees more than the noisy sum."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from urna.tally.plan import TallyPlan
 from urna.tally.summation import ClientId, Contributions, Tallied, check_clients, really_released
 from urna.tally.terms import Terms
 
-__all__ = ["SERVERS", "SecureSummation", "tallied"]
+__all__ = ["SERVERS", "SecureAggregation", "tallied"]
 
 
 SERVERS: Mapping[ServerModel, str] = {
@@ -21,7 +21,7 @@ SERVERS: Mapping[ServerModel, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class SecureSummation:
+class SecureAggregation:
     """SecAgg+ with removable noise, all parties played in this process.
 
     Guarantee:
@@ -32,7 +32,7 @@ class SecureSummation:
     Args:
         dropouts: Clients that vanish, and the stage from which on they are silent; for trying
             out what happens.
-        workers: Processes for the clients; by default all cores for a large electorate.
+        workers: Processes for the clients; by default all cores for many clients.
     """
 
     dropouts: Mapping[ClientId, Stage] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class SecureSummation:
     def describe(self, terms: Terms) -> str:
         """Say in one sentence who saw what."""
         return (
-            "Contributions were added up by secure summation (SecAgg+, all parties in one "
+            "Contributions were added up by secure aggregation (SecAgg+, all parties in one "
             f"process): the server's part, {SERVERS[terms.server]}, saw masked vectors, the noisy "
             "sum and who took part"
         )

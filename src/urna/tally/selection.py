@@ -19,11 +19,11 @@ from urna.noise import IntVector
 from urna.privacy import (
     Adjacency,
     Ledger,
-    Move,
     NonPrivateRelease,
     PrivacyStatement,
     Release,
     SelectionRelease,
+    Sensitivity,
 )
 from urna.protocols.secagg import Plan, Stage
 from urna.protocols.secagg import plan as plan_round
@@ -168,12 +168,12 @@ class LevelSums:
         """The top level."""
         return self.levels
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return how far one unit moves the sum, in L2. No noise is made for it."""
         del adjacency
-        return Move(self.dimension * self.levels**2, self.dimension)
+        return Sensitivity(self.dimension * self.levels**2, self.dimension)
 
-    def whole_client(self) -> Move | None:
+    def whole_client(self) -> Sensitivity | None:
         """Return nothing: a selection is priced by differences of two entries."""
         return None
 

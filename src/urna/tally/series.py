@@ -21,7 +21,7 @@ from urna.tally.contribution import Contribution
 from urna.tally.mechanism import to_grid
 from urna.tally.plan import TallyPlan, plan_tally
 from urna.tally.release import Released, Releases
-from urna.tally.secure import SecureSummation
+from urna.tally.secure import SecureAggregation
 from urna.tally.summation import ClientId, Summation
 from urna.tally.terms import Options, Terms
 
@@ -145,7 +145,7 @@ class Series(Generic[ValueT_contra, FoundT_co]):
         if type(rounds) is not int or rounds < 1:
             raise ParameterError(f"a series has a round or more, got {rounds}")
         terms = Terms.of(clients, budget, **options)
-        adding, source = summation or SecureSummation(), secrets or OsSecrets()
+        adding, source = summation or SecureAggregation(), secrets or OsSecrets()
         plan = plan_tally(
             terms, measure.contribution, rounds=rounds, removes_excess=adding.removes_excess
         )
@@ -202,7 +202,7 @@ class Series(Generic[ValueT_contra, FoundT_co]):
             BudgetExceeded: The ledger's cap would be passed. Nothing was released.
             RoundAborted: Too many clients dropped out. Nothing was released, nothing counts.
             RoundUnfinished: They did so while the sum was opened. It stays counted.
-            RoundSpoiled: What was opened is no sum of valid contributions. It stays counted.
+            InvalidSum: What was opened is no sum of valid contributions. It stays counted.
         """
         plan, measure = self.plan, self.measure
         vectors = {

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from urna.errors import OutputError, RoundAborted, RoundSpoiled, RoundUnfinished
+from urna.errors import InvalidSum, OutputError, RoundAborted, RoundUnfinished
 from urna.privacy import Adjacency, Entry, Ledger, Release, Repeated
 from urna.privacy.events import prices
 
@@ -21,7 +21,7 @@ NOTHING = hashlib.sha256(b"urna: nothing that may be read").hexdigest()
 """Noted of a release that counts and gave no result."""
 
 ValueT = TypeVar("ValueT")
-Failed = RoundUnfinished | RoundSpoiled
+Failed = RoundUnfinished | InvalidSum
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class Slot:
             LedgerError: The ledger knows that the round was released. Nothing was released now.
             RoundAborted: Nothing was revealed, and nothing counts.
             RoundUnfinished: It stays counted.
-            RoundSpoiled: What was revealed is no valid result. It stays counted.
+            InvalidSum: What was revealed is no valid result. It stays counted.
         """
         held = self._held()
         if not held:
@@ -132,7 +132,7 @@ class Slot:
                 self.withdraw(aborted.reason)
             self.done -= 1
             raise
-        except (RoundUnfinished, RoundSpoiled) as failed:
+        except (RoundUnfinished, InvalidSum) as failed:
             entry = self._entry()
             if held and entry is not None and entry.digest not in ("", NOTHING):
                 raise  # it gave a result when it was held

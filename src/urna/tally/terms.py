@@ -53,7 +53,7 @@ class Terms:
         budget: What the sum, or all sums of a series together, may cost.
         dropout: Largest part of the clients that may drop out.
         colluding: Largest part that may tell the server their noise.
-        adjacency: Between which electorates the guarantee holds.
+        adjacency: Between which data sets the guarantee holds.
         shards: Contributions that each client adds up, one for each shard of its records;
             more than one needs `Adjacency.REPLACE_ONE_RECORD`.
         family: Name of the noise's family.

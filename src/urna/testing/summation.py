@@ -58,8 +58,8 @@ def unpriced_plan(
         clients, Budget(1.0, 1e-5), dropout=dropout, colluding=colluding, server=server
     )
     what = contribution or Ballots(BallotShape.top_k(votes, candidates))
-    move = what.move(Adjacency.REPLACE_ONE_CLIENT).scaled(scale)
-    calibration = Calibration(scale, SumRelease(move, share, terms.honest), math.inf)
+    sensitivity = what.sensitivity(Adjacency.REPLACE_ONE_CLIENT).scaled(scale)
+    calibration = Calibration(scale, SumRelease(sensitivity, share, terms.honest), math.inf)
     return TallyPlan(terms, what, calibration, ring_bits)
 
 
@@ -222,7 +222,7 @@ class SummationContract(ABC):
         there = len(tallied.accepted)
         honest = tallied.noise_variance * Fraction(there - plan.terms.readers, there)
         assert planned.variance <= released.variance <= honest
-        assert released.move == planned.move
+        assert released.sensitivity == planned.sensitivity
         assert released.family == planned.family
 
     @pytest.mark.statistical

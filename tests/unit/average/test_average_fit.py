@@ -32,7 +32,7 @@ from urna.systems.average import (
     plan_average,
     read_learner,
 )
-from urna.tally import ClearSummation, SecureSummation, Terms
+from urna.tally import ClearSummation, SecureAggregation, Terms
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
 BUDGET = Budget(2.0, 1e-5)
@@ -87,7 +87,7 @@ def test_noise_in_the_sum_has_the_planned_variance(learner: str, gone: int) -> N
         result = quick(
             parts,
             learner=learner,
-            summation=SecureSummation(dict.fromkeys(range(gone), Stage.MASK)),
+            summation=SecureAggregation(dict.fromkeys(range(gone), Stage.MASK)),
             secrets=ScriptedSecrets(b"variance %d" % run),
             **terms,
         )
@@ -213,7 +213,7 @@ def test_the_ledger_is_asked_first_and_failures_cost_nothing(tmp_path: Path) -> 
             clients(),
             secrets=None,
             ledger=ledger,
-            summation=SecureSummation(dict.fromkeys(range(3), Stage.MASK)),
+            summation=SecureAggregation(dict.fromkeys(range(3), Stage.MASK)),
         )
     assert ledger.spent().epsilon == 0
     result = quick(clients(), secrets=None, ledger=ledger)

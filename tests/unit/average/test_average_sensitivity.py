@@ -86,7 +86,7 @@ def test_no_replaced_record_moves_a_model_further_than_proven(
     for reg in (0.05, 0.5, 5.0):
         learner = blind(loss, trainer, regularisation=reg)
         moves = [apart(learner, *neighbours(rng, 3, 2)) for _ in range(60)]
-        assert max(moves) <= learner.move
+        assert max(moves) <= learner.sensitivity
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_the_bound_of_models_is_nearly_reached(
     if trainer is LocalTraining.SGD:
         learner = replace(learner, radius=1e-3 + math.sqrt(1) / 40.0, epochs=200)
         # The published bound holds RΛ beside c, which no data reach: compare with the rest.
-        bound = replace(learner, trainer=LocalTraining.CERTIFIED, radius=None).move
+        bound = replace(learner, trainer=LocalTraining.CERTIFIED, radius=None).sensitivity
     else:
-        bound = learner.move
-    assert near * bound < apart(learner, Samples(x, y), Samples(turned, y)) <= learner.move
+        bound = learner.sensitivity
+    assert near * bound < apart(learner, Samples(x, y), Samples(turned, y)) <= learner.sensitivity
 
 
 def test_records_of_heavy_clients_move_no_further_when_clients_are_weighed() -> None:
@@ -127,7 +127,7 @@ def test_records_of_heavy_clients_move_no_further_when_clients_are_weighed() -> 
         x, y = rng.normal(size=(records, 3)), rng.integers(2, size=records)
         turned = x.copy()
         turned[0] = -x[0]
-        assert apart(learner, Samples(x, y), Samples(turned, y)) <= learner.move
+        assert apart(learner, Samples(x, y), Samples(turned, y)) <= learner.sensitivity
 
 
 def test_groups_of_records_move_a_model_as_proven() -> None:
@@ -138,14 +138,14 @@ def test_groups_of_records_move_a_model_as_proven() -> None:
         blind(LossKind.SVM, LocalTraining.CERTIFIED, regularisation=40.0, group=g) for g in (1, 3)
     )
     moved = apart(three, Samples(x, y), Samples(turned, y))
-    assert one.move < 0.99 * three.move < moved <= three.move
+    assert one.sensitivity < 0.99 * three.sensitivity < moved <= three.sensitivity
 
 
 def test_a_whole_client_moves_a_model_by_twice_its_radius() -> None:
     learner = Blind(schema(), Unit.CLIENT, POINTS, 0.01, LossKind.SOFTMAX, radius=0.5)
     x, y = np.tile([1.0, 0.0, 0.0], (POINTS, 1)), np.zeros(POINTS, dtype=int)
     moved = apart(learner, Samples(x, y), Samples(-x, y))
-    assert learner.encoding(0.01).client_move == pytest.approx(1.0)
+    assert learner.encoding(0.01).client_sensitivity == pytest.approx(1.0)
     assert 0.99 < moved <= 1.0 + 1e-9
 
 
@@ -155,7 +155,7 @@ def test_moments_move_by_exactly_the_bound_and_never_more(weight: float, classes
     learner = Moments(schema(4, classes), Unit.RECORD, POINTS, weight)
     rng = np.random.default_rng(5)
     moves = [apart(learner, *neighbours(rng, 4, classes)) for _ in range(200)]
-    assert max(moves) <= learner.record_move
+    assert max(moves) <= learner.record_sensitivity
     # The farthest pair, from the proof: unit rows at the inner product that is best for h.
     k = 1 - 1 / classes
     c = max(-1.0, -(weight**2) * k / 2)
@@ -165,7 +165,7 @@ def test_moments_move_by_exactly_the_bound_and_never_more(weight: float, classes
     z[0] = [c, math.sqrt(1 - c * c), 0, 0]
     y = np.zeros(POINTS, dtype=int)
     moved = apart(learner, Samples(x, y), Samples(z, y))
-    assert 0.9995 * learner.record_move < moved <= learner.record_move
+    assert 0.9995 * learner.record_sensitivity < moved <= learner.record_sensitivity
 
 
 def test_moments_of_values_move_by_exactly_the_bound() -> None:
@@ -174,7 +174,9 @@ def test_moments_of_values_move_by_exactly_the_bound() -> None:
     z = x.copy()
     z[0] = [-0.5, math.sqrt(0.75)]
     moved = apart(learner, Samples(x, y), Samples(z, y))
-    assert 0.999 * learner.record_move < moved <= learner.record_move == math.sqrt(4.5)
+    assert (
+        0.999 * learner.record_sensitivity < moved <= learner.record_sensitivity == math.sqrt(4.5)
+    )
 
 
 def test_what_the_bounds_are_is_what_a_search_finds() -> None:
@@ -197,7 +199,7 @@ def test_whole_clients_move_means_of_moments_by_one_record(rows: dict[str, float
         sizes = rng.integers(1, 20, size=2)
         one, other = (Samples(rng.normal(size=(n, 3)) * 9, rng.integers(3, size=n)) for n in sizes)
         found.append(apart(learner, one, other))
-    assert max(found) <= (learner.encoding(0.01).client_move or 0)
+    assert max(found) <= (learner.encoding(0.01).client_sensitivity or 0)
 
 
 def test_whole_clients_of_many_rows_move_sums_of_moments_no_further_than_said() -> None:
@@ -210,7 +212,7 @@ def test_whole_clients_of_many_rows_move_sums_of_moments_no_further_than_said() 
         vector = vector_of(learner, Samples(x, np.zeros(4000, dtype=int)))
         sent.append(vector * min(1.0, encoding.clip_norm / float(np.linalg.norm(vector))))
     moved = float(np.linalg.norm(sent[0] - sent[1]))
-    assert learner.points * learner.record_move < moved <= (encoding.client_move or 0)
+    assert learner.points * learner.record_sensitivity < moved <= (encoding.client_sensitivity or 0)
     plan = plan_average(Terms.of(30, Budget(2.0, 1e-5), adjacency="replace-one-record"), learner)
     assert "NOT protected" in plan.tally.unit_caveats[0]
 
@@ -233,7 +235,7 @@ def test_rows_of_one_id_move_a_model_as_proven_however_many_there_are(
             np.concatenate([np.zeros(before), y[rest], np.ones(behind)]),
             np.concatenate([np.full(before, 7), ids[rest], np.full(behind, 7)]),
         )
-        assert apart(learner, Samples(x, y, ids), other) <= learner.move
+        assert apart(learner, Samples(x, y, ids), other) <= learner.sensitivity
 
 
 def test_what_one_id_holds_decides_neither_rows_nor_places_nor_failure() -> None:
@@ -265,5 +267,5 @@ def test_a_record_of_odd_numbers_moves_nothing_further(broken: float) -> None:
     for learner in (Moments(schema(), Unit.RECORD, POINTS), *learners):
         found = vector_of(learner, Samples(z, y))
         assert np.isfinite(found).all()
-        limit = learner.record_move if isinstance(learner, Moments) else learner.move
+        limit = learner.record_sensitivity if isinstance(learner, Moments) else learner.sensitivity
         assert apart(learner, Samples(x, y), Samples(z, y)) <= limit

@@ -30,7 +30,7 @@ from urna.systems.combine.noisy import (
     read_clusters,
 )
 from urna.systems.combine.sums import SettingsSum
-from urna.tally import ClearSummation, EncryptedSummation, Run, SecureSummation
+from urna.tally import ClearSummation, EncryptedSummation, Run, SecureAggregation
 
 scores = st.lists(st.floats(0, 1), min_size=len(GRID), max_size=len(GRID))
 
@@ -54,9 +54,9 @@ def test_replacing_a_client_moves_counts_of_clients_by_no_more_than_is_priced(
     for vector in vectors:
         valid.check(vector)
         assert set(vector.tolist()) <= {0, 1}
-        zeroed = valid.move(Adjacency.ZERO_OUT_CLIENT)
+        zeroed = valid.sensitivity(Adjacency.ZERO_OUT_CLIENT)
         assert moved(vector, np.zeros_like(vector)) <= zeroed.l2_squared
-    assert moved(*vectors) <= valid.move(Adjacency.REPLACE_ONE_CLIENT).l2_squared
+    assert moved(*vectors) <= valid.sensitivity(Adjacency.REPLACE_ONE_CLIENT).l2_squared
 
 
 @pytest.mark.parametrize(("cells", "most"), [(49, 10), (12, 10), (7, 7), (1, 1)])
@@ -69,7 +69,9 @@ def test_the_bound_on_counts_of_clients_is_reached(cells: int, most: int) -> Non
     for vector in (first, other):
         valid.check(vector)
     assert moved(first, other) == valid.whole_client().l2_squared == min(2 * most, cells)
-    assert moved(first, 0 * first) == valid.move(Adjacency.ZERO_OUT_CLIENT).l2_squared == most
+    assert (
+        moved(first, 0 * first) == valid.sensitivity(Adjacency.ZERO_OUT_CLIENT).l2_squared == most
+    )
 
 
 @settings(max_examples=200)
@@ -83,8 +85,8 @@ def test_replacing_a_client_moves_cluster_shares_by_no_more_than_is_priced(
     vectors = [cluster_vector(agreed, agreed.points(search_of(s)), dense) for s in (one, other)]
     for vector in vectors:
         valid.check(vector)
-        assert moved(vector, 0 * vector) <= valid.move(Adjacency.ZERO_OUT_CLIENT).l2_squared
-    assert moved(*vectors) <= valid.move(Adjacency.REPLACE_ONE_CLIENT).l2_squared
+        assert moved(vector, 0 * vector) <= valid.sensitivity(Adjacency.ZERO_OUT_CLIENT).l2_squared
+    assert moved(*vectors) <= valid.sensitivity(Adjacency.REPLACE_ONE_CLIENT).l2_squared
 
 
 @pytest.mark.parametrize(("axes", "quarters"), [(1, 12), (2, 14), (4, 20), (7, 32)])
@@ -118,7 +120,7 @@ def test_counts_beyond_their_bounds_are_refused() -> None:
         with pytest.raises(ParameterError):
             valid.check(np.array(wrong))
     with pytest.raises(ParameterError, match="records"):
-        valid.move(Adjacency.REPLACE_ONE_RECORD)
+        valid.sensitivity(Adjacency.REPLACE_ONE_RECORD)
 
 
 @given(scores)
@@ -156,9 +158,9 @@ def test_where_nothing_stands_out_of_the_noise_the_fullest_cell_is_dense() -> No
     assert np.flatnonzero(dense_cells(agreed, counts, noise=10.0)).tolist() == [17]
 
 
-@pytest.mark.parametrize("summation", [ClearSummation(), SecureSummation(), EncryptedSummation()])
+@pytest.mark.parametrize("summation", [ClearSummation(), SecureAggregation(), EncryptedSummation()])
 def test_with_little_noise_the_mean_is_close(
-    summation: ClearSummation | SecureSummation | EncryptedSummation,
+    summation: ClearSummation | SecureAggregation | EncryptedSummation,
 ) -> None:
     """Five standard deviations of the noise left: once in a million for two axes."""
     searches = random_searches(12, seed=1)
@@ -239,5 +241,5 @@ def test_results_with_noise_say_how_they_were_added_up(guarantee: str, name: str
     assert 0 < done.privacy.epsilon <= 8.0
     assert done.points == ()
     assert len(done.opened) == len(done.noise) == (1 if name == "mean" else 2)
-    how = "threshold encryption" if guarantee == "both" else "secure summation"
+    how = "threshold encryption" if guarantee == "both" else "secure aggregation"
     assert how in str(done.privacy)

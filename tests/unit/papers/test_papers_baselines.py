@@ -22,7 +22,7 @@ from benchmarks.papers.baselines.subsets import assignment
 from scipy import stats
 
 from urna.errors import ParameterError
-from urna.privacy import Budget, Move, gaussian_delta
+from urna.privacy import Budget, Sensitivity, gaussian_delta
 from urna.privacy.distributions import DISTRIBUTIONS
 from urna.space import Space
 
@@ -30,7 +30,7 @@ BUDGET = Budget(1.0, 1e-5)
 FALSE_ALARM = 1e-6  # how often a correct sampler would fail here on a fresh seed
 
 
-def furthest(vectors: list[tuple[float, ...]], scale: int) -> Move:
+def furthest(vectors: list[tuple[float, ...]], scale: int) -> Sensitivity:
     """Return the longest move and the most entries moved between any two vectors."""
     rounded = {
         tuple(in_steps(np.array(v), scale, np.array(lots)))
@@ -38,7 +38,7 @@ def furthest(vectors: list[tuple[float, ...]], scale: int) -> Move:
         for lots in itertools.product((0.0, 0.999), repeat=len(v))
     }
     moves = [np.subtract(a, b) for a, b in itertools.product(rounded, repeat=2)]
-    return Move(int(max(m @ m for m in moves)), int(max((m != 0).sum() for m in moves)))
+    return Sensitivity(int(max(m @ m for m in moves)), int(max((m != 0).sum() for m in moves)))
 
 
 def hockey_stick(sum_: BoundedSum, epsilon: float) -> float:
@@ -60,7 +60,7 @@ def test_raw_losses_pay_for_every_candidate() -> None:
     found = private.calibration()
     assert found is not None
     vectors = list(itertools.product((0.0, 0.3, 1.0), repeat=3))
-    assert found.release.move == furthest(vectors, found.scale)
+    assert found.release.sensitivity == furthest(vectors, found.scale)
 
 
 def test_subsets_pay_for_the_one_candidate_a_client_judges() -> None:
@@ -69,7 +69,7 @@ def test_subsets_pay_for_the_one_candidate_a_client_judges() -> None:
     assert found is not None
     vectors = [(value, 0.0, 0.0) for value in (0.0, 0.3, 1.0)]
     sent = furthest([v[:1] for v in vectors], found.scale)
-    assert found.release.move == sent
+    assert found.release.sensitivity == sent
 
 
 def test_a_mean_setting_pays_for_every_axis() -> None:
@@ -77,7 +77,7 @@ def test_a_mean_setting_pays_for_every_axis() -> None:
     private = MeanSetting(BUDGET).sum_of(clients=20, axes=2)
     found = private.calibration()
     assert found is not None
-    assert found.release.move == furthest([tuple(p) for p in scaled(space)], found.scale)
+    assert found.release.sensitivity == furthest([tuple(p) for p in scaled(space)], found.scale)
 
 
 @pytest.mark.parametrize("moved", [1, 2])

@@ -17,11 +17,11 @@ from urna.privacy import (
     Cost,
     DeclaredRelease,
     GaussianRelease,
-    Move,
     NonPrivateRelease,
     Release,
     Repeated,
     Sampled,
+    Sensitivity,
     SumRelease,
     calibrate,
     compose,
@@ -36,7 +36,7 @@ from urna.privacy import (
 from urna.privacy.events import read_release, sum_error
 from urna.privacy.rdp import ORDERS
 
-TOP_5 = Move(10, 10)
+TOP_5 = Sensitivity(10, 10)
 DELTA = 1e-5
 
 # DP-Hype with k = 5 and delta = 1e-5: the authors' noise (RDP) and the exact Gaussian's,
@@ -125,20 +125,20 @@ def test_calibration_is_tight_and_rounds_towards_more_noise() -> None:
     found = calibrate(Budget(1.0, DELTA), TOP_5, shares=100)
     release = found.release
     unit = Fraction(2) ** (math.floor(math.log2(release.share)) - 12)
-    quieter = SumRelease(release.move, release.share - 3 * unit, 100)
+    quieter = SumRelease(release.sensitivity, release.share - 3 * unit, 100)
     assert compose([release], DELTA).epsilon <= 1.0 < compose([quieter], DELTA).epsilon
 
 
 def test_noise_falls_with_epsilon_and_grows_with_the_move() -> None:
     def noise(epsilon: float, squares: int) -> float:
-        return calibrate(Budget(epsilon, DELTA), Move(squares, 9), shares=100).noise_std
+        return calibrate(Budget(epsilon, DELTA), Sensitivity(squares, 9), shares=100).noise_std
 
     assert noise(0.5, 10) > noise(1.0, 10) > noise(2.0, 10)
     assert noise(1.0, 40) == pytest.approx(2 * noise(1.0, 10), rel=2e-3)
 
 
 def test_vectors_on_a_fine_grid_are_not_scaled() -> None:
-    fine = calibrate(Budget(1.0, DELTA), Move(4 * 7000**2, 1000), shares=80, finest=1)
+    fine = calibrate(Budget(1.0, DELTA), Sensitivity(4 * 7000**2, 1000), shares=80, finest=1)
     assert fine.scale == 1
     assert fine.noise_std == pytest.approx(
         gaussian_std(Budget(1.0, DELTA), sensitivity=14000.0), rel=1e-3
@@ -180,14 +180,14 @@ def test_both_families_need_the_same_noise() -> None:
     assert gaussian.noise_std == pytest.approx(skellam.noise_std, rel=2e-3)
 
 
-SUM = SumRelease(Move(160, 10), Fraction(237173, 4096), 100)
+SUM = SumRelease(Sensitivity(160, 10), Fraction(237173, 4096), 100)
 EVENTS: list[Release] = [
     SUM,
-    SumRelease(Move(20, 4), Fraction(20), 9, DISCRETE_GAUSSIAN.name),
+    SumRelease(Sensitivity(20, 4), Fraction(20), 9, DISCRETE_GAUSSIAN.name),
     GaussianRelease(8.0),
     Repeated(GaussianRelease(30.0), 4),
     Repeated(SUM, 2),
-    SumRelease(Move(40, 4, beyond=1e-20), Fraction(237173, 4096), 100),
+    SumRelease(Sensitivity(40, 4, beyond=1e-20), Fraction(237173, 4096), 100),
     DeclaredRelease(0.3, 1e-7),
     Sampled(SUM, Fraction(1, 10), 1e-7),
     Repeated(Sampled(GaussianRelease(2.0), Fraction(1, 5), 1e-7, replaced=False), 3),
@@ -321,17 +321,17 @@ def test_budgets_refuse_impossible_deltas(delta: float) -> None:
 @pytest.mark.parametrize("wrong", [(0, 1), (1, 0), (1.5, 1), (-4, 2)])
 def test_a_move_has_positive_whole_norms(wrong: tuple[int, int]) -> None:
     with pytest.raises(ParameterError, match="positive integers"):
-        Move(*wrong)
+        Sensitivity(*wrong)
 
 
 def test_moves_scale_and_add_up_by_the_triangle_inequality() -> None:
-    assert Move(10, 4).scaled(3) == Move(90, 4)
-    assert Move(10, 4).times(5, dimension=12) == Move(250, 12)
-    assert Move(10, 4, 1e-20).scaled(3).beyond == 1e-20
-    assert Move(10, 4, 1e-20).times(5, dimension=12).beyond == pytest.approx(5e-20)
+    assert Sensitivity(10, 4).scaled(3) == Sensitivity(90, 4)
+    assert Sensitivity(10, 4).times(5, dimension=12) == Sensitivity(250, 12)
+    assert Sensitivity(10, 4, 1e-20).scaled(3).beyond == 1e-20
+    assert Sensitivity(10, 4, 1e-20).times(5, dimension=12).beyond == pytest.approx(5e-20)
 
 
 @pytest.mark.parametrize("beyond", [-1e-20, 1.0, math.nan])
 def test_what_is_beyond_a_move_is_a_probability(beyond: float) -> None:
     with pytest.raises(ParameterError, match="a probability lies"):
-        Move(10, 4, beyond)
+        Sensitivity(10, 4, beyond)

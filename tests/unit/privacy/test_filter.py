@@ -21,8 +21,8 @@ def delta_of_strategy(after_heads: float, after_tails: tuple[float, float]) -> f
     """
     heads = math.exp(FIRST) / (1 + math.exp(FIRST))
     x = np.linspace(-200, 200, 400_001)
-    move = math.sqrt(10)
-    p, q = stats.norm.pdf(x, move, after_heads), stats.norm.pdf(x, 0, after_heads)
+    sensitivity = math.sqrt(10)
+    p, q = stats.norm.pdf(x, sensitivity, after_heads), stats.norm.pdf(x, 0, after_heads)
     scale = math.exp(CAP.epsilon)
     gaussian = np.trapezoid(np.maximum(p * heads - scale * q * (1 - heads), 0.0), x)
     epsilon, delta = after_tails

@@ -18,12 +18,12 @@ from urna.privacy import (
     DeclaredRelease,
     GaussianRelease,
     Ledger,
-    Move,
     NonPrivateRelease,
     Release,
     Repeated,
     Sampled,
     SelectionRelease,
+    Sensitivity,
     SumRelease,
     gaussian_std,
 )
@@ -65,8 +65,8 @@ def test_what_is_entered_is_read_back_in_order(ledger: Ledger) -> None:
     releases: list[Release] = [
         FEW,
         Repeated(GaussianRelease(80.0), 4),
-        SumRelease(Move(2560, 10), Fraction(4567), 100),
-        SumRelease(Move(4, 1000), Fraction(10**5), 40),
+        SumRelease(Sensitivity(2560, 10), Fraction(4567), 100),
+        SumRelease(Sensitivity(4, 1000), Fraction(10**5), 40),
     ]
     for number, release in enumerate(releases):
         ledger.charge(release, label=f"release {number}", id=str(number))
@@ -161,7 +161,7 @@ def test_what_may_be_charged_once_is_refused_the_second_time(ledger: Ledger) -> 
 
 def test_the_bound_that_fails_is_named(tmp_path: Path) -> None:
     wide = Ledger.open(tmp_path / "wide", Budget(20.0, 1e-6))
-    few_bits = SumRelease(Move(10, 10), Fraction(4), 10, "discrete-gaussian")
+    few_bits = SumRelease(Sensitivity(10, 10), Fraction(4), 10, "discrete-gaussian")
     with pytest.raises(BudgetExceeded, match=r"differ from exact noise .* of the cap"):
         wide.charge(few_bits, label="a sum with coarse draws")
     with pytest.raises(BudgetExceeded, match="sum of squares of μ of all sums would be"):

@@ -12,7 +12,6 @@ import pytest
 
 from urna.privacy import Budget
 from urna.privacy.calibration import calibrate_sampled
-from urna.privacy.moves import Move
 from urna.privacy.rdp import (
     THEOREM_ORDERS,
     gaussian_rdp,
@@ -20,6 +19,7 @@ from urna.privacy.rdp import (
     sampled_noise_multiplier,
     sampled_rdp,
 )
+from urna.privacy.sensitivity import Sensitivity
 
 Reals = npt.NDArray[np.float64]
 
@@ -120,7 +120,7 @@ def test_loss_distributions_ask_for_less_and_an_oracle_agrees(
     steps = 2000
     found = calibrate_sampled(
         Budget(6.0, delta),
-        Move(steps**2, 1000),
+        Sensitivity(steps**2, 1000),
         rate=Fraction(str(rate)),
         replaced=False,
         shares=100,

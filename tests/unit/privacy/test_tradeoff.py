@@ -12,7 +12,7 @@ from urna.privacy import (
     SKELLAM,
     Budget,
     Distribution,
-    Move,
+    Sensitivity,
     SumRelease,
     calibrate,
     compose,
@@ -104,13 +104,13 @@ def test_the_price_of_whole_numbers_vanishes_with_the_noise() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_wide_ballots_get_the_gaussians_noise(epsilon: float) -> None:
-    calibration = calibrate(Budget(epsilon, 1e-5), Move(2 * 64**2, 100), shares=99)
+    calibration = calibrate(Budget(epsilon, 1e-5), Sensitivity(2 * 64**2, 100), shares=99)
     release = calibration.release
-    exact = gaussian_std(Budget(epsilon, 1e-5), sensitivity=release.move.l2)
+    exact = gaussian_std(Budget(epsilon, 1e-5), sensitivity=release.sensitivity.l2)
     assert exact <= math.sqrt(release.variance) <= 1.001 * exact
     assert epsilon * 0.999 <= calibration.epsilon <= epsilon
 
 
 def test_hardly_any_noise_is_no_privacy_and_no_crash() -> None:
-    release = SumRelease(Move(1, 3), Fraction(1, 400), 1, DISCRETE_GAUSSIAN.name)
+    release = SumRelease(Sensitivity(1, 3), Fraction(1, 400), 1, DISCRETE_GAUSSIAN.name)
     assert compose([release], 1e-5).epsilon > 100

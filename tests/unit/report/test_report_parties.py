@@ -11,11 +11,11 @@ from urna.privacy.accountant import GAUSSIAN
 from urna.protocols.secagg import ServerModel
 from urna.report.parties import Added, added, not_covered, parties, simulated
 from urna.systems.train.pipelined import PipelinedSummation
-from urna.tally import ClearSummation, EncryptedSummation, SecureSummation, Summation, Terms
+from urna.tally import ClearSummation, EncryptedSummation, SecureAggregation, Summation, Terms
 
 TERMS = Terms.of(20, Budget(1.0, 1e-5), colluding=0.1)
 OVER_FLOWER = (
-    "Contributions were added up by secure summation (SecAgg+) over Flower: the server saw"
+    "Contributions were added up by secure aggregation (SecAgg+) over Flower: the server saw"
 )
 
 
@@ -26,7 +26,7 @@ def statement(*caveats: str, epsilon: float = 1.0) -> PrivacyStatement:
 @pytest.mark.parametrize(
     ("summation", "how"),
     [
-        (SecureSummation(), Added.MASKS),
+        (SecureAggregation(), Added.MASKS),
         (PipelinedSummation(), Added.MASKS),
         (EncryptedSummation(), Added.ENCRYPTION),
         (ClearSummation(), Added.CLEAR),
@@ -46,7 +46,7 @@ def test_every_summation_is_told_by_its_own_sentence(summation: Summation, how: 
 def test_nodes_over_flower_are_no_simulation_and_trust_a_server_with_keys() -> None:
     pytest.importorskip("flwr", reason="nodes are Flower's")
     source = inspect.getsource(importlib.import_module("urna.flower.sums"))
-    assert "by secure summation (SecAgg+) over Flower" in source
+    assert "by secure aggregation (SecAgg+) over Flower" in source
     assert "checked keys against their own directories" in source
     said = statement(OVER_FLOWER)
     assert added(said) is Added.MASKS

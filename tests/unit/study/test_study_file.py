@@ -154,7 +154,7 @@ def test_a_file_of_an_earlier_version_says_the_same() -> None:
     old = LEAST.replace("[privacy]", "client = 'c'\nrecord = 'r'\n[privacy]") + said
     study = parse_study(old, Path("study.toml"))
     assert (study.votes, study.follow) == (True, Follow.TRAIN)
-    assert (study.train.rounds, study.train.anyway) == (7, True)
+    assert (study.train.rounds, study.train.force) == (7, True)
     assert study.privacy.summation == "clear"
     assert (study.data.client_column, study.data.record_column) == ("c", "r")
     alone = parse_study(LEAST + "[then]\nwhat = 'nothing'\nrounds = 7", Path("study.toml"))

@@ -10,7 +10,7 @@ from urna.data.shards import split_records
 from urna.errors import DataMissing, ParameterError
 from urna.study.draft import draft_study, find_data
 from urna.study.schema import DataPart
-from urna.study.sources import blank_electorate, gather, gather_one
+from urna.study.sources import blank_data, gather, gather_one
 
 CSV = "age,sex,outcome\n20,F,well\n90,M,ill\n,F,ill\nx,Z,gone\n"
 SAID = {
@@ -43,7 +43,7 @@ def test_a_folder_of_tables_is_read_by_public_facts(folder: Path) -> None:
     assert (found.dataset.classes, found.labels) == (2, ("well", "ill"))
     alone = gather_one(part(source="wards"), folder / "wards" / "a.csv")
     assert alone.features.tolist() == found.clients[0].features.tolist()
-    assert blank_electorate(part(source="nowhere"), 3).dataset.train.features.shape == (0, 3)
+    assert blank_data(part(source="nowhere"), 3).dataset.train.features.shape == (0, 3)
 
 
 def test_what_data_hold_decides_nothing_by_itself(folder: Path) -> None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from urna.errors import RoundSpoiled
+from urna.errors import InvalidSum
 from urna.noise import FAMILIES, IntVector
 from urna.privacy import Budget
 from urna.randomness import ScriptedSecrets
@@ -53,7 +53,7 @@ def extremes(plan: TallyPlan) -> list[IntVector]:
 def passes(total: IntVector, plan: TallyPlan, variance: Fraction) -> bool:
     try:
         check_sum(total, plan, plan.clients, variance)
-    except RoundSpoiled:
+    except InvalidSum:
         return False
     return True
 
@@ -99,7 +99,7 @@ def test_garbage_is_refused_in_every_ring(kind: str, bits: int) -> None:
     for _ in range(50):
         half = 1 << (bits - 1)
         total = rng.integers(-half, half - 1, size=plan.dimension, endpoint=True)
-        with pytest.raises(RoundSpoiled, match="not what the protocol asks for"):
+        with pytest.raises(InvalidSum, match="not what the protocol asks for"):
             check_sum(total, plan, plan.clients, plan.share * plan.clients)
 
 
@@ -110,7 +110,7 @@ def test_one_spoiled_entry_is_enough() -> None:
         for far in (-2_000, 30 * plan.scale + 2_000):
             total = good.copy()
             total[entry] = far
-            with pytest.raises(RoundSpoiled, match="an entry of the opened sum"):
+            with pytest.raises(InvalidSum, match="an entry of the opened sum"):
                 check_sum(total, plan, plan.clients, plan.share * plan.clients)
 
 
@@ -118,10 +118,10 @@ def test_entries_that_add_up_to_more_than_all_ballots_are_refused() -> None:
     """Every entry could be a candidate's, but thirty ballots of five give 150 votes in all."""
     plan = planned("top-k")
     total = np.full(100, 15 * plan.scale)
-    with pytest.raises(RoundSpoiled, match="add up to more or less"):
+    with pytest.raises(InvalidSum, match="add up to more or less"):
         check_sum(total, plan, plan.clients, plan.share * plan.clients)
     fewer = np.full(100, -40 * plan.scale)
-    with pytest.raises(RoundSpoiled, match="add up to more or less"):
+    with pytest.raises(InvalidSum, match="add up to more or less"):
         check_sum(fewer, plan, plan.clients, plan.share * plan.clients)
 
 
@@ -129,21 +129,21 @@ def test_an_exact_sum_is_held_to_its_range_exactly() -> None:
     plan = plan_exact(TERMS, Ballots(BallotShape.top_k(2, 4)))
     check_sum(np.array([30, 30, 0, 0]), plan, 30, Fraction(0))
     for wrong in ([31, 29, 0, 0], [30, 30, 1, 0], [30, 30, -1, 0]):
-        with pytest.raises(RoundSpoiled):
+        with pytest.raises(InvalidSum):
             check_sum(np.array(wrong), plan, 30, Fraction(0))
 
 
 def test_the_number_of_contributions_decides_the_range() -> None:
     plan = plan_exact(TERMS, Ballots(BallotShape.top_k(1, 3)))
     check_sum(np.array([30, 0, 0]), plan, 30, Fraction(0))
-    with pytest.raises(RoundSpoiled):
+    with pytest.raises(InvalidSum):
         check_sum(np.array([30, 0, 0]), plan, 29, Fraction(0))
 
 
 def test_a_refusal_tells_nothing_of_the_numbers() -> None:
     plan = planned("top-k", 64)
     total = np.full(100, 1_234_567_890_123)
-    with pytest.raises(RoundSpoiled) as spoiled:
+    with pytest.raises(InvalidSum) as spoiled:
         check_sum(total, plan, plan.clients, plan.share * plan.clients)
     assert "1234567890123" not in str(spoiled.value).replace(",", "")
 

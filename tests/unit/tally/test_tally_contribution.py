@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, Move
+from urna.privacy import Adjacency, Sensitivity
 from urna.tally import BoundedVector, SumRange
 
 LEAST = np.iinfo(np.int64).min
@@ -89,26 +89,26 @@ def test_no_two_vectors_are_farther_apart_than_a_move(bound: int, data: st.DataO
         lambda entries: sum(entry**2 for entry in entries) <= bound
     )
     one, other = (np.array(data.draw(entries)) for _ in range(2))
-    replaced = what.move(Adjacency.REPLACE_ONE_CLIENT)
+    replaced = what.sensitivity(Adjacency.REPLACE_ONE_CLIENT)
     assert int((one - other) @ (one - other)) <= replaced.l2_squared
-    assert int(one @ one) <= what.move(Adjacency.ZERO_OUT_CLIENT).l2_squared
+    assert int(one @ one) <= what.sensitivity(Adjacency.ZERO_OUT_CLIENT).l2_squared
     assert np.count_nonzero(one - other) <= replaced.coordinates
-    assert what.whole_client() == replaced == Move(4 * bound, 3)
+    assert what.whole_client() == replaced == Sensitivity(4 * bound, 3)
 
 
 def test_a_record_moves_a_vector_only_as_far_as_somebody_has_proven() -> None:
     known = BoundedVector(5, 100, record_squared=9)
-    assert known.move(Adjacency.REPLACE_ONE_RECORD) == Move(9, 5)
+    assert known.sensitivity(Adjacency.REPLACE_ONE_RECORD) == Sensitivity(9, 5)
     with pytest.raises(ParameterError, match="ask for a relation about clients"):
-        BoundedVector(5, 100).move(Adjacency.REPLACE_ONE_RECORD)
+        BoundedVector(5, 100).sensitivity(Adjacency.REPLACE_ONE_RECORD)
 
 
 def test_two_clients_may_be_proven_nearer_than_twice_the_norm() -> None:
     known = BoundedVector(5, 100, record_squared=9, client_squared=250, beyond=1e-20)
-    assert known.move(Adjacency.REPLACE_ONE_CLIENT) == Move(250, 5, 1e-20)
-    assert known.whole_client() == Move(250, 5, 1e-20)
-    assert known.move(Adjacency.REPLACE_ONE_RECORD) == Move(9, 5, 1e-20)
-    assert known.move(Adjacency.ZERO_OUT_CLIENT) == Move(100, 5)
+    assert known.sensitivity(Adjacency.REPLACE_ONE_CLIENT) == Sensitivity(250, 5, 1e-20)
+    assert known.whole_client() == Sensitivity(250, 5, 1e-20)
+    assert known.sensitivity(Adjacency.REPLACE_ONE_RECORD) == Sensitivity(9, 5, 1e-20)
+    assert known.sensitivity(Adjacency.ZERO_OUT_CLIENT) == Sensitivity(100, 5)
     assert BoundedVector.read(known.as_mapping()) == known
 
 

@@ -313,10 +313,10 @@ class TestFine:
         assert math.sqrt(how.contribution.norm_squared / exact) < 1 + excess * 1.001
 
     def test_a_record_that_moves_little_needs_a_finer_grid(self) -> None:
-        how = Encoding.fine(1_000, 1.0, record_move=0.01)
+        how = Encoding.fine(1_000, 1.0, record_sensitivity=0.01)
         what = how.contribution
         exact = (how.steps * 0.01) ** 2
-        assert exact < what.move(Adjacency.REPLACE_ONE_RECORD).l2_squared < exact * 1.0041
+        assert exact < what.sensitivity(Adjacency.REPLACE_ONE_RECORD).l2_squared < exact * 1.0041
 
     def test_a_fine_encoding_can_be_planned_and_summed(self) -> None:
         how = Encoding.fine(500, 1.0, seed=SEED)
@@ -334,7 +334,7 @@ class TestMoves:
         self, steps: float, seed: bytes | None
     ) -> None:
         rng = np.random.default_rng(13)
-        how = Encoding(256, 1.0, steps, seed, record_move=0.1, client_move=0.5)
+        how = Encoding(256, 1.0, steps, seed, record_sensitivity=0.1, client_sensitivity=0.5)
         what = how.contribution
         for turn in range(60):
             apart = (0.1, 0.5)[turn % 2]
@@ -344,13 +344,13 @@ class TestMoves:
                 how.encode(vector, ScriptedSecrets(b"%d" % turn)) for vector in (one, other)
             )
             relation = (Adjacency.REPLACE_ONE_RECORD, Adjacency.REPLACE_ONE_CLIENT)[turn % 2]
-            assert squared(near - far) <= what.move(relation).l2_squared
+            assert squared(near - far) <= what.sensitivity(relation).l2_squared
 
     def test_halves_in_every_entry_come_close_to_the_bound_and_never_pass_it(self) -> None:
         """The worst case: every entry is half a step apart, so T² = D/4 and the mean is D/2."""
         size = 40_000
-        how = Encoding(size, 1_000.0, 1.0, record_move=math.sqrt(size) / 2)
-        bound = how.contribution.move(Adjacency.REPLACE_ONE_RECORD).l2_squared
+        how = Encoding(size, 1_000.0, 1.0, record_sensitivity=math.sqrt(size) / 2)
+        bound = how.contribution.sensitivity(Adjacency.REPLACE_ONE_RECORD).l2_squared
         one = np.random.default_rng(15).uniform(-3, 3, size=size)
         worst = 0
         for turn in range(20):
@@ -360,15 +360,15 @@ class TestMoves:
 
     def test_coins_of_their_own_would_move_neighbours_further_apart(self) -> None:
         """The wrong variant: rounding errors of unrelated coins add up."""
-        how = Encoding(40_000, 1_000.0, 1.0, record_move=1.0)
+        how = Encoding(40_000, 1_000.0, 1.0, record_sensitivity=1.0)
         one = np.random.default_rng(16).uniform(-3, 3, size=40_000)
         pair = [how.encode(v, ScriptedSecrets(label)) for v, label in ((one, b"a"), (one, b"b"))]
         assert squared(pair[0] - pair[1]) > 12_000
-        assert how.contribution.move(Adjacency.REPLACE_ONE_RECORD).l2_squared < 12_000
+        assert how.contribution.sensitivity(Adjacency.REPLACE_ONE_RECORD).l2_squared < 12_000
 
     def test_coins_are_drawn_once_whatever_the_data(self) -> None:
         """A second draw that depends on data would be told by the noise that follows."""
-        how = Encoding(50, 1.0, 2.0, record_move=0.5)
+        how = Encoding(50, 1.0, 2.0, record_sensitivity=0.5)
         coins = Coins(b"once")
         for turn in range(50):
             made = how.encode(np.full(50, 1.0 + turn), coins)
@@ -376,20 +376,20 @@ class TestMoves:
         assert coins.times == 50
 
     def test_what_coins_leave_open_is_accounted_for_as_moved_mass(self) -> None:
-        what = Encoding(50, 1.0, 100.0, record_move=0.5).contribution
-        assert what.move(Adjacency.REPLACE_ONE_RECORD).beyond == 1e-20
+        what = Encoding(50, 1.0, 100.0, record_sensitivity=0.5).contribution
+        assert what.sensitivity(Adjacency.REPLACE_ONE_RECORD).beyond == 1e-20
         terms = Terms.of(10, Budget(1.0, 1e-5), adjacency=Adjacency.REPLACE_ONE_RECORD)
         release = plan_tally(terms, what, finest=1).release
         assert release is not None
-        sure = replace(release, move=replace(release.move, beyond=0.0))
+        sure = replace(release, sensitivity=replace(release.sensitivity, beyond=0.0))
         assert release.cost().slip == sure.cost().slip + 1e-20
         with pytest.raises(ParameterError, match="delta"):
             plan_tally(terms.costing(Budget(1.0, 1e-14)), what, finest=1)
 
-    @pytest.mark.parametrize("move", [0.0, -1.0, math.nan, math.inf, 1e-9])
-    def test_a_move_that_floats_would_drown_is_refused(self, move: float) -> None:
+    @pytest.mark.parametrize("sensitivity", [0.0, -1.0, math.nan, math.inf, 1e-9])
+    def test_a_move_that_floats_would_drown_is_refused(self, sensitivity: float) -> None:
         with pytest.raises(ParameterError, match="a move is positive"):
-            Encoding(5, 1.0, 10.0, record_move=move)
+            Encoding(5, 1.0, 10.0, record_sensitivity=sensitivity)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_an_encoding_that_cannot_be_is_refused(wrong: dict[str, object]) -> None
 
 @pytest.mark.parametrize("seed", [None, SEED], ids=["plain", "rotated"])
 def test_it_is_read_from_what_it_writes(seed: bytes | None) -> None:
-    how = Encoding(7, 0.1, 12.5, seed, record_move=0.25, client_move=0.2)
+    how = Encoding(7, 0.1, 12.5, seed, record_sensitivity=0.25, client_sensitivity=0.2)
     assert Encoding.read(json.loads(json.dumps(how.as_mapping()))) == how
     assert SEED.hex() not in repr(how)
 

@@ -43,9 +43,9 @@ def test_no_two_ballots_on_the_grid_differ_by_more_than_is_priced(chosen: int) -
         with contextlib.suppress(ParameterError):
             accepted.append(to_grid(votes(*marks), plan))
     differences = [a - b for a in accepted for b in accepted]
-    move = plan.contribution.move(plan.terms.adjacency)
-    assert move.l2_squared == max(int(d @ d) for d in differences)
-    assert move.coordinates == max(np.count_nonzero(d) for d in differences)
+    sensitivity = plan.contribution.sensitivity(plan.terms.adjacency)
+    assert sensitivity.l2_squared == max(int(d @ d) for d in differences)
+    assert sensitivity.coordinates == max(np.count_nonzero(d) for d in differences)
 
 
 @given(st.permutations([5, 3, 1, 0, 0, 0]))

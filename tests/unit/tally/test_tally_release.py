@@ -12,12 +12,12 @@ import pytest
 
 from urna.errors import (
     BudgetExceeded,
+    InvalidSum,
     LedgerError,
     ParameterError,
     ProtocolError,
     RoundAborted,
     RoundFailed,
-    RoundSpoiled,
     RoundUnfinished,
 )
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Repeated
@@ -110,8 +110,8 @@ def test_an_aborted_sum_no_longer_counts_and_can_be_held_again(ledger: Ledger) -
     ("ending", "error"),
     [
         (failing(RoundUnfinished), RoundUnfinished),
-        (failing(RoundSpoiled), RoundSpoiled),
-        (spoiled, RoundSpoiled),
+        (failing(InvalidSum), InvalidSum),
+        (spoiled, InvalidSum),
     ],
     ids=["unfinished", "spoiled by the protocol", "spoiled by its numbers"],
 )
@@ -256,7 +256,7 @@ class TestSeries:
             read_back().release(other, kept.append)
         with pytest.raises(RoundUnfinished):
             read_back().release(failing(RoundUnfinished), keep_failure=kept.append)
-        with pytest.raises(RoundSpoiled):
+        with pytest.raises(InvalidSum):
             read_back().release(spoiled, keep_failure=kept.append)
         assert kept == []
         assert ledger.entries() == [noted]
@@ -371,7 +371,7 @@ def test_a_series_says_what_all_its_rounds_prove_for_a_whole_client() -> None:
     moved = known.whole_client()
     assert plan.release is not None
     assert moved is not None
-    grouped = replace(plan.release, move=moved.scaled(plan.scale))
+    grouped = replace(plan.release, sensitivity=moved.scaled(plan.scale))
     held = Releases(plan, "a test", "Everybody", rounds=SERIES, done=SERIES)
     truth = Repeated(grouped, SERIES).cost().at(1e-5)
     assert truth > 1.5 * plan.whole_client_epsilon

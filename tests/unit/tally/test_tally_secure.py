@@ -1,4 +1,4 @@
-"""The secure summation behind the seam every summation stands behind."""
+"""The secure aggregation behind the seam every summation stands behind."""
 
 from fractions import Fraction
 
@@ -9,20 +9,20 @@ from urna.privacy import Budget, SumRelease
 from urna.protocols.secagg import Removal, ServerModel, Stage
 from urna.randomness import ScriptedSecrets
 from urna.systems.vote import Ballots, BallotShape
-from urna.tally import ClearSummation, SecureSummation, Summation, TallyPlan, Terms, plan_tally
+from urna.tally import ClearSummation, SecureAggregation, Summation, TallyPlan, Terms, plan_tally
 from urna.testing import SummationContract, ballots_for, unpriced_plan
 
 
 class TestHonestButCurious(SummationContract):
     def make_summation(self, absent: frozenset[int] = frozenset()) -> Summation:
-        return SecureSummation(dropouts=dict.fromkeys(absent, Stage.MASK))
+        return SecureAggregation(dropouts=dict.fromkeys(absent, Stage.MASK))
 
 
 class TestDishonest(SummationContract):
     server = ServerModel.DISHONEST
 
     def make_summation(self, absent: frozenset[int] = frozenset()) -> Summation:
-        return SecureSummation(dict.fromkeys(absent, Stage.ADVERTISE))
+        return SecureAggregation(dict.fromkeys(absent, Stage.ADVERTISE))
 
 
 def priced(clients: int, dropout: str = "0.2", colluding: str = "0.1", **more: str) -> TallyPlan:
@@ -35,7 +35,7 @@ def priced(clients: int, dropout: str = "0.2", colluding: str = "0.1", **more: s
 def test_what_is_left_is_exactly_the_target_whoever_drops_out(gone: int) -> None:
     plan = priced(20)
     ballots = ballots_for(plan, TestDishonest().rng())
-    summation = SecureSummation(dropouts=dict.fromkeys(range(gone), Stage.MASK))
+    summation = SecureAggregation(dropouts=dict.fromkeys(range(gone), Stage.MASK))
     tallied = summation.tally(ballots, plan, ScriptedSecrets(b"exact noise"))
     assert plan.release is not None
     assert isinstance(tallied.release, SumRelease)
@@ -48,7 +48,7 @@ def test_what_is_left_is_exactly_the_target_whoever_drops_out(gone: int) -> None
 def test_a_client_that_vanishes_after_its_vector_is_still_counted() -> None:
     plan = unpriced_plan(clients=12, candidates=6, dropout=Fraction(1, 4))
     ballots = ballots_for(plan, TestDishonest().rng())
-    summation = SecureSummation(dropouts={3: Stage.UNMASK})
+    summation = SecureAggregation(dropouts={3: Stage.UNMASK})
     tallied = summation.tally(ballots, plan, ScriptedSecrets(b"late"))
     assert 3 in tallied.accepted
     assert dict(tallied.lost) == {}
@@ -58,7 +58,7 @@ def test_a_client_that_vanishes_after_its_vector_is_still_counted() -> None:
 def test_one_dropout_more_than_planned_aborts() -> None:
     plan = priced(20)
     ballots = ballots_for(plan, TestDishonest().rng())
-    summation = SecureSummation(dropouts=dict.fromkeys(range(5), Stage.SHARE))
+    summation = SecureAggregation(dropouts=dict.fromkeys(range(5), Stage.SHARE))
     with pytest.raises(RoundAborted):
         summation.tally(ballots, plan, ScriptedSecrets(b"too many"))
 

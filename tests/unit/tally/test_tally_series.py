@@ -9,7 +9,7 @@ from urna.errors import BudgetExceeded, ParameterError, RoundAborted
 from urna.privacy import Budget, Ledger
 from urna.protocols.secagg import Stage
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.tally import Histogram, Mean, SecureSummation, Series
+from urna.tally import Histogram, Mean, SecureAggregation, Series
 
 DEVICES, DAYS, BUDGET = 30, 5, Budget(8.0, 1e-4)
 
@@ -68,7 +68,7 @@ def test_more_dropouts_than_planned_count_nothing(tmp_path: Path) -> None:
         dropout=0.1,
         secrets=OsSecrets(),
     )
-    gone = SecureSummation(dropouts=dict.fromkeys(range(10), Stage.MASK))
+    gone = SecureAggregation(dropouts=dict.fromkeys(range(10), Stage.MASK))
     with pytest.raises(RoundAborted):
         days.hold({}, summation=gone)
     assert days.done == 0
@@ -89,7 +89,7 @@ def test_a_series_of_one_round_keeps_its_entry_when_that_is_aborted(tmp_path: Pa
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)
     once = Series.of(Mean(0.0, 10.0), DEVICES, BUDGET, rounds=1, ledger=ledger)
     entry = once.entry
-    gone = SecureSummation(dict.fromkeys(range(20), next(iter(Stage))))
+    gone = SecureAggregation(dict.fromkeys(range(20), next(iter(Stage))))
     with pytest.raises(RoundAborted):
         once.hold({}, summation=gone)
     assert (once.entry, once.privacy.epsilon, ledger.spent().epsilon) == (entry, 0.0, 0.0)

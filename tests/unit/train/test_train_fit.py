@@ -22,7 +22,7 @@ from urna.systems.train import (
     FedAdam,
     FedAvg,
     FunctionLearner,
-    Lots,
+    PoissonSampling,
     Settings,
     Validation,
     fit,
@@ -156,7 +156,7 @@ def test_only_the_rounds_a_client_took_part_in_are_counted(tmp_path: Path) -> No
 
 def test_amplification_is_off_unless_it_is_asked_for_and_named() -> None:
     assert SETTINGS.sampling.rate is None
-    how = Settings(optimiser=FedAvg(), clip=2.0, sampling=Lots.of("0.5"))
+    how = Settings(optimiser=FedAvg(), clip=2.0, sampling=PoissonSampling.of("0.5"))
     result = trained(secrets=OsSecrets(), settings=how)
     assert result.privacy.epsilon <= BUDGET.epsilon
     assert "does not hold towards anybody who learns who did" in str(result.privacy)
@@ -201,7 +201,7 @@ def test_where_data_decide_when_to_stop_all_planned_rounds_are_stated() -> None:
 
 
 def test_a_round_that_failed_under_lots_costs_what_is_stated() -> None:
-    how = Settings(sampling=Lots.of("0.9"))
+    how = Settings(sampling=PoissonSampling.of("0.9"))
     plan = plan_training(40, 2, budget=BUDGET, rounds=6, settings=how)
     state = Progress("", "", np.zeros(2, np.float32))
     for _ in range(6):

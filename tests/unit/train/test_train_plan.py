@@ -11,7 +11,7 @@ from urna.systems.train import (
     AdaptiveClip,
     Cohorts,
     Everyone,
-    Lots,
+    PoissonSampling,
     Settings,
     TrainPlan,
     plan_training,
@@ -74,7 +74,7 @@ def test_no_member_of_a_cohort_comes_more_often_than_it_is_counted() -> None:
 
 
 def test_lots_need_less_noise_and_say_what_theorem_1_would_ask_for() -> None:
-    how = Settings(sampling=Lots.of("0.1"))
+    how = Settings(sampling=PoissonSampling.of("0.1"))
     plain = plan_training(100, 1000, budget=MNIST, rounds=50)
     lots = plan_training(100, 1000, budget=MNIST, rounds=50, settings=how)
     assert (
@@ -153,7 +153,7 @@ def real_epsilon(planned: TrainPlan, colluders: int) -> float:
     assert noise is not None
     assert release is not None
     hidden = float(noise.left(0)) * (clients - colluders)
-    mu = release.move.l2 * math.sqrt(planned.counted / hidden)
+    mu = release.sensitivity.l2 * math.sqrt(planned.counted / hidden)
     return gaussian_epsilon(mu, planned.terms.budget.delta)
 
 
@@ -187,7 +187,7 @@ def test_a_cohort_that_may_hold_but_one_honest_client_is_refused() -> None:
 
 
 def test_everyone_and_lots_count_out_the_same_part_of_all_clients() -> None:
-    for sampling in (Everyone(), Lots.of("0.1"), Cohorts.of("0.99999")):
+    for sampling in (Everyone(), PoissonSampling.of("0.1"), Cohorts.of("0.99999")):
         planned = plan_training(
             40,
             50,

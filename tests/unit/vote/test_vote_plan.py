@@ -211,7 +211,7 @@ class TestHopeful:
             vote.check_hopeful()
         said = str(refused.value)
         assert "8 ballots that all agree" in said
-        assert "anyway=True" in said
+        assert "force=True" in said
         assert "--shards" in said
         # What it says would do, does.
         clients = int(re.search(r"(\d+) clients would do", said)[1])  # type: ignore[index]

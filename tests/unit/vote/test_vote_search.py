@@ -129,7 +129,7 @@ def test_a_search_on_real_digits_finds_a_sensible_step_size() -> None:
     assert result.confidence > 0.99
     assert result.privacy.private
     assert result.privacy.epsilon <= 2.0
-    assert "secure summation" in str(result.privacy)
+    assert "secure aggregation" in str(result.privacy)
     assert "replace-one-client" in str(result)
 
 

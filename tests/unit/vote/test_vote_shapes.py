@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, Move
+from urna.privacy import Adjacency, Sensitivity
 from urna.systems.vote import Ballot, Ballots, BallotShape, ScoreShape, read_ballot
 from urna.tally import SumRange
 
@@ -43,8 +43,8 @@ def test_equal_votes_move_as_far_as_is_priced_and_no_farther(candidates: int, vo
         return
     shape = BallotShape.top_k(votes, candidates)
     ballots = valid(shape, 1)
-    assert shape.move(REPLACE) == Move(*farthest(ballots))
-    assert shape.move(ZERO_OUT) == Move(votes, votes)
+    assert shape.sensitivity(REPLACE) == Sensitivity(*farthest(ballots))
+    assert shape.sensitivity(ZERO_OUT) == Sensitivity(votes, votes)
 
 
 @pytest.mark.parametrize("weights", [(3, 1), (3, 2, 1), (2, 2, 1), (3, 3)])
@@ -54,22 +54,22 @@ def test_ranked_ballots_move_no_farther_than_is_priced(
 ) -> None:
     shape = BallotShape(weights, candidates)
     squared, places = farthest(valid(shape, 3))
-    move = shape.move(REPLACE)
-    assert squared <= move.l2_squared
-    assert places <= move.coordinates
+    sensitivity = shape.sensitivity(REPLACE)
+    assert squared <= sensitivity.l2_squared
+    assert places <= sensitivity.coordinates
     # Where two ballots need not have a candidate in common, it is attained.
     if candidates >= 2 * len(weights):
-        assert (squared, places) == (move.l2_squared, move.coordinates)
-    assert shape.move(ZERO_OUT) == Move(sum(w**2 for w in weights), len(weights))
+        assert (squared, places) == (sensitivity.l2_squared, sensitivity.coordinates)
+    assert shape.sensitivity(ZERO_OUT) == Sensitivity(sum(w**2 for w in weights), len(weights))
 
 
 @pytest.mark.parametrize("norm", [1, 2, 5])
 def test_scores_move_as_far_as_is_priced_and_no_farther(norm: int) -> None:
     shape = ScoreShape(3, norm=norm)
     squared, places = farthest(valid(shape, norm))
-    assert shape.move(REPLACE).l2_squared == squared == 2 * norm**2
-    assert places <= shape.move(REPLACE).coordinates
-    assert shape.move(ZERO_OUT).l2_squared == norm**2
+    assert shape.sensitivity(REPLACE).l2_squared == squared == 2 * norm**2
+    assert places <= shape.sensitivity(REPLACE).coordinates
+    assert shape.sensitivity(ZERO_OUT).l2_squared == norm**2
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ class TestShards:
         assert self.what.range_of(4) == SumRange(0, 12, 0, 24)
 
     def test_one_record_moves_one_ballot_and_a_client_all_of_them(self) -> None:
-        one = self.shape.move(REPLACE)
-        assert self.what.move(Adjacency.REPLACE_ONE_RECORD) == one == Move(4, 4)
+        one = self.shape.sensitivity(REPLACE)
+        assert self.what.sensitivity(Adjacency.REPLACE_ONE_RECORD) == one == Sensitivity(4, 4)
         # Nine times as far, squared; in no more places than there are.
-        assert self.what.whole_client() == Move(36, 5)
+        assert self.what.whole_client() == Sensitivity(36, 5)
 
     @settings(max_examples=100, deadline=None)
     @given(st.lists(st.integers(-1, 4), min_size=5, max_size=5))

@@ -36,7 +36,7 @@ from urna.systems.vote import (
     shard_ballots,
     shards,
 )
-from urna.tally import ClearSummation, SecureSummation, to_grid
+from urna.tally import ClearSummation, SecureAggregation, to_grid
 from urna.testing import unpriced_plan
 
 RECORD = Adjacency.REPLACE_ONE_RECORD
@@ -164,8 +164,8 @@ def test_replacing_a_record_moves_the_sum_by_one_ballots_move(
         sums = [summed(ballots_of(v, tally, named=named), tally) for v in (values, after)]
     moved = sums[0] - sums[1]
     assert tally.tally.release is not None
-    assert int(moved @ moved) <= tally.tally.release.move.l2_squared
-    assert np.count_nonzero(moved) <= tally.tally.release.move.coordinates
+    assert int(moved @ moved) <= tally.tally.release.sensitivity.l2_squared
+    assert np.count_nonzero(moved) <= tally.tally.release.sensitivity.coordinates
 
 
 @settings(max_examples=40, deadline=None)
@@ -185,7 +185,7 @@ def test_every_kind_of_ballot_moves_by_one_of_its_own(
         parts = [ballots_of(v, tally) for v in (values, after)]
     assert changed(*parts) <= 1
     moved = (summed(parts[0], tally) - summed(parts[1], tally)) // tally.tally.scale
-    assert int((moved**2).sum()) <= ballot.move(RECORD).l2_squared
+    assert int((moved**2).sum()) <= ballot.sensitivity(RECORD).l2_squared
     reached = max(int(summed(p, tally).max()) for p in parts) * tally.terms.clients
     assert reached <= tally.tally.needed
 
@@ -250,9 +250,9 @@ def test_an_objective_that_is_wrong_for_everybody_is_told_not_swallowed() -> Non
 
 
 @pytest.mark.parametrize(
-    "summation", [ClearSummation(), SecureSummation()], ids=["clear", "secure"]
+    "summation", [ClearSummation(), SecureAggregation()], ids=["clear", "secure"]
 )
-def test_the_sum_of_all_shards_is_exact(summation: SecureSummation | ClearSummation) -> None:
+def test_the_sum_of_all_shards_is_exact(summation: SecureAggregation | ClearSummation) -> None:
     vote = sharded(5, clients=6, dropout="1/3", ring_bits=16)
     tally, rng = vote.tally, np.random.default_rng(0)
     parts = {c: ballots_of(list(rng.uniform(0, 5, 40)), vote) for c in range(6)}
@@ -261,7 +261,7 @@ def test_the_sum_of_all_shards_is_exact(summation: SecureSummation | ClearSummat
     expected = sum(ballot for ballots in parts.values() for ballot in ballots)
     assert expected.sum() == 6 * 5 * 2
     assert (tallied.total // tally.scale).tolist() == expected.tolist()
-    gone = SecureSummation(dropouts={2: Stage.MASK})
+    gone = SecureAggregation(dropouts={2: Stage.MASK})
     left = gone.tally(encoded, tally, ScriptedSecrets(b"shards")).total // tally.scale
     assert left.tolist() == (expected - sum(parts[2])).tolist()
 
@@ -273,7 +273,7 @@ def test_a_unanimous_vote_of_all_shards_does_not_wrap() -> None:
     edge: Any = {"clients": clients, "candidates": 3, "votes": 1, "scale": scale, "ring_bits": 16}
     vote, one = sharded(number, **edge), np.array([0, 1, 0])
     encoded = dict.fromkeys(range(clients), summed([one] * number, vote))
-    total = SecureSummation().tally(encoded, vote.tally, ScriptedSecrets(b"edge")).total
+    total = SecureAggregation().tally(encoded, vote.tally, ScriptedSecrets(b"edge")).total
     assert total.tolist() == [0, clients * number * scale, 0]
     assert total.max() > (1 << 15) * 0.99
     with pytest.raises(ParameterError, match=r"16 bits holds 32,768\. Use a wider"):

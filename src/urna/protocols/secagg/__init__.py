@@ -1,4 +1,4 @@
-"""Secure summation: SecAgg+ with removable noise. Pure protocol code, without a network.
+"""Secure aggregation: SecAgg+ with removable noise. Pure protocol code, without a network.
 
 The server learns the sum of the survivors' vectors, with the noise that is left in it, and who
 survived. `plan` fixes the public parameters, `run` plays a round in memory, `conduct` is the

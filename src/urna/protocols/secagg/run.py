@@ -120,7 +120,7 @@ def run(
         signed: Whether everybody holds a directory, and clients sign all they send. Always so
             where the plan expects a dishonest server.
         number: The number of the round.
-        workers: Processes for the clients; by default all cores for a large electorate and
+        workers: Processes for the clients; by default all cores for many clients and
             this process for a small one. A script that starts processes needs the usual
             `if __name__ == "__main__":`.
 
@@ -151,7 +151,7 @@ def run(
     seeds = {client: secrets.take(SEED_BYTES) for client in range(plan.clients)}
     signed = signed or plan.server is ServerModel.DISHONEST
     signing_keys = {client: secrets.take(SEED_BYTES) for client in seeds} if signed else None
-    electorate = _Electorate(plan, vectors, seeds, signing_keys, number - 1, secrets.private)
+    everybody = _Clients(plan, vectors, seeds, signing_keys, number - 1, secrets.private)
     directory = None
     if signing_keys is not None:
         directory = Directory({c: Identity.of(c, k).public for c, k in signing_keys.items()})
@@ -160,9 +160,9 @@ def run(
         produced = any(map(callable, vectors.values()))  # what produces stays in this process
         workers = _cores() if large and not produced else 1
     if workers == 1:
-        transport = MemoryTransport(electorate.parties(), faults)
+        transport = MemoryTransport(everybody.parties(), faults)
         return conduct(plan, transport, number=number, coin=coin, directory=directory)
-    groups = [electorate.part(place, workers) for place in range(workers)]
+    groups = [everybody.part(place, workers) for place in range(workers)]
     with WorkerTransport(groups, faults, plan.vector_bytes) as spread:
         return conduct(plan, spread, number=number, coin=coin, directory=directory)
 
@@ -451,7 +451,7 @@ def _cores() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Electorate:
+class _Clients:
     """Some of the clients of a round, before they exist: what a worker needs to build them."""
 
     plan: Plan
@@ -466,7 +466,7 @@ class _Electorate:
         """The clients of this part."""
         return frozenset(self.vectors)
 
-    def part(self, place: int, parts: int) -> "_Electorate":
+    def part(self, place: int, parts: int) -> "_Clients":
         """Return every `parts`-th client from `place` on."""
         chosen = sorted(self.vectors)[place::parts]
         return replace(self, vectors={client: self.vectors[client] for client in chosen})

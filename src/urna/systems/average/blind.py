@@ -192,7 +192,7 @@ class Blind:
         return PRECISION * self._lipschitz / (self.points * self._most)
 
     @property
-    def move(self) -> float:
+    def sensitivity(self) -> float:
         """How far `group` records move a client's model."""
         known: dict[str, Any] = {
             "clip": self.schema.rows.clip,
@@ -223,11 +223,15 @@ class Blind:
         client = 2 * self.longest * self._most
         norm = self.longest * self._most * (math.sqrt(2) if self.sizes is Sizes.WEIGHTED else 1)
         if self.unit is Unit.CLIENT:
-            return Encoding.fine(self.dimension, norm, excess=excess, client_move=client)
+            return Encoding.fine(self.dimension, norm, excess=excess, client_sensitivity=client)
         if self.sizes is Sizes.WEIGHTED:
             client = 2 * norm  # another client may also weigh nothing
         return Encoding.fine(
-            self.dimension, norm, excess=excess, record_move=self.move, client_move=client
+            self.dimension,
+            norm,
+            excess=excess,
+            record_sensitivity=self.sensitivity,
+            client_sensitivity=client,
         )
 
     def vectors(

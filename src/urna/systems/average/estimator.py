@@ -30,7 +30,7 @@ from urna.systems.average.fit import fit
 from urna.systems.average.model import ModelResult
 from urna.systems.average.rows import RowRule
 from urna.systems.average.schema import Class, Schema
-from urna.tally import ClearSummation, Run, SecureSummation, Summation
+from urna.tally import ClearSummation, Run, SecureAggregation, Summation
 
 __all__ = ["PrivateClassifier", "PrivateRegressor"]
 
@@ -102,7 +102,7 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         """
         if self._cloned and self.random_state is None:
             raise ParameterError(_CLONED.format(name=type(self).__name__))
-        summation: Summation = SecureSummation(workers=1) if self.secure else ClearSummation()
+        summation: Summation = SecureAggregation(workers=1) if self.secure else ClearSummation()
         by_record = str(self.unit) == "record"
         result = fit(
             self._parts(x, y, groups),
@@ -171,7 +171,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         clip: Norm of rows.
         intercept: A constant beside the features.
         group: Records of one client that are protected together.
-        secure: Whether contributions are added up by secure summation.
+        secure: Whether contributions are added up by secure aggregation.
         ledger: Where the release is counted.
         random_state: None draws from the operating system. Anything else is repeatable and so
             NOT PRIVATE; `result_.privacy` says so.

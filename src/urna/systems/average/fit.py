@@ -19,7 +19,7 @@ from urna.systems.average.learners import AverageLearner, Vector, check_named, c
 from urna.systems.average.model import ModelResult
 from urna.systems.average.plan import AveragePlan, plan_average
 from urna.systems.average.schema import Schema
-from urna.tally import Options, Released, Releases, Run, SecureSummation, Summation, Terms
+from urna.tally import Options, Released, Releases, Run, SecureAggregation, Summation, Terms
 
 __all__ = ["AverageProgress", "as_samples", "contributions", "fit", "label_of", "read_model"]
 
@@ -70,14 +70,14 @@ def fit(
         LedgerError: The ledger knows of a result of this entry. Nothing was released now.
         RoundAborted: Too many clients dropped out. Nothing was released.
         RoundUnfinished: They did so while the sum was opened. It stays counted.
-        RoundSpoiled: What was opened is no sum of valid vectors. It stays counted.
+        InvalidSum: What was opened is no sum of valid vectors. It stays counted.
     """
     data = as_samples(clients)
     check_samples(data, schema)
     check_device(device)
     terms = Terms.of(len(data), budget, **options)
     run = (run or Run()).only("averaging", "ledger", "entry", "secrets", "keep", "progress")
-    summation, secrets = summation or SecureSummation(), run.secrets
+    summation, secrets = summation or SecureAggregation(), run.secrets
     chosen = _chosen(learner, schema, terms, data, group, settings or {})
     plan = plan_average(terms, chosen.learner, removes_excess=summation.removes_excess)
     releases = Releases(

@@ -145,7 +145,7 @@ class BlindObjective:
     def _noise(self, learner: Blind) -> float:
         """Return the noise that an entry of the averaged model will have."""
         terms = self.terms
-        moved = learner.encoding(0.01).contribution.move(terms.adjacency).l2
+        moved = learner.encoding(0.01).contribution.sensitivity(terms.adjacency).l2
         steps = learner.encoding(0.01).steps
         spread = math.sqrt(terms.clients / terms.honest) / Cover(terms.budget).mu
         return moved / steps * spread / terms.clients

@@ -92,7 +92,7 @@ def plan_average(
     limit = Cover(terms.budget).mu
     for excess in _EXCESS:
         encoding = learner.encoding(excess)
-        moved = encoding.contribution.move(terms.adjacency).l2
+        moved = encoding.contribution.sensitivity(terms.adjacency).l2
         if moved / limit < 0.9 * LARGEST_STD:
             break
     tally = plan_tally(terms, encoding.contribution, finest=1, removes_excess=removes_excess)

@@ -74,7 +74,7 @@ class Moments:
         return moments_length(self.schema.width, self.schema.outputs)
 
     @property
-    def record_move(self) -> float:
+    def record_sensitivity(self) -> float:
         """How far one record moves a client's sums."""
         lowest = self.schema.rows.lowest
         if self.schema.classes is None:
@@ -94,15 +94,18 @@ class Moments:
         """Return how a client's vector becomes integers."""
         if self.unit is Unit.CLIENT:
             return Encoding.fine(
-                self.dimension, self._record_norm, excess=excess, client_move=self.record_move
+                self.dimension,
+                self._record_norm,
+                excess=excess,
+                client_sensitivity=self.record_sensitivity,
             )
         most = max(self.points, self.group)
         return Encoding.fine(
             self.dimension,
             most * self._record_norm,
             excess=excess,
-            record_move=self.group * self.record_move,
-            client_move=2 * most * self._record_norm,
+            record_sensitivity=self.group * self.record_sensitivity,
+            client_sensitivity=2 * most * self._record_norm,
         )
 
     def vectors(

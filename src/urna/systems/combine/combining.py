@@ -23,7 +23,7 @@ from urna.systems.combine.server import EncryptedOutcome
 from urna.systems.combine.strategies import TOP_SHARE, MeanSetting, Median, Strategy, TrimmedMean
 from urna.systems.combine.surfaces import Surface, SurfaceKind
 from urna.systems.combine.tasks import DbscanTask, MeanTask
-from urna.tally import EncryptedSummation, Options, Run, SecureSummation
+from urna.tally import EncryptedSummation, Options, Run, SecureAggregation
 
 __all__ = ["STRATEGIES", "agreed_on", "combine", "opened", "strategy_named", "task_for"]
 
@@ -283,7 +283,7 @@ def _with_noise(
     options: Options,
 ) -> Combination:
     agreed = agreed_on(searches.frame, strategy, _most(searches))
-    summation = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureSummation()
+    summation = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureAggregation()
 
     def result(found: PrivateRun) -> Combination:
         return Combination(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, Move, Unit
+from urna.privacy import Adjacency, Sensitivity, Unit
 from urna.systems.combine.federated import Integers
 from urna.tally import SumRange
 
@@ -52,17 +52,17 @@ class Presence:
         """Largest magnitude of an entry."""
         return 1
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return how far one client moves the sum."""
         _check_unit(adjacency)
         if adjacency is Adjacency.ZERO_OUT_CLIENT:
-            return Move(self.most, self.most)
+            return Sensitivity(self.most, self.most)
         return self.whole_client()
 
-    def whole_client(self) -> Move:
+    def whole_client(self) -> Sensitivity:
         """Return how far one whole client moves the sum."""
         differing = min(2 * self.most, self.cells)
-        return Move(differing, differing)
+        return Sensitivity(differing, differing)
 
     def range_of(self, clients: int) -> SumRange:
         """Return the box of all sums."""
@@ -124,17 +124,17 @@ class ClusterShares:
         """Largest magnitude of an entry."""
         return self.whole
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return how far one client moves the sum."""
         _check_unit(adjacency)
         if adjacency is Adjacency.ZERO_OUT_CLIENT:
-            return Move((self.whole // 2) ** 2 * (self.axes + 5), self.dimension)
+            return Sensitivity((self.whole // 2) ** 2 * (self.axes + 5), self.dimension)
         return self.whole_client()
 
-    def whole_client(self) -> Move:
+    def whole_client(self) -> Sensitivity:
         """Return how far one whole client moves the sum."""
         quarters = max(2 * (self.axes + 5), 4 * (self.axes + 1))
-        return Move((self.whole // 2) ** 2 * quarters, self.dimension)
+        return Sensitivity((self.whole // 2) ** 2 * quarters, self.dimension)
 
     def range_of(self, clients: int) -> SumRange:
         """Return the box of all sums."""

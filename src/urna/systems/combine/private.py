@@ -2,7 +2,7 @@
 
 PrivTuna hides what clients put in and publishes exact results, which tell about single clients.
 Here every client's vector is bounded, each adds its share of integer noise, and what is opened is
-a private sum (`urna.tally`): added up by secure summation, or under threshold encryption. All
+a private sum (`urna.tally`): added up by secure aggregation, or under threshold encryption. All
 that follows, dense cells and clusters included, is computed from noisy sums.
 """
 
@@ -35,7 +35,7 @@ from urna.tally import (
     Released,
     Releases,
     Run,
-    SecureSummation,
+    SecureAggregation,
     Summation,
     TallyPlan,
     Terms,
@@ -91,7 +91,7 @@ def private_mean(
         clients: Each client's search.
         agreed: What is averaged.
         budget: What it may cost.
-        summation: How vectors are added up; by secure summation unless another is named.
+        summation: How vectors are added up; by secure aggregation unless another is named.
         run: Where it is counted and kept.
         options: The rest of the terms; see `urna.tally.Terms`.
 
@@ -135,7 +135,7 @@ def private_dbscan(
             clients, so a cluster may have fewer: what protects them is the noise.
         budget: What both sums together may cost.
         first_share: Part of the budget for the first, as a share of μ².
-        summation: How vectors are added up; by secure summation unless another is named.
+        summation: How vectors are added up; by secure aggregation unless another is named.
         run: Where both are counted and kept. The ledger is asked for both before the first;
             `keep` is called after each of the two.
         options: The rest of the terms; see `urna.tally.Terms`.
@@ -183,7 +183,7 @@ class _Series:
         self.terms = Terms.of(clients, budget, **options)
         if self.terms.adjacency.unit is not Unit.CLIENT:
             raise ParameterError("combined searches protect clients; ask for a relation about them")
-        self._summation = summation or SecureSummation()
+        self._summation = summation or SecureAggregation()
         self._plans: list[TallyPlan] = []
         self._released: list[Released] = []
         self._sums: list[Floats] = []

@@ -12,7 +12,7 @@ from urna.systems.train.learner import FunctionLearner, Learner, RecordLearner
 from urna.systems.train.optimisers import FedAdam, FedAvg, FedAvgM, ServerOptimiser, read_optimiser
 from urna.systems.train.plan import TrainPlan, plan_training
 from urna.systems.train.result import RoundReport, TrainResult
-from urna.systems.train.sampling import Cohorts, Everyone, Lots, Sampling
+from urna.systems.train.sampling import Cohorts, Everyone, PoissonSampling, Sampling
 from urna.systems.train.settings import EarlyStop, Settings, Validation
 from urna.systems.train.torch_learner import TorchLearner
 
@@ -30,8 +30,8 @@ __all__ = [
     "FunctionLearner",
     "Layout",
     "Learner",
-    "Lots",
     "Measurement",
+    "PoissonSampling",
     "PublicScore",
     "RecordLearner",
     "RoundReport",

@@ -21,7 +21,7 @@ from urna.systems.train.learner import Learner, RecordLearner, Vector
 from urna.systems.train.plan import TrainPlan
 from urna.systems.train.sampling import drawn
 from urna.systems.train.settings import ACCURACY, LOSS
-from urna.tally import ClearSummation, SecureSummation, Summation, to_grid
+from urna.tally import ClearSummation, SecureAggregation, Summation, to_grid
 
 __all__ = ["Dropouts", "contributions", "losing"]
 
@@ -169,7 +169,7 @@ def losing(summation: Summation, lost: Mapping[int, Stage]) -> Summation:
     """
     if not lost:
         return summation
-    if isinstance(summation, SecureSummation):
+    if isinstance(summation, SecureAggregation):
         return replace(summation, dropouts=dict(lost))
     if isinstance(summation, ClearSummation):
         return replace(summation, absent=frozenset(lost))

@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from urna.errors import (
     BudgetExceeded,
+    InvalidSum,
     ParameterError,
     RoundAborted,
-    RoundSpoiled,
     RoundUnfinished,
 )
 from urna.files import check_folder, held_alone, today
@@ -28,7 +28,7 @@ from urna.systems.train.plan import TrainPlan, plan_training
 from urna.systems.train.reading import after_failure, after_round
 from urna.systems.train.result import RoundReport, TrainResult, digest_weights
 from urna.systems.train.settings import LOSS, Settings
-from urna.tally import Options, Released, Releases, Run, SecureSummation, Summation
+from urna.tally import Options, Released, Releases, Run, SecureAggregation, Summation
 from urna.tally.slot import NOTHING
 
 __all__ = ["PublicScore", "TrainProgress", "fit"]
@@ -103,7 +103,7 @@ def fit(
     """
     how = settings or Settings()
     run = (run or Run()).only("training", "ledger", "secrets", "progress", "force")
-    source, adding, progress = run.secrets, summation or SecureSummation(), run.progress
+    source, adding, progress = run.secrets, summation or SecureAggregation(), run.progress
     if len(clients) < 2:
         raise ParameterError(f"training hides clients among others, got {len(clients)}")
     if source.private and not getattr(learner, "isolated", True):
@@ -295,7 +295,7 @@ class _Run(Generic[DataT]):
             after.append(found)
             self._write(found)
 
-        def fail(failed: RoundUnfinished | RoundSpoiled) -> None:
+        def fail(failed: RoundUnfinished | InvalidSum) -> None:
             promised = releases.statement().epsilon
             found = after_failure(plan, state, failed, members, attempt, promised)
             keep(found.after(revealed=NOTHING))
@@ -304,7 +304,7 @@ class _Run(Generic[DataT]):
             found = after_round(plan, state, released, members, attempt)
             keep(found.after(revealed=released.digest))
 
-        with suppress(RoundUnfinished, RoundSpoiled):  # they are in the history
+        with suppress(RoundUnfinished, InvalidSum):  # they are in the history
             releases.release(
                 lambda: adding.tally(vectors, plan.tally, secrets),
                 take,

@@ -72,19 +72,19 @@ class Layout:
         parameters: Entries of an update.
         measurements: What is measured beside it.
         steps: Grid steps per unit; by default so many that rounding costs `EXCESS` of noise.
-        record_move: How far one record moves an update, in units of the clip norm, where
+        record_sensitivity: How far one record moves an update, in units of the clip norm, where
             single records are protected.
     """
 
     parameters: int
     measurements: tuple[Measurement, ...] = ()
     steps: float | None = None
-    record_move: float | None = None
+    record_sensitivity: float | None = None
 
     def __post_init__(self) -> None:
         if type(self.parameters) is not int or self.parameters < 1:
             raise ParameterError(f"an update has a parameter or more, got {self.parameters}")
-        if self.record_move is not None and self.measurements:
+        if self.record_sensitivity is not None and self.measurements:
             raise ParameterError(
                 "nothing is known of how far one record moves a measurement: measure nothing "
                 "where single records are protected"
@@ -104,9 +104,11 @@ class Layout:
     def encoding(self) -> Encoding:
         """How it becomes integers. No rotation: a ring of 32 bits holds any entry."""
         if self.steps is not None:
-            return Encoding(self.dimension, self.norm, self.steps, None, self.record_move)
-        excess = EXCESS if self.record_move is None else 4 * EXCESS
-        return Encoding.fine(self.dimension, self.norm, excess=excess, record_move=self.record_move)
+            return Encoding(self.dimension, self.norm, self.steps, None, self.record_sensitivity)
+        excess = EXCESS if self.record_sensitivity is None else 4 * EXCESS
+        return Encoding.fine(
+            self.dimension, self.norm, excess=excess, record_sensitivity=self.record_sensitivity
+        )
 
     @property
     def contribution(self) -> BoundedVector:
@@ -180,7 +182,7 @@ class Layout:
             "parameters": self.parameters,
             "measurements": {m.name: m.weight for m in self.measurements},
             "steps": self.encoding.steps,
-            "record_move": self.record_move,
+            "record_move": self.record_sensitivity,
         }
 
     @classmethod
@@ -190,12 +192,12 @@ class Layout:
             Measurement(str(name), float(weight))
             for name, weight in mapping["measurements"].items()
         )
-        move = mapping["record_move"]
+        sensitivity = mapping["record_move"]
         return cls(
             mapping["parameters"],
             measured,
             float(mapping["steps"]),
-            None if move is None else float(move),
+            None if sensitivity is None else float(sensitivity),
         )
 
 

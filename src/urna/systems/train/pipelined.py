@@ -29,7 +29,7 @@ from urna.protocols.secagg import ClientSession, Member, Outcome, Plan, ServerMo
 from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets, derive_seed
 from urna.systems.train.links import Clock, Links, longest
 from urna.systems.train.pipeline import ONE_WAY, TWO_WAYS, Observation, Planner
-from urna.tally import Contributions, SecureSummation, Tallied, TallyPlan, Terms
+from urna.tally import Contributions, SecureAggregation, Tallied, TallyPlan, Terms
 from urna.tally.summation import check_clients, produced, really_released
 
 __all__ = ["PipelinedSummation"]
@@ -42,10 +42,10 @@ Job = tuple[int, int, int, bytes]
 
 @dataclass(slots=True)
 class PipelinedSummation:
-    """Secure summation in chunks, client compute, network and server compute overlapping.
+    """Secure aggregation in chunks, client compute, network and server compute overlapping.
 
     Guarantee:
-        As `SecureSummation`, for every chunk; the list of survivors may differ between chunks,
+        As `SecureAggregation`, for every chunk; the list of survivors may differ between chunks,
         and each chunk holds the noise that its own needs. Whoever is in any chunk is among those
         who took part. Against an honest-but-curious server.
 
@@ -78,7 +78,7 @@ class PipelinedSummation:
 
     def describe(self, terms: Terms) -> str:
         """Say in one sentence who saw what."""
-        return f"{SecureSummation().describe(terms)}; it was held in chunks that overlapped"
+        return f"{SecureAggregation().describe(terms)}; it was held in chunks that overlapped"
 
     def losing(self, lost: Mapping[int, Stage]) -> "PipelinedSummation":
         """Return the same with other dropouts; both learn from the same rounds."""
@@ -275,7 +275,7 @@ class _Hub:
 
 
 class _ChunkTransport:
-    """The secure summation's transport for one chunk."""
+    """The secure aggregation's transport for one chunk."""
 
     client_seconds = 0.0
     own_seconds = 0.0

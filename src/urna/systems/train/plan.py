@@ -9,7 +9,7 @@ from urna.privacy import Adjacency, Budget, SumRelease, Unit
 from urna.privacy.distributions import LARGEST_STD
 from urna.privacy.rdp import sampled_noise_multiplier
 from urna.systems.train.layout import Layout
-from urna.systems.train.sampling import Lots
+from urna.systems.train.sampling import PoissonSampling
 from urna.systems.train.settings import Settings
 from urna.tally import Options, TallyPlan, Terms, plan_tally
 
@@ -76,8 +76,8 @@ class TrainPlan:
     def rounding_excess(self) -> float:
         """The part of the noise that is there because vectors were rounded."""
         exact = self.layout.encoding.steps * self.layout.norm
-        if self.layout.record_move is not None:
-            exact = self.layout.encoding.steps * self.layout.record_move
+        if self.layout.record_sensitivity is not None:
+            exact = self.layout.encoding.steps * self.layout.record_sensitivity
         return math.sqrt(_move(self.tally)) / exact - 1
 
     @property
@@ -101,7 +101,7 @@ class TrainPlan:
                 f"the longest way the model could go: {self.layout.parameters:,} parameters are "
                 f"too many for {self.expected:g} clients a round at epsilon "
                 f"{self.terms.budget.epsilon:g}. Take a smaller model, more clients, a larger "
-                "epsilon, or say `anyway`."
+                "epsilon, or say `force`."
             )
 
     def theorem_1(self) -> dict[str, float] | None:
@@ -110,7 +110,7 @@ class TrainPlan:
         For one client left out, which is what the paper accounts for.
         """
         sampling = self.settings.sampling
-        if not isinstance(sampling, Lots):
+        if not isinstance(sampling, PoissonSampling):
             return None
         rate, budget = float(sampling.part), self.terms.budget
         return {
@@ -196,8 +196,8 @@ def plan_training(
             f"{Adjacency.REPLACE_ONE_RECORD} and `record_clip` go together: single records are "
             "protected where each one's gradient is clipped, and only there"
         )
-    move = None if how.record_clip is None else 2 * how.record_clip / how.clipping.first
-    layout = Layout(parameters, how.measurements, record_move=move)
+    sensitivity = None if how.record_clip is None else 2 * how.record_clip / how.clipping.first
+    layout = Layout(parameters, how.measurements, record_sensitivity=sensitivity)
     try:
         tally = plan_tally(
             terms,
@@ -245,5 +245,5 @@ def _release(tally: TallyPlan) -> SumRelease:
 
 def _move(tally: TallyPlan) -> int:
     relation = tally.terms.adjacency
-    squared = tally.contribution.move(relation).l2_squared
+    squared = tally.contribution.sensitivity(relation).l2_squared
     return squared // 4 if relation is Adjacency.REPLACE_ONE_CLIENT else squared

@@ -6,7 +6,7 @@ Three ways, and what each does for privacy:
 - cohorts: in each round some, in turn, by a public order. Nobody takes part in more than his share
   of the rounds, and only those tell anything about him. Nothing has to be kept secret. All who
   collude may be in the same cohort, so a round counts out as many as collude in all;
-- lots: everybody sends something in every round, but each puts in its update only if its own
+- Poisson sampling: everybody sends something in every round, but puts in its update only if its own
   secret lot says so, and nothing but noise otherwise. This is what "amplification by sampling" asks
   for: the server does not know who was drawn, because it does not draw.
 """
@@ -23,7 +23,7 @@ from urna.errors import ParameterError, UnknownName
 from urna.randomness import SecretSource
 from urna.tally import Part, exact_part
 
-__all__ = ["Cohorts", "Everyone", "Lots", "Sampling", "read_sampling"]
+__all__ = ["Cohorts", "Everyone", "PoissonSampling", "Sampling", "read_sampling"]
 
 _LOT_BYTES = 16
 
@@ -131,7 +131,7 @@ class Cohorts:
 
 
 @dataclass(frozen=True, slots=True)
-class Lots:
+class PoissonSampling:
     """Everybody sends something, each puts in its update by its own secret lot.
 
     Assumes:
@@ -142,7 +142,7 @@ class Lots:
     part: Fraction
 
     @classmethod
-    def of(cls, part: Part) -> "Lots":
+    def of(cls, part: Part) -> "PoissonSampling":
         """Return lots of a probability, as people type it."""
         exact = exact_part("the probability of a lot", part)
         if not exact:
@@ -170,7 +170,7 @@ class Lots:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
-        return {"kind": "lots", "part": str(self.part)}
+        return {"kind": "poisson", "part": str(self.part)}
 
 
 def drawn(rate: Fraction | None, secrets: SecretSource) -> bool:
@@ -181,7 +181,11 @@ def drawn(rate: Fraction | None, secrets: SecretSource) -> bool:
     return number * rate.denominator < rate.numerator << (8 * _LOT_BYTES)
 
 
-_KINDS: Mapping[str, type[Cohorts] | type[Lots]] = {"cohorts": Cohorts, "lots": Lots}
+_KINDS: Mapping[str, type[Cohorts] | type[PoissonSampling]] = {
+    "cohorts": Cohorts,
+    "lots": PoissonSampling,  # as version 0.2 wrote it
+    "poisson": PoissonSampling,
+}
 
 
 def read_sampling(mapping: Mapping[str, Any]) -> Sampling:

@@ -45,7 +45,7 @@ def choose_ballot(
 
     Under strong noise wide ballots win, because neighbours of good candidates are counted as
     well; under weak noise narrow ones are more precise. The noise per client is public, so
-    the width may follow it. How it does was fixed on simulated landscapes
+    the width may follow it. How it does was fixed on simulated loss surfaces
     (docs/decisions/0008-default-ballot-and-decoder.md).
 
     Args:

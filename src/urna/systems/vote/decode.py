@@ -192,7 +192,7 @@ def told(
     a little wrong leaves the leader out. A set that names more than half of the candidates is
     no choice, and a probability beside it would say no more: then the tally cannot tell. A set
     of whole candidates holds more than it must, and caution makes it larger still; how much
-    less mass will do was measured on landscapes and recordings
+    less mass will do was measured on loss surfaces and recordings
     (docs/decisions/0034-sets-near-ties.md). Nor can it where so many may lead that draws
     met most of them once or twice, or not at all.
 

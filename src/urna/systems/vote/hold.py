@@ -21,7 +21,7 @@ from urna.tally import (
     Released,
     Releases,
     Run,
-    SecureSummation,
+    SecureAggregation,
     Selected,
     Selection,
     Summation,
@@ -75,7 +75,7 @@ def hold_vote(
             **counted,
         )
     else:
-        adds = summation or SecureSummation()
+        adds = summation or SecureAggregation()
         releases = Releases(vote.tally, label, adds.describe(terms), **counted)
         releases.release(
             lambda: adds.tally(ballots, vote.tally, secrets),

@@ -49,7 +49,7 @@ _TRUST = 2.0  # exponent of what is expected of an axis: more than once was bett
 
 
 def choose_levels(candidates: int, *, noise_std: float, ballots: int) -> LevelShape:
-    """Return ballots as wide as the noise asks for; how wide was fixed on simulated landscapes.
+    """Return ballots as wide as the noise asks for; how wide was fixed on simulated loss surfaces.
 
     Example:
         >>> choose_levels(100, noise_std=6.0, ballots=100).part

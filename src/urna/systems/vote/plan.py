@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _MOST_CLIENTS = 10_000_000
 EVEN = 0.5
 """A vote in which the unanimous choice of all wins less often than this is hopeless."""
-_ANYWAY = "To hold it all the same, say so (`anyway=True`, --anyway)."
+_FORCE = "To hold it all the same, say so (`force=True`, --force)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +194,13 @@ class VotePlan:
         if self.reveal.winner:
             raise ParameterError(
                 f"this vote cannot succeed: even the unanimous choice of all wins with probability "
-                f"{self.best_case:.2f} only. Raise epsilon, or ask more clients. {_ANYWAY}"
+                f"{self.best_case:.2f} only. Raise epsilon, or ask more clients. {_FORCE}"
             )
         raise ParameterError(
             f"this vote cannot succeed: {self.fewest_ballots} ballots that all agree make a lead "
             f"of {self.largest_gap:.1f} votes, the noise is ± {self.most_noise_std:.1f}, and even "
             f"then their choice wins with probability {self.best_case:.2f} only. {self._remedy()} "
-            f"{_ANYWAY}"
+            f"{_FORCE}"
         )
 
     def _remedy(self) -> str:

@@ -58,7 +58,7 @@ class PosteriorDecoder:
     What is said of the winner comes from the same posterior, but with caution: priors may be
     wrong, and leaders are often nearly tied. So every candidate's chance to lead is averaged
     with its chance under a model without structure, and the winner's is corrected by what
-    came true on simulated landscapes. Where more than half of the candidates may lead, the tally
+    came true on simulated loss surfaces. Where more than half of the candidates may lead, the tally
     cannot tell, and no number is given.
 
     Args:
@@ -194,7 +194,7 @@ def calibrated(chance: float, tally: NoisyVotes) -> float:
 
     Odds are drawn towards even, because leaders of real votes are often nearly tied, and raised
     under strong noise, where a mean with a model without structure says too little. Both numbers
-    were fitted on landscapes, drawn tables and recordings
+    were fitted on loss surfaces, drawn tables and recordings
     (docs/decisions/0040-odds-drawn-towards-even.md).
     """
     chance = min(max(chance, _FINEST), 1 - _FINEST)

@@ -28,7 +28,7 @@ from urna.systems.vote.posterior import Posterior, PosteriorDecoder
 from urna.systems.vote.rehearsal import RehearsedDecoder
 from urna.systems.vote.result import VoteResult
 from urna.systems.vote.search import check_objective, fill_all
-from urna.tally import Options, Run, SecureSummation, Summation, Terms
+from urna.tally import Options, Run, SecureAggregation, Summation, Terms
 
 __all__ = ["BOTH_ROUNDS", "FIRST_SHARE", "KEPT", "TwoRounds", "after_first", "search_twice"]
 
@@ -143,7 +143,7 @@ def search_twice(
         raise ParameterError("two rounds protect clients; for records hold one round with shards")
     count = min(len(space), max(_FEWEST, math.ceil(kept * len(space))))
     run = (run or Run()).only("two rounds", "ledger", "secrets", "keep", "progress", "force")
-    summation, secrets = summation or SecureSummation(), run.secrets
+    summation, secrets = summation or SecureAggregation(), run.secrets
     votes = _plans(terms, first_share, (len(space), count), summation.removes_excess)
     if not run.force:
         votes[0].check_hopeful()

@@ -80,7 +80,7 @@ def search(
         RoundAborted: Too many clients dropped out. Nothing was released.
         RoundUnfinished: They did so while the sum was opened, or the circuit that finds a winner
             started and revealed none. It stays counted.
-        RoundSpoiled: What was opened is no tally. It stays counted.
+        InvalidSum: What was opened is no tally. It stays counted.
     """
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
     run, how = run or Run(), settings or VoteSettings()

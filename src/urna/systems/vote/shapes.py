@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.noise import IntVector
-from urna.privacy import Adjacency, Move
+from urna.privacy import Adjacency, Sensitivity
 from urna.tally import SumRange
 
 __all__ = [
@@ -71,7 +71,7 @@ class Ballot(Protocol):
         """Raise ParameterError unless this is a valid ballot."""
         ...
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return a bound on the difference of two neighbouring sums: of one ballot and another."""
         ...
 
@@ -160,7 +160,7 @@ class BallotShape:
                 f"{max(given)}"
             )
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return how far another ballot, or none, moves the sum.
 
         Guarantee:
@@ -173,11 +173,11 @@ class BallotShape:
         """
         votes, squares = len(self.weights), sum(weight**2 for weight in self.weights)
         if adjacency is Adjacency.ZERO_OUT_CLIENT:
-            return Move(squares, votes)
+            return Sensitivity(squares, votes)
         if len(set(self.weights)) == 1:
             apart = max(2 * min(votes, self.candidates - votes), votes)
-            return Move(apart * self.weights[0] ** 2, apart)
-        return Move(2 * squares, min(2 * votes, self.candidates))
+            return Sensitivity(apart * self.weights[0] ** 2, apart)
+        return Sensitivity(2 * squares, min(2 * votes, self.candidates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class ScoreShape:
                 f"scores are non-negative and their squares sum to at most {self.norm}²"
             )
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return how far another ballot, or none, moves the sum.
 
         Guarantee:
@@ -243,7 +243,7 @@ class ScoreShape:
             attained by two clients with one favourite each.
         """
         ballots = 1 if adjacency is Adjacency.ZERO_OUT_CLIENT else 2
-        return Move(ballots * self.norm**2, self.candidates)
+        return Sensitivity(ballots * self.norm**2, self.candidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,10 +319,10 @@ class LevelShape:
                 f"ballots of levels give {self.candidates} candidates 0 to {self.levels}"
             )
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return how far another ballot, or none, moves the sum: each total by a level."""
         del adjacency
-        return Move(self.candidates * self.levels**2, self.candidates)
+        return Sensitivity(self.candidates * self.levels**2, self.candidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,13 +342,13 @@ class Ballots:
         """Where all shards have one favourite."""
         return self.shards * self.shape.most
 
-    def move(self, adjacency: Adjacency) -> Move:
+    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return how far one unit moves the sum: one ballot, since a record is in one shard."""
-        return self.shape.move(adjacency)
+        return self.shape.sensitivity(adjacency)
 
-    def whole_client(self) -> Move:
+    def whole_client(self) -> Sensitivity:
         """Return how far all ballots of one client move the sum."""
-        one = self.shape.move(Adjacency.REPLACE_ONE_CLIENT)
+        one = self.shape.sensitivity(Adjacency.REPLACE_ONE_CLIENT)
         return one.times(self.shards, dimension=self.dimension)
 
     def range_of(self, clients: int) -> SumRange:

@@ -11,7 +11,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from urna.errors import ParameterError, ProtocolError
-from urna.flower.mail import ACTION, Kind, Letter, Reply
+from urna.flower.messages import ACTION, Kind, Letter, Reply
 from urna.protocols.secagg import ClientId, Plan, Stage
 from urna.protocols.secagg.messages import Refusal
 from urna.protocols.secagg.wire import encode
@@ -167,7 +167,7 @@ class Post:
 
 
 class GridTransport:
-    """The secure summation's transport over Flower.
+    """The secure aggregation's transport over Flower.
 
     Args:
         post: Reaches the nodes.

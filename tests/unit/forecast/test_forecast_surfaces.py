@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from urna.errors import ParameterError
-from urna.forecast.landscapes import KINDS, Landscape, draw_space, kinds_of, stand_in
+from urna.forecast.surfaces import KINDS, LossSurface, draw_space, kinds_of, stand_in
 from urna.space import Axis, Space
 
 GRID = Space(lr=Axis.log_range(1e-5, 1.0, 6), depth=[1, 2, 3], kind=["a", "b"])
@@ -30,8 +30,8 @@ def test_clients_that_deviate_more_agree_less(kind: str) -> None:
 
 def test_agreement_is_the_mean_correlation() -> None:
     true = np.array([0.0, 1.0, 3.0])
-    assert Landscape(np.array([true, -true]), true).agreement == pytest.approx(0.0)
-    assert Landscape(np.array([2 * true + 5]), true).agreement == pytest.approx(1.0)
+    assert LossSurface(np.array([true, -true]), true).agreement == pytest.approx(0.0)
+    assert LossSurface(np.array([2 * true + 5]), true).agreement == pytest.approx(1.0)
 
 
 def test_surfaces_of_a_process_resemble_their_neighbours() -> None:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from urna.errors import ParameterError
 
-__all__ = ["Move"]
+__all__ = ["Sensitivity"]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Sensitivity:
     """A bound on the difference of two neighbouring sums.
 
     Only the L2 norm is priced (`tradeoff.gaussian_parameter`); the number of coordinates
@@ -33,11 +33,11 @@ class Move:
         """The L2 norm."""
         return math.sqrt(self.l2_squared)
 
-    def scaled(self, scale: int) -> "Move":
+    def scaled(self, scale: int) -> "Sensitivity":
         """Return the same move on a grid of `scale` steps to the unit."""
-        return Move(self.l2_squared * scale**2, self.coordinates, self.beyond)
+        return Sensitivity(self.l2_squared * scale**2, self.coordinates, self.beyond)
 
-    def times(self, count: int, *, dimension: int) -> "Move":
+    def times(self, count: int, *, dimension: int) -> "Sensitivity":
         """Return a bound on the sum of so many moves, by the triangle inequality."""
         coordinates = min(count * self.coordinates, dimension)
-        return Move(self.l2_squared * count**2, coordinates, min(count * self.beyond, 0.5))
+        return Sensitivity(self.l2_squared * count**2, coordinates, min(count * self.beyond, 0.5))

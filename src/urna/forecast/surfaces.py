@@ -17,7 +17,7 @@ from urna.errors import ParameterError
 from urna.space import Axis, AxisKind, Space
 from urna.systems.vote.windows import windows_of
 
-__all__ = ["KINDS", "Landscape", "draw_space", "kinds_of", "stand_in", "within_windows"]
+__all__ = ["KINDS", "LossSurface", "draw_space", "kinds_of", "stand_in", "within_windows"]
 
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator
@@ -26,7 +26,7 @@ _LEAST_RATES = 3  # values of an axis along which quality can rise and fall
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Landscape:
+class LossSurface:
     """What clients see, and what is true."""
 
     seen: Array
@@ -127,7 +127,7 @@ def _apart(rng: Rng, asked: float | None) -> float:
 
 def rates(
     rng: Rng, space: Space, clients: int, apart: float | None = None, earliest: float = 0.3
-) -> Landscape:
+) -> LossSurface:
     """Return a plateau along the first logarithmic axis, with a cliff behind it.
 
     Args:
@@ -170,12 +170,12 @@ def rates(
     seen = quality(
         differ * rng.standard_normal((clients, 1)), 1 + 0.06 * differ * rng.standard_normal(shape)
     )
-    return Landscape(seen + noise * rng.standard_normal(shape), quality(0.0, 1.0))
+    return LossSurface(seen + noise * rng.standard_normal(shape), quality(0.0, 1.0))
 
 
 def _seen_by_clients(
     rng: Rng, latent: Array, deviate: Callable[..., Array], clients: int, apart: float | None
-) -> Landscape:
+) -> LossSurface:
     """Squash a latent surface to qualities and let every client see its own version."""
     middle = np.quantile(latent, rng.uniform(0.5, 0.95))
     quality = 1 / (1 + np.exp(-(latent - middle) * rng.uniform(1, 3) / latent.std()))
@@ -183,10 +183,10 @@ def _seen_by_clients(
     differ = _apart(rng, apart) * spread
     noise = math.exp(rng.uniform(math.log(0.02), math.log(0.5))) * spread
     seen = quality + differ * deviate(clients)
-    return Landscape(seen + noise * rng.standard_normal(seen.shape), quality)
+    return LossSurface(seen + noise * rng.standard_normal(seen.shape), quality)
 
 
-def bowl(rng: Rng, space: Space, clients: int, apart: float | None = None) -> Landscape:
+def bowl(rng: Rng, space: Space, clients: int, apart: float | None = None) -> LossSurface:
     """Return a smooth optimum along the longest ordered axis, moved by the others, with a cliff."""
     places = space.places.astype(float)
     axes = list(space.axes.values())
@@ -211,12 +211,12 @@ def bowl(rng: Rng, space: Space, clients: int, apart: float | None = None) -> La
     return _seen_by_clients(rng, surface, _smooth(rng, space), clients, apart)
 
 
-def process(rng: Rng, space: Space, clients: int, apart: float | None = None) -> Landscape:
+def process(rng: Rng, space: Space, clients: int, apart: float | None = None) -> LossSurface:
     """Return a draw from a Gaussian process."""
     return _seen_by_clients(rng, _smooth(rng, space)(), _smooth(rng, space), clients, apart)
 
 
-def none(rng: Rng, space: Space, clients: int, apart: float | None = None) -> Landscape:
+def none(rng: Rng, space: Space, clients: int, apart: float | None = None) -> LossSurface:
     """Return qualities that have nothing to do with the space."""
     latent = rng.standard_normal(len(space))
 
@@ -226,17 +226,17 @@ def none(rng: Rng, space: Space, clients: int, apart: float | None = None) -> La
     return _seen_by_clients(rng, latent, deviate, clients, apart)
 
 
-KINDS: dict[str, Callable[..., Landscape]] = {
+KINDS: dict[str, Callable[..., LossSurface]] = {
     "rates": rates,
     "bowl": bowl,
     "process": process,
     "none": none,
 }
-"""Kinds of landscapes by name: functions of a generator, a space and a number of clients."""
+"""Kinds of loss surfaces by name: functions of a generator, a space and a number of clients."""
 
 
-def within_windows(rng: Rng, space: Space, land: Landscape) -> Landscape:
-    """Return a landscape of which little is left where its axes may not work.
+def within_windows(rng: Rng, space: Space, land: LossSurface) -> LossSurface:
+    """Return a loss surface of which little is left where its axes may not work.
 
     Of every axis's windows (`urna.systems.vote.windows`) one is drawn with the weight that a
     decoder gives it: each end that is known or declared has no edge with one half.
@@ -252,11 +252,11 @@ def within_windows(rng: Rng, space: Space, land: Landscape) -> Landscape:
         if len(windows) > 1:
             drawn = windows[int(rng.choice(len(windows), p=[window.weight for window in windows]))]
             left *= drawn.expected[space.places[:, place]]
-    return Landscape(land.seen * left, land.quality * left)
+    return LossSurface(land.seen * left, land.quality * left)
 
 
 def kinds_of(space: Space) -> tuple[str, ...]:
-    """Return the kinds of landscapes with structure that a space can have.
+    """Return the kinds of loss surfaces with structure that a space can have.
 
     Example:
         >>> kinds_of(Space(lr=Axis.log([0.01, 0.1, 1.0]), depth=[2, 4, 8]))
