@@ -22,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import tomllib
 import uuid
 from dataclasses import dataclass
@@ -184,14 +185,27 @@ class Reader:
             raise AssertionError(f"{block.place} ended with {done.returncode}:\n{done.stderr}")
 
     def close(self) -> None:
-        """End what commands have left running, by process id."""
+        """End what commands have left running, by process id.
+
+        A process shows no environment while it starts another program, so one look is not enough.
+        """
+        quiet = 0
+        while quiet < 3:
+            quiet = 0 if self._kill_marked() else quiet + 1
+            time.sleep(0.1)
+
+    def _kill_marked(self) -> bool:
+        found = False
         for entry in Path("/proc").iterdir():
             try:
                 marked = self._mark.encode() in (entry / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
             if marked:
-                os.kill(int(entry.name), signal.SIGKILL)
+                found = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(entry.name), signal.SIGKILL)
+        return found
 
 
 def _free_ports(count: int) -> list[int]:
