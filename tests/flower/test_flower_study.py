@@ -89,7 +89,7 @@ def test_a_study_over_a_federation_on_loopback(tmp_path: Path) -> None:
         assert said["best"] == {"lr": 0.3}
         assert said["result"]["rounds"] == 2
         assert said["privacy"]["epsilon"] == 40
-        assert {"report.html", "model.safetensors", "README.md"} <= set(said["files"])
+        assert {"report.html", "model.safetensors", "MODEL_CARD.md"} <= set(said["files"])
         labels = [entry.label for entry in Ledger(study / "results" / "ledger").entries()]
         assert len(labels) == 2
         spent = [Ledger(site.ledger).spent().epsilon for site in federation.sites]
