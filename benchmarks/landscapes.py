@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from urna.forecast import landscapes
+from urna.forecast import surfaces
 from urna.privacy import SelectionRelease
 from urna.space import Space
 from urna.systems.vote import (
@@ -71,12 +71,12 @@ LEVEL_POWERS = (1.0, 2.0, 3.0, 4.0, 6.0)
 
 
 def _seen(kind: str, rng: Rng, space: Space) -> tuple[Array, Array]:
-    found = landscapes.KINDS[kind](rng, space, CLIENTS)
+    found = surfaces.KINDS[kind](rng, space, CLIENTS)
     return found.seen, found.quality
 
 
-space_of = landscapes.draw_space
-KINDS = {kind: functools.partial(_seen, kind) for kind in landscapes.KINDS}
+space_of = surfaces.draw_space
+KINDS = {kind: functools.partial(_seen, kind) for kind in surfaces.KINDS}
 """What 100 clients see and what is true, by kind of landscape."""
 
 
