@@ -87,7 +87,7 @@ def mnist(folder: Path, epsilons: list[float], rounds: int | None, secure: bool)
         if secure:
             result = fit(
                 learner, parts, budget=budget, rounds=held, settings=settings, dropout=0.2,
-                score=lambda w: _loss_and_right(learner, w, test),
+                score=learner.scorer(test),
             )  # fmt: skip
             row |= {"accuracy": result.accuracy, "achieved": result.achieved_epsilon}
         else:
@@ -103,7 +103,7 @@ def mnist(folder: Path, epsilons: list[float], rounds: int | None, secure: bool)
                 dropout=0.0,
                 optimiser=settings.optimiser,
                 tail=settings.tail,
-                score=lambda w: _loss_and_right(learner, w, test)[1],
+                score=lambda w: learner.scorer(test)(w)[1],
                 judge_every=held,
             )
             row |= {"accuracy": study.accuracies[-1], "achieved": study.epsilons[-1]}
@@ -171,7 +171,7 @@ def figure7_trained(
             result = fit(
                 learner, parts, budget=budget, rounds=rounds, settings=settings, dropout=0.4,
                 summation=Removing(removal=removal), dropouts=vanish,
-                score=lambda w: _loss_and_right(learner, w, test),
+                score=learner.scorer(test),
             )  # fmt: skip
             ratios = [report.noise_ratio for report in result.history]
             row[str(removal)] = {
@@ -185,11 +185,6 @@ def figure7_trained(
             }
         rows.append(row)
     return {"clients": clients, "rounds": rounds, "target": epsilon([1.0] * rounds), "rows": rows}
-
-
-def _loss_and_right(learner: TorchLearner, weights: Vector, test: Samples) -> tuple[float, float]:
-    loss, right = learner.scores(weights, [test])[0]
-    return float(loss), float(right)
 
 
 def figure8(folder: Path, task: str, rounds: int | None) -> dict[str, Any]:
@@ -230,7 +225,7 @@ def figure8(folder: Path, task: str, rounds: int | None) -> dict[str, Any]:
             rate=rate,
             optimiser=optimiser,
             tail=tail,
-            score=lambda w: _loss_and_right(learner, w, test)[1],
+            score=lambda w: learner.scorer(test)(w)[1],
             judge_every=held,
         )
         last = study.epsilons[-1]

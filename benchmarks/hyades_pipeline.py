@@ -9,13 +9,13 @@ import statistics
 from typing import Any
 
 import numpy as np
+from hyades_links import mobile_links
 from hyades_removal import removing
 
 from urna.privacy import Budget
 from urna.protocols.secagg import Removal, Stage
 from urna.randomness import OsSecrets
 from urna.systems.train import plan_training
-from urna.systems.train.links import mobile_links
 from urna.systems.train.pipelined import PipelinedSummation
 from urna.tally import to_grid
 

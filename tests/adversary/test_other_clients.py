@@ -48,9 +48,9 @@ from urna.systems.average.batch import PaddedRows
 from urna.systems.average.fit import contributions as average_contributions
 from urna.systems.average.objective import BlindObjective, default_space
 from urna.systems.train import (
-    AdaptiveClip,
+    Clip,
     FunctionLearner,
-    PoissonSampling,
+    Sampling,
     Settings,
     TorchLearner,
     Validation,
@@ -226,7 +226,7 @@ class Careless(FunctionLearner[Samples]):
         return [means(weights, data, 0) for data in clients]
 
 
-VALIDATED = {"clip": AdaptiveClip(first=0.05), "validation": Validation()}
+VALIDATED = {"clip": Clip(0.05, 0.5), "validation": Validation()}
 RECORD_LEVEL = {"record_clip": 0.5, "clip": 10.0, "unit": Adjacency.REPLACE_ONE_RECORD}
 
 AVERAGES: dict[str, Handed] = {
@@ -266,7 +266,7 @@ PATHS: dict[str, Handed] = AVERAGES | {
         TorchLearner(mixing, RECIPE, validation=0.3, device="cpu"), **VALIDATED
     ),
     "a round by lots": rounds(
-        TorchLearner(cnn, RECIPE, device="cpu"), sampling=PoissonSampling.of("1/2")
+        TorchLearner(cnn, RECIPE, device="cpu"), sampling=Sampling.of("poisson", "1/2")
     ),
     "a round, record by record": rounds(TorchLearner(cnn, device="cpu"), **RECORD_LEVEL),
     "a round, functions": rounds(FunctionLearner(np.zeros(FEATURES), means)),

@@ -22,7 +22,7 @@ from urna.study.run import run_study
 from urna.systems import average
 from urna.systems.combine import Averaging, Frame, LocalSearch
 from urna.systems.combine.private import private_mean
-from urna.systems.train import Cohorts, FedAvg, FunctionLearner, Settings, fit
+from urna.systems.train import FedAvg, FunctionLearner, Sampling, Settings, fit
 from urna.systems.train.checkpoint import FILE
 from urna.systems.vote import Reveal, VoteResult, search, search_twice
 from urna.tally import (
@@ -342,7 +342,7 @@ def remember(folder: Path) -> Callable[[Any], None]:
     return copy
 
 
-COHORTS = Settings(optimiser=FedAvg(), clip=2.0, sampling=Cohorts.of("1/4"))
+COHORTS = Settings(optimiser=FedAvg(), clip=2.0, sampling=Sampling.of("cohorts", "1/4"))
 
 
 @pytest.mark.parametrize("settings", [Settings(optimiser=FedAvg(), clip=2.0), COHORTS])

@@ -24,7 +24,7 @@ from urna.flower import Grant, Policy, PrivateTraining, Trainer
 from urna.flower.updates import ModelLetter
 from urna.privacy import Budget, Ledger
 from urna.report import page
-from urna.systems.train import AdaptiveClip, Validation
+from urna.systems.train import Clip, Validation
 
 SIZE, ROUNDS = 12, 4
 TRUTH = {"bias": np.array([0.5]), "weight": np.array([[1.0, -2.0]])}
@@ -176,7 +176,7 @@ def test_dropouts_leave_the_planned_noise_and_too_many_leave_a_round_out() -> No
 def test_losses_and_clips_are_tallied_privately() -> None:
     wrapped = private(
         validation=Validation(largest_loss=8.0),
-        clip=AdaptiveClip(0.5, 0.5),
+        clip=Clip(0.5, 0.5),
         budget=BUDGET,
     )
     result = wrapped.start(grid_of(*(node(n) for n in range(SIZE))), start(), num_rounds=ROUNDS)

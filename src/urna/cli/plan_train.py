@@ -63,8 +63,6 @@ def _print(planned: TrainPlan) -> None:
     lines.add_row(
         "amplification by sampling", "yes: nobody may know who was drawn" if sampled else "none"
     )
-    for name, multiplier in (planned.theorem_1() or {}).items():
-        lines.add_row(f"… one left out, by {name}", f"{multiplier:.4f} times the clip norm")
     lines.add_row("may drop out, may collude, in a round", f"{terms.dropouts}, {terms.colluders}")
     lines.add_row("noise in a sum", f"{planned.noise_multiplier:.4f} times the clip norm")
     lines.add_row("… in one entry of the mean", f"{planned.update_error:.2e} times the clip norm")

@@ -68,7 +68,7 @@ class PrivateTraining(Strategy):
     Args:
         strategy: FedAvg, FedProx, FedAvgM, FedAdam, FedYogi or FedAdagrad.
         budget: What all rounds together may cost each node.
-        clip: How long an update may be: a norm, or `AdaptiveClip`.
+        clip: How long an update may be: a norm, or a `Clip` that follows a quantile.
         validation: Whether nodes judge the model in every round.
         name: The model's name in announcements, policies and ledgers.
         folder: Where the series, the weights and what the strategy remembers are kept after each
@@ -472,7 +472,7 @@ def _after_failure(
     """Return where training stands after a round that gave nothing; nodes have Flower's names."""
     _log.warning("round %d counts, and gave nothing: %s", state.done + 1, failed)
     unnamed = type(failed)(failed.reason)
-    after = after_failure(plan, state, unnamed, range(plan.clients), 1, promised=promised)
+    after = after_failure(plan, state, unnamed, range(plan.clients), 1, promised)
     report = replace(after.history[-1], lost=len(failed.lost))
     return after.after(
         history=(*after.history[:-1], report),

@@ -1,6 +1,5 @@
 """The node's side of private training: your own training function, and nothing more leaves it."""
 
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -19,16 +18,13 @@ from urna.flower.updates import ModelLetter, UpdateSubject, flattened
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.randomness import StreamSecrets, derive_seed
-from urna.systems.train.clipping import SHORT
-from urna.systems.train.layout import norm_of
-from urna.systems.train.settings import ACCURACY, LOSS
+from urna.systems.train.layout import client_log, norm_of
+from urna.systems.train.settings import ACCURACY, LOSS, SHORT
 
 __all__ = ["Trainer", "Updates"]
 
 Function = Callable[[Message, Context], Message]
 """What people register with `@app.train()` or `@app.evaluate()`."""
-
-_log = logging.getLogger("urna.systems.train.client")
 
 
 class Updates:
@@ -85,7 +81,9 @@ class Updates:
         reply = self._train(self._message(call, letter, "train"), call.context)
         update, names, shapes = flattened(_arrays_in(reply, self._arrays))
         if (names, shapes) != (letter.names, letter.shapes):
-            _log.warning("this node's arrays have other names or shapes: it contributes nothing")
+            client_log.warning(
+                "this node's arrays have other names or shapes: it contributes nothing"
+            )
             update = np.zeros(0, dtype=np.float32)
         else:
             with np.errstate(invalid="ignore", over="ignore"):

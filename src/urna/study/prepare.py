@@ -1,7 +1,6 @@
 """A study made ready: its data read, its objective found, its budget divided; nothing spent."""
 
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +12,13 @@ from urna.privacy import Unit
 from urna.space import Space
 from urna.study.file import Study
 from urna.study.objectives import ChosenObjective, choose_objective
-from urna.study.schema import Follow, SamplingKind
+from urna.study.schema import Follow
 from urna.study.sources import ClientData, gather
 from urna.study.tune import VOTE_SHARE
 from urna.study.tune_and_train import Division, divide
 from urna.systems.train import (
-    AdaptiveClip,
-    Cohorts,
+    Clip,
     EarlyStop,
-    Everyone,
-    PoissonSampling,
     Sampling,
     Settings,
     TorchLearner,
@@ -147,23 +143,16 @@ def settings_of(study: Study) -> Settings:
     chosen = {"lr": said.server_lr}
     if said.optimiser == "fedavgm":
         chosen["momentum"] = said.momentum
-    adaptive = said.adaptive_clip
     return Settings(
         optimiser=read_optimiser(said.optimiser, **chosen),
-        clip=said.clip if adaptive is None else AdaptiveClip(said.clip, adaptive),
-        sampling=_sampling(said.sampling, said.part),
+        clip=Clip(said.clip, said.adaptive_clip),
+        sampling=Sampling.of(said.sampling, said.part),
         validation=Validation() if said.validate else None,
         stop=EarlyStop() if said.stop_early else None,
         tail=said.tail,
         record_clip=said.record_clip,
         seed=study.seed,
     )
-
-
-def _sampling(kind: SamplingKind, part: Fraction) -> Sampling:
-    if kind is SamplingKind.EVERYONE:
-        return Everyone()
-    return Cohorts.of(part) if kind is SamplingKind.COHORTS else PoissonSampling.of(part)
 
 
 def learner_of(prepared: Prepared) -> TorchLearner:

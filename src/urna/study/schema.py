@@ -18,6 +18,7 @@ from urna.study.keys import Key, StudyField, fields_of, shown
 from urna.systems.average import LearnerKind
 from urna.systems.average.blind import LocalTraining
 from urna.systems.combine import STRATEGIES, Guarantee
+from urna.systems.train.sampling import SamplingKind
 from urna.systems.vote import BallotKind, DecoderKind
 from urna.tally import Options
 
@@ -52,14 +53,6 @@ class Follow(StrEnum):
     TRAIN = "train"
     AVERAGE = "average"
     COMBINE = "combine"
-
-
-class SamplingKind(StrEnum):
-    """Who takes part in which round."""
-
-    EVERYONE = "everyone"
-    COHORTS = "cohorts"
-    POISSON = "poisson"
 
 
 # A table: each key, what it may be, what it says, its default.

@@ -21,7 +21,7 @@ from urna.space import Axis, Space
 from urna.study import divide, tune_and_train
 from urna.study.dry_run import DryRun
 from urna.study.tune_and_train import Division
-from urna.systems.train import PoissonSampling, Settings, TorchLearner
+from urna.systems.train import Sampling, Settings, TorchLearner
 
 BUDGET = Budget(6.0, 1e-3)
 RNG = np.random.default_rng(0)
@@ -145,7 +145,7 @@ def test_a_vote_and_sampled_rounds_are_composed_by_their_losses() -> None:
         CLIENTS,
         budget=BUDGET,
         rounds=3,
-        settings=Settings(sampling=PoissonSampling.of("0.5")),
+        settings=Settings(sampling=Sampling.of("poisson", "0.5")),
         division=Division(0.2, Budget(2.196, 1e-3), Budget(5.199, 1e-3), ()),
         **tuned(force=True),
     )

@@ -12,15 +12,14 @@ from urna.protocols.secagg import Stage
 from urna.randomness import ScriptedSecrets
 from urna.systems.train import plan_training
 from urna.systems.train.checkpoint import Progress
-from urna.systems.train.links import Links
 from urna.systems.train.pipeline import (
     ONE_WAY,
     STAGES,
     TWO_WAYS,
     Observation,
     Planner,
-    StageModel,
     makespan,
+    stage_time,
 )
 from urna.systems.train.pipelined import PipelinedSummation, _ChunkTransport
 from urna.systems.train.reading import after_round
@@ -73,7 +72,7 @@ def test_a_prediction_that_is_off_makes_a_new_plan() -> None:
     planner.note(Observation(before, {**dict.fromkeys(STAGES, 9.0), "use": 0.0}, 99.0))
     assert planner._chosen is None
     with pytest.raises(ParameterError, match="at least one round"):
-        StageModel.fitted(10, [])
+        stage_time(10, 1, [])
 
 
 @pytest.mark.apart
@@ -84,9 +83,7 @@ def test_chunks_add_up_to_the_same_sum_under_the_planned_noise() -> None:
     vectors = {
         c: to_grid(layout.encode(update, 1.0, {}, secrets), planned.tally) for c in range(CLIENTS)
     }
-    adding = PipelinedSummation(
-        chunks=3, links=Links((2e8,) * CLIENTS, latency=0.001), dropouts={1: Stage.MASK}
-    )
+    adding = PipelinedSummation(chunks=3, dropouts={1: Stage.MASK})
     found = adding.tally(vectors, planned.tally, secrets)
     assert found.accepted == frozenset(range(CLIENTS)) - {1}
     exact = sum(vectors[c] for c in found.accepted)

@@ -48,7 +48,7 @@ def model_card(result: TrainResult, *, title: str, data: str = "") -> str:
         "clip norm of the last round": f"{result.history[-1].clip_norm:.4g}"
         if result.history
         else "-",
-        "right answers on public test rows": "-"
+        "accuracy on public test rows": "-"
         if result.accuracy is None
         else f"{100 * result.accuracy:.1f} %",
         "SHA-256 of the weights": digest_weights(result.weights),
@@ -73,9 +73,8 @@ def _head(result: TrainResult, title: str) -> dict[str, Any]:
     if result.accuracy is not None:
         metrics = [{"type": "accuracy", "value": round(result.accuracy, 4)}]
         dataset = {"name": "public test data", "type": "test"}
-        head["model-index"] = [
-            {"name": title, "results": [{"dataset": dataset, "metrics": metrics}]}
-        ]
+        results = [{"dataset": dataset, "metrics": metrics}]
+        head["model-index"] = [{"name": title, "results": results}]
     return head
 
 

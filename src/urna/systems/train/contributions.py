@@ -1,7 +1,6 @@
 """What the clients of one round put in, on this machine: they train, measure, clip and round."""
 
 import functools
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,21 +14,18 @@ from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.protocols.secagg import Stage
 from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets
-from urna.systems.train.clipping import SHORT
-from urna.systems.train.layout import norm_of
+from urna.systems.train.layout import client_log, norm_of
 from urna.systems.train.learner import Learner, RecordLearner, Vector
 from urna.systems.train.plan import TrainPlan
 from urna.systems.train.sampling import drawn
-from urna.systems.train.settings import ACCURACY, LOSS
+from urna.systems.train.settings import ACCURACY, LOSS, SHORT
 from urna.tally import ClearSummation, SecureAggregation, Summation, to_grid
 
 __all__ = ["Dropouts", "contributions", "losing"]
 
 Dropouts = Callable[[int, int], Mapping[int, Stage]]
-"""Who vanishes, by its place among a round's clients, and from which stage on: a function of the
-round's number and of how often it was tried before. For trying out what happens."""
-
-_log = logging.getLogger("urna.systems.train.client")
+"""Which clients drop out, by their place among a round's clients, and from which stage on: a
+function of the round's number and of how often it was tried before. For trying out what happens."""
 
 Row = npt.NDArray[np.floating[Any]]
 DataT = TypeVar("DataT")
@@ -48,8 +44,8 @@ def contributions(
 
     Guarantee:
         A client's vector follows from the weights, its own data and its own secrets, drawn for
-        all clients beforehand, if the learner keeps its guarantee (`Learner.train`). Whose data
-        make the learner raise contributes nothing, and no other client's vector changes.
+        all clients beforehand, if the learner keeps its guarantee (`Learner.train`). A client
+        whose data make the learner raise contributes nothing, and no other vector changes.
 
     Args:
         learner: How a client trains.
@@ -58,28 +54,21 @@ def contributions(
         weights: The common weights.
         clip_norm: How long an update may be.
         number: The round's number.
-        secrets: Where lots and coins come from.
+        secrets: Where secret draws and coins come from.
     """
     settings, everyone = plan.settings, range(len(clients))
-    lots = [drawn(settings.sampling.rate, secrets) for _ in everyone]
+    in_it = [drawn(settings.sampling.rate, secrets) for _ in everyone]
     keys = [secrets.take(SEED_BYTES) for _ in everyone]
-    active = [place for place in everyone if lots[place]]
+    active = [place for place in everyone if in_it[place]]
     members = settings.sampling.members(number, plan.clients, seed=settings.seed)
-    rows = _updates(
-        learner,
-        weights,
-        [clients[place] for place in active],
-        plan,
-        number,
-        [settings.seed + 1 + members[place] for place in active],
-    )
-    measured = _measurements(learner, weights, [clients[place] for place in active], plan)
-    updates = dict(zip(active, rows, strict=True))
-    said = dict(zip(active, measured, strict=True))
+    data = [clients[place] for place in active]
+    seeds = [settings.seed + 1 + members[place] for place in active]
+    updates = dict(zip(active, _updates(learner, weights, data, plan, number, seeds), strict=True))
+    measured = dict(zip(active, _measurements(learner, weights, data, plan), strict=True))
 
     def produce(place: int) -> IntVector:
-        update, values = updates.get(place), said.get(place, {})
-        if update is not None and settings.clipping.measurement is not None:
+        update, values = updates.get(place), measured.get(place, {})
+        if update is not None and settings.clipping.measurements:
             norm = norm_of(update)
             values = values | {SHORT: math.nan if math.isnan(norm) else float(norm <= clip_norm)}
         coins = StreamSecrets(keys[place], private=secrets.private)
@@ -153,7 +142,7 @@ def _of_each(
             try:
                 (row,) = work([place])
             except Exception:  # likewise
-                _log.warning("a client's data cannot be worked on: it contributes nothing")
+                client_log.warning("a client's data cannot be worked on: it contributes nothing")
                 row, failed = instead, failed + 1
             found.append(row)
         if failed == clients > 1:  # then it is hardly the data
@@ -162,10 +151,10 @@ def _of_each(
 
 
 def losing(summation: Summation, lost: Mapping[int, Stage]) -> Summation:
-    """Return a way to add up in which these clients vanish.
+    """Return the summation in which these clients drop out.
 
     Raises:
-        ParameterError: It knows no dropouts.
+        ParameterError: It cannot simulate dropouts.
     """
     if not lost:
         return summation
@@ -175,4 +164,4 @@ def losing(summation: Summation, lost: Mapping[int, Stage]) -> Summation:
         return replace(summation, absent=frozenset(lost))
     if hasattr(summation, "losing"):
         return cast(Summation, summation.losing(lost))
-    raise ParameterError(f"{type(summation).__name__} cannot be asked to lose clients")
+    raise ParameterError(f"{type(summation).__name__} cannot simulate clients that drop out")

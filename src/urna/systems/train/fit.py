@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -18,14 +18,14 @@ from urna.errors import (
     RoundUnfinished,
 )
 from urna.files import check_folder, held_alone, today
-from urna.privacy import Budget, Ledger
+from urna.privacy import Budget
 from urna.progress import live_line
 from urna.randomness import SEED_BYTES, ScriptedSecrets, SecretSource
 from urna.systems.train.checkpoint import Progress
 from urna.systems.train.contributions import Dropouts, contributions, losing
 from urna.systems.train.learner import Learner, Vector
 from urna.systems.train.plan import TrainPlan, plan_training
-from urna.systems.train.reading import after_failure, after_round
+from urna.systems.train.reading import after_failure, after_round, by_member
 from urna.systems.train.result import RoundReport, TrainResult, digest_weights
 from urna.systems.train.settings import LOSS, Settings
 from urna.tally import Options, Released, Releases, Run, SecureAggregation, Summation
@@ -37,7 +37,7 @@ TrainProgress = Callable[[RoundReport], None]
 """Called after each round, once it is on disk."""
 
 PublicScore = Callable[[Vector], tuple[float, float]]
-"""Loss and share of right answers of weights on public rows."""
+"""Loss and accuracy of weights on public rows."""
 
 DataT = TypeVar("DataT")
 
@@ -59,23 +59,23 @@ def fit(
 ) -> TrainResult:
     """Train a model over clients' data, so that nobody learns more than noisy sums.
 
-    All clients are simulated in this process. In each round those who take part train the common
-    weights on their own data; each clips its update, adds its share of integer noise and puts it
-    into a secure sum; the server's optimiser steps by the noisy mean. A client whose update is
-    not finite or of the wrong shape contributes nothing, under its full share of noise, and says
-    so only in its own log.
+    All clients are simulated in this process. In each round the clients of the round train the
+    common weights on their own data; each clips its update, adds its share of integer noise and
+    puts it into a secure sum; the server's optimiser steps by the noisy mean. A client whose
+    update is not finite or of the wrong shape contributes nothing, under its full share of noise;
+    only its own log names the reason.
 
     Guarantee:
         All rounds together, and so the weights and everything else in the result, are
         (epsilon, delta)-DP under `adjacency` towards everybody who learns no more than the
-        summation reveals; `result.privacy` says so in words. Each round is in the ledger
-        before it is held. Training stops before the ledger's cap would be passed.
+        summation reveals; `result.privacy` states it in words. Each round is in the ledger
+        before it starts. Training stops before the ledger's cap would be passed.
 
     Assumes:
         A round's sum is not public before it is in the folder and noted in the ledger: a run
-        that was killed before holds the interrupted round again, and counts it once. A
-        checkpoint that is older than what the ledger noted is refused. Settings, number of
-        rounds and first weights do not come from the data.
+        that was killed before repeats the interrupted round, and counts it once. A checkpoint
+        that is older than what the ledger noted is refused. Settings, number of rounds and first
+        weights do not come from the data.
 
     Args:
         learner: What is trained, and how a client does it.
@@ -85,9 +85,9 @@ def fit(
         settings: How updates are clipped and used, who takes part, when to stop.
         score: Judges weights on public rows after each round, for the learning curve.
         summation: How updates are added up; securely by default.
-        dropouts: Who vanishes when, for trying out what happens.
-        folder: Where to write down how far training is, after each round. A training that is
-            found there goes on, if it is the same one; one process at a time.
+        dropouts: Which clients drop out when, for trying out what happens.
+        folder: Where the state of the training is written after each round. The same training
+            goes on from there; one process at a time.
         about: What else must be the same where a training goes on, such as which data the
             clients hold; plain public values.
         run: Where it is counted and shown. `progress` is called after each round.
@@ -103,10 +103,10 @@ def fit(
     """
     how = settings or Settings()
     run = (run or Run()).only("training", "ledger", "secrets", "progress", "force")
-    source, adding, progress = run.secrets, summation or SecureAggregation(), run.progress
+    adding, progress = summation or SecureAggregation(), run.progress
     if len(clients) < 2:
         raise ParameterError(f"training hides clients among others, got {len(clients)}")
-    if source.private and not getattr(learner, "isolated", True):
+    if run.secrets.private and not getattr(learner, "isolated", True):
         raise ParameterError(
             "clients that train in one stack change each other's last digits, which no epsilon "
             "covers: leave `stacked_clients` of the learner's speed out, or take scripted secrets "
@@ -124,8 +124,10 @@ def fit(
     )
     if not run.force:
         plan.check_hopeful()
-    training = _Run(
-        learner, clients, plan, adding, dropouts, run.ledger, source, folder, score, about
+    # A script is divided among the rounds, so that any of them can be repeated.
+    script = b"" if run.secrets.private else run.secrets.take(SEED_BYTES)
+    training = _Training(
+        learner, clients, plan, adding, dropouts, run, script, folder, score, dict(about or {})
     )
     if folder is not None:
         check_folder(folder)
@@ -137,35 +139,25 @@ def fit(
         return training.go(first, lambda report: line("training rounds", report.number, rounds))
 
 
-class _Run(Generic[DataT]):
+@dataclass(frozen=True, slots=True)
+class _Training(Generic[DataT]):
     """One training, from wherever it stands to its end."""
 
-    def __init__(
-        self,
-        learner: Learner[DataT],
-        clients: Sequence[DataT],
-        plan: TrainPlan,
-        summation: Summation,
-        dropouts: Dropouts | None,
-        ledger: Ledger | None,
-        secrets: SecretSource,
-        folder: Path | None,
-        score: PublicScore | None,
-        about: Mapping[str, Any] | None,
-    ) -> None:
-        self._learner, self._clients, self._plan = learner, clients, plan
-        self._summation, self._dropouts = summation, dropouts
-        self._ledger, self._folder, self._score = ledger, folder, score
-        self._about = dict(about or {})
-        self._private = secrets.private
-        # A script is divided among the rounds, so that any of them can be held again.
-        self._script = b"" if secrets.private else secrets.take(SEED_BYTES)
-        self._secrets = secrets
+    learner: Learner[DataT]
+    clients: Sequence[DataT]
+    plan: TrainPlan
+    summation: Summation
+    dropouts: Dropouts | None
+    run: Run
+    script: bytes
+    """Label of the rounds' scripted secrets; empty where secrets are private."""
+    folder: Path | None
+    score: PublicScore | None
+    about: Mapping[str, Any]
 
     def go(self, first: Vector, progress: TrainProgress) -> TrainResult:
-        """Hold rounds until there is a reason to stop."""
-        plan = self._plan
-        state = self._begin(first)
+        """Go from round to round until there is a reason to stop."""
+        plan, state = self.plan, self._begin(first)
         releases = self._releases(state)
         stopped = "rounds"
         while state.done < plan.rounds:
@@ -183,40 +175,52 @@ class _Run(Generic[DataT]):
                 stopped = "dropouts"
                 break
             progress(state.history[-1])
-        return self._result(state, releases, stopped)
+        releases.slot.done = state.done
+        return TrainResult(
+            weights=state.model,
+            history=state.history,
+            stopped=stopped,
+            privacy=releases.statement(),
+            terms=plan.terms,
+            plan=plan.as_mapping(),
+            description=self.learner.description,
+            entry=releases.slot.entry,
+            when=today() if self.run.secrets.private else None,
+            lost={int(client): why for client, why in state.lost.items()},
+            faults={int(client): why for client, why in state.faults.items()},
+        )
 
     def _begin(self, first: Vector) -> Progress:
-        """Return where training stands: at the beginning, or where a run before left it."""
+        """Return where training stands: at the beginning, or where an earlier run left it."""
         fingerprint = self._fingerprint(first)
-        if self._folder is not None:
-            found = Progress.read(self._folder)
-            if found is not None and found.fingerprint != fingerprint:
-                raise ParameterError(
-                    f"{self._folder} holds another training: its settings, recipe, budget, "
-                    "clients, data, summation, secrets or first weights are not these. Go on with "
-                    "the same, or take another folder."
-                )
-            if found is not None:
-                self._check_ledger(found)
-                return self._judged(found)
-        state = Progress(
-            fingerprint,
-            uuid.uuid4().hex,
-            first,
-            clip_norm=self._plan.settings.clipping.first,
-            counted=self._ledger is not None,
-        )
-        self._write(state)  # the entry's id is on disk before it is in the ledger
-        return state
+        found = None if self.folder is None else Progress.read(self.folder)
+        if found is None:
+            state = Progress(
+                fingerprint,
+                uuid.uuid4().hex,
+                first,
+                clip_norm=self.plan.settings.clipping.first,
+                counted=self.run.ledger is not None,
+            )
+            self._write(state)  # the entry's id is on disk before it is in the ledger
+            return state
+        if found.fingerprint != fingerprint:
+            raise ParameterError(
+                f"{self.folder} holds another training: its settings, recipe, budget, "
+                "clients, data, summation, secrets or first weights are not these. Go on with "
+                "the same, or take another folder."
+            )
+        self._check_ledger(found)
+        return self._judged(found)
 
     def _check_ledger(self, found: Progress) -> None:
         """Refuse to go on where rounds would be counted elsewhere than before."""
-        ledger = self._ledger
+        ledger = self.run.ledger
         if found.counted != (ledger is not None):
             raise ParameterError(
-                f"the training in {self._folder} is counted in a ledger: go on with that one"
+                f"the training in {self.folder} is counted in a ledger: go on with that one"
                 if found.counted
-                else f"the training in {self._folder} was begun without a ledger: go on without "
+                else f"the training in {self.folder} was begun without a ledger: go on without "
                 "one, or begin anew in another folder"
             )
         # Killed before its first round it may not be entered yet; nothing was released then.
@@ -224,71 +228,70 @@ class _Run(Generic[DataT]):
             return
         if all(entry.id != found.entry for entry in ledger.entries()):
             raise ParameterError(
-                f"the training in {self._folder} is counted in another ledger than {ledger.path}, "
+                f"the training in {self.folder} is counted in another ledger than {ledger.path}, "
                 "which has no entry of it: go on with that one"
             )
 
     def _fingerprint(self, first: Vector) -> str:
         """Return a digest of all that must not change while a training is interrupted."""
-        plan, learner = self._plan, self._learner
-        said = [
+        plan, learner = self.plan, self.learner
+        fixed = [
             plan.as_mapping(),
             learner.description,
             repr([getattr(learner, name, None) for name in ("recipe", "validation")]),
             digest_weights(first),
-            self._private,
-            self._summation.describe(plan.terms),
-            self._about,
+            self.run.secrets.private,
+            self.summation.describe(plan.terms),
+            self.about,
         ]
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
     def _releases(self, state: Progress) -> Releases:
-        plan = self._plan
-        counts = functools.partial(_counts, plan)
+        plan = self.plan
         return Releases(
             plan.tally,
             f"training of {plan.layout.parameters:,} parameters, {plan.rounds} rounds",
-            self._summation.describe(plan.terms),
+            self.summation.describe(plan.terms),
             rounds=plan.rounds,
-            ledger=self._ledger,
-            private=self._private,
+            ledger=self.run.ledger,
+            private=self.run.secrets.private,
             id=state.entry,
             done=state.done,
             digest=state.revealed,
-            counts=counts,
+            counts=functools.partial(plan.settings.sampling.counts, clients=plan.clients),
             stops=plan.settings.stop is not None,
         )
 
     def _round(self, state: Progress, releases: Releases) -> Progress:
-        """Hold the next round, again if it loses too many, and keep where training stands then.
+        """Run the next round, again if it loses too many, and keep where training stands then.
 
         Raises:
             BudgetExceeded: The ledger has no room for it. Nothing was released.
-            RoundAborted: It lost too many as often as it was held. Nothing was released.
+            RoundAborted: It lost too many as often as it was tried. Nothing was released.
         """
-        plan, settings, number = self._plan, self._plan.settings, state.done + 1
+        plan, settings, number = self.plan, self.plan.settings, state.done + 1
         members = settings.sampling.members(number, plan.clients, seed=settings.seed)
         for attempt in range(1, settings.attempts + 1):
             try:
                 return self._judged(self._attempt(state, releases, members, attempt))
             except RoundAborted as aborted:
-                state = state.after(faults={**state.faults, **_named(aborted.faults, members)})
+                state = state.after(faults={**state.faults, **by_member(aborted.faults, members)})
                 if attempt == settings.attempts:
                     raise
-        raise ParameterError("a round is held once or more often")
+        raise ParameterError("a round is tried once or more often")
 
     def _attempt(
         self, state: Progress, releases: Releases, members: Sequence[int], attempt: int
     ) -> Progress:
-        """Hold the next round once; return where training stands, which is on disk then."""
-        plan, number = self._plan, state.done + 1
+        """Try the next round once; return where training stands, which is on disk then."""
+        plan, number = self.plan, state.done + 1
         secrets = self._secrets_of(number, attempt)
-        clients = [self._clients[member] for member in members]
+        clients = [self.clients[member] for member in members]
         vectors = contributions(
-            self._learner, clients, plan, state.weights, state.clip_norm, number, secrets
+            self.learner, clients, plan, state.weights, state.clip_norm, number, secrets
         )
-        lost = {} if self._dropouts is None else self._dropouts(number, attempt)
-        adding = losing(self._summation, lost)
+        lost = {} if self.dropouts is None else self.dropouts(number, attempt)
+        adding = losing(self.summation, lost)
         after: list[Progress] = []
 
         def keep(found: Progress) -> None:
@@ -296,8 +299,8 @@ class _Run(Generic[DataT]):
             self._write(found)
 
         def fail(failed: RoundUnfinished | InvalidSum) -> None:
-            promised = releases.statement().epsilon
-            found = after_failure(plan, state, failed, members, attempt, promised)
+            stated = releases.statement().epsilon
+            found = after_failure(plan, state, failed, members, attempt, stated)
             keep(found.after(revealed=NOTHING))
 
         def take(released: Released) -> None:
@@ -305,60 +308,30 @@ class _Run(Generic[DataT]):
             keep(found.after(revealed=released.digest))
 
         with suppress(RoundUnfinished, InvalidSum):  # they are in the history
-            releases.release(
-                lambda: adding.tally(vectors, plan.tally, secrets),
-                take,
-                fail,
-            )
+            releases.release(lambda: adding.tally(vectors, plan.tally, secrets), take, fail)
         return after[0]
 
     def _write(self, state: Progress) -> None:
-        if self._folder is not None:
-            state.write(self._folder)
+        if self.folder is not None:
+            state.write(self.folder)
 
     def _judged(self, state: Progress) -> Progress:
-        """Add what public rows say to the last line of the history, where it is not there yet."""
+        """Add the public score to the last line of the history, where it is not there yet."""
         last = state.history[-1] if state.history else None
-        if self._score is None or last is None or last.failed or last.test is not None:
+        if self.score is None or last is None or last.failed or last.test is not None:
             return state
-        loss, right = self._score(state.model)
+        loss, right = self.score(state.model)
         last = replace(last, test=(float(loss), float(right)))
         state = state.after(history=(*state.history[:-1], last))
         self._write(state)
         return state
 
     def _secrets_of(self, number: int, attempt: int) -> SecretSource:
-        if self._private:
-            return self._secrets
-        return ScriptedSecrets(self._script + b"round %d attempt %d" % (number, attempt))
+        if not self.script:
+            return self.run.secrets
+        return ScriptedSecrets(self.script + b"round %d attempt %d" % (number, attempt))
 
     def _satisfied(self, state: Progress) -> bool:
-        rule = self._plan.settings.stop
-        if rule is None:
-            return False
+        rule = self.plan.settings.stop
         losses = [r.measured[LOSS] for r in state.history if LOSS in r.measured]
-        return rule.reached(losses)
-
-    def _result(self, state: Progress, releases: Releases, stopped: str) -> TrainResult:
-        releases.slot.done = state.done
-        return TrainResult(
-            weights=state.model,
-            history=state.history,
-            stopped=stopped,
-            privacy=releases.statement(),
-            terms=self._plan.terms,
-            plan=self._plan.as_mapping(),
-            description=self._learner.description,
-            entry=releases.slot.entry,
-            when=today() if self._private else None,
-            lost={int(client): why for client, why in state.lost.items()},
-            faults={int(client): why for client, why in state.faults.items()},
-        )
-
-
-def _counts(plan: TrainPlan, rounds: int) -> int:
-    return plan.settings.sampling.counts(rounds, plan.clients)
-
-
-def _named(faults: Mapping[int, str], members: Sequence[int]) -> dict[str, str]:
-    return {str(members[place]): why for place, why in faults.items()}
+        return rule is not None and rule.reached(losses)

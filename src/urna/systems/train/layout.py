@@ -1,10 +1,9 @@
-"""What a client's vector holds in one round of training: its update, and a few measurements.
+"""What a client's vector contains in one round of training: its update, and a few measurements.
 
-The update is clipped and divided by the clip norm, so its norm is at most one whatever the clip
-norm of the round is. Measurements (is my update short? how well does the model do on my rows?)
-are numbers from 0 to 1, moved to −½..½ and weighted; they travel in the same vector. One sum, one
-noise, one entry in the ledger: with weights w the vector's norm is at most √(1 + Σ(w/2)²), and
-noise is made for that.
+The update is clipped and divided by the clip norm, so its norm is at most one in every round.
+Measurements (is my update short? how well does the model do on my rows?) are numbers from 0 to 1,
+moved to −½..½ and weighted; they travel in the same vector. One sum, one noise, one entry in the
+ledger: with weights w the vector's norm is at most √(1 + Σ(w/2)²), and noise is made for that.
 """
 
 import logging
@@ -22,14 +21,15 @@ from urna.noise import IntVector
 from urna.randomness import SecretSource
 from urna.tally import BoundedVector, Encoding
 
-__all__ = ["EXCESS", "Layout", "Measurement", "Summary"]
+__all__ = ["EXCESS", "Layout", "Measurement", "Summary", "client_log", "norm_of"]
 
 EXCESS = 0.0045
 """Rounding to the grid makes noise larger by less than this part of itself."""
 
 _PIECE = 1 << 16  # entries at a time: what is computed with them stays in the cache
 
-_log = logging.getLogger("urna.systems.train.client")
+client_log = logging.getLogger("urna.systems.train.client")
+"""A client's own log: what its data did to it, for nobody else."""
 
 Reals = npt.NDArray[np.floating[Any]]
 
@@ -49,7 +49,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What one round's noisy sum says."""
+    """One round's noisy sum, decoded."""
 
     update: npt.NDArray[np.float64]
     """The mean of the clients' updates, in units of the clip norm."""
@@ -63,15 +63,15 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where in a client's vector what stands.
+    """The parts of a client's vector.
 
     Guarantee:
-        `vector` has an L2 norm of at most `norm`, whatever it is given.
+        `vector` has an L2 norm of at most `norm`, for every input.
 
     Args:
         parameters: Entries of an update.
         measurements: What is measured beside it.
-        steps: Grid steps per unit; by default so many that rounding costs `EXCESS` of noise.
+        steps: Grid steps per unit; by default fine enough that rounding costs `EXCESS` of noise.
         record_sensitivity: How far one record moves an update, in units of the clip norm, where
             single records are protected.
     """
@@ -120,7 +120,7 @@ class Layout:
     ) -> npt.NDArray[np.float64]:
         """Return a client's vector. What is not finite or of the wrong shape counts as nothing.
 
-        Why it does, the client's own log says, and nobody else hears of it.
+        The reason is in the client's own log, and nowhere else.
 
         Args:
             update: New weights less old ones; None for a client that puts in nothing at all.
@@ -131,17 +131,16 @@ class Layout:
         if update is None:
             return whole
         part = whole[: self.parameters]
-        norm = norm_of(update) if update.shape == part.shape else math.nan
-        if math.isfinite(norm):
-            np.divide(update, max(norm, clip_norm), out=part)
-        elif update.shape != part.shape:
-            _log.warning(
+        if update.shape != part.shape:
+            client_log.warning(
                 "this client's update has the shape %s, not (%d,): it contributes nothing",
                 update.shape,
                 self.parameters,
             )
+        elif math.isfinite(norm := norm_of(update)):
+            np.divide(update, max(norm, clip_norm), out=part)
         else:
-            _log.warning("this client's update is not finite: it contributes nothing")
+            client_log.warning("this client's update is not finite: it contributes nothing")
         for place, measurement in enumerate(self.measurements, start=self.parameters):
             value = measured.get(measurement.name, math.nan)
             if math.isfinite(value):
@@ -159,7 +158,7 @@ class Layout:
         return self.encoding.encode(self.vector(update, clip_norm, measured), secrets)
 
     def read(self, total: IntVector, *, clients: float, variance: Fraction) -> Summary:
-        """Return what a noisy sum says.
+        """Decode a noisy sum.
 
         Args:
             total: The sum, in grid steps.
@@ -177,7 +176,7 @@ class Layout:
         return Summary(means[: self.parameters], error, measured, errors)
 
     def as_mapping(self) -> dict[str, Any]:
-        """Return plain values that say the same."""
+        """Return the same as plain values."""
         return {
             "parameters": self.parameters,
             "measurements": {m.name: m.weight for m in self.measurements},
@@ -188,14 +187,11 @@ class Layout:
     @classmethod
     def read_mapping(cls, mapping: Mapping[str, Any]) -> "Layout":
         """Read what `as_mapping` wrote."""
-        measured = tuple(
-            Measurement(str(name), float(weight))
-            for name, weight in mapping["measurements"].items()
-        )
+        measured = mapping["measurements"].items()
         sensitivity = mapping["record_move"]
         return cls(
             mapping["parameters"],
-            measured,
+            tuple(Measurement(str(name), float(weight)) for name, weight in measured),
             float(mapping["steps"]),
             None if sensitivity is None else float(sensitivity),
         )

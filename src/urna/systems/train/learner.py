@@ -1,4 +1,4 @@
-"""The seam between a model and its private training: weights in, every client's weights out."""
+"""The interface between a model and its private training: weights in, clients' weights out."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -45,8 +45,8 @@ class Learner(Protocol[DataT_contra]):
 
         Guarantee:
             A client's row follows from the weights, its own data, the round's number and its
-            seed, to the last bit: what other clients hold changes nothing, nor who else is there.
-            Privacy rests on it.
+            seed, to the last bit. It does not depend on other clients' data, nor on which other
+            clients there are. Privacy rests on it.
 
         Args:
             weights: The common weights.
@@ -59,10 +59,10 @@ class Learner(Protocol[DataT_contra]):
     def judge(
         self, weights: Vector, clients: Sequence[DataT_contra]
     ) -> npt.NDArray[np.floating[Any]]:
-        """Return loss and share of right answers of the weights on every client's own rows.
+        """Return loss and accuracy of the weights on every client's own rows.
 
-        Shape (clients, 2); NaN where a client cannot say. A client's row follows from the weights
-        and its own data alone.
+        Shape (clients, 2); NaN for a client without an answer. A client's row follows from the
+        weights and its own data alone.
         """
         ...
 
@@ -90,9 +90,9 @@ class FunctionLearner(Generic[DataT]):
 
     Args:
         start: The first weights, or a function of the seed that returns them.
-        step: A function (weights, data, seed) -> new weights; whatever it raises, that client
+        step: A function (weights, data, seed) -> new weights; a client for which it raises
             contributes nothing.
-        score: A function (weights, data) -> (loss, share of right answers); optional.
+        score: A function (weights, data) -> (loss, accuracy); optional.
         name: What is trained, in a few words.
 
     Example:
@@ -123,19 +123,14 @@ class FunctionLearner(Generic[DataT]):
         self, weights: Vector, clients: Sequence[DataT], *, number: int, seeds: Sequence[int]
     ) -> Sequence[npt.NDArray[np.floating[Any]]]:
         """Call the function for every client."""
-        return [
-            self._stepped(weights, data, seed, number)
-            for data, seed in zip(clients, seeds, strict=True)
-        ]
-
-    def _stepped(
-        self, weights: Vector, data: DataT, seed: int, number: int
-    ) -> npt.NDArray[np.floating[Any]]:
-        try:
-            with own_generators(step_key(seed, number)):
-                return np.asarray(self.step(weights, data, seed), dtype=np.float64)
-        except Exception:  # whatever a stranger's function raises on its client's data
-            return np.full(len(weights), np.nan)
+        found = []
+        for data, seed in zip(clients, seeds, strict=True):
+            row: npt.NDArray[np.floating[Any]] = np.full(len(weights), np.nan)
+            # Whatever a stranger's function raises on its client's data.
+            with suppress(Exception), own_generators(step_key(seed, number)):
+                row = np.asarray(self.step(weights, data, seed), dtype=np.float64)
+            found.append(row)
+        return found
 
     def judge(self, weights: Vector, clients: Sequence[DataT]) -> npt.NDArray[np.floating[Any]]:
         """Call the scoring function for every client."""

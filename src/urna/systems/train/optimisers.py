@@ -1,13 +1,13 @@
 """What the server does with a mean update: FedAvg, FedAvgM, FedAdam.
 
-All of it is computed from noisy sums alone, so it costs no privacy. FedProx is the clients' own
-affair: `urna.local.Recipe.proximal`.
+All of it is computed from noisy sums alone, so it costs no privacy. FedProx is up to the clients:
+`urna.local.Recipe.proximal`.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,7 @@ Slots = Mapping[str, Vector]
 class ServerOptimiser(Protocol):
     """Turns the mean of the clients' updates into a step."""
 
-    @property
-    def name(self) -> str:
-        """Its name in settings and results."""
-        ...
+    name: ClassVar[str]
 
     def step(self, update: Vector, slots: Slots) -> tuple[Vector, Slots]:
         """Return what is added to the weights, and what to remember.
@@ -41,22 +38,18 @@ class ServerOptimiser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FedAvg:
-    """Go where the mean goes (McMahan et al. 2017).
+    """Step by the mean (McMahan et al. 2017).
 
     Example:
         >>> FedAvg(lr=0.5).step(np.array([2.0]), {})
         (array([1.]), {})
     """
 
+    name: ClassVar[str] = "fedavg"
     lr: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_rate(self.lr)
-
-    @property
-    def name(self) -> str:
-        """Its name in settings and results."""
-        return "fedavg"
+        _check(self)
 
     def step(self, update: Vector, slots: Slots) -> tuple[Vector, Slots]:
         """Return the update times the rate."""
@@ -67,17 +60,12 @@ class FedAvg:
 class FedAvgM:
     """FedAvg with momentum (Hsu, Qi & Brown 2019): v ← β·v + Δ, step lr·v."""
 
+    name: ClassVar[str] = "fedavgm"
     lr: float = 1.0
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        _check_rate(self.lr)
-        _check_share("momentum", self.momentum)
-
-    @property
-    def name(self) -> str:
-        """Its name in settings and results."""
-        return "fedavgm"
+        _check(self, "momentum")
 
     def step(self, update: Vector, slots: Slots) -> tuple[Vector, Slots]:
         """Return the velocity times the rate."""
@@ -89,22 +77,16 @@ class FedAvgM:
 class FedAdam:
     """Adam on the mean update (Reddi et al. 2021): step lr·m/(√v + τ), without bias correction."""
 
+    name: ClassVar[str] = "fedadam"
     lr: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        _check_rate(self.lr)
-        _check_share("beta1", self.beta1)
-        _check_share("beta2", self.beta2)
+        _check(self, "beta1", "beta2")
         if not (math.isfinite(self.tau) and self.tau > 0):
             raise ParameterError(f"tau must be finite and positive, got {self.tau}")
-
-    @property
-    def name(self) -> str:
-        """Its name in settings and results."""
-        return "fedadam"
 
     def step(self, update: Vector, slots: Slots) -> tuple[Vector, Slots]:
         """Return the step of Adam."""
@@ -115,9 +97,7 @@ class FedAdam:
 
 
 OPTIMISERS: Mapping[str, type[FedAvg] | type[FedAvgM] | type[FedAdam]] = {
-    "fedavg": FedAvg,
-    "fedavgm": FedAvgM,
-    "fedadam": FedAdam,
+    kind.name: kind for kind in (FedAvg, FedAvgM, FedAdam)
 }
 
 
@@ -131,7 +111,7 @@ def read_optimiser(name: str, **settings: float) -> ServerOptimiser:
     """Return an optimiser by name.
 
     Raises:
-        UnknownName: There is none of this name.
+        UnknownName: The name is not one of `OPTIMISERS`.
         ParameterError: It has no such setting, or one is out of range.
     """
     if name not in OPTIMISERS:
@@ -142,11 +122,9 @@ def read_optimiser(name: str, **settings: float) -> ServerOptimiser:
         raise ParameterError(f"{name} has no such setting: {error}") from error
 
 
-def _check_rate(lr: float) -> None:
-    if not (math.isfinite(lr) and lr > 0):
-        raise ParameterError(f"lr must be finite and positive, got {lr}")
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise ParameterError(f"{name} must be at least 0 and below 1, got {value}")
+def _check(optimiser: FedAvg | FedAvgM | FedAdam, *shares: str) -> None:
+    if not (math.isfinite(optimiser.lr) and optimiser.lr > 0):
+        raise ParameterError(f"lr must be finite and positive, got {optimiser.lr}")
+    for name in shares:
+        if not 0 <= (value := getattr(optimiser, name)) < 1:
+            raise ParameterError(f"{name} must be at least 0 and below 1, got {value}")

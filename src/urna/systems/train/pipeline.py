@@ -6,7 +6,7 @@ adds up and unmasks, the model goes down, clients use it. While one chunk is on 
 prepare the next.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,19 +14,9 @@ from scipy.optimize import nnls
 
 from urna.errors import ParameterError
 
-__all__ = [
-    "MOST_CHUNKS",
-    "ONE_WAY",
-    "STAGES",
-    "TWO_WAYS",
-    "Observation",
-    "Planner",
-    "StageModel",
-    "makespan",
-]
+__all__ = ["ONE_WAY", "STAGES", "TWO_WAYS", "Observation", "Planner", "makespan", "stage_time"]
 
-MOST_CHUNKS = 20
-"""More chunks than this are not looked at, as in the paper."""
+_MOST_CHUNKS = 20  # as in the paper
 
 STAGES = ("prepare", "upload", "aggregate", "dispatch", "use")
 """What happens to a chunk, in order."""
@@ -69,9 +59,35 @@ def makespan(seconds: Sequence[float], resources: Sequence[str], chunks: int) ->
     return ends[-1][-1]
 
 
+def stage_time(dimension: int, chunks: int, seen: Sequence[tuple[int, float]]) -> float:
+    """Predict the time of one stage of one chunk: β₁·d/m + β₂·m + β₃ (Hyades, equation 5).
+
+    No coefficient is negative. With fewer than three different numbers of chunks, fewer
+    coefficients are fitted.
+
+    Args:
+        dimension: Entries of the whole vector.
+        chunks: The number of chunks m to predict for.
+        seen: Numbers of chunks that were tried, and the time one chunk took.
+    """
+    different = len({m for m, _ in seen})
+    if not different:
+        raise ParameterError("a model is fitted to at least one round")
+    used = [0] if different == 1 else [0, 2] if different == 2 else [0, 1, 2]
+
+    def columns(m: int) -> list[float]:
+        return [(dimension / m, float(m), 1.0)[c] for c in used]
+
+    times = np.array([seconds for _, seconds in seen])
+    # Relative errors count, so that short stages are fitted as well as long ones.
+    weights = 1 / np.maximum(times, 1e-9)
+    found, _ = nnls(np.array([columns(m) for m, _ in seen]) * weights[:, None], times * weights)
+    return float(found @ np.array(columns(chunks)))
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """How long the stages of one chunk took in a round that was really held."""
+    """How long the stages of one chunk took in a round."""
 
     chunks: int
     seconds: Mapping[str, float]
@@ -80,52 +96,9 @@ class Observation:
     """From the first letter to the last, of the whole round."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageModel:
-    """Time of one stage of one chunk: β₁·d/m + β₂·m + β₃ (Hyades, equation 5)."""
-
-    per_entry: float
-    per_chunk: float
-    fixed: float
-
-    def at(self, dimension: int, chunks: int) -> float:
-        """Return the time of one chunk of m."""
-        return self.per_entry * dimension / chunks + self.per_chunk * chunks + self.fixed
-
-    @classmethod
-    def fitted(cls, dimension: int, seen: Iterable[tuple[int, float]]) -> "StageModel":
-        """Fit the model to what was seen, no coefficient negative.
-
-        With fewer than three different numbers of chunks, fewer coefficients are fitted.
-
-        Args:
-            dimension: Entries of the whole vector.
-            seen: Numbers of chunks, and the time one chunk took.
-        """
-        points = list(seen)
-        different = len({m for m, _ in points})
-        if not different:
-            raise ParameterError("a model is fitted to at least one round")
-        columns = [
-            [dimension / m for m, _ in points],
-            [float(m) for m, _ in points],
-            [1.0] * len(points),
-        ]
-        used = [0] if different == 1 else [0, 2] if different == 2 else [0, 1, 2]
-        matrix = np.array([columns[c] for c in used]).T
-        times = np.array([seconds for _, seconds in points])
-        # Relative errors count, so that short stages are fitted as well as long ones.
-        weights = 1 / np.maximum(times, 1e-9)
-        found, _ = nnls(matrix * weights[:, None], times * weights)
-        whole = [0.0, 0.0, 0.0]
-        for column, value in zip(used, found.tolist(), strict=True):
-            whole[column] = value
-        return cls(*whole)
-
-
 @dataclass(slots=True)
 class Planner:
-    """Chooses the number of chunks: tries some, fits, predicts, and looks whether it was right.
+    """Chooses the number of chunks: tries some, fits, predicts, and checks the prediction.
 
     Args:
         dimension: Entries of the whole vector.
@@ -137,42 +110,33 @@ class Planner:
     dimension: int
     resources: Sequence[str] = TWO_WAYS
     tries: tuple[int, ...] = (2, 5, 10)
-    most: int = MOST_CHUNKS
+    most: int = _MOST_CHUNKS
     seen: list[Observation] = field(default_factory=list)
     predictions: list[float | None] = field(default_factory=list)
-    """What was predicted for each round that was seen, before it was held."""
+    """What was predicted for each round that was seen, before it began."""
     _chosen: int | None = None
 
     def chunks(self) -> int:
-        """Return how many chunks the next round is held in."""
+        """Return how many chunks the next round is cut into."""
         if len(self.seen) < len(self.tries):
             return min(self.tries[len(self.seen)], self.most)
         if self._chosen is None:
-            self._chosen = self.best()
+            self._chosen = min(range(1, min(self.most, self.dimension) + 1), key=self.predict)
         return self._chosen
 
     def note(self, seen: Observation) -> None:
-        """Note how a round went; plan anew if the prediction was off."""
+        """Note how long a round took; plan anew if the prediction was off."""
         predicted = self.predict(seen.chunks) if len(self.seen) >= len(self.tries) else None
         self.predictions.append(predicted)
         self.seen.append(seen)
         if predicted is not None and abs(predicted - seen.whole) > _OFF * seen.whole:
             self._chosen = None
 
-    def models(self) -> list[StageModel]:
-        """Return the fitted models of all stages; the last rounds count."""
+    def predict(self, chunks: int) -> float:
+        """Return how long a round in this number of chunks should take; the last rounds count."""
         recent = self.seen[-8:]
-        return [
-            StageModel.fitted(self.dimension, [(o.chunks, o.seconds[stage]) for o in recent])
+        seconds = [
+            stage_time(self.dimension, chunks, [(o.chunks, o.seconds[stage]) for o in recent])
             for stage in STAGES
         ]
-
-    def predict(self, chunks: int) -> float:
-        """Return how long a round in so many chunks should take."""
-        seconds = [model.at(self.dimension, chunks) for model in self.models()]
         return makespan(seconds, self.resources, chunks)
-
-    def best(self) -> int:
-        """Return the number of chunks whose round should be the shortest."""
-        most = min(self.most, self.dimension)
-        return min(range(1, most + 1), key=self.predict)

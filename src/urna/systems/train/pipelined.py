@@ -1,9 +1,9 @@
 """A secure sum in chunks whose stages overlap: clients in processes, links of limited speed.
 
-Every chunk is a secure sum of its own, with its own keys and masks: so one that a client drops
-out of tells nothing about the others, and each holds the noise it needs for the clients that it
-lost. All chunks together are the whole vector under the planned noise in every entry, which is
-what is accounted for.
+Every chunk is a secure sum of its own, with its own keys and masks. So a chunk from which a client
+drops out reveals nothing about the others, and each contains the noise it needs for the clients
+that it lost. All chunks together are the whole vector under the planned noise in every entry, which
+is what is accounted for.
 """
 
 import heapq
@@ -11,14 +11,14 @@ import itertools
 import multiprocessing
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,17 +27,37 @@ from urna.errors import ParameterError, RoundAborted, RoundFailed, RoundUnfinish
 from urna.noise import IntVector
 from urna.protocols.secagg import ClientSession, Member, Outcome, Plan, ServerModel, Stage, conduct
 from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets, derive_seed
-from urna.systems.train.links import Clock, Links, longest
 from urna.systems.train.pipeline import ONE_WAY, TWO_WAYS, Observation, Planner
 from urna.tally import Contributions, SecureAggregation, Tallied, TallyPlan, Terms
 from urna.tally.summation import check_clients, produced, really_released
 
-__all__ = ["PipelinedSummation"]
+__all__ = ["Links", "PipelinedSummation"]
 
 _USE = Stage.VOID + 1  # after all stages of the protocol: the model's chunk arrives
 
 Job = tuple[int, int, int, bytes]
 """A chunk, a stage, a client and a letter to it."""
+
+
+class Links(Protocol):
+    """Every client's link to the server, where its limited speed is simulated."""
+
+    @property
+    def two_ways(self) -> bool:
+        """Whether both directions are there at the same time, each at full speed."""
+        ...
+
+    def seconds(self, client: int, size: int) -> float:
+        """Return how long this number of bytes takes over a free link."""
+        ...
+
+    def begin(self, until: ExitStack) -> Callable[[str, int, int, Callable[[], None]], None]:
+        """Return what sends: (direction, client, bytes, what is called on arrival).
+
+        Args:
+            until: What ends when nothing is sent any more.
+        """
+        ...
 
 
 @dataclass(slots=True)
@@ -46,14 +66,14 @@ class PipelinedSummation:
 
     Guarantee:
         As `SecureAggregation`, for every chunk; the list of survivors may differ between chunks,
-        and each chunk holds the noise that its own needs. Whoever is in any chunk is among those
-        who took part. Against an honest-but-curious server.
+        and each chunk contains the noise that its own list needs. A client that is in any chunk
+        counts as one that took part. Against an honest-but-curious server.
 
     Args:
         chunks: How many; by default found out from the first rounds' stage times.
-        links: The clients' links; None for none, so that only computing overlaps.
+        links: The clients' links; None where only computing overlaps.
         workers: Processes for the clients.
-        dropouts: Clients that vanish, and the stage from which on they are silent.
+        dropouts: Clients that drop out, and the stage from which on they are silent.
         dispatch: Whether each chunk of the result travels back to the clients, as it does in
             training.
     """
@@ -64,7 +84,7 @@ class PipelinedSummation:
     dropouts: Mapping[int, Stage] = field(default_factory=dict)
     dispatch: bool = True
     planner: Planner | None = None
-    """What the rounds so far taught."""
+    """What was learned from the rounds so far."""
 
     @property
     def secure(self) -> bool:
@@ -77,7 +97,7 @@ class PipelinedSummation:
         return True
 
     def describe(self, terms: Terms) -> str:
-        """Say in one sentence who saw what."""
+        """Return one sentence about who saw what."""
         return f"{SecureAggregation().describe(terms)}; it was held in chunks that overlapped"
 
     def losing(self, lost: Mapping[int, Stage]) -> "PipelinedSummation":
@@ -90,29 +110,30 @@ class PipelinedSummation:
         """Return the sum of the contributions plus the planned noise."""
         check_clients(contributions, plan)
         if plan.terms.server is ServerModel.DISHONEST:
-            raise ParameterError("rounds in chunks are held with an honest-but-curious server")
+            raise ParameterError("rounds in chunks assume an honest-but-curious server")
         if self.planner is None:
             resources = ONE_WAY if self.links and not self.links.two_ways else TWO_WAYS
             self.planner = Planner(plan.dimension, resources)
         chunks = min(self.chunks or self.planner.chunks(), plan.dimension)
         vectors = {c: produced(contributions[c], plan) for c in sorted(contributions)}
-        outcomes, seen = self._hold(vectors, plan.round_plan, chunks, secrets)
+        outcomes, seen = self._overlapping(vectors, plan.round_plan, chunks, secrets)
         self.planner.note(seen)
         return _together(outcomes, plan)
 
-    def _hold(
+    def _overlapping(
         self, vectors: Mapping[int, IntVector], plan: Plan, chunks: int, secrets: SecretSource
     ) -> tuple[list[Outcome], Observation]:
-        """Hold all chunks, overlapping; return what each gave and how long stages took."""
+        """Sum all chunks, overlapping; return what each gave and how long stages took."""
         cuts = np.linspace(0, plan.dimension, chunks + 1).round().astype(int).tolist()
         plans = [replace(plan, dimension=b - a) for a, b in itertools.pairwise(cuts)]
         coins = [secrets.take(SEED_BYTES) for _ in plans]
         seeds = {client: secrets.take(SEED_BYTES) for client in vectors}
+        clients = sorted(vectors)
         groups = [
             _Group(
                 plans,
-                {c: vectors[c] for c in sorted(vectors)[place :: self.workers]},
-                {c: seeds[c] for c in sorted(vectors)[place :: self.workers]},
+                {c: vectors[c] for c in clients[place :: self.workers]},
+                {c: seeds[c] for c in clients[place :: self.workers]},
                 cuts,
                 secrets.private,
             )
@@ -122,27 +143,33 @@ class PipelinedSummation:
         with _Hub(groups, self.links, self.dropouts, chunks) as hub:
             start = time.monotonic()
             with ThreadPoolExecutor(chunks) as threads:
-                holding = [
-                    threads.submit(hub.hold, chunk, plans[chunk], coins[chunk], self.dispatch)
+                running = [
+                    threads.submit(hub.run, chunk, plans[chunk], coins[chunk], self.dispatch)
                     for chunk in range(chunks)
                 ]
-            ended = _all_or_none(holding)
+            ended = _all_or_none(running)
             whole = time.monotonic() - start
-        there = [c for c in sorted(vectors) if c not in self.dropouts]
         size = max(p.vector_bytes for p in plans)
         down = max(4 * p.dimension for p in plans) if self.dispatch else 0
         seconds = {
             "prepare": hub.busy["prepare"] / chunks / self.workers,
-            "upload": longest(self.links, there, size),
+            "upload": self._longest(clients, size),
             "aggregate": float(np.mean([server for _, server in ended])),
-            "dispatch": longest(self.links, there, down),
+            "dispatch": self._longest(clients, down),
             "use": hub.busy["use"] / chunks / self.workers,
         }
         return [outcome for outcome, _ in ended], Observation(chunks, seconds, whole)
 
+    def _longest(self, clients: Iterable[int], size: int) -> float:
+        """Return how long the slowest client that stays needs for this number of bytes."""
+        if self.links is None:
+            return 0.0
+        there = (client for client in clients if client not in self.dropouts)
+        return max((self.links.seconds(client, size) for client in there), default=0.0)
+
 
 class _Hub:
-    """The server's end of everything: processes of clients, links, and who waits for what."""
+    """The server's end of everything: clients' processes, links, and who waits for what."""
 
     def __init__(
         self,
@@ -159,10 +186,11 @@ class _Hub:
         self._one_way = links is not None and not links.two_ways
         self._going_up = set(range(chunks))
         self._all_up = threading.Event()
-        self._clock = Clock(links)
+        self._links, self._until = links, ExitStack()
+        self._send: Callable[[str, int, int, Callable[[], None]], None] = _at_once
         self.busy = {"prepare": 0.0, "use": 0.0}
         self._pipes: list[Connection] = []
-        self._locks: list[threading.Lock] = []
+        self._locks = [threading.Lock() for _ in groups]
         self._processes = []
         for group in groups:
             here, there = context.Pipe()
@@ -171,19 +199,16 @@ class _Hub:
             there.close()
             here.send(group)
             self._pipes.append(here)
-            self._locks.append(threading.Lock())
             self._processes.append(process)
         for pipe in self._pipes:
             pipe.recv()  # all are there before the time is taken
-        self._readers = [
-            threading.Thread(target=self._read, args=(pipe,), daemon=True) for pipe in self._pipes
-        ]
 
     def __enter__(self) -> Self:
         """Begin to read."""
-        self._clock.__enter__()
-        for reader in self._readers:
-            reader.start()
+        if self._links is not None:
+            self._send = self._links.begin(self._until)
+        for pipe in self._pipes:
+            threading.Thread(target=self._read, args=(pipe,), daemon=True).start()
         return self
 
     def __exit__(
@@ -193,7 +218,7 @@ class _Hub:
         trace: TracebackType | None,
     ) -> None:
         """End the processes; their secrets end with them."""
-        self._clock.__exit__(kind, error, trace)
+        self._until.close()
         for pipe, lock in zip(self._pipes, self._locks, strict=True):
             # A pipe that a thread still reads does not end for the other side when it is closed.
             with lock, suppress(OSError):
@@ -206,8 +231,8 @@ class _Hub:
         for pipe in self._pipes:
             pipe.close()
 
-    def hold(self, chunk: int, plan: Plan, coin: bytes, dispatch: bool) -> tuple[Outcome, float]:
-        """Hold one chunk's round from its first letter to the last client that uses it."""
+    def run(self, chunk: int, plan: Plan, coin: bytes, dispatch: bool) -> tuple[Outcome, float]:
+        """Run one chunk's round from its first letter to the last client that uses it."""
         transport = _ChunkTransport(self, chunk)
         before = time.thread_time()
         try:
@@ -233,7 +258,7 @@ class _Hub:
             self._all_up.set()
 
     def present(self, client: int, stage: int) -> bool:
-        """Say whether a client still answers in a stage."""
+        """Return whether a client still answers in a stage."""
         return client in self._homes and not self._dropouts.get(client, _USE + 1) <= stage
 
     def post(self, chunk: int, stage: int, client: int, data: bytes) -> None:
@@ -244,7 +269,7 @@ class _Hub:
             with self._locks[home]:
                 self._pipes[home].send((chunk, stage, client, data))
 
-        self._clock.send("down", client, len(data), arrived)
+        self._send("down", client, len(data), arrived)
 
     def replies(self, chunk: int, count: int) -> Iterator[tuple[int, bytes]]:
         """Yield a chunk's replies as they come up."""
@@ -262,16 +287,17 @@ class _Hub:
                 self._used[chunk].release()
                 continue
             self.busy["prepare"] += seconds
-            queue = self._queues[chunk]
+            reply = (client, data)
 
-            def arrived(
-                queue: "SimpleQueue[tuple[int, bytes]]" = queue,
-                client: int = client,
-                data: bytes = data,
-            ) -> None:
-                queue.put((client, data))
+            def arrived(chunk: int = chunk, reply: tuple[int, bytes] = reply) -> None:
+                self._queues[chunk].put(reply)
 
-            self._clock.send("up", client, len(data), arrived)
+            self._send("up", client, len(data), arrived)
+
+
+def _at_once(direction: str, client: int, size: int, arrived: Callable[[], None]) -> None:
+    del direction, client, size
+    arrived()
 
 
 class _ChunkTransport:
@@ -286,7 +312,7 @@ class _ChunkTransport:
     def exchange(
         self, stage: Stage, letters: Iterable[tuple[int, bytes]]
     ) -> Iterator[tuple[int, bytes]]:
-        """Deliver letters, yield replies as they come; who has vanished is not waited for."""
+        """Deliver letters, yield replies as they come; clients that dropped out get none."""
         count = 0
         for client, data in letters:
             if self._hub.present(client, stage):
@@ -331,7 +357,7 @@ def _serve(pipe: Connection) -> None:
             while not waiting or pipe.poll():
                 if (job := pipe.recv()) is None:
                     return
-                chunk, stage, client, data = job
+                chunk, stage, client, _ = job
                 heapq.heappush(waiting, ((stage == _USE, chunk, stage, client), next(count), job))
         except EOFError:
             return
@@ -356,26 +382,28 @@ def _warm(plan: Plan) -> None:
             plan.noise.family.table(variance)
 
 
-def _all_or_none(holding: "Sequence[Future[tuple[Outcome, float]]]") -> list[tuple[Outcome, float]]:
+def _all_or_none(running: "Sequence[Future[tuple[Outcome, float]]]") -> list[tuple[Outcome, float]]:
     """Return what all chunks gave.
 
     Raises:
         RoundAborted: All came to nothing before anything was revealed.
-        RoundUnfinished: Some did, and others were opened: the round counts.
+        RoundUnfinished: Some did, and others were revealed: the round counts.
     """
-    failures = [error for one in holding if (error := one.exception()) is not None]
-    for error in failures:
-        if not isinstance(error, RoundFailed):
+    failures: list[RoundFailed] = []
+    for one in running:
+        error = one.exception()
+        if isinstance(error, RoundFailed):
+            failures.append(error)
+        elif error is not None:
             raise error
     if not failures:
-        return [one.result() for one in holding]
-    first = next(error for error in failures if isinstance(error, RoundFailed))
-    nothing = len(failures) == len(holding)
-    if nothing and all(isinstance(error, RoundAborted) for error in failures):
+        return [one.result() for one in running]
+    first = failures[0]
+    if len(failures) == len(running) and all(isinstance(e, RoundAborted) for e in failures):
         raise first
     raise RoundUnfinished(
-        f"{len(failures)} of {len(holding)} chunks came to nothing ({first.reason}), the others "
-        "were opened. The sum counts as released",
+        f"{len(failures)} of {len(running)} chunks came to nothing ({first.reason}), the others "
+        "were revealed. The sum counts as released",
         first.lost,
         first.faults,
     )
@@ -385,7 +413,7 @@ def _together(outcomes: Sequence[Outcome], plan: TallyPlan) -> Tallied:
     """Return the chunks as one sum, under the least noise of any.
 
     Guarantee:
-        A client that is in any chunk took part: it has told something, and is counted. A mean
+        A client that is in any chunk took part: it has revealed something, and is counted. A mean
         divides by their number; in chunks that lost some of them it is the smaller for it.
     """
     accepted = frozenset.union(*(outcome.survivors for outcome in outcomes))

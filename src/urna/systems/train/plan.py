@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from urna.errors import ParameterError
-from urna.privacy import Adjacency, Budget, SumRelease, Unit
+from urna.privacy import Adjacency, Budget, Unit
 from urna.privacy.distributions import LARGEST_STD
-from urna.privacy.rdp import sampled_noise_multiplier
 from urna.systems.train.layout import Layout
-from urna.systems.train.sampling import PoissonSampling
 from urna.systems.train.settings import Settings
 from urna.tally import Options, TallyPlan, Terms, plan_tally
 
@@ -55,8 +53,9 @@ class TrainPlan:
     @property
     def noise_multiplier(self) -> float:
         """Deviation of the sum's noise over the largest norm of one client's vector."""
-        norm = math.sqrt(self.layout.contribution.norm_squared)
-        return math.sqrt(_release(self.tally).variance) / norm
+        release = self.tally.release
+        norm_squared = self.layout.contribution.norm_squared
+        return 0.0 if release is None else math.sqrt(release.variance / norm_squared)
 
     @property
     def update_error(self) -> float:
@@ -75,19 +74,16 @@ class TrainPlan:
     @property
     def rounding_excess(self) -> float:
         """The part of the noise that is there because vectors were rounded."""
-        exact = self.layout.encoding.steps * self.layout.norm
-        if self.layout.record_sensitivity is not None:
-            exact = self.layout.encoding.steps * self.layout.record_sensitivity
-        return math.sqrt(_move(self.tally)) / exact - 1
+        layout, relation = self.layout, self.terms.adjacency
+        exact = layout.encoding.steps * (layout.record_sensitivity or layout.norm)
+        moved = layout.contribution.sensitivity(relation).l2
+        return moved / exact / (2 if relation is Adjacency.REPLACE_ONE_CLIENT else 1) - 1
 
     @property
     def seconds_per_round(self) -> tuple[float, float]:
         """Rough time one client and the server compute in a round, without training."""
-        protocol = self.tally.round_plan
-        return (
-            protocol.client_seconds + _ENCODE * self.layout.dimension,
-            protocol.server_seconds + _ENCODE * self.layout.dimension,
-        )
+        protocol, encoding = self.tally.round_plan, _ENCODE * self.layout.dimension
+        return protocol.client_seconds + encoding, protocol.server_seconds + encoding
 
     def check_hopeful(self) -> None:
         """Refuse training whose noise drowns everything.
@@ -103,22 +99,6 @@ class TrainPlan:
                 f"{self.terms.budget.epsilon:g}. Take a smaller model, more clients, a larger "
                 "epsilon, or say `force`."
             )
-
-    def theorem_1(self) -> dict[str, float] | None:
-        """Return noise multipliers by the paper's Theorem 1 for the same lots, to compare.
-
-        For one client left out, which is what the paper accounts for.
-        """
-        sampling = self.settings.sampling
-        if not isinstance(sampling, PoissonSampling):
-            return None
-        rate, budget = float(sampling.part), self.terms.budget
-        return {
-            "theorem 1": sampled_noise_multiplier(budget, rate=rate, rounds=self.rounds),
-            "theorem 1 without its factor": sampled_noise_multiplier(
-                budget, rate=rate, rounds=self.rounds, tight=True
-            ),
-        }
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values for JSON."""
@@ -140,7 +120,6 @@ class TrainPlan:
             "update_error": self.update_error,
             "noise_to_signal": self.noise_to_signal,
             "rounding_excess": self.rounding_excess,
-            "theorem_1": self.theorem_1(),
             "neighbours": protocol.neighbours,
             "threshold": protocol.threshold,
             "noise_components": 1 + (protocol.noise.shared if protocol.noise else 0),
@@ -198,6 +177,7 @@ def plan_training(
         )
     sensitivity = None if how.record_clip is None else 2 * how.record_clip / how.clipping.first
     layout = Layout(parameters, how.measurements, record_sensitivity=sensitivity)
+    size = f"{layout.dimension:,} entries of {terms.clients} clients a round"
     try:
         tally = plan_tally(
             terms,
@@ -209,41 +189,21 @@ def plan_training(
             lots=how.sampling.rate,
         )
     except ParameterError as error:
-        raise ParameterError(f"{_size(layout, terms)} cannot be summed: {error}") from error
+        raise ParameterError(f"{size} cannot be summed: {error}") from error
     if math.sqrt(tally.share) > LARGEST_STD / 2:
         raise ParameterError(
-            f"{_size(layout, terms)} cannot be summed: one client's noise would have a deviation "
+            f"{size} cannot be summed: one client's noise would have a deviation "
             f"of {math.sqrt(tally.share):,.0f} grid steps, and at most {LARGEST_STD // 2:,} can be "
             "drawn in reasonable time. Take a smaller model, more clients, or fewer rounds."
         )
     try:
         tally.round_plan  # noqa: B018 - a graph that cannot be is refused here
     except ParameterError as error:
-        raise _cohort_too_small(terms, clients, error) from error
+        if terms.clients == clients or not terms.colluders:
+            raise
+        raise ParameterError(
+            f"of {clients} clients so many may collude that {terms.colluders} of the "
+            f"{terms.clients} in one cohort do, because the turns are public; masks then hide "
+            f"nobody. Take larger cohorts, or plan for fewer colluding clients. ({error})"
+        ) from error
     return TrainPlan(clients, rounds, how, layout, tally)
-
-
-def _cohort_too_small(terms: Terms, clients: int, error: ParameterError) -> ParameterError:
-    if terms.clients == clients or not terms.colluders:
-        return error
-    return ParameterError(
-        f"of {clients} clients so many may collude that {terms.colluders} of the {terms.clients} "
-        "in one cohort do, because the turns are public; masks then hide nobody. Take larger "
-        f"cohorts, or plan for fewer colluding clients. ({error})"
-    )
-
-
-def _size(layout: Layout, terms: Terms) -> str:
-    return f"{layout.dimension:,} entries of {terms.clients} clients a round"
-
-
-def _release(tally: TallyPlan) -> SumRelease:
-    if tally.release is None:
-        raise ParameterError("an exact sum has no noise")
-    return tally.release
-
-
-def _move(tally: TallyPlan) -> int:
-    relation = tally.terms.adjacency
-    squared = tally.contribution.sensitivity(relation).l2_squared
-    return squared // 4 if relation is Adjacency.REPLACE_ONE_CLIENT else squared

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import RoundFailed
-from urna.privacy import Repeated, SumRelease, gaussian_epsilon
+from urna.privacy import Release, SumRelease, gaussian_epsilon
 from urna.privacy.cost import SLIP_PART
 from urna.systems.train.checkpoint import Progress
 from urna.systems.train.layout import Summary
@@ -15,9 +15,11 @@ from urna.systems.train.plan import TrainPlan
 from urna.systems.train.result import RoundReport
 from urna.tally import Released, Tallied
 
-__all__ = ["after_failure", "after_round", "read_sum"]
+__all__ = ["after_failure", "after_round", "by_member", "read_sum"]
 
 _EXACT = 2**28  # grid steps squared up to which the noise that was left is priced anew: a second
+
+Squares = npt.NDArray[np.float64]
 
 
 def after_round(
@@ -30,22 +32,28 @@ def after_round(
         state: Where it stood.
         released: The round's sum.
         members: Who was invited to it, by number among all clients.
-        attempts: How often it was held.
+        attempts: How often it was tried.
     """
     settings, tallied = plan.settings, released.tallied
     summary = read_sum(plan, tallied)
     step, slots = settings.optimiser.step(state.clip_norm * summary.update, state.slots)
     accepted = [members[place] for place in sorted(tallied.accepted)]
-    spent = _spent(plan, state, tallied, accepted)
+    planned, left = plan.tally.release, tallied.release
+    ratio = 1.0
+    if isinstance(left, SumRelease) and planned is not None:
+        ratio = float(left.variance / planned.variance)
+        # Pricing very wide noise takes long; the planned one, of which there is more, is a bound.
+        left = left if left.variance < _EXACT else planned
+    spent = _spent(plan, state, left, accepted)
     report = RoundReport(
         number=state.done + 1,
         took_part=len(accepted),
         lost=len(tallied.lost),
         attempts=attempts,
-        epsilon=_epsilon(plan, spent, released),
+        epsilon=_achieved(plan, spent, released.privacy.epsilon),
         clip_norm=state.clip_norm,
         noise_std=state.clip_norm * summary.update_error,
-        noise_ratio=_ratio(plan, tallied),
+        noise_ratio=ratio,
         measured=summary.measured,
         errors=summary.errors,
     )
@@ -63,8 +71,8 @@ def after_round(
         done=state.done + 1,
         history=(*state.history, report),
         spent=spent,
-        lost=_by_member(tallied.lost, members),
-        faults={**state.faults, **_by_member(tallied.faults, members)},
+        lost=by_member(tallied.lost, members),
+        faults={**state.faults, **by_member(tallied.faults, members)},
     )
 
 
@@ -74,7 +82,7 @@ def after_failure(
     failed: RoundFailed,
     members: Sequence[int],
     attempts: int,
-    promised: float | None = None,
+    stated: float,
 ) -> Progress:
     """Return where training stands after a round that counts and gave nothing.
 
@@ -83,13 +91,11 @@ def after_failure(
         state: Where it stood.
         failed: What happened.
         members: Who was invited to it, by number among all clients.
-        attempts: How often it was held.
-        promised: Epsilon of all rounds as stated, this one among them; by the plan by default.
+        attempts: How often it was tried.
+        stated: Epsilon of all rounds as stated, this one among them.
     """
-    release = plan.tally.release
-    spent = _add(plan, state, release, members) if release is not None else None
+    spent = _spent(plan, state, plan.tally.release, members)
     last = state.history[-1].epsilon if state.history else 0.0
-    stated = _planned(plan, state.done + 1) if promised is None else promised
     report = RoundReport(
         number=state.done + 1,
         took_part=0,
@@ -105,79 +111,43 @@ def after_failure(
         done=state.done + 1,
         history=(*state.history, report),
         spent=spent,
-        lost=_by_member(failed.lost, members),
-        faults={**state.faults, **_by_member(failed.faults, members)},
+        lost=by_member(failed.lost, members),
+        faults={**state.faults, **by_member(failed.faults, members)},
     )
 
 
 def read_sum(plan: TrainPlan, tallied: Tallied) -> Summary:
-    """Return what a sum says about the clients that are in it."""
+    """Decode a sum of the clients that are in it."""
     rate = plan.settings.sampling.rate
     clients = len(tallied.accepted) * (1.0 if rate is None else float(rate))
     return plan.layout.read(tallied.total, clients=clients, variance=tallied.noise_variance)
 
 
-def _ratio(plan: TrainPlan, tallied: Tallied) -> float:
-    planned, left = plan.tally.release, tallied.release
-    if planned is None or not isinstance(left, SumRelease):
-        return 1.0
-    return float(left.variance / planned.variance)
+def by_member(found: Mapping[int, str], members: Sequence[int]) -> dict[str, str]:
+    """Return what was found of a round's clients by their number among all clients."""
+    return {str(members[place]): why for place, why in found.items()}
 
 
 def _spent(
-    plan: TrainPlan, state: Progress, tallied: Tallied, accepted: Sequence[int]
-) -> npt.NDArray[np.float64] | None:
-    left = tallied.release
-    if not isinstance(left, SumRelease):
+    plan: TrainPlan, state: Progress, release: Release | None, members: Sequence[int]
+) -> Squares | None:
+    """Return squares of μ of each client's rounds so far, these members' latest one included."""
+    if not isinstance(release, SumRelease):
         return None
-    planned = plan.tally.release
-    # Pricing very wide noise takes long; the planned one, of which there is more, is a bound.
-    release = left if planned is None or left.variance < _EXACT else planned
-    return _add(plan, state, release, accepted)
-
-
-def _add(
-    plan: TrainPlan, state: Progress, release: SumRelease, members: Sequence[int]
-) -> npt.NDArray[np.float64]:
     spent = np.zeros(plan.clients) if state.spent is None else state.spent.copy()
     spent[list(members)] += release.cost().mu ** 2
     return spent
 
 
-def _epsilon(
-    plan: TrainPlan, spent: npt.NDArray[np.float64] | None, released: Released
-) -> float | None:
-    """Return what rounds really cost so far: of the client that took part most."""
-    return _achieved(plan, spent, released.privacy.epsilon)
+def _achieved(plan: TrainPlan, spent: Squares | None, stated: float) -> float | None:
+    """Return the smaller of what is stated and what the noise left proves, where it does.
 
-
-def _achieved(
-    plan: TrainPlan, spent: npt.NDArray[np.float64] | None, stated: float
-) -> float | None:
-    """Return the smaller of what is stated and what the noise left proves, where it does."""
+    Of the client that took part most.
+    """
     settings = plan.settings
     if not math.isfinite(stated):
         return None
     if spent is None or settings.sampling.rate is not None or settings.stop is not None:
         return stated
-    return min(_gaussian(plan, spent), stated)
-
-
-def _planned(plan: TrainPlan, rounds: int) -> float:
-    """Return what so many rounds cost at the planned noise."""
-    event, settings = plan.tally.event, plan.settings
-    if event is None:
-        return math.inf
-    counted = settings.sampling.counts(
-        rounds if settings.stop is None else plan.rounds, plan.clients
-    )
-    return Repeated(event, counted).cost().at(plan.terms.budget.delta)
-
-
-def _gaussian(plan: TrainPlan, spent: npt.NDArray[np.float64]) -> float:
     delta = plan.terms.budget.delta * (1 - SLIP_PART)
-    return gaussian_epsilon(math.sqrt(float(spent.max())), delta)
-
-
-def _by_member(said: Mapping[int, str], members: Sequence[int]) -> dict[str, str]:
-    return {str(members[place]): why for place, why in said.items()}
+    return min(gaussian_epsilon(math.sqrt(float(spent.max())), delta), stated)

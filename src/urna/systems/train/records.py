@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["clipped_gradients"]
 
-_ROWS = 256  # rows whose gradients are held at a time
+_ROWS = 256  # rows whose gradients are in memory at a time
 
 
 def clipped_gradients(
@@ -26,8 +26,8 @@ def clipped_gradients(
 
     A record is a row, or all rows of one id where rows have ids: their gradients are added up
     before that sum is clipped. A record whose gradient is not finite adds nothing, nor does a row
-    whose target is none of the module's classes: what is wrong with one record costs no other.
-    The sum is one of float64, so that its order does not matter beyond rounding.
+    whose target is none of the module's classes: a wrong record costs no other. The sum is one of
+    float64, so that its order does not matter beyond rounding.
 
     Assumes:
         Rows do not mix in the module: no batch norm. The module is in evaluation mode, so
@@ -79,7 +79,7 @@ def _by_record(client: Samples) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.in
     """Return an order of rows in which those of a record follow each other, and their records."""
     if client.ids is None:
         return np.arange(len(client)), np.arange(len(client), dtype=np.int64)
-    count_records(client)  # refuses ids that are none
+    count_records(client)  # refuses values that are no ids
     numbers: dict[Any, int] = {}
     records = np.array(
         [numbers.setdefault(value, len(numbers)) for value in client.ids.tolist()], dtype=np.int64

@@ -16,13 +16,10 @@ from urna.privacy.budget import rounded_up
 from urna.systems.train.learner import Vector
 from urna.tally import Terms
 
-__all__ = ["KIND", "VERSION", "RoundReport", "Stopped", "TrainResult", "digest_weights"]
+__all__ = ["REASONS", "RoundReport", "TrainResult", "digest_weights"]
 
 KIND, VERSION = "training", 1
-"""What a file that holds a result says it is."""
-
-Stopped = str
-"""Why training ended: see `REASONS`."""
+"""The kind and version in the file of a result."""
 
 REASONS: Mapping[str, str] = {
     "rounds": "all planned rounds were held",
@@ -35,14 +32,14 @@ REASONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """What one round said; all of it from noisy sums and public facts."""
+    """One round's figures; all of them from noisy sums and public facts."""
 
     number: int
     took_part: int
     """How many clients' vectors are in the sum."""
     lost: int
     attempts: int
-    """How often the round was held until it came to an end."""
+    """How often the round was tried until it came to an end."""
     epsilon: float | None
     """What all rounds so far really cost, computed from the noise that was left in each; None
     where nothing is private."""
@@ -56,7 +53,7 @@ class RoundReport:
     errors: Mapping[str, float] = field(default_factory=dict)
     """Their standard deviations, from noise."""
     test: tuple[float, float] | None = None
-    """Loss and share of right answers on public rows after the round, where there are any."""
+    """Loss and accuracy on public rows after the round, where there are any."""
     failed: str = ""
     """Why the round gave nothing though it counts."""
 
@@ -76,7 +73,8 @@ class TrainResult:
 
     weights: Vector = field(repr=False)
     history: tuple[RoundReport, ...]
-    stopped: Stopped
+    stopped: str
+    """Why training ended: a key of `REASONS`."""
     privacy: PrivacyStatement
     """What all rounds promise."""
     terms: Terms
@@ -97,7 +95,7 @@ class TrainResult:
 
     @property
     def rounds(self) -> int:
-        """How many rounds were held."""
+        """How many rounds there were."""
         return len(self.history)
 
     @property
@@ -108,7 +106,7 @@ class TrainResult:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of right answers on public rows, where there are any."""
+        """Accuracy on public rows, where there are any."""
         found = [report.test for report in self.history if report.test is not None]
         return found[-1][1] if found else None
 
@@ -129,14 +127,14 @@ class TrainResult:
             DataMissing: matplotlib is not installed.
         """
         axes = axes_for(axes)
-        rounds = [report.number for report in self.history]
+        shown, drawn = "epsilon so far", [report.epsilon for report in self.history]
         if self.accuracy is not None:
-            axes.plot(rounds, [math.nan if r.test is None else r.test[1] for r in self.history])
-            axes.set_ylabel("right answers on public rows")
-        else:
-            axes.plot(rounds, [math.nan if r.epsilon is None else r.epsilon for r in self.history])
-            axes.set_ylabel("epsilon so far")
+            shown = "accuracy on public rows"
+            drawn = [None if report.test is None else report.test[1] for report in self.history]
+        rounds = [report.number for report in self.history]
+        axes.plot(rounds, [math.nan if value is None else value for value in drawn])
         axes.set_xlabel("rounds")
+        axes.set_ylabel(shown)
         axes.set_title("private training" if self.privacy.private else "NOT PRIVATE")
         return axes
 
@@ -168,30 +166,21 @@ class TrainResult:
         }
 
     @classmethod
-    def read(cls, mapping: Mapping[str, Any], weights: Vector | None = None) -> "TrainResult":
-        """Read what `as_mapping` wrote.
-
-        Args:
-            mapping: Plain values.
-            weights: The weights, from their own file; without them the result's are not numbers.
+    def read(cls, mapping: Mapping[str, Any]) -> "TrainResult":
+        """Read what `as_mapping` wrote; the weights, which are not in it, are not numbers.
 
         Raises:
-            ParameterError: It is no result of a training, or of a newer version, or the
-                weights are not those it speaks of.
+            ParameterError: It is no result of a training, or of a newer version.
         """
         if (mapping.get("kind"), mapping.get("version")) != (KIND, VERSION):
             raise ParameterError(
                 f"this is no result of a training of version {VERSION}: kind "
                 f"{mapping.get('kind')!r}, version {mapping.get('version')!r}"
             )
-        if weights is not None and digest_weights(weights) != mapping["weights_sha256"]:
-            raise ParameterError("these weights are not those of this result")
         try:
             return cls(
-                weights=np.full(int(mapping["parameters"]), np.nan, np.float32)
-                if weights is None
-                else weights,
-                weights_sha256=str(mapping["weights_sha256"]) if weights is None else "",
+                weights=np.full(int(mapping["parameters"]), np.nan, np.float32),
+                weights_sha256=str(mapping["weights_sha256"]),
                 history=tuple(RoundReport.read(report) for report in mapping["history"]),
                 stopped=str(mapping["stopped"]),
                 privacy=PrivacyStatement.read(mapping["privacy"]),
@@ -213,7 +202,7 @@ class TrainResult:
     def __str__(self) -> str:
         lines = [f"trained: {self.description}, {self.rounds} rounds; {REASONS[self.stopped]}"]
         if self.accuracy is not None:
-            lines.append(f"right answers on public test rows: {100 * self.accuracy:.1f} %")
+            lines.append(f"accuracy on public test rows: {100 * self.accuracy:.1f} %")
         if math.isfinite(self.achieved_epsilon):
             achieved = rounded_up(self.achieved_epsilon)
             lines.append(f"epsilon of the rounds by the noise left in each: {achieved}")
@@ -225,7 +214,7 @@ def _columns(report: RoundReport) -> dict[str, Any]:
     """Return one round's figures, each under a name."""
     plain = asdict(report)
     measured, errors, test = (plain.pop(name) for name in ("measured", "errors", "test"))
-    loss, accuracy = (None, None) if test is None else test
+    loss, accuracy = test or (None, None)
     found = {f"measured_{name}": value for name, value in measured.items()}
     spread = {f"std_{name}": value for name, value in errors.items()}
     return {**plain, "test_loss": loss, "test_accuracy": accuracy, **found, **spread}

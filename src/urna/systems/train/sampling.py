@@ -3,19 +3,17 @@
 Three ways, and what each does for privacy:
 
 - everyone, in every round: the default;
-- cohorts: in each round some, in turn, by a public order. Nobody takes part in more than his share
-  of the rounds, and only those tell anything about him. Nothing has to be kept secret. All who
-  collude may be in the same cohort, so a round counts out as many as collude in all;
-- Poisson sampling: everybody sends something in every round, but puts in its update only if its own
-  secret lot says so, and nothing but noise otherwise. This is what "amplification by sampling" asks
-  for: the server does not know who was drawn, because it does not draw.
+- cohorts: some clients in each round, in turn, by a public order. No client takes part in more than
+  its share of the rounds, and only those reveal anything about it. Nothing is kept secret;
+- Poisson sampling: every client sends a vector in every round, but its data enter with a fixed
+  probability only, by its own secret draw. This is what amplification by sampling needs: the
+  server does not know who was drawn, because it does not draw.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,180 +21,93 @@ from urna.errors import ParameterError, UnknownName
 from urna.randomness import SecretSource
 from urna.tally import Part, exact_part
 
-__all__ = ["Cohorts", "Everyone", "PoissonSampling", "Sampling", "read_sampling"]
+__all__ = ["Sampling", "SamplingKind", "drawn"]
 
-_LOT_BYTES = 16
+_DRAW_BYTES = 16
 
 
-class Sampling(Protocol):
+class SamplingKind(StrEnum):
     """Who takes part in which round."""
+
+    EVERYONE = "everyone"
+    COHORTS = "cohorts"
+    POISSON = "poisson"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Who takes part in which round.
+
+    Guarantee:
+        Of cohorts: after r rounds no client has taken part in more than ⌈r·m/n⌉ of them, m being
+        the size of a cohort. The turns are consecutive places of one endless cycle over a public
+        order, and of any r·m consecutive places at most ⌈r·m/n⌉ are equal modulo n.
+
+    Assumes:
+        Of cohorts: nothing of where colluding clients are. The order is public, so all of them may
+        be in one client's cohort: `plan_training` counts out min(⌈n·colluding⌉, m − 1) of each.
+        Of Poisson sampling: nobody but the client learns its draws. It takes as long, and sends
+        as much, whatever it draws.
+
+    Args:
+        kind: Everyone, cohorts in turn, or secret Poisson sampling.
+        part: Fraction of the clients in a cohort, or the probability of being drawn.
+
+    Example:
+        >>> Sampling.of("cohorts", "0.3").members(1, 10, seed=0)
+        [0, 3, 9]
+    """
+
+    kind: SamplingKind = SamplingKind.EVERYONE
+    part: Fraction = Fraction(1)
+
+    @classmethod
+    def of(cls, kind: SamplingKind | str, part: Part) -> "Sampling":
+        """Return cohorts of a fraction, or Poisson sampling of a probability, as people type it."""
+        if kind not in list(SamplingKind):
+            raise UnknownName("sampling", kind, SamplingKind)
+        if kind == SamplingKind.EVERYONE:
+            return cls()
+        exact = exact_part("the sampled part", part)
+        if not exact:
+            raise ParameterError("the part that is sampled must be above 0")
+        return cls(SamplingKind(kind), exact)
 
     @property
     def rate(self) -> Fraction | None:
-        """Probability with which one who takes part puts anything in; None for surely."""
-        ...
+        """Probability of a secret draw; None where there are no secret draws."""
+        return self.part if self.kind is SamplingKind.POISSON else None
 
     def size(self, clients: int) -> int:
         """Return how many of all clients take part in each round."""
-        ...
-
-    def members(self, number: int, clients: int, *, seed: int) -> list[int]:
-        """Return who takes part in a round, ascending; everything about it is public."""
-        ...
-
-    def counts(self, rounds: int, clients: int) -> int:
-        """Return the most of the first so many rounds that any one client takes part in."""
-        ...
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values that say the same."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Everyone:
-    """All clients take part in every round."""
-
-    @property
-    def rate(self) -> Fraction | None:
-        """None: all put something in."""
-        return None
-
-    def size(self, clients: int) -> int:
-        """Return all of them."""
-        return clients
-
-    def members(self, number: int, clients: int, *, seed: int) -> list[int]:
-        """Return all of them."""
-        del number, seed
-        return list(range(clients))
-
-    def counts(self, rounds: int, clients: int) -> int:
-        """Return all rounds."""
-        del clients
-        return rounds
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values that say the same."""
-        return {"kind": "everyone"}
-
-
-@dataclass(frozen=True, slots=True)
-class Cohorts:
-    """A part of the clients in each round, in turn.
-
-    Guarantee:
-        After r rounds no client has taken part in more than ⌈r·m/n⌉ of them, m being the size
-        of a cohort: the turns are consecutive places of one endless cycle over a public order,
-        and of any r·m consecutive places at most ⌈r·m/n⌉ are equal modulo n.
-
-    Assumes:
-        Nothing of where colluding clients are. The order is public, so all of them may be in
-        one client's cohort: `plan_training` counts out min(⌈n·colluding⌉, m − 1) of each.
-    """
-
-    part: Fraction
-
-    @classmethod
-    def of(cls, part: Part) -> "Cohorts":
-        """Return cohorts of a part of the clients, as people type it."""
-        exact = exact_part("the cohorts' part", part)
-        if not exact:
-            raise ParameterError("a cohort is a part of the clients above 0")
-        return cls(exact)
-
-    @property
-    def rate(self) -> Fraction | None:
-        """None: all of a cohort put something in."""
-        return None
-
-    def size(self, clients: int) -> int:
-        """Return the size of a cohort."""
+        if self.kind is not SamplingKind.COHORTS:
+            return clients
         return max(2, math.ceil(clients * self.part))
 
     def members(self, number: int, clients: int, *, seed: int) -> list[int]:
-        """Return the cohort of a round."""
+        """Return who takes part in a round, ascending; everything about it is public."""
+        if self.kind is not SamplingKind.COHORTS:
+            return list(range(clients))
         size = self.size(clients)
         order = np.random.default_rng([0x434F48, seed]).permutation(clients)
         first = (number - 1) * size
         return sorted(int(order[place % clients]) for place in range(first, first + size))
 
     def counts(self, rounds: int, clients: int) -> int:
-        """Return the most rounds that any client takes part in."""
+        """Return how many of these rounds any one client takes part in, at most."""
         return math.ceil(Fraction(rounds * self.size(clients), clients))
 
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values that say the same."""
-        return {"kind": "cohorts", "part": str(self.part)}
-
-
-@dataclass(frozen=True, slots=True)
-class PoissonSampling:
-    """Everybody sends something, each puts in its update by its own secret lot.
-
-    Assumes:
-        Nobody learns a client's lots: a client trains or waits equally long whatever its lot
-        says, and keeps its lots from everybody. Then less noise is enough.
-    """
-
-    part: Fraction
-
-    @classmethod
-    def of(cls, part: Part) -> "PoissonSampling":
-        """Return lots of a probability, as people type it."""
-        exact = exact_part("the probability of a lot", part)
-        if not exact:
-            raise ParameterError("a lot has a probability above 0")
-        return cls(exact)
-
-    @property
-    def rate(self) -> Fraction | None:
-        """The probability of putting something in."""
-        return self.part
-
-    def size(self, clients: int) -> int:
-        """Return all of them."""
-        return clients
-
-    def members(self, number: int, clients: int, *, seed: int) -> list[int]:
-        """Return all of them."""
-        del number, seed
-        return list(range(clients))
-
-    def counts(self, rounds: int, clients: int) -> int:
-        """Return all rounds."""
-        del clients
-        return rounds
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values that say the same."""
-        return {"kind": "poisson", "part": str(self.part)}
+    def as_mapping(self) -> dict[str, str]:
+        """Return the same as plain values."""
+        return {
+            "kind": str(self.kind),
+            **({} if self.kind is SamplingKind.EVERYONE else {"part": str(self.part)}),
+        }
 
 
 def drawn(rate: Fraction | None, secrets: SecretSource) -> bool:
-    """Draw one client's lot for one round, exactly to 2^-128."""
+    """Draw for one client in one round, exactly to 2^-128; True where there is no rate."""
     if rate is None:
         return True
-    number = int.from_bytes(secrets.take(_LOT_BYTES), "big")
-    return number * rate.denominator < rate.numerator << (8 * _LOT_BYTES)
-
-
-_KINDS: Mapping[str, type[Cohorts] | type[PoissonSampling]] = {
-    "cohorts": Cohorts,
-    "lots": PoissonSampling,  # as version 0.2 wrote it
-    "poisson": PoissonSampling,
-}
-
-
-def read_sampling(mapping: Mapping[str, Any]) -> Sampling:
-    """Read what `as_mapping` wrote.
-
-    Raises:
-        UnknownName: There is no such way.
-    """
-    kind = str(mapping["kind"])
-    if kind == "everyone":
-        return Everyone()
-    if kind not in _KINDS:
-        raise UnknownName("way to take part", kind, ["everyone", *_KINDS])
-    return _KINDS[kind].of(str(mapping["part"]))
+    number = int.from_bytes(secrets.take(_DRAW_BYTES), "big")
+    return number * rate.denominator < rate.numerator << (8 * _DRAW_BYTES)

@@ -6,26 +6,82 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from urna.errors import ParameterError
-from urna.systems.train.clipping import Clip, FixedClip, as_clip, read_clip
 from urna.systems.train.layout import Measurement
-from urna.systems.train.optimisers import FedAvgM, ServerOptimiser, as_plain, read_optimiser
-from urna.systems.train.sampling import Everyone, Sampling, read_sampling
+from urna.systems.train.optimisers import FedAvgM, ServerOptimiser, as_plain
+from urna.systems.train.sampling import Sampling
 
-__all__ = ["ACCURACY", "LOSS", "EarlyStop", "Settings", "Validation"]
+__all__ = ["ACCURACY", "LOSS", "SHORT", "Clip", "EarlyStop", "Settings", "Validation"]
 
 LOSS, ACCURACY = "validation loss", "validation accuracy"
 """What clients measure where training is validated."""
+
+SHORT = "short updates"
+"""What clients measure where the clip norm adapts: is the update at most as long as it?"""
+
+_STEEPEST = 10.0  # powers of e by which a clip norm changes in one round
+_SMALLEST, _LARGEST = 1e-12, 1e12  # beyond which it is not followed
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """How long an update may be: a fixed norm, or one that follows a private quantile.
+
+    With a quantile (Andrew et al. 2021) clients measure whether their update is short; the noisy
+    share of short updates moves the clip norm: C ← C·exp(−rate·(share − quantile)).
+
+    Guarantee:
+        The share is measured in the same vector as the update; the noise of the round is made
+        for both.
+
+    Args:
+        first: The clip norm of the first round.
+        quantile: The fraction of updates that should be short; None for a fixed norm.
+        rate: How fast the clip norm follows.
+        weight: Of the measurement in a client's vector.
+    """
+
+    first: float
+    quantile: float | None = None
+    rate: float = 0.2
+    weight: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name, value in (("a clip norm", self.first), ("the rate", self.rate)):
+            if not (math.isfinite(value) and value > 0):
+                raise ParameterError(f"{name} must be finite and positive, got {value}")
+        if self.quantile is not None and not 0 < self.quantile < 1:
+            raise ParameterError(f"a quantile lies between 0 and 1, got {self.quantile}")
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """What clients measure for it."""
+        return () if self.quantile is None else (Measurement(SHORT, self.weight),)
+
+    def after(self, clip_norm: float, measured: Mapping[str, float]) -> float:
+        """Return the next round's clip norm; a share beyond 0..1 is noise and counts as these."""
+        if self.quantile is None:
+            return clip_norm
+        share = min(max(measured[SHORT], 0.0), 1.0)
+        power = min(max(-self.rate * (share - self.quantile), -_STEEPEST), _STEEPEST)
+        low, high = min(_SMALLEST, self.first), max(_LARGEST, self.first)
+        return min(max(clip_norm * math.exp(power), low), high)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the same as plain values."""
+        if self.quantile is None:
+            return {"kind": "fixed", "first": self.first}
+        return {"kind": "adaptive", **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
     """Clients judge the model they are sent on rows they do not train on.
 
-    A plain average of clients' losses would tell about their data; this is a private tally, in
-    the same sum as the updates.
+    A plain average of clients' losses would reveal their data; this is a private sum, in the same
+    vector as the updates.
 
     Args:
-        part: Share of a client's rows that it judges by.
+        part: Fraction of a client's rows that it judges by.
         weight: Of each measurement in a client's vector.
         largest_loss: Larger losses count as this one. It must not come from the data.
     """
@@ -55,11 +111,11 @@ class EarlyStop:
     """Stop once the private validation loss has stopped falling.
 
     Looks at means over `window` rounds, so that noise does not decide. It reads released sums
-    alone and costs nothing; nor does it save anything in the statement, which is that of all
-    planned rounds, because data had a say in how many there were.
+    alone and costs nothing. It saves nothing either: epsilon is stated of all planned rounds,
+    because data had a say in how many there were.
 
     Args:
-        window: Rounds of which losses are averaged.
+        window: Rounds whose losses are averaged.
         patience: How many rounds the best window may lie back.
     """
 
@@ -71,7 +127,7 @@ class EarlyStop:
             raise ParameterError("window and patience are one round or more")
 
     def reached(self, losses: list[float]) -> bool:
-        """Say whether it is time to stop, from all losses so far."""
+        """Return whether it is time to stop, from all losses so far."""
         if len(losses) < self.window + self.patience:
             return False
         means = [
@@ -88,20 +144,20 @@ class Settings:
 
     Args:
         optimiser: What the server does with the mean update.
-        clip: How long a client's update may be: a norm, or `AdaptiveClip`.
+        clip: How long a client's update may be: a norm, or a `Clip` that follows a quantile.
         sampling: Who takes part in which round.
         validation: Whether clients judge the model in every round.
         stop: When to stop early; needs `validation`.
-        tail: Share of the last rounds whose weights are averaged into the model; noise averages
-            out with them, at no cost.
+        tail: Fraction of the rounds, the last ones, whose weights are averaged into the model.
+            Noise averages out with them, at no cost.
         record_clip: Where single records are protected: how long one record's gradient may be.
-        attempts: How often a round is held that loses more clients than planned.
+        attempts: How often a round that loses more clients than planned is tried.
         seed: Public seed of first weights, batches and turns.
     """
 
     optimiser: ServerOptimiser = field(default_factory=FedAvgM)
     clip: Clip | float = 0.3
-    sampling: Sampling = field(default_factory=Everyone)
+    sampling: Sampling = field(default_factory=Sampling)
     validation: Validation | None = None
     stop: EarlyStop | None = None
     tail: float = 0.0
@@ -110,17 +166,17 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clip", as_clip(self.clip))
+        object.__setattr__(self, "clip", self.clipping)
         if self.stop is not None and self.validation is None:
             raise ParameterError("to stop early, let clients validate: name a `validation`")
         if not 0 <= self.tail < 1:
-            raise ParameterError(f"the tail is a share of the rounds below 1, got {self.tail}")
+            raise ParameterError(f"the tail is a part of the rounds below 1, got {self.tail}")
         if self.attempts < 1:
-            raise ParameterError(f"a round is held once or more often, got {self.attempts}")
+            raise ParameterError(f"a round is tried once or more often, got {self.attempts}")
         if self.record_clip is not None:
             if not (math.isfinite(self.record_clip) and self.record_clip > 0):
                 raise ParameterError(f"record_clip is positive, got {self.record_clip}")
-            if not isinstance(self.clip, FixedClip) or self.validation is not None:
+            if self.measurements:
                 raise ParameterError(
                     "where single records are protected, the clip norm is fixed and nothing is "
                     "validated: nothing is known of how far one record moves a measurement"
@@ -129,17 +185,16 @@ class Settings:
     @property
     def clipping(self) -> Clip:
         """How long a client's update may be."""
-        return as_clip(self.clip)
+        return self.clip if isinstance(self.clip, Clip) else Clip(float(self.clip))
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """All that clients measure."""
-        short = self.clipping.measurement
         judged = () if self.validation is None else self.validation.measurements
-        return (*judged, *(() if short is None else (short,)))
+        return (*judged, *self.clipping.measurements)
 
     def as_mapping(self) -> dict[str, Any]:
-        """Return plain values that say the same."""
+        """Return the same as plain values."""
         return {
             "optimiser": as_plain(self.optimiser),
             "clip": self.clipping.as_mapping(),
@@ -151,20 +206,3 @@ class Settings:
             "attempts": self.attempts,
             "seed": self.seed,
         }
-
-    @classmethod
-    def read(cls, mapping: Mapping[str, Any]) -> "Settings":
-        """Read what `as_mapping` wrote."""
-        optimiser = dict(mapping["optimiser"])
-        validation, stop = mapping["validation"], mapping["stop"]
-        return cls(
-            read_optimiser(optimiser.pop("name"), **optimiser),
-            read_clip(mapping["clip"]),
-            read_sampling(mapping["sampling"]),
-            None if validation is None else Validation(**validation),
-            None if stop is None else EarlyStop(**stop),
-            float(mapping["tail"]),
-            mapping["record_clip"],
-            int(mapping["attempts"]),
-            int(mapping["seed"]),
-        )

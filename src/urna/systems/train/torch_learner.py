@@ -1,4 +1,4 @@
-"""Any torch module as a learner; what a client computes, other clients' data do not change."""
+"""Any torch module as a learner; other clients' data do not change what a client computes."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ class TorchLearner:
             norm's statistics) are refused: those would leave the client as data. Take
             `GroupNorm`, or batch norm with `track_running_stats=False`.
         recipe: How a client trains in one round; `proximal` is FedProx's pull.
-        validation: Share of a client's rows that it judges the model by; none by default.
+        validation: Fraction of a client's rows that it judges the model by; none by default.
         loss: A `TorchLoss`, or a function (outputs, targets) -> mean loss over the rows.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
         speed: What may be done to be faster.
@@ -99,12 +99,12 @@ class TorchLearner:
         return not self.speed.stacked_clients
 
     def judge(self, weights: Vector, clients: Sequence[Samples]) -> npt.NDArray[np.float64]:
-        """Return loss and share of right answers on every client's rows to judge by.
+        """Return loss and accuracy on the rows that every client judges by.
 
-        NaN for a client that has no such rows, or whose rows cannot be judged.
+        NaN for a client without such rows, or whose rows cannot be judged.
         """
         if not self.validation:
-            raise ParameterError("this learner cannot validate: give it a share of the rows")
+            raise ParameterError("this learner cannot validate: name its `validation`")
         module = self._ready(weights)
 
         def score(client: Samples) -> tuple[float, float]:
@@ -113,29 +113,18 @@ class TorchLearner:
         return np.array(list(_each(score, clients, (math.nan, math.nan)))).reshape(-1, 2)
 
     def scorer(self, rows: Samples) -> Callable[[Vector], tuple[float, float]]:
-        """Return what judges weights by loss and share of right answers on some public rows."""
+        """Return what judges weights by loss and accuracy on some public rows.
 
-        def score(weights: Vector) -> tuple[float, float]:
-            loss, right = self.scores(weights, [rows])[0]
-            return float(loss), float(right)
-
-        return score
-
-    def scores(self, weights: Vector, parts: Sequence[Samples]) -> npt.NDArray[np.float64]:
-        """Return loss and share of right answers of the weights on each of some sets of rows.
-
-        Shape (sets, 2). NaN for a set without rows; the share is NaN where targets are no
-        classes.
+        The accuracy is NaN where targets are no classes; both are where there are no rows.
         """
-        module = self._ready(weights)
-        return np.array([self._score(module, part) for part in parts]).reshape(-1, 2)
+        return lambda weights: self._score(self._ready(weights), rows)
 
     def _ready(self, weights: Vector) -> "nn.Module":
         module: nn.Module = self.module(weights).eval().to(_device(self.device))
         return module
 
     def _score(self, module: "nn.Module", part: Samples) -> tuple[float, float]:
-        """Judge one set of rows, by itself: what a row gets may depend on those beside it."""
+        """Judge one set of rows by itself: a row's output may depend on the rows beside it."""
         import torch
 
         if not len(part):
@@ -156,19 +145,18 @@ class TorchLearner:
         return losses / len(part), right / len(part)
 
     def module(self, weights: Vector) -> Any:  # noqa: ANN401 - a torch module
-        """Return a module with these weights, for whatever comes after training."""
+        """Return a module with these weights, for use after training."""
         import torch
 
         with own_generators(0):  # buffers as they are when clients train
             module = self.factory()
         own = [p for p in module.parameters() if p.requires_grad]
+        sizes = [parameter.numel() for parameter in own]
         vector = torch.from_numpy(np.array(weights, dtype=np.float32))
-        if len(vector) != sum(p.numel() for p in own):
+        if len(vector) != sum(sizes):
             raise ParameterError("these weights are not of this module")
         with torch.no_grad():
-            for parameter, part in zip(
-                own, torch.split(vector, [p.numel() for p in own]), strict=True
-            ):
+            for parameter, part in zip(own, torch.split(vector, sizes), strict=True):
                 parameter.copy_(part.view_as(parameter))
         return module
 
@@ -183,16 +171,15 @@ class TorchLearner:
             2·`record_clip`. A record is all rows of one id, or a row where there are no ids. The
             row of a client whose data cannot be worked on is NaN.
         """
-        module = self._ready(weights)
+        module, nothing = self._ready(weights), np.full(len(weights), np.nan)
 
         def summed(client: Samples) -> Matrix:
             return clipped_gradients(module, client, self.loss, record_clip)
 
-        nothing = np.full(len(weights), np.nan)
         return np.stack(list(_each(summed, clients, nothing)))
 
     def tensors(self, weights: Vector) -> "dict[str, npt.NDArray[np.float32]]":
-        """Return the weights by the names of the module's state, as they are kept in a file."""
+        """Return the weights by the names of the module's state, as in a file."""
         state: dict[str, Tensor] = self.module(weights).state_dict()
         return {name: tensor.float().numpy() for name, tensor in state.items()}
 
@@ -201,10 +188,8 @@ class TorchLearner:
         kept = self._parts.get(id(client))
         if kept is not None and kept[0] is client:
             return kept[1], kept[2]
-        nothing = client.take(np.zeros(0, dtype=np.intp))
-        if not self.validation or len(client) < _FEWEST:
-            divided = client, nothing
-        else:
+        divided = client, client.take(np.zeros(0, dtype=np.intp))
+        if self.validation and len(client) >= _FEWEST:
             held = hold_out(client, fraction=self.validation, seed=0)
             divided = held.train, held.validation
         self._parts[id(client)] = (client, *divided)
@@ -220,7 +205,7 @@ class TorchLearner:
 def _each(
     work: Callable[[Samples], ResultT], clients: Sequence[Samples], instead: InsteadT
 ) -> Iterator[ResultT | InsteadT]:
-    """Yield what becomes of each client, and something instead where its data make it fail."""
+    """Yield the work's result for each client, or `instead` where its data make it fail."""
     for place, client in enumerate(clients):
         try:
             with own_generators(0):  # a module may draw numbers of its own

@@ -4,22 +4,21 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
 from urna.errors import ParameterError
 
-__all__ = ["Clock", "Links", "mobile_links"]
+__all__ = ["LimitedLinks", "mobile_links"]
 
 _SMALL = 1 << 16  # bytes of letters that pass by longer ones, as packets of other flows do
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class LimitedLinks:
     """Every client's way to the server.
 
     Args:
@@ -37,29 +36,32 @@ class Links:
             raise ParameterError("links have positive speeds")
 
     def seconds(self, client: int, size: int) -> float:
-        """Return how long so many bytes take over a free link."""
+        """Return how long this number of bytes takes over a free link."""
         return 8 * size / self.bits_per_second[client]
+
+    def begin(self, until: ExitStack) -> Callable[[str, int, int, Callable[[], None]], None]:
+        """Return what sends: (direction, client, bytes, what is called on arrival)."""
+        clock = _Clock(self)
+        until.callback(clock.end)
+        return clock.send
 
 
 def mobile_links(
     clients: int, *, slowest: float = 21e6, fastest: float = 210e6, seed: int = 0
-) -> Links:
+) -> LimitedLinks:
     """Return links like those of phones, evenly spread over the logarithm of their speeds.
 
     The paper's clients have 21 to 210 Mbit/s.
     """
     speeds = np.geomspace(slowest, fastest, clients)
     order = np.random.default_rng([0x4C494E4B, seed]).permutation(clients)
-    return Links(tuple(speeds[order].tolist()))
+    return LimitedLinks(tuple(speeds[order].tolist()))
 
 
-class Clock:
-    """Calls functions when their time has come, and knows when each link is free again.
+class _Clock:
+    """Calls functions when their time has come, and knows when each link is free again."""
 
-    Use it as a context manager.
-    """
-
-    def __init__(self, links: Links | None) -> None:
+    def __init__(self, links: LimitedLinks) -> None:
         self._links = links
         self._free: dict[tuple[str, int], float] = {}
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -67,18 +69,9 @@ class Clock:
         self._wake = threading.Condition()
         self._ended = False
         self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        """Start."""
         self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def end(self) -> None:
         """End; what was still due is not called."""
         with self._wake:
             self._ended = True
@@ -95,9 +88,6 @@ class Clock:
             arrived: Called in the clock's thread.
         """
         links, now = self._links, time.monotonic()
-        if links is None:
-            arrived()
-            return
         length = links.seconds(client, size)
         with self._wake:
             due = now + length
@@ -118,10 +108,3 @@ class Clock:
                     return
                 _, _, arrived = heapq.heappop(self._due)
             arrived()
-
-
-def longest(links: Links | None, clients: Iterable[int], size: int) -> float:
-    """Return how long the slowest of some clients needs for so many bytes over a free link."""
-    if links is None:
-        return 0.0
-    return max((links.seconds(client, size) for client in clients), default=0.0)
