@@ -37,7 +37,7 @@ def sparse_or_uniform(arithmetic: he.Arithmetic[Value], inputs: Sequence[Value])
     """Return factor·C(C−1)(C−2)(C−3): zero where fewer than four points lie."""
     count, factor = inputs
     u = arithmetic.subtract(arithmetic.multiply(count, count), arithmetic.repeat(count, 3))
-    return arithmetic.multiply(arithmetic.multiply(u, factor), arithmetic.add_plain(u, [2]))
+    return arithmetic.multiply(arithmetic.multiply(u, factor), arithmetic.add_number(u, 2))
 
 
 def best(measure: Callable[[], dict[str, Any]], by: str, turns: int = 3) -> dict[str, Any]:
@@ -48,10 +48,11 @@ def best(measure: Callable[[], dict[str, Any]], by: str, turns: int = 3) -> dict
 def sums(parties: int) -> dict[str, Any]:
     """Add three numbers of every party and open the totals."""
     parameters = he.additive(parties=parties, width=3)
-    desk = he.MessageDesk(he.Session(parameters, _SECRETS.take(32)))
-    keys = he.make_keys(desk, _SECRETS)
-    key_seconds, key_bytes = _spent(desk), desk.cost.bytes_per_party
-    opened = he.run(desk, keys, {p: [[p, 2 * p, 1]] for p in range(parties)}, _SECRETS)
+    start = time.process_time()
+    everyone = he.Parties(parameters, _SECRETS)
+    key_seconds, key_bytes = time.process_time() - start, _most_bytes(everyone)
+    opened = everyone.run({p: [[p, 2 * p, 1]] for p in range(parties)})
+    seconds = time.process_time() - start
     once = parties * (parties - 1) // 2
     if opened.tolist() != [once, 2 * once, parties]:
         raise SystemExit("the sums are wrong")
@@ -59,9 +60,9 @@ def sums(parties: int) -> dict[str, Any]:
         "parties": parties,
         "degree": parameters.degree,
         "modulus_bits": round(parameters.modulus_bits, 1),
-        "total_cpu_seconds": _spent(desk),
+        "total_cpu_seconds": seconds,
         "of_it_keys": key_seconds,
-        "bytes_per_party": desk.cost.bytes_per_party,
+        "bytes_per_party": _most_bytes(everyone),
         "of_it_keys_bytes": key_bytes,
     }
 
@@ -69,22 +70,24 @@ def sums(parties: int) -> dict[str, Any]:
 def dense_cells(parties: int) -> dict[str, Any]:
     """Find which cells hold four points or more, and nothing else."""
     parameters = he.levelled(sparse_or_uniform, parties=parties, width=_CELLS, depth=3, inputs=2)
-    desk = he.MessageDesk(he.Session(parameters, _SECRETS.take(32)))
-    keys = he.make_keys(desk, _SECRETS)
-    key_seconds, key_bytes = _spent(desk), desk.cost.bytes_per_party
+    start = time.process_time()
+    everyone = he.Parties(parameters, _SECRETS)
+    key_seconds, key_bytes = time.process_time() - start, _most_bytes(everyone)
     rng = np.random.default_rng(parties)
     counts = rng.integers(0, 2, (parties, 49)) * (np.arange(49) < 25)
     # The circuit on its own clock, and then the whole protocol.
-    evaluator = keys.evaluator()
-    inputs = [he.encrypt(keys.public_key, counts[0], _SECRETS) for _ in range(2)]
+    evaluator = everyone.evaluator()
+    inputs = [he.encrypt(everyone.public_key, counts[0], _SECRETS) for _ in range(2)]
     start = time.process_time()
     sparse_or_uniform(evaluator, inputs)
     circuit_seconds = time.process_time() - start
+    start = time.process_time()
     vectors = {
         party: [np.tile(counts[party], 3), he.uniform_entries(parameters, _SECRETS)]
         for party in range(parties)
     }
-    opened = he.run(desk, keys, vectors, _SECRETS, circuit=sparse_or_uniform)
+    opened = everyone.run(vectors, circuit=sparse_or_uniform)
+    seconds = key_seconds + time.process_time() - start
     dense = opened[:_CELLS].reshape(3, 49).any(axis=0)
     if (dense != (counts.sum(axis=0) >= 4)).any():
         raise SystemExit("the dense cells are wrong")
@@ -93,10 +96,10 @@ def dense_cells(parties: int) -> dict[str, Any]:
         "degree": parameters.degree,
         "primes": len(parameters.chain + parameters.special),
         "modulus_bits": round(parameters.modulus_bits, 1),
-        "total_cpu_seconds": _spent(desk),
+        "total_cpu_seconds": seconds,
         "of_it_keys": key_seconds,
         "circuit_cpu_seconds": circuit_seconds,
-        "bytes_per_party_online": desk.cost.bytes_per_party - key_bytes,
+        "bytes_per_party_online": _most_bytes(everyone) - key_bytes,
         "bytes_per_party_keys": key_bytes,
     }
 
@@ -104,8 +107,7 @@ def dense_cells(parties: int) -> dict[str, Any]:
 def operations() -> dict[str, Any]:
     """Time single operations of the dense-cell parameters, in milliseconds of CPU."""
     parameters = he.levelled(sparse_or_uniform, parties=10, width=_CELLS, depth=3, inputs=2)
-    session = he.Session(parameters, _SECRETS.take(32))
-    keys = he.make_keys(he.MessageDesk(session), _SECRETS)
+    keys = he.Parties(parameters, _SECRETS)
     evaluator, vector = keys.evaluator(), list(range(_CELLS))
     value = he.encrypt(keys.public_key, vector, _SECRETS)
     low = evaluator.lower(value, 0)
@@ -118,11 +120,9 @@ def operations() -> dict[str, Any]:
     works: dict[str, Callable[[], object]] = {
         "transform_one_prime": lambda: ring.part(0, 1).forward(value.parts[0, :1]),
         "inverse_one_prime": lambda: ring.part(0, 1).inverse(value.parts[0, :1]),
-        "draw_key": lambda: he.draw_key(he.KeyMember(session, 0), _SECRETS),
+        "draw_key": lambda: he.draw_key(keys.session, _SECRETS),
         "encrypt": lambda: he.encrypt(keys.public_key, vector, _SECRETS),
-        "encrypt_lowest_level": lambda: he.encrypt(keys.public_key, vector, _SECRETS, level=0),
-        "add": lambda: evaluator.add(value, value),
-        "multiply_plain": lambda: evaluator.multiply_plain(value, vector),
+        "add": lambda: evaluator.total([value, value]),
         "multiply": lambda: evaluator.multiply(value, value),
         "lower": lambda: evaluator.lower(value, 0),
         "help_to_decrypt": lambda: he.help_to_decrypt(keys.holders[0], request, _SECRETS),
@@ -171,8 +171,8 @@ def _milliseconds(work: Callable[[], object]) -> float:
     return 1e3 * min(times)
 
 
-def _spent(desk: he.MessageDesk) -> float:
-    return desk.cost.party_seconds + desk.cost.server_seconds
+def _most_bytes(everyone: he.Parties) -> int:
+    return max(everyone.traffic.values())
 
 
 def main() -> None:

@@ -399,9 +399,8 @@ def _played(task: Task, clients: Sequence[LocalSearch], memory: bool) -> PlayedR
 
 
 @functools.cache
-def _dense_keys(parameters: he.Parameters) -> he.Keys:
-    secrets = OsSecrets()
-    return he.make_keys(he.MessageDesk(he.Session(parameters, secrets.take(32))), secrets)
+def _dense_keys(parameters: he.Parameters) -> he.Parties:
+    return he.Parties(parameters, OsSecrets())
 
 
 def dense_test(task: Task) -> float:

@@ -34,8 +34,7 @@ def opened(honest: bool) -> dict[int, Opened]:
     """Return what is opened in cells of each count; dishonest parties draw small factors."""
     step = task().steps[0]
     secrets = ScriptedSecrets(b"masks")
-    desk = he.MessageDesk(he.Session(step.parameters, secrets.take(32)))
-    keys = he.make_keys(desk, secrets)
+    parties = he.Parties(step.parameters, secrets)
     counts = np.resize(COUNTS, CELLS)
     found: dict[int, list[int]] = {count: [] for count in COUNTS}
     rng = np.random.default_rng(0)
@@ -45,7 +44,7 @@ def opened(honest: bool) -> dict[int, Opened]:
             factors = [rng.integers(1, 200, size=step.parameters.width) for _ in range(2)]
         parts = rng.integers(0, counts + 1)
         vectors = {0: [parts, factors[0]], 1: [counts - parts, factors[1]]}
-        values = he.run(desk, keys, vectors, secrets, circuit=step.circuit)
+        values = parties.run(vectors, circuit=step.circuit)
         for count, value in zip(counts.tolist(), values[:CELLS].tolist(), strict=True):
             found[count].append(int(value))
     return {count: np.array(values) for count, values in found.items()}

@@ -17,7 +17,7 @@ from urna.protocols.he.session import public_reference
 from urna.randomness import ScriptedSecrets
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "he"))
-from he_play import Play, exact
+from he_play import Play, exact, integers
 
 FALSE_ALARM = 1e-6  # how often right draws would fail one of these checks on a fresh seed
 COUNT = 200_000
@@ -86,7 +86,7 @@ def test_residues_are_uniform_below_their_prime(bits: int) -> None:
 @pytest.mark.parametrize("exponent", [10, 47, 48, 70, 100])
 def test_wide_noise_is_uniform_and_covers_its_whole_range(exponent: int) -> None:
     ring = basis(1024, primes_below(1 << 47, step=2048, count=4))
-    drawn = ring.integers(sampler(b"wide").wide(ring, exponent, 20_000))
+    drawn = integers(ring, sampler(b"wide").wide(ring, exponent, 20_000))
     shifted = np.array([int(x) + (1 << exponent) for x in drawn], dtype=object)
     assert min(shifted) >= 0
     assert max(shifted) < 1 << (exponent + 1)
@@ -112,20 +112,21 @@ def test_without_one_partys_share_a_result_is_uniform(wide: Play) -> None:
     parameters = wide.parameters
     ciphertext = wide.encrypt([7] * 4096)
     request = he.ask_to_decrypt(wide.public_key, ciphertext)
-    shares = [he.help_to_decrypt(h, request, wide.secrets) for h in wide.holders.values()]
+    shares = {p: he.help_to_decrypt(h, request, wide.secrets) for p, h in wide.holders.items()}
     ring, modulus = parameters.basis(0), parameters.plaintext_modulus
     first = ring.inverse(ciphertext.parts[0])
 
-    def read(given: list[he.DecryptionShare]) -> tuple[bool, bool]:
+    def read(*absent: int) -> tuple[bool, bool]:
         """Say whether a sum of shares is uniform, and what would be read from it."""
-        total = ring.total([first, *(share.residues for share in given)])
-        entries = np.array([int(v) % modulus for v in ring.integers(total)])
+        given = [share.residues for party, share in shares.items() if party not in absent]
+        total = ring.total([first, *given])
+        entries = np.array([int(v) % modulus for v in integers(ring, total)])
         return rows_uniform(total, ring.primes), uniform(entries, modulus)
 
     for absent in range(3):
-        assert read([share for share in shares if share.party != absent]) == (True, True)
+        assert read(absent) == (True, True)
     # With all three shares the entries are there: the same check sees it.
-    assert read(shares)[1] is False
+    assert read()[1] is False
 
 
 def test_a_share_shows_the_secret_only_behind_uniform_noise(wide: Play) -> None:
@@ -136,7 +137,7 @@ def test_a_share_shows_the_secret_only_behind_uniform_noise(wide: Play) -> None:
     share = he.help_to_decrypt(wide.holders[0], request, wide.secrets)
     assert rows_uniform(share.residues, ring.primes)
     product = ring.inverse(ring.multiply(ciphertext.parts[1], wide.holders[0].secret))
-    noise = ring.integers(ring.subtract(share.residues, product))
+    noise = integers(ring, ring.subtract(share.residues, product))
     modulus, exponent = parameters.plaintext_modulus, parameters.smudging_exponent
     assert not any(int(x) % modulus for x in noise)
     shifted = [int(x) // modulus + (1 << exponent) for x in noise]

@@ -8,17 +8,7 @@ import numpy as np
 
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.noise import IntVector
-from urna.protocols.he import (
-    Ciphertext,
-    MessageDesk,
-    Parameters,
-    Session,
-    additive,
-    centred,
-    decrypt,
-    encrypt,
-    make_keys,
-)
+from urna.protocols.he import Ciphertext, Parameters, Parties, additive, centred
 from urna.protocols.secagg import ServerModel
 from urna.randomness import SecretSource
 from urna.tally.mechanism import add_noise
@@ -37,7 +27,6 @@ __all__ = ["EncryptedSummation", "Vanished"]
 
 _WIDEST_BITS = 46  # plaintext moduli stay below 2^47
 _SMALLEST_RING = 4096
-_SENT = Ciphertext
 
 
 class Vanished(IntEnum):
@@ -119,18 +108,17 @@ class EncryptedSummation:
         lost = {c: _WHEN[when] for c, when in sorted(gone.items()) if c not in senders}
         _check_enough(len(members), plan, lost)
         parameters = _parameters(plan, len(members))
-        desk = MessageDesk(Session(parameters, secrets.take(32)))
-        keys = make_keys(desk, secrets)
+        parties = Parties(parameters, secrets)
         _check_enough(len(senders), plan, lost)
-        evaluator, totals = keys.evaluator(), list[Ciphertext]()
+        evaluator, totals = parties.evaluator(), list[Ciphertext]()
         for sender in senders:
             noisy = add_noise(produced(contributions[sender], plan), plan, secrets)
             sent = [
-                desk.up(members.index(sender), encrypt(keys.public_key, block, secrets), _SENT)
+                parties.encrypt(members.index(sender), block)
                 for block in _blocks(noisy, parameters)
             ]
             totals = [
-                evaluator.add(*pair) for pair in zip(totals, sent, strict=bool(totals))
+                evaluator.total(pair) for pair in zip(totals, sent, strict=bool(totals))
             ] or sent
         there = [members.index(c) for c in members if c not in gone]
         if len(there) < parameters.threshold:
@@ -139,7 +127,7 @@ class EncryptedSummation:
                 {c: _WHEN[when] for c, when in sorted(gone.items())},
             )
         helpers = there[: parameters.threshold]
-        opened = [decrypt(desk, keys, part, secrets, helpers=helpers) for part in totals]
+        opened = [parties.decrypt(part, helpers) for part in totals]
         whole = np.asarray(np.concatenate(opened)[: plan.dimension], dtype=np.int64)
         return Tallied(
             total=centred(whole, parameters.plaintext_modulus),

@@ -41,8 +41,8 @@ class Modular:
     def subtract(self, a: Vector, b: Vector) -> Vector:
         return [(x - y) % self.prime for x, y in zip(a, b, strict=True)]
 
-    def add_plain(self, a: Vector, plain: Vector) -> Vector:
-        return [(x + plain[0]) % self.prime for x in a]
+    def add_number(self, a: Vector, number: int) -> Vector:
+        return [(x + number) % self.prime for x in a]
 
     def repeat(self, a: Vector, times: int) -> Vector:
         return [x * times % self.prime for x in a]
@@ -58,7 +58,7 @@ class Depth(Modular):
     def subtract(self, a: Vector, b: Vector) -> Vector:
         return [max(a[0], b[0])]
 
-    def add_plain(self, a: Vector, plain: Vector) -> Vector:
+    def add_number(self, a: Vector, number: int) -> Vector:
         return a
 
     def repeat(self, a: Vector, times: int) -> Vector:
@@ -209,7 +209,7 @@ def test_noise_is_expected_as_the_evaluator_states_it() -> None:
     ]
     for step in itertools.chain.from_iterable(task.steps for task in tasks):
         secrets = ScriptedSecrets(b"noise")
-        keys = he.make_keys(he.MessageDesk(he.Session(step.parameters, secrets.take(32))), secrets)
+        keys = he.Parties(step.parameters, secrets)
         inputs = [
             [he.encrypt(keys.public_key, [1], secrets) for _ in range(3)]
             for _ in range(step.inputs)

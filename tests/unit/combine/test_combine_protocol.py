@@ -208,7 +208,7 @@ def test_a_ciphertext_of_one_party_does_not_carry_the_noise_of_a_sum() -> None:
     state, said, asked = given_state(MeanTask(3, 3, averaging()))
     session = state.keyed.joined.run.sessions[0]
     request = decode(asked, session, he.DecryptionRequest)
-    alone = replace(request, noise=he.NoiseModel(session.parameters).fresh(0))
+    alone = replace(request, noise=he.NoiseModel(session.parameters).fresh())
     with pytest.raises(ProtocolError, match="not carry the noise of this step"):
         check_statement(state, said, alone)
 
@@ -322,7 +322,7 @@ def substituted(task: Task, run: RunName) -> tuple[Change, list[he.KeyHolder]]:
     """Draw a joint key whose secret one server holds alone."""
     (session,) = run.sessions
     secrets = ScriptedSecrets(b"the server's own")
-    drawn = [he.draw_key(he.KeyMember(session, party), secrets) for party in range(task.parties)]
+    drawn = [he.draw_key(session, secrets) for _ in range(task.parties)]
     total = he.add_key_shares(session, {p: share for p, (_, share) in enumerate(drawn)})
 
     def swap(place: int, data: bytes) -> bytes:
@@ -331,7 +331,7 @@ def substituted(task: Task, run: RunName) -> tuple[Change, list[he.KeyHolder]]:
         groups = ((encode(total, session),), *letter.groups[1:])
         return replace(letter, groups=groups).encode(run.binding)
 
-    return swap, [he.finish_key(each, total, secrets)[0] for each, _ in drawn]
+    return swap, [he.finish_key(p, each, total, secrets)[0] for p, (each, _) in enumerate(drawn)]
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -574,7 +574,7 @@ def test_channel_keys_of_the_servers_own_get_no_share() -> None:
         letter = PartyLetter.decode(data, run.binding, longest=run.longest)
         sums, (book,), shown = letter.groups
         keys = decode(book, session, ChannelBook).keys
-        forged = ChannelBook(session.binding, (keys[1], keys[1], keys[2]))
+        forged = ChannelBook((keys[1], keys[1], keys[2]))
         groups = (sums, (encode(forged, session),), shown)
         return replace(letter, groups=groups).encode(run.binding)
 

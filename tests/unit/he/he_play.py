@@ -10,6 +10,7 @@ import numpy.typing as npt
 from urna.protocols import he
 from urna.protocols.he.noise import Arithmetic
 from urna.protocols.he.ntt import Residues
+from urna.protocols.he.rns import Basis
 from urna.randomness import ScriptedSecrets
 
 Value = TypeVar("Value")
@@ -24,13 +25,12 @@ class Play:
         self.session = he.Session(parameters, self.secrets.take(32))
         self.drawn, self.shares = {}, {}
         for party in range(parameters.parties):
-            member = he.KeyMember(self.session, party)
-            self.drawn[party], self.shares[party] = he.draw_key(member, self.secrets)
+            self.drawn[party], self.shares[party] = he.draw_key(self.session, self.secrets)
         self.sums = he.add_key_shares(self.session, self.shares)
         self.holders: dict[int, he.KeyHolder] = {}
         self.second: dict[int, he.RelinearisationShare] = {}
         for party, state in self.drawn.items():
-            holder, share = he.finish_key(state, self.sums, self.secrets)
+            holder, share = he.finish_key(party, state, self.sums, self.secrets)
             self.holders[party] = holder
             if share is not None:
                 self.second[party] = share
@@ -40,8 +40,7 @@ class Play:
             self.relinearisation_key = he.join_relinearisation_key(
                 self.session, self.sums, self.second
             )
-        self.keys = he.Keys(self.public_key, self.relinearisation_key, self.holders)
-        self.evaluator = self.keys.evaluator()
+        self.evaluator = he.Evaluator(self.public_key, self.relinearisation_key)
 
     @property
     def joint_secret(self) -> Residues:
@@ -50,18 +49,30 @@ class Play:
         return wide.total([state.secret for state in self.drawn.values()])
 
     def encrypt(self, entries: Sequence[int], level: int | None = None) -> he.Ciphertext:
-        return he.encrypt(self.public_key, entries, self.secrets, level=level)
+        fresh = he.encrypt(self.public_key, entries, self.secrets)
+        return fresh if level is None else self.evaluator.lower(fresh, level)
 
     def decrypt(self, ciphertext: he.Ciphertext) -> list[int]:
         """Decrypt by the protocol."""
-        desk = he.MessageDesk(self.session)
-        return he.decrypt(desk, self.keys, ciphertext, self.secrets).tolist()
+        request = he.ask_to_decrypt(self.public_key, ciphertext)
+        shares = {p: he.help_to_decrypt(h, request, self.secrets) for p, h in self.holders.items()}
+        return he.combine(self.public_key, ciphertext, shares).tolist()
 
     def inside(self, ciphertext: he.Ciphertext) -> npt.NDArray[np.object_]:
         """Return c₀ + c₁·S as integers: message and noise, as only an oracle sees them."""
         ring = self.parameters.basis(ciphertext.level)
         product = ring.multiply(ciphertext.parts[1], self.joint_secret[: len(ring)])
-        return ring.integers(ring.inverse(ring.add(ciphertext.parts[0], product)))
+        return integers(ring, ring.inverse(ring.add(ciphertext.parts[0], product)))
+
+
+def integers(ring: Basis, residues: Residues) -> npt.NDArray[np.object_]:
+    """Return the integers within ±Q/2 behind residues, as Python's own: exact, slow."""
+    total = np.zeros((*residues.shape[:-2], residues.shape[-1]), dtype=object)
+    radix, digits = 1, ring.digits(residues)
+    for row, prime in enumerate(ring.primes):
+        total = total + digits[..., row, :].astype(object) * radix
+        radix *= prime
+    return total
 
 
 def fourth_power(arithmetic: Arithmetic[Value], inputs: Sequence[Value]) -> Value:

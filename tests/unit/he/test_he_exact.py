@@ -31,10 +31,9 @@ def test_sums_differences_and_multiples_are_those_of_the_entries(
     a, b = np.array(left, dtype=object), np.array(right, dtype=object)
     x, y = play.encrypt(left), play.encrypt(right)
     do = play.evaluator
-    assert play.decrypt(do.add(x, y)) == wrapped(a + b)
+    assert play.decrypt(do.total([x, y])) == wrapped(a + b)
     assert play.decrypt(do.subtract(x, y)) == wrapped(a - b)
-    assert play.decrypt(do.add_plain(x, right)) == wrapped(a + b)
-    assert play.decrypt(do.add_plain(x, [times])) == wrapped(a + times)
+    assert play.decrypt(do.add_number(x, times)) == wrapped(a + times)
     assert play.decrypt(do.repeat(x, times % 100 - 50)) == wrapped(a * (times % 100 - 50))
     assert play.decrypt(do.total([x, y, y, x, x])) == wrapped(3 * a + 2 * b)
 
@@ -49,16 +48,15 @@ def test_products_are_those_of_the_entries(
     x, y, z = (play.encrypt(v) for v in (left, right, third))
     do = play.evaluator
     assert play.decrypt(do.multiply(x, y)) == wrapped(a * b)
-    assert play.decrypt(do.lower(do.multiply_plain(x, right), 0)) == wrapped(a * b)
     # Associative and distributive, across levels.
     assert play.decrypt(do.multiply(do.multiply(x, y), z)) == wrapped(a * b * c)
-    assert play.decrypt(do.multiply(x, do.add(y, z))) == wrapped(a * (b + c))
-    assert play.decrypt(do.add(do.multiply(x, y), z)) == wrapped(a * b + c)
+    assert play.decrypt(do.multiply(x, do.total([y, z]))) == wrapped(a * (b + c))
+    assert play.decrypt(do.total([do.multiply(x, y), z])) == wrapped(a * b + c)
 
 
 def test_a_multiple_uses_no_level() -> None:
     play = exact()
-    multiple = play.evaluator.multiply_plain(play.encrypt([1, 2]), [-5])
+    multiple = play.evaluator.repeat(play.encrypt([1, 2]), -5)
     assert multiple.level == 2
     assert play.decrypt(multiple)[:3] == [MODULUS - 5, MODULUS - 10, 0]
 
@@ -84,25 +82,16 @@ def test_a_random_factor_of_one_party_makes_a_product_uniform_or_leaves_it_zero(
     assert play.decrypt(product)[:3] == [0, factor[1], 5 * factor[2] % MODULUS]
 
 
-def test_a_ciphertext_can_be_made_for_any_level() -> None:
-    play = exact()
-    sizes = []
-    for level in (0, 1, 2):
-        ciphertext = play.encrypt([7, 8, 9], level=level)
-        assert play.decrypt(ciphertext)[:3] == [7, 8, 9]
-        sizes.append(ciphertext.parts.nbytes)
-    assert sizes == sorted(set(sizes))
-    with pytest.raises(ParameterError, match="levels are"):
-        play.encrypt([1], level=3)
-
-
 def test_lowering_keeps_the_entries_and_cannot_be_undone() -> None:
     play = exact()
     fresh = play.encrypt(range(16))
     low = play.evaluator.lower(fresh, 0)
     assert play.decrypt(low) == list(range(16))
+    assert low.parts.nbytes < play.evaluator.lower(fresh, 1).parts.nbytes < fresh.parts.nbytes
     with pytest.raises(ParameterError, match="cannot rise"):
         play.evaluator.lower(low, 1)
+    with pytest.raises(ParameterError, match="levels are"):
+        play.evaluator.lower(low, 3)
 
 
 def test_more_multiplications_in_a_row_than_planned_are_refused() -> None:
@@ -118,10 +107,10 @@ def test_noise_that_would_not_fit_is_refused_before_it_is_computed() -> None:
     play = exact()
     value = play.encrypt([1])
     for _ in range(6):
-        value = play.evaluator.multiply_plain(value, range(16))
+        value = play.evaluator.repeat(value, 1 << 20)
     assert max(abs(int(v)) for v in play.inside(value)) <= value.noise.error
     with pytest.raises(ParameterError, match="does not fit level 2"):
-        play.evaluator.multiply_plain(play.evaluator.multiply_plain(value, range(16)), range(16))
+        play.evaluator.repeat(play.evaluator.repeat(value, 1 << 20), 1 << 20)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -140,9 +129,8 @@ def test_measured_noise_is_within_its_bound_after_every_step(seed: int) -> None:
     total = checked(do.total(vectors))
     checked(do.lower(total, 0))
     checked(do.repeat(total, -17))
-    checked(do.multiply_plain(do.lower(total, 1), rng.integers(0, MODULUS, 16).tolist()))
     square = checked(do.multiply(total, total))
-    checked(do.add_plain(square, [5]))
+    checked(do.add_number(square, 5))
     checked(do.multiply(total, square))
     checked(do.multiply(square, square))
 
@@ -157,7 +145,7 @@ def test_the_bound_is_not_so_wide_that_it_says_nothing() -> None:
 
 def test_the_planned_circuit_ends_with_noise_that_smudging_hides() -> None:
     model = NoiseModel(exact().parameters)
-    start = model.repeat(model.fresh(2), 3)
+    start = model.repeat(model.fresh(), 3)
     noise = fourth_power(model, [start])
     assert noise.level == 0
     assert model.hidden(noise)
@@ -191,15 +179,13 @@ def test_sums_modulo_a_power_of_two_are_exact_and_signed() -> None:
 def test_without_levels_nothing_is_multiplied_but_by_one_number() -> None:
     play = sums()
     value = play.encrypt([1, 2, 3])
-    assert play.decrypt(play.evaluator.multiply_plain(value, [-2])) == [
+    assert play.decrypt(play.evaluator.repeat(value, -2)) == [
         2**32 - 2,
         2**32 - 4,
         2**32 - 6,
         0,
         0,
     ]
-    with pytest.raises(ParameterError, match="one number for all"):
-        play.evaluator.multiply_plain(value, [1, 2, 3])
     with pytest.raises(ParameterError, match="relinearisation key"):
         play.evaluator.multiply(value, value)
 
@@ -232,10 +218,8 @@ def test_every_share_is_needed_and_must_answer_the_same_request() -> None:
         he.combine(play.public_key, ciphertext, two)
     with pytest.raises(ProtocolError, match="another request"):
         he.combine(play.public_key, another, shares)
-    with pytest.raises(ProtocolError, match="another's"):
-        he.combine(play.public_key, ciphertext, {**shares, 1: shares[2]})
     moved = dataclasses.replace(shares[1], key=b"k" * 32)
-    with pytest.raises(ProtocolError, match="another key"):
+    with pytest.raises(ProtocolError, match="another request"):
         he.combine(play.public_key, ciphertext, {**shares, 1: moved})
 
 
@@ -262,9 +246,9 @@ def test_ciphertexts_of_another_key_are_refused_everywhere() -> None:
     play, other = sums(), Play(sums().parameters, b"other")
     mine, foreign = play.encrypt([1]), other.encrypt([1])
     with pytest.raises(ProtocolError, match="another joint key"):
-        play.evaluator.add(mine, foreign)
+        play.evaluator.total([mine, foreign])
     with pytest.raises(ProtocolError, match="another joint key"):
-        play.evaluator.add_plain(foreign, [1])
+        play.evaluator.add_number(foreign, 1)
     with pytest.raises(ProtocolError, match="another joint key"):
         he.ask_to_decrypt(play.public_key, foreign)
     with pytest.raises(ProtocolError, match="another joint key"):
@@ -273,16 +257,12 @@ def test_ciphertexts_of_another_key_are_refused_everywhere() -> None:
         )
 
 
-def test_a_key_needs_every_partys_share_of_this_session() -> None:
-    play, other = sums(), Play(sums().parameters, b"other")
+def test_a_key_needs_every_partys_share() -> None:
+    play = sums()
     with pytest.raises(ProtocolError, match=r"\[2\] are missing"):
         he.add_key_shares(play.session, {p: play.shares[p] for p in (0, 1)})
-    with pytest.raises(ProtocolError, match="another session"):
-        he.add_key_shares(play.session, {**play.shares, 1: other.shares[1]})
-    with pytest.raises(ProtocolError, match="another's"):
-        he.add_key_shares(play.session, {**play.shares, 1: play.shares[0]})
-    with pytest.raises(ProtocolError, match="another session"):
-        he.finish_key(play.drawn[0], other.sums, play.secrets)
+    with pytest.raises(ProtocolError, match=r"there are no parties \[3\]"):
+        he.add_key_shares(play.session, {**play.shares, 3: play.shares[0]})
 
 
 def test_a_relinearisation_key_of_another_joint_key_is_refused() -> None:
@@ -300,15 +280,12 @@ def test_secrets_are_not_shown() -> None:
     assert "secret" not in repr(play.holders[0]).replace("ScriptedSecrets", "")
 
 
-def test_the_play_of_all_parties_counts_what_they_spend() -> None:
-    secrets = exact().secrets
-    desk = he.MessageDesk(he.Session(exact().parameters, secrets.take(32)))
-    keys = he.make_keys(desk, secrets)
-    vectors = {party: [[party + 1, 2, 0]] for party in range(3)}
-    opened = he.run(desk, keys, vectors, secrets, circuit=fourth_power)
+def test_all_parties_in_one_process_count_their_bytes() -> None:
+    parties = he.Parties(exact().parameters, exact().secrets)
+    keys = dict(parties.traffic)
+    opened = parties.run({p: [[p + 1, 2, 0]] for p in range(3)}, circuit=fourth_power)
     assert opened.tolist()[:4] == [6**4, 6**4, 0, 0]
-    assert desk.cost.party_seconds > 0
-    assert desk.cost.server_seconds > 0
-    assert desk.cost.traffic.keys() == {0, 1, 2}
+    assert keys.keys() == {0, 1, 2}
+    assert all(0 < keys[party] < spent for party, spent in parties.traffic.items())
     with pytest.raises(ParameterError, match="same number of vectors"):
-        he.run(desk, keys, {0: [[1]], 1: []}, secrets)
+        parties.run({0: [[1]], 1: []})

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from he_play import integers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -144,12 +145,12 @@ RING = basis(8, primes_below(1 << 47, step=16, count=2) + primes_below(1 << 30, 
 
 @given(st.lists(st.integers(-(RING.modulus // 2), RING.modulus // 2), min_size=8, max_size=8))
 @settings(max_examples=50, deadline=None)
-def test_integers_come_back_from_their_residues(integers: list[int]) -> None:
-    residues = np.array([[x % p for x in integers] for p in RING.primes])
-    assert RING.integers(residues).tolist() == integers
+def test_integers_come_back_from_their_residues(values: list[int]) -> None:
+    residues = np.array([[x % p for x in values] for p in RING.primes])
+    assert integers(RING, residues).tolist() == values
     other = basis(8, primes_below(1 << 41, step=16, count=3))
     moved = other.residues_of(RING.digits(residues), RING)
-    assert moved.tolist() == [[x % p for x in integers] for p in other.primes]
+    assert moved.tolist() == [[x % p for x in values] for p in other.primes]
 
 
 @pytest.mark.parametrize("factor", [1, 65537, 1 << 32])
@@ -159,11 +160,11 @@ def test_division_rounds_by_a_multiple_of_the_factor_of_at_most_half(
 ) -> None:
     rng = np.random.default_rng(kept)
     residues = np.stack([rng.integers(0, p, 8) for p in RING.primes])
-    integers = RING.integers(residues)
+    before = integers(RING, residues)
     left = RING.part(0, kept)
     divisor = RING.modulus // left.modulus
-    quotients = left.integers(left.inverse(RING.divide(RING.forward(residues), kept, factor)))
-    for integer, quotient in zip(integers, quotients, strict=True):
+    quotients = integers(left, left.inverse(RING.divide(RING.forward(residues), kept, factor)))
+    for integer, quotient in zip(before, quotients, strict=True):
         # Quotients are known modulo what is left: the rounding is the one near zero.
         rounding = (integer - quotient * divisor + RING.modulus // 2) % RING.modulus
         rounding -= RING.modulus // 2

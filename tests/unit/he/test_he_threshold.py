@@ -14,21 +14,21 @@ from urna.randomness import ScriptedSecrets
 
 SECRETS = ScriptedSecrets(b"threshold")
 PLAN = he.additive(parties=5, width=4, threshold=3)
-SESSION = he.Session(PLAN, SECRETS.take(32))
-KEYS = he.make_keys(he.MessageDesk(SESSION), SECRETS)
+KEYS = he.Parties(PLAN, SECRETS)
+SESSION = KEYS.session
 CIPHERTEXT = he.encrypt(KEYS.public_key, [5, 6, 7], SECRETS)
 
 
 @pytest.mark.parametrize("helpers", list(itertools.combinations(range(5), 3)), ids=str)
 def test_any_three_of_five_decrypt(helpers: tuple[int, ...]) -> None:
-    opened = he.decrypt(he.MessageDesk(SESSION), KEYS, CIPHERTEXT, SECRETS, helpers=helpers)
+    opened = KEYS.decrypt(CIPHERTEXT, helpers)
     assert opened.tolist() == [5, 6, 7, 0]
 
 
 @pytest.mark.parametrize("helpers", [(0, 1), (0, 1, 2, 3), None], ids=["two", "four", "all"])
 def test_another_number_of_helpers_is_refused(helpers: tuple[int, ...] | None) -> None:
     with pytest.raises(ProtocolError, match="exactly 3 parties"):
-        he.decrypt(he.MessageDesk(SESSION), KEYS, CIPHERTEXT, SECRETS, helpers=helpers)
+        KEYS.decrypt(CIPHERTEXT, helpers)
 
 
 def test_who_was_not_asked_does_not_help() -> None:
@@ -61,7 +61,7 @@ def test_weights_rebuild_a_polynomials_value_at_zero() -> None:
 def test_a_party_holds_no_share_that_is_its_own_secret() -> None:
     # The joint share is the sum of five polynomials' values; its own secret went into one.
     secrets = ScriptedSecrets(b"own")
-    drawn, _ = he.draw_key(he.KeyMember(SESSION, 0), secrets)
+    drawn, _ = he.draw_key(SESSION, secrets)
     assert not np.array_equal(KEYS.holders[0].secret, drawn.secret[: len(PLAN.chain)])
 
 
@@ -80,7 +80,7 @@ def sealed() -> tuple[
     channels, keys, drawn, shares = {}, {}, {}, {}
     for party in range(5):
         channels[party], keys[party] = threshold.open_channel(SESSION, party, secrets)
-        drawn[party], _ = he.draw_key(he.KeyMember(SESSION, party), secrets)
+        drawn[party], _ = he.draw_key(SESSION, secrets)
     book = threshold.pass_on_channel_keys(SESSION, keys)
     for party in range(5):
         shares[party] = threshold.share_secret(drawn[party], channels[party], book, secrets)
@@ -120,14 +120,13 @@ def test_a_share_that_was_sealed_for_another_is_refused() -> None:
     for bundles, reason in (
         (swapped, "party 2 was not sealed"),
         (altered, "party 0 was not sealed"),
-        (missing, "one share of every party"),
+        (missing, r"shares of secrets of every party are needed; \[4\] are missing"),
     ):
         wrong = dataclasses.replace(box, bundles=bundles)
         with pytest.raises(ProtocolError, match=reason):
             threshold.take_shares(holder, channel, book, wrong)
-    for wrong in (dataclasses.replace(box, party=2), dataclasses.replace(box, session=b"x" * 32)):
-        with pytest.raises(ProtocolError, match="another's or another session's"):
-            threshold.take_shares(holder, channel, book, wrong)
+    with pytest.raises(ProtocolError, match="another party's"):
+        threshold.take_shares(holder, channel, book, dataclasses.replace(box, party=2))
 
 
 def test_secrets_are_not_shared_with_an_incomplete_group() -> None:
@@ -135,13 +134,11 @@ def test_secrets_are_not_shared_with_an_incomplete_group() -> None:
     channel, key = threshold.open_channel(SESSION, 0, secrets)
     with pytest.raises(ProtocolError, match=r"\[1, 2, 3, 4\] are missing"):
         threshold.pass_on_channel_keys(SESSION, {0: key})
-    with pytest.raises(ProtocolError, match="another's"):
-        threshold.pass_on_channel_keys(SESSION, dict.fromkeys(range(5), key))
-    drawn, _ = he.draw_key(he.KeyMember(SESSION, 0), secrets)
-    book = threshold.ChannelBook(SESSION.binding, (key.key,) * 4)
-    with pytest.raises(ProtocolError, match="incomplete"):
+    drawn, _ = he.draw_key(SESSION, secrets)
+    book = threshold.ChannelBook((key.key,) * 4)
+    with pytest.raises(ProtocolError, match=r"\[4\] are missing"):
         threshold.share_secret(drawn, channel, book, secrets)
-    with pytest.raises(ProtocolError, match="did not share"):
+    with pytest.raises(ProtocolError, match="shares of secrets of every party"):
         threshold.pass_on_shares(SESSION, {})
     wrong = dataclasses.replace(book, keys=(bytes(32),) * 5)
     with pytest.raises(ProtocolError, match="not one to agree with"):

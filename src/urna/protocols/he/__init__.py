@@ -1,12 +1,12 @@
-"""Threshold homomorphic encryption: computing on vectors that only all parties can open.
+"""Threshold homomorphic encryption: computing on vectors that only all parties can decrypt.
 
 `additive` and `levelled` plan parameters; a `Session` names one joint key.
 The stages are `draw_key`, `add_key_shares`, `finish_key` and `join_relinearisation_key`; then
-`encrypt`, an `Evaluator`, and `ask_to_decrypt`, `help_to_decrypt`, `combine`. `make_keys`, `run`
-and `decrypt` play all parties in memory.
+`encrypt`, an `Evaluator`, and `ask_to_decrypt`, `help_to_decrypt`, `combine`. `Parties` runs all
+of them in one process.
 
-Our own, unaudited code, for parties and a server that are honest but curious. Up to all
-parties but one may collude.
+Our own, unaudited code, for a semi-honest server and semi-honest parties. Up to all parties but
+one may collude.
 """
 
 from urna.protocols.he.decryption import ask_to_decrypt, combine, help_to_decrypt
@@ -15,7 +15,6 @@ from urna.protocols.he.evaluator import Evaluator, encrypt
 from urna.protocols.he.keys import (
     Drawn,
     KeyHolder,
-    KeyMember,
     add_key_shares,
     draw_key,
     finish_key,
@@ -35,7 +34,7 @@ from urna.protocols.he.messages import (
 from urna.protocols.he.noise import Arithmetic, NoiseBound, NoiseModel
 from urna.protocols.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters
 from urna.protocols.he.plan import ArithmeticCircuit, additive, levelled
-from urna.protocols.he.run import Keys, MessageDesk, Traffic, decrypt, make_keys, run
+from urna.protocols.he.run import Parties
 from urna.protocols.he.session import PartyId, Session
 
 __all__ = [
@@ -48,27 +47,23 @@ __all__ = [
     "Drawn",
     "Evaluator",
     "KeyHolder",
-    "KeyMember",
     "KeyShare",
     "KeySum",
-    "Keys",
-    "MessageDesk",
     "NoiseBound",
     "NoiseModel",
     "Packing",
     "Parameters",
+    "Parties",
     "PartyId",
     "PublicKey",
     "RelinearisationKey",
     "RelinearisationShare",
     "Session",
-    "Traffic",
     "add_key_shares",
     "additive",
     "ask_to_decrypt",
     "centred",
     "combine",
-    "decrypt",
     "draw_key",
     "encrypt",
     "finish_key",
@@ -76,7 +71,5 @@ __all__ = [
     "join_public_key",
     "join_relinearisation_key",
     "levelled",
-    "make_keys",
-    "run",
     "uniform_entries",
 ]

@@ -1,20 +1,20 @@
-"""Collective decryption: every helper gives a smudged share, and together they open a result.
+"""Collective decryption: every helper gives a smudged share, and together they reveal a result.
 
 Let v = c₀ + c₁·S be what a ciphertext decrypts to: message m and t·e, its noise. Helper i sends
-σ_i·c₁ + t·η_i on the opened coefficients, where the σ_i add up to S and η_i is wide uniform noise.
-The sum with c₀ is v + t·Ση_i, which is m modulo t.
+σ_i·c₁ + t·η_i on the decrypted coefficients, where the σ_i add up to S and η_i is wide uniform
+noise. The sum with c₀ is v + t·Ση_i, which is m modulo t.
 
 Guarantee:
-    Let all helpers but one collude with the server, and give them all they hold, their secrets
-    included. The honest helper's share is then v + t·η minus what they can compute themselves. By
+    Let all helpers but one collude with the server, and give them all their secrets. The honest
+    helper's share is then v + t·η minus what they can compute themselves. By
     `bounds.noise_limit` it differs from m + t·η, which they could make from the result alone, by at
     most 2^-smudging_bits in statistical distance, whatever e is. So noise, which depends on the
     secret and on inputs, does not leak. Coefficients that carry no entry are not sent at all.
 
 Assumes:
-    The server states the noise bound of the ciphertext it computed rightly, asks for what was
+    The server states the noise bound of the ciphertext it computed correctly, asks for what was
     agreed, and shows each helper the same. A server that asks to decrypt one party's own
-    ciphertext would be answered: which results may be opened is for the caller to check.
+    ciphertext would be answered: the caller checks which results may be decrypted.
     Every decryption leaks anew; k of them at most k·2^-smudging_bits.
 """
 
@@ -44,12 +44,9 @@ __all__ = ["ask_to_decrypt", "combine", "help_to_decrypt", "request_digest"]
 def ask_to_decrypt(
     public_key: PublicKey, ciphertext: Ciphertext, helpers: Collection[PartyId] | None = None
 ) -> DecryptionRequest:
-    """Server: ask for the shares that open a ciphertext.
+    """Server: ask exactly `threshold` parties for the shares that decrypt a ciphertext.
 
-    Args:
-        public_key: The joint key it is encrypted under.
-        ciphertext: What to open.
-        helpers: Exactly `threshold` parties; may be left out where all must help.
+    `helpers` may be left out where all must help.
     """
     parameters = public_key.session.parameters
     asked = frozenset(range(parameters.parties) if helpers is None else helpers)
@@ -67,7 +64,7 @@ def help_to_decrypt(
         ProtocolError: The request is of another key, does not name this party or the right
             number of helpers, or its noise is more than smudging hides.
     """
-    parameters, party = holder.public_key.session.parameters, holder.member.party
+    parameters, party = holder.public_key.session.parameters, holder.party
     _check_request(holder.public_key, request)
     if party not in request.helpers:
         raise ProtocolError(f"party {party} is not among those asked to help")
@@ -75,49 +72,40 @@ def help_to_decrypt(
         raise ProtocolError(f"party {party} has not taken the others' shares yet")
     ring = parameters.basis(request.noise.level)
     product = ring.multiply(request.second, holder.secret[: len(ring)])
-    opened = ring.inverse(product)[:, parameters.opened]
+    share = ring.inverse(product)[:, parameters.opened]
     if holder.shared:
-        weights = lagrange(ring.primes, request.helpers, party)
-        opened = ring.multiply_each(opened, weights)
+        share = ring.multiply_each(share, lagrange(ring.primes, request.helpers, party))
     smudging = Sampler.of(source).wide(ring, parameters.smudging_exponent, parameters.width)
     scaled = ring.multiply_by(smudging, parameters.plaintext_modulus)
     return DecryptionShare(
-        request.key, request_digest(request), request.noise.level, party, ring.add(opened, scaled)
+        request.key, request_digest(request), request.noise.level, ring.add(share, scaled)
     )
 
 
 def combine(
     public_key: PublicKey, ciphertext: Ciphertext, shares: Mapping[PartyId, DecryptionShare]
 ) -> Entries:
-    """Open a ciphertext with the shares of all helpers.
-
-    Args:
-        public_key: The joint key.
-        ciphertext: What was asked for.
-        shares: By party; exactly those of one request.
+    """Decrypt a ciphertext with the shares of all helpers of one request, by party.
 
     Returns:
         `width` integers 0 … t − 1.
 
     Raises:
-        ProtocolError: A share is missing, another's, or of another request.
+        ProtocolError: A share is missing, or of another request.
     """
     parameters = public_key.session.parameters
-    request = ask_to_decrypt(public_key, ciphertext, shares.keys())
-    expected = request_digest(request)
+    expected = request_digest(ask_to_decrypt(public_key, ciphertext, shares.keys()))
     for party, share in shares.items():
-        if share.party != party or share.key != request.key:
-            raise ProtocolError(f"the share of party {party} is another's or of another key")
-        if share.request != expected or share.level != ciphertext.level:
+        if (share.key, share.request, share.level) != (ciphertext.key, expected, ciphertext.level):
             raise ProtocolError(f"the share of party {party} answers another request")
     ring = parameters.basis(ciphertext.level)
     first = ring.inverse(ciphertext.parts[0])[:, parameters.opened]
-    opened = ring.total([first, *(shares[party].residues for party in sorted(shares))])
-    return decode(parameters, opened, ciphertext.level)
+    total = ring.total([first, *(shares[party].residues for party in sorted(shares))])
+    return decode(parameters, total, ciphertext.level)
 
 
 def request_digest(request: DecryptionRequest) -> bytes:
-    """Return 32 bytes that stand for a request: what is opened, and by whom."""
+    """Return 32 bytes that stand for a request: what is decrypted, and by which parties."""
     digest = hashlib.sha256(b"urna he decryption\0" + request.key)
     digest.update(request.noise.level.to_bytes(2, "big"))
     for party in sorted(request.helpers):
@@ -139,5 +127,5 @@ def _check_request(public_key: PublicKey, request: DecryptionRequest) -> None:
     if not NoiseModel(parameters).hidden(request.noise):
         raise ProtocolError(
             f"noise of up to {request.noise.error.bit_length()} bits at level "
-            f"{request.noise.level} is more than smudging hides; nothing was opened"
+            f"{request.noise.level} is more than smudging hides; nothing was decrypted"
         )

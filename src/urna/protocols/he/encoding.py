@@ -1,7 +1,7 @@
 """Vectors as polynomials, and back.
 
 A vector's entries lie in `Parameters.width` coefficients, evenly spread (or the first ones, where
-entries are coefficients); only those are opened later. A polynomial in Y = X^(N/width) stays one
+entries are coefficients); only those are decrypted later. A polynomial in Y = X^(N/width) stays one
 under sums and products, so the other coefficients of a message are always zero.
 """
 
@@ -25,13 +25,10 @@ Entries = npt.NDArray[np.int64]
 def encode(parameters: Parameters, entries: Sequence[int] | Entries) -> npt.NDArray[np.int64]:
     """Return a vector as the coefficients of a polynomial, at most half the modulus each.
 
-    Args:
-        parameters: Say how entries are packed.
-        entries: At most `width` integers of any sign, taken modulo the plaintext modulus;
-            missing ones are zero.
+    Entries are taken modulo the plaintext modulus; missing ones are zero.
 
     Raises:
-        ParameterError: There are too many entries, or they are not integers.
+        ParameterError: There are more than `width` entries, or they are not integers.
     """
     vector = np.asarray(entries)
     if vector.ndim != 1 or len(vector) > parameters.width:
@@ -51,13 +48,7 @@ def encode(parameters: Parameters, entries: Sequence[int] | Entries) -> npt.NDAr
 
 
 def decode(parameters: Parameters, residues: Residues, level: int) -> Entries:
-    """Return the vector of a decrypted polynomial, integers 0 … t − 1 (`centred` signs them).
-
-    Args:
-        parameters: Say how entries are packed.
-        residues: Its opened coefficients, shape (primes of the level, width).
-        level: The level it was decrypted at.
-    """
+    """Return the vector of decrypted coefficients, integers 0 … t − 1 (`centred` signs them)."""
     basis = parameters.basis(level)
     digits = basis.digits(residues)
     modulus = parameters.plaintext_modulus

@@ -1,8 +1,8 @@
 """Computing with ciphertexts: sums, products, and the levels they use up.
 
-Encryption is by the joint public key, so any party, or anyone else, can encrypt. Evaluation
-needs no secret; it is the server's work. Every result carries a proven bound of its noise
-(`noise`), and what would not decrypt rightly is refused before it is computed.
+Anybody can encrypt under the joint public key. The server evaluates, without a secret. Every result
+carries a proven bound of its noise (`noise`), and an operation after which decryption could fail
+is refused.
 """
 
 import functools
@@ -16,7 +16,6 @@ from urna.protocols.he.encoding import Entries, encode
 from urna.protocols.he.messages import Ciphertext, PublicKey, RelinearisationKey
 from urna.protocols.he.noise import NoiseModel
 from urna.protocols.he.ntt import Residues
-from urna.protocols.he.parameters import Packing
 from urna.protocols.he.rns import basis
 from urna.protocols.he.sampling import Sampler
 from urna.protocols.he.session import public_reference
@@ -26,43 +25,27 @@ __all__ = ["Evaluator", "encrypt"]
 
 
 def encrypt(
-    public_key: PublicKey,
-    entries: Sequence[int] | Entries,
-    source: SecretSource,
-    *,
-    level: int | None = None,
+    public_key: PublicKey, entries: Sequence[int] | Entries, source: SecretSource
 ) -> Ciphertext:
-    """Encrypt a vector under the joint key.
+    """Encrypt at most `width` integers under the joint key, at the highest level.
 
     Guarantee:
         Nobody learns anything about the entries without a decryption share of every party (or
         of `threshold` of them), under ring learning with errors.
-
-    Args:
-        public_key: The joint key.
-        entries: At most `width` integers.
-        source: Where the encryption's randomness comes from.
-        level: How many multiplications may follow; all that were planned, if left out. Fewer
-            make a smaller ciphertext.
-
-    Raises:
-        ParameterError: The entries do not fit the parameters.
     """
     parameters = public_key.session.parameters
-    level = parameters.depth if level is None else level
-    noise = NoiseModel(parameters).fresh(level)
+    noise = NoiseModel(parameters).fresh()
     plain = encode(parameters, entries)
-    ring, sampler = parameters.basis(level), Sampler.of(source)
+    ring, sampler = parameters.basis(parameters.depth), Sampler.of(source)
     blind = ring.forward_small(sampler.ternary(parameters.degree))
     errors = sampler.errors(2, parameters.degree)
     modulus = parameters.plaintext_modulus
     first = ring.forward(ring.combine([errors[0], plain], [modulus, 1]))
     second = ring.forward_small(errors[1], modulus)
-    rows = len(ring)
     halves = np.stack(
         [
-            ring.add(ring.multiply(public_key.values[:rows], blind), first),
-            ring.add(ring.multiply(public_reference(public_key.session)[:rows], blind), second),
+            ring.add(ring.multiply(public_key.values, blind), first),
+            ring.add(ring.multiply(public_reference(public_key.session), blind), second),
         ]
     )
     return Ciphertext(public_key.digest, noise, halves)
@@ -71,11 +54,8 @@ def encrypt(
 class Evaluator:
     """Arithmetic on ciphertexts of one joint key (an `Arithmetic`).
 
-    Operands of different levels meet at the lower one. All operations are deterministic.
-
-    Args:
-        public_key: The joint key.
-        relinearisation_key: Needed to multiply.
+    Operands of different levels meet at the lower one. All operations are deterministic. A
+    relinearisation key is needed to multiply.
     """
 
     def __init__(
@@ -87,20 +67,6 @@ class Evaluator:
         self._key, self._relinearisation = public_key.digest, relinearisation_key
         self._noise = NoiseModel(self.parameters)
 
-    def add(self, left: Ciphertext, right: Ciphertext) -> Ciphertext:
-        """Add two ciphertexts."""
-        noise = self._noise.add(left.noise, right.noise)
-        left, right = self._meet([left, right], noise.level)
-        parts = self.parameters.basis(noise.level).add(left.parts, right.parts)
-        return Ciphertext(self._key, noise, parts)
-
-    def subtract(self, left: Ciphertext, right: Ciphertext) -> Ciphertext:
-        """Subtract one ciphertext from another."""
-        noise = self._noise.subtract(left.noise, right.noise)
-        left, right = self._meet([left, right], noise.level)
-        parts = self.parameters.basis(noise.level).subtract(left.parts, right.parts)
-        return Ciphertext(self._key, noise, parts)
-
     def total(self, terms: Sequence[Ciphertext]) -> Ciphertext:
         """Add up any number of ciphertexts."""
         if not terms:
@@ -110,32 +76,20 @@ class Evaluator:
         parts = self.parameters.basis(noise.level).total([term.parts for term in terms])
         return Ciphertext(self._key, noise, parts)
 
-    def add_plain(self, value: Ciphertext, plain: Sequence[int]) -> Ciphertext:
-        """Add a public vector, or one number to all entries."""
-        (value,) = self._meet([value], value.level)
-        noise = self._noise.add_plain(value.noise, plain)
-        spread = list(plain) * self.parameters.width if len(plain) == 1 else plain
-        parts = value.parts.copy()
-        parts[0] = self.parameters.basis(value.level).add(
-            parts[0], self._values(spread, value.level)
-        )
+    def subtract(self, left: Ciphertext, right: Ciphertext) -> Ciphertext:
+        """Subtract one ciphertext from another."""
+        noise = self._noise.subtract(left.noise, right.noise)
+        left, right = self._meet([left, right], noise.level)
+        parts = self.parameters.basis(noise.level).subtract(left.parts, right.parts)
         return Ciphertext(self._key, noise, parts)
 
-    def multiply_plain(self, value: Ciphertext, plain: Sequence[int]) -> Ciphertext:
-        """Multiply by a public vector, or all entries by one number.
-
-        No level is used; noise grows by the vector's size, by little for one small number.
-        """
-        if len(plain) == 1:
-            modulus = self.parameters.plaintext_modulus
-            residue = int(plain[0]) % modulus
-            return self.repeat(value, residue - modulus if 2 * residue > modulus else residue)
-        if self.parameters.packing is Packing.COEFFICIENTS:
-            raise ParameterError("coefficients can only be multiplied by one number for all")
+    def add_number(self, value: Ciphertext, number: int) -> Ciphertext:
+        """Add a public number to all entries."""
         (value,) = self._meet([value], value.level)
-        noise = self._noise.multiply_plain(value.noise, plain)
-        factor = self._values(plain, value.level)
-        parts = self.parameters.basis(value.level).multiply(value.parts, factor)
+        noise = self._noise.add_number(value.noise, number)
+        ring, parts = self.parameters.basis(value.level), value.parts.copy()
+        spread = encode(self.parameters, [number] * self.parameters.width)
+        parts[0] = ring.add(parts[0], ring.forward(ring.combine([spread], [1])))
         return Ciphertext(self._key, noise, parts)
 
     def repeat(self, value: Ciphertext, times: int) -> Ciphertext:
@@ -188,11 +142,6 @@ class Evaluator:
         ring, kept = self.parameters.basis(value.level), len(self.parameters.primes(level))
         parts = ring.divide(value.parts, kept, self.parameters.plaintext_modulus)
         return Ciphertext(self._key, noise, parts)
-
-    def _values(self, plain: Sequence[int], level: int) -> Residues:
-        """Return a public vector as a polynomial, transformed, for the primes of a level."""
-        ring = self.parameters.basis(level)
-        return ring.forward(ring.combine([encode(self.parameters, plain)], [1]))
 
     def _switch(self, square: Residues, level: int, key: RelinearisationKey) -> Residues:
         """Return two polynomials that decrypt to P·square·S² and noise, over all primes.

@@ -1,4 +1,4 @@
-"""A joint key: every party draws a share of the secret, and nobody ever holds the sum.
+"""A joint key: every party draws a share of the secret, and nobody ever knows the sum.
 
 The public key is one exchange, the relinearisation key two (Mouchet, Troncoso-Pastoriza, Bossuat
 and Hubaux 2021, protocols 1 and 2); they run together. Writing S for the sum of secrets s_i:
@@ -10,12 +10,12 @@ with a and r from the common reference, g the gadget (P on a digit's own primes,
 and sums without an index. The key (k, h₁) decrypts to S·h₀ + U·h₁ = g·S² and noise.
 
 Guarantee:
-    Whoever knows all messages and the secrets of all parties but one learns nothing about the
-    last one's secret, under ring learning with errors (and circular security for the
+    An adversary who knows all messages and the secrets of all parties but one learns nothing
+    about the last one's secret, under ring learning with errors (and circular security for the
     relinearisation key, as everywhere).
 
 Assumes:
-    All follow the protocol. A party that sends something else can spoil the key, and one that
+    All parties are semi-honest. A party that sends something else can spoil the key, and one that
     picks its share after seeing the others' can choose the sum; neither is noticed.
 """
 
@@ -44,7 +44,6 @@ from urna.randomness import SecretSource
 __all__ = [
     "Drawn",
     "KeyHolder",
-    "KeyMember",
     "add_key_shares",
     "draw_key",
     "finish_key",
@@ -53,22 +52,11 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyMember:
-    """A party before it holds anything."""
-
-    session: Session
-    party: PartyId
-
-    def __post_init__(self) -> None:
-        self.session.check_party(self.party)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
     """A party that has drawn its share and waits for the sums."""
 
-    member: KeyMember
+    session: Session
     secret: Residues = field(repr=False)
     """s_i, transformed, for all primes, special ones included."""
     mask: Residues | None = field(repr=False)
@@ -77,23 +65,23 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyHolder:
-    """A party that holds the joint public key and can help to decrypt."""
+    """A party that has the joint public key and can help to decrypt."""
 
-    member: KeyMember
+    party: PartyId
     public_key: PublicKey
     secret: Residues = field(repr=False)
     """Its share of the joint secret, transformed, shape (chain, degree)."""
     shared: bool = False
-    """t of n: whether the share is one that any `threshold` of them rebuild the secret from."""
+    """t of n: whether the shares of any `threshold` parties rebuild the secret."""
 
 
-def draw_key(member: KeyMember, source: SecretSource) -> tuple[Drawn, KeyShare]:
+def draw_key(session: Session, source: SecretSource) -> tuple[Drawn, KeyShare]:
     """First exchange, party: draw a share of the secret, and send what hides it.
 
     Guarantee:
         `source` must be private for the key to be: the seed of the share comes from it alone.
     """
-    parameters, session = member.session.parameters, member.session
+    parameters = session.parameters
     sampler = Sampler.of(source)
     wide = parameters.extended(parameters.depth)
     chain = parameters.basis(parameters.depth)
@@ -102,7 +90,7 @@ def draw_key(member: KeyMember, source: SecretSource) -> tuple[Drawn, KeyShare]:
     own = secret[: len(chain)]
     public = chain.subtract(error, chain.multiply(public_reference(session), own))
     if not parameters.levels:
-        return Drawn(member, secret, None), KeyShare(session.binding, member.party, public, None)
+        return Drawn(session, secret, None), KeyShare(public, None)
     mask = wide.forward_small(sampler.ternary(parameters.degree))
     reference, digits = relinearisation_reference(session), len(parameters.digits)
     shares = np.empty((2, *reference.shape), dtype=np.int64)
@@ -110,40 +98,33 @@ def draw_key(member: KeyMember, source: SecretSource) -> tuple[Drawn, KeyShare]:
     shares[0] = wide.subtract(errors[:digits], wide.multiply(reference, mask))
     _add_gadget(parameters, secret, shares[0])
     shares[1] = wide.add(errors[digits:], wide.multiply(reference, secret))
-    share = KeyShare(session.binding, member.party, public, shares)
-    return Drawn(member, secret, mask), share
+    return Drawn(session, secret, mask), KeyShare(public, shares)
 
 
 def add_key_shares(session: Session, shares: Mapping[PartyId, KeyShare]) -> KeySum:
     """First exchange, server: add up the shares of all parties."""
     parameters = session.parameters
-    _check_all(session, shares)
+    session.check_everyone(shares, "key shares")
     listed = [shares[party] for party in sorted(shares)]
     public = parameters.basis(parameters.depth).total([share.public for share in listed])
-    if not parameters.levels:
-        return KeySum(session.binding, public, None)
     hidden = [share.relinearisation for share in listed if share.relinearisation is not None]
-    if len(hidden) != len(listed):
-        raise ProtocolError("a key share lacks its part of the relinearisation key")
-    return KeySum(session.binding, public, parameters.extended(parameters.depth).total(hidden))
+    wide = parameters.extended(parameters.depth)
+    return KeySum(public, wide.total(hidden) if hidden else None)
 
 
 def finish_key(
-    state: Drawn, sums: KeySum, source: SecretSource
+    party: PartyId, state: Drawn, sums: KeySum, source: SecretSource
 ) -> tuple[KeyHolder, RelinearisationShare | None]:
     """Second exchange, party: take the public key, and send the rest of the other one.
 
     Returns:
         The holder, and its share of the relinearisation key where there is one.
     """
-    session = state.member.session
-    parameters = session.parameters
-    public_key = join_public_key(session, sums)
-    holder = KeyHolder(state.member, public_key, state.secret[: len(parameters.chain)])
-    if state.mask is None:
+    parameters = state.session.parameters
+    public_key = join_public_key(state.session, sums)
+    holder = KeyHolder(party, public_key, state.secret[: len(parameters.chain)])
+    if state.mask is None or sums.relinearisation is None:
         return holder, None
-    if sums.relinearisation is None:
-        raise ProtocolError("the key sums lack the relinearisation key")
     wide = parameters.extended(parameters.depth)
     # The paper sends s·h₀ + t·e₂ and (u − s)·h₁ + t·e₃ and lets the server add them; their
     # sum, with the sum of both errors, says less and is half as long.
@@ -151,14 +132,11 @@ def finish_key(
     errors = _errors(Sampler.of(source), wide, parameters.plaintext_modulus, digits, times=2)
     first = wide.multiply(sums.relinearisation[0], state.secret)
     second = wide.multiply(sums.relinearisation[1], wide.subtract(state.mask, state.secret))
-    parts = wide.total([first, second, errors])
-    return holder, RelinearisationShare(session.binding, state.member.party, parts)
+    return holder, RelinearisationShare(wide.total([first, second, errors]))
 
 
 def join_public_key(session: Session, sums: KeySum) -> PublicKey:
     """Return the joint public key of summed shares."""
-    if sums.session != session.binding:
-        raise ProtocolError("the key sums belong to another session or other parameters")
     digest = hashlib.sha256(b"urna he public key\0" + session.binding)
     digest.update(np.ascontiguousarray(sums.public, dtype="<i8").data)
     return PublicKey(session, sums.public, digest.digest())
@@ -169,7 +147,7 @@ def join_relinearisation_key(
 ) -> RelinearisationKey:
     """Second exchange, server: finish the relinearisation key."""
     parameters = session.parameters
-    _check_all(session, shares)
+    session.check_everyone(shares, "relinearisation shares")
     if sums.relinearisation is None:
         raise ProtocolError("nothing is multiplied under these parameters")
     total = parameters.extended(parameters.depth).total(
@@ -177,19 +155,6 @@ def join_relinearisation_key(
     )
     parts = np.stack([total, sums.relinearisation[1]])
     return RelinearisationKey(join_public_key(session, sums).digest, parts)
-
-
-def _check_all(
-    session: Session,
-    shares: Mapping[PartyId, KeyShare] | Mapping[PartyId, RelinearisationShare],
-) -> None:
-    """Refuse shares that are missing, misplaced or of another session."""
-    if missing := set(range(session.parameters.parties)) - shares.keys():
-        raise ProtocolError(f"a joint key needs every party; {sorted(missing)} are missing")
-    for party, share in shares.items():
-        session.check_party(party)
-        if share.session != session.binding or share.party != party:
-            raise ProtocolError(f"the share of party {party} is another's or another session's")
 
 
 def _errors(sampler: Sampler, basis: Basis, modulus: int, count: int, times: int = 1) -> Residues:

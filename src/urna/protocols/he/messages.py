@@ -1,7 +1,7 @@
-"""What is said, and what is made of it: one value per message. `wire` alone makes bytes of them.
+"""What parties and the server send each other, one value per message. `wire` turns them into bytes.
 
-Every message is bound to its session, which stands for the parameters and an id, and those that
-depend on the joint key also to that key.
+A message names neither its session nor its sender: `wire.decode` refuses those of another session
+and of another sender. What depends on the joint key carries that key's digest.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,6 @@ __all__ = [
 class KeyShare:
     """Party to server, first exchange: its part of the public and of the relinearisation key."""
 
-    session: bytes
-    party: PartyId
     public: Residues = field(repr=False)
     """Shape (chain, degree)."""
     relinearisation: Residues | None = field(repr=False)
@@ -44,7 +42,6 @@ class KeyShare:
 class KeySum:
     """Server to party: the sums of all key shares."""
 
-    session: bytes
     public: Residues = field(repr=False)
     relinearisation: Residues | None = field(repr=False)
 
@@ -53,8 +50,6 @@ class KeySum:
 class RelinearisationShare:
     """Party to server, second exchange: its part of the finished relinearisation key."""
 
-    session: bytes
-    party: PartyId
     parts: Residues = field(repr=False)
     """Shape (digits, chain + special, degree)."""
 
@@ -103,30 +98,27 @@ class DecryptionRequest:
     key: bytes
     noise: NoiseBound
     helpers: frozenset[PartyId]
-    """Who is asked; exactly these shares open it."""
+    """Exactly these parties' shares decrypt it."""
     second: Residues = field(repr=False)
     """c₁, shape (primes of the level, degree), transformed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecryptionShare:
-    """Party to server: its part of the opened coefficients, smudged."""
+    """Party to server: its part of the decrypted coefficients, smudged."""
 
     key: bytes
     request: bytes
     """Digest of the request it answers."""
     level: int
-    party: PartyId
     residues: Residues = field(repr=False)
-    """Shape (primes of the level, opened coefficients)."""
+    """Shape (primes of the level, decrypted coefficients)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelKey:
     """Party to server, t-of-n only: a public key to encrypt shares to."""
 
-    session: bytes
-    party: PartyId
     key: bytes
     """X25519."""
 
@@ -135,7 +127,6 @@ class ChannelKey:
 class ChannelBook:
     """Server to party, t-of-n only: all parties' channel keys, in order."""
 
-    session: bytes
     keys: tuple[bytes, ...]
 
 
@@ -143,8 +134,6 @@ class ChannelBook:
 class EncryptedShares:
     """Party to server, t-of-n only: one encrypted share of its secret for every party."""
 
-    session: bytes
-    party: PartyId
     bundles: Mapping[PartyId, bytes] = field(repr=False)
 
 
@@ -152,8 +141,8 @@ class EncryptedShares:
 class EncryptedShareBox:
     """Server to party, t-of-n only: what the others encrypted to it, by sender."""
 
-    session: bytes
     party: PartyId
+    """The recipient."""
     bundles: Mapping[PartyId, bytes] = field(repr=False)
 
 

@@ -1,15 +1,14 @@
 """Noise as a number that every operation carries along: a proven bound, never a guess.
 
-A circuit is written once, against `Arithmetic`. Played on `NoiseBound` by a model of this module it
-tells before any key exists whether parameters leave room for it; played on ciphertexts by
-`evaluator.Evaluator` it computes, and every ciphertext carries the same bound.
+A circuit is written once, against `Arithmetic`. On `NoiseBound`s (`NoiseModel`) it shows, before
+any key exists, whether parameters leave room for it. On ciphertexts (`evaluator.Evaluator`) it
+computes, and every ciphertext carries the same bound.
 
 A ciphertext decrypts to v = m + t·e, m in ±t/2. The bound is on |v|, its largest coefficient.
 Products: |v·w| ≤ N·|v|·|w|.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -23,22 +22,14 @@ Value = TypeVar("Value")
 
 
 class Arithmetic(Protocol[Value]):
-    """What a circuit may do with its inputs, whatever they are."""
-
-    def add(self, left: Value, right: Value) -> Value:
-        """Add; operands of different levels meet at the lower one."""
-        ...
+    """What a circuit may do with its inputs."""
 
     def subtract(self, left: Value, right: Value) -> Value:
-        """Subtract."""
+        """Subtract; operands of different levels meet at the lower one."""
         ...
 
-    def add_plain(self, value: Value, plain: Sequence[int]) -> Value:
-        """Add a public vector, or one number to all entries if it has one."""
-        ...
-
-    def multiply_plain(self, value: Value, plain: Sequence[int]) -> Value:
-        """Multiply by a public vector or number; no level used."""
+    def add_number(self, value: Value, number: int) -> Value:
+        """Add a public number to all entries."""
         ...
 
     def repeat(self, value: Value, times: int) -> Value:
@@ -72,11 +63,10 @@ class NoiseModel:
         self._rounding = bounds.rounding_error(degree, parties)
         self._key = bounds.key_error(degree, parties)
 
-    def fresh(self, level: int) -> NoiseBound:
+    def fresh(self) -> NoiseBound:
         """Bound a fresh ciphertext: |m| ≤ t/2, and t times its error."""
-        self.parameters.check_level(level)
         modulus = self.parameters.plaintext_modulus
-        return NoiseBound(level, modulus // 2 + 1 + modulus * self._fresh)
+        return NoiseBound(self.parameters.depth, modulus // 2 + 1 + modulus * self._fresh)
 
     def add(self, left: NoiseBound, right: NoiseBound) -> NoiseBound:
         """Bound a sum."""
@@ -88,23 +78,11 @@ class NoiseModel:
         """Bound a difference: like a sum."""
         return self.add(left, right)
 
-    def add_plain(self, noise: NoiseBound, plain: Sequence[int]) -> NoiseBound:
-        """Bound a sum with a public vector: t/2 more."""
-        del plain
+    def add_number(self, noise: NoiseBound, number: int) -> NoiseBound:
+        """Bound a sum with a public number in all entries: t/2 more."""
+        del number
         half = self.parameters.plaintext_modulus // 2 + 1
         return self._fitting(replace(noise, error=noise.error + half))
-
-    def multiply_plain(self, noise: NoiseBound, plain: Sequence[int]) -> NoiseBound:
-        """Bound a product with a public vector: at most `width` coefficients of at most t/2.
-
-        One number for all entries is a constant polynomial, and costs its own size.
-        """
-        modulus = self.parameters.plaintext_modulus
-        if len(plain) == 1:
-            residue = int(plain[0]) % modulus
-            return self.repeat(noise, min(residue, modulus - residue))
-        factor = self.parameters.width * (modulus // 2 + 1)
-        return self._fitting(replace(noise, error=noise.error * factor))
 
     def repeat(self, noise: NoiseBound, times: int) -> NoiseBound:
         """Bound a multiple."""

@@ -17,7 +17,7 @@ from urna.protocols.he import bounds
 from urna.protocols.he.primes import LARGEST_PRIME_BITS, bits_of, is_prime
 from urna.protocols.he.rns import Basis, basis
 
-__all__ = ["LARGEST_MODULUS_BITS", "Packing", "Parameters"]
+__all__ = ["LARGEST_MODULUS_BITS", "SMUDGING_BITS", "Packing", "Parameters"]
 
 LARGEST_MODULUS_BITS: Final = MappingProxyType(
     {1024: 26, 2048: 53, 4096: 106, 8192: 214, 16384: 430, 32768: 868}
@@ -26,9 +26,12 @@ LARGEST_MODULUS_BITS: Final = MappingProxyType(
 
 The table of the Security Guidelines for Implementing Homomorphic Encryption (Bossuat et al.,
 ePrint 2024/463): uniform ternary secret, errors of standard deviation at least 3.19, any number
-of samples. It is stricter than the standard's of 2018. Whoever knows all shares of the secret but
-one still lacks a ternary one, and a sum of secrets is no easier to find than one of them.
+of samples. It is stricter than the standard's of 2018. An adversary with all shares of the secret
+but one still lacks a ternary one, and a sum of secrets is no easier to find than one of them.
 """
+
+SMUDGING_BITS: Final = 40
+"""One decryption leaks at most a statistical distance of 2^-40, as planned."""
 
 _MOST_PARTIES: Final = 10_000
 
@@ -46,14 +49,14 @@ class Packing(enum.Enum):
 class Parameters:
     """Everything public that all parties must agree on.
 
-    `urna.protocols.he.plan` chooses them; whoever builds them by hand is refused what is not
-    secure or could not be decrypted.
+    `urna.protocols.he.plan` chooses them; insecure ones, and those whose sums could not be
+    decrypted, are refused.
 
     Guarantee:
         The product of all primes, special ones included, is within the guidelines' table for 128
-        bits. A sum of all
-        parties' fresh ciphertexts decrypts rightly, and its noise, like any within `noise_limit`,
-        is hidden by smudging up to a statistical distance of 2^-smudging_bits per decryption.
+        bits. A sum of all parties' fresh ciphertexts decrypts correctly, and its noise, like any
+        within `noise_limit`, is hidden by smudging up to a statistical distance of
+        2^-smudging_bits per decryption.
 
     Raises:
         ParameterError: They break a rule; the message says which.
@@ -78,7 +81,7 @@ class Parameters:
     """How many must help to decrypt: all of them, unless a smaller group was asked for."""
     smudging_exponent: int
     """A helper's smudging noise is uniform on −2^this … 2^this − 1."""
-    smudging_bits: int = 40
+    smudging_bits: int = SMUDGING_BITS
     """Statistical distance one decryption may leak, as a negative power of two."""
 
     def __post_init__(self) -> None:

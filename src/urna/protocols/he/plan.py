@@ -1,7 +1,7 @@
 """Choose parameters: the smallest ring that is secure and leaves room for a circuit.
 
-Nothing is tried out on data. A candidate is accepted if `Parameters` accepts it and the circuit,
-played on noise bounds alone (`noise`), ends with noise that smudging hides.
+No data are needed. A candidate is accepted if `Parameters` accepts it and the circuit, computed on
+noise bounds alone (`noise`), ends with noise that smudging hides.
 """
 
 import math
@@ -10,8 +10,13 @@ from typing import Protocol, TypeVar
 
 from urna.errors import ParameterError
 from urna.protocols.he import bounds
-from urna.protocols.he.noise import Arithmetic, NoiseBound, NoiseModel
-from urna.protocols.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters
+from urna.protocols.he.noise import Arithmetic, NoiseModel
+from urna.protocols.he.parameters import (
+    LARGEST_MODULUS_BITS,
+    SMUDGING_BITS,
+    Packing,
+    Parameters,
+)
 from urna.protocols.he.primes import LARGEST_PRIME_BITS, primes_below
 
 __all__ = ["ArithmeticCircuit", "additive", "levelled"]
@@ -30,12 +35,7 @@ class ArithmeticCircuit(Protocol):
 
 
 def additive(
-    *,
-    parties: int,
-    width: int,
-    plaintext_modulus: int = 1 << 32,
-    threshold: int | None = None,
-    smudging_bits: int = 40,
+    *, parties: int, width: int, plaintext_modulus: int = 1 << 32, threshold: int | None = None
 ) -> Parameters:
     """Plan exact sums modulo any number: no products, no evaluation keys.
 
@@ -44,7 +44,6 @@ def additive(
         width: Entries of a vector.
         plaintext_modulus: Sums are exact modulo this, at most 2^47 − 1.
         threshold: How many must help to decrypt; all, if left out.
-        smudging_bits: Statistical distance one decryption may leak, as a negative power of two.
 
     Raises:
         ParameterError: No secure ring leaves room for that.
@@ -58,7 +57,7 @@ def additive(
     reason = "too many bits"
     for degree, largest in LARGEST_MODULUS_BITS.items():
         error = parties * (bounds.fresh_error(degree, parties) + 1)
-        exponent = _exponent(error, width, smudging_bits)
+        exponent = _exponent(error, width)
         needed = (2 * plaintext_modulus * ((helpers + 1) << exponent)).bit_length()
         fewest = -(-needed // LARGEST_PRIME_BITS)
         for count in (fewest, fewest + 1):
@@ -75,13 +74,12 @@ def additive(
                     parties=parties,
                     threshold=helpers,
                     smudging_exponent=exponent,
-                    smudging_bits=smudging_bits,
                 )
             except ParameterError as refused:
                 reason = str(refused)
     raise ParameterError(
-        f"no secure ring holds sums of {parties} parties modulo {plaintext_modulus} with "
-        f"{smudging_bits} bits of smudging. Last reason: {reason}"
+        f"no secure ring has room for sums of {parties} parties modulo {plaintext_modulus}. Last "
+        f"reason: {reason}"
     )
 
 
@@ -94,7 +92,6 @@ def levelled(
     inputs: int = 1,
     plaintext_modulus: int = 65537,
     threshold: int | None = None,
-    smudging_bits: int = 40,
 ) -> Parameters:
     """Plan an exact circuit with products, modulo a prime, entry by entry.
 
@@ -106,7 +103,6 @@ def levelled(
         inputs: Vectors each party gives.
         plaintext_modulus: A prime that is 1 modulo twice the width.
         threshold: How many must help to decrypt; all, if left out.
-        smudging_bits: Statistical distance one decryption may leak, as a negative power of two.
 
     Raises:
         ParameterError: No secure ring leaves room for that.
@@ -129,15 +125,15 @@ def levelled(
                     levels=levels,
                     special=special,
                     packing=Packing.SLOTS,
-                    width=_power_of_two(width),
+                    width=1 << max(0, width - 1).bit_length(),
                     plaintext_modulus=plaintext_modulus,
                     parties=parties,
                     threshold=helpers,
                     smudging_exponent=max(0, min(255, room.bit_length() - 1)),
-                    smudging_bits=smudging_bits,
                 )
                 model = NoiseModel(candidate)
-                if model.hidden(circuit(model, [_total(model)] * inputs)):
+                total = model.repeat(model.fresh(), parties)
+                if model.hidden(circuit(model, [total] * inputs)):
                     return candidate
                 reason = "the circuit ends with more noise than smudging hides"
             except ParameterError as refused:
@@ -148,18 +144,9 @@ def levelled(
     )
 
 
-def _exponent(error: int, opened: int, bits: int) -> int:
+def _exponent(error: int, width: int) -> int:
     """Return the least exponent of smudging that hides an error."""
-    return ((error * opened) << bits).bit_length() - 1
-
-
-def _power_of_two(width: int) -> int:
-    return 1 << max(0, width - 1).bit_length()
-
-
-def _total(model: NoiseModel) -> NoiseBound:
-    """Return the noise of one fresh ciphertext of every party, added up."""
-    return model.repeat(model.fresh(model.parameters.depth), model.parameters.parties)
+    return ((error * width) << SMUDGING_BITS).bit_length() - 1
 
 
 _Chain = tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]

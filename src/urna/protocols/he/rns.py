@@ -139,16 +139,6 @@ class Basis:
             result[..., row, :] = ntt.reduce(total, prime)
         return result
 
-    def integers(self, residues: Residues) -> npt.NDArray[np.object_]:
-        """Return the integers within ±Q/2 behind residues, as Python's own: exact, slow."""
-        total = np.zeros((*residues.shape[:-2], residues.shape[-1]), dtype=object)
-        radix = 1
-        digits = self.digits(residues)
-        for row, prime in enumerate(self.primes):
-            total = total + digits[..., row, :].astype(object) * radix
-            radix *= prime
-        return total
-
     def divide(self, values: Residues, kept: int, factor: int) -> Residues:
         """Divide by the product D of all but the first `kept` primes, rounding exactly.
 

@@ -2,9 +2,10 @@
 
 import functools
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from urna.errors import ParameterError
+from urna.errors import ParameterError, ProtocolError
 from urna.protocols.he.ntt import Residues
 from urna.protocols.he.parameters import Parameters
 from urna.protocols.he.rns import Basis
@@ -23,8 +24,8 @@ class Session:
     """One joint key: its parameters and an id nobody used before.
 
     Assumes:
-        The id is fresh and not chosen by whoever wants to break the key: the common reference
-        is a digest of it. 32 random bytes from any honest party are right.
+        The id is fresh and no adversary chose it: the common reference is a digest of it. 32
+        random bytes from any honest party are right.
     """
 
     parameters: Parameters
@@ -42,12 +43,13 @@ class Session:
         parts = self.identifier + self.parameters.digest
         return hashlib.sha256(b"urna he session\0" + parts).digest()
 
-    def check_party(self, party: PartyId) -> None:
-        """Refuse a number there is not."""
-        if not 0 <= party < self.parameters.parties:
-            raise ParameterError(
-                f"parties are numbered below {self.parameters.parties}, got {party}"
-            )
+    def check_everyone(self, parties: Collection[PartyId], what: str) -> None:
+        """Refuse messages of more or fewer than all parties."""
+        everyone = set(range(self.parameters.parties))
+        if missing := everyone - set(parties):
+            raise ProtocolError(f"{what} of every party are needed; {sorted(missing)} are missing")
+        if unknown := set(parties) - everyone:
+            raise ProtocolError(f"there are no parties {sorted(unknown)}")
 
 
 @functools.lru_cache(maxsize=2)

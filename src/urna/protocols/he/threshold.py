@@ -12,10 +12,10 @@ Guarantee:
     Fewer than `threshold` parties, with the server, learn nothing about the joint secret.
 
 Assumes:
-    Channel keys reach the others unchanged: an honest-but-curious server passes them on.
+    Channel keys reach the others unchanged: a semi-honest server passes them on.
     What is given up: `threshold` colluding parties decrypt everything, where all parties would
-    have been needed; and a party's share lies, encrypted, in the server's letters, so
-    whoever later breaks the recipients' channel keys has it.
+    have been needed. A party's share lies, encrypted, in the server's messages, so an adversary
+    who later breaks the recipients' channel keys has it.
 """
 
 from collections.abc import Collection, Mapping
@@ -36,15 +36,14 @@ from urna.protocols.he.messages import (
     EncryptedShares,
 )
 from urna.protocols.he.ntt import Residues
-from urna.protocols.he.packing import pack, packed_bytes, unpack
 from urna.protocols.he.rns import Basis
 from urna.protocols.he.sampling import Sampler
 from urna.protocols.he.session import PartyId, Session
+from urna.protocols.he.wire import pack, unpack
 from urna.protocols.x25519 import canonical
 from urna.randomness import SEED_BYTES, SecretSource
 
 __all__ = [
-    "TAG_BYTES",
     "Channel",
     "lagrange",
     "open_channel",
@@ -54,7 +53,6 @@ __all__ = [
     "take_shares",
 ]
 
-TAG_BYTES = 16
 _NONCE = bytes(12)  # every key seals one message only
 
 
@@ -71,20 +69,15 @@ def open_channel(
     session: Session, party: PartyId, source: SecretSource
 ) -> tuple[Channel, ChannelKey]:
     """Before the shares, party: draw a channel key."""
-    session.check_party(party)
     private = source.take(SEED_BYTES)
     public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
-    return Channel(session, party, private), ChannelKey(session.binding, party, public)
+    return Channel(session, party, private), ChannelKey(public)
 
 
 def pass_on_channel_keys(session: Session, keys: Mapping[PartyId, ChannelKey]) -> ChannelBook:
     """Server: list all channel keys."""
-    everyone = range(session.parameters.parties)
-    if missing := set(everyone) - keys.keys():
-        raise ProtocolError(f"channel keys of {sorted(missing)} are missing")
-    if any(keys[p].session != session.binding or keys[p].party != p for p in everyone):
-        raise ProtocolError("a channel key is another's or another session's")
-    return ChannelBook(session.binding, tuple(keys[party].key for party in everyone))
+    session.check_everyone(keys, "channel keys")
+    return ChannelBook(tuple(keys[party].key for party in sorted(keys)))
 
 
 def share_secret(
@@ -92,9 +85,8 @@ def share_secret(
 ) -> EncryptedShares:
     """Party: share its secret among all parties, itself included, each share sealed."""
     session = channel.session
+    session.check_everyone(range(len(book.keys)), "channel keys")
     parameters = session.parameters
-    if book.session != session.binding or len(book.keys) != parameters.parties:
-        raise ProtocolError("the channel book is incomplete or belongs to another session")
     ring = parameters.basis(parameters.depth)
     sampler = Sampler.of(source)
     powers = [state.secret[: len(ring)]]
@@ -104,56 +96,42 @@ def share_secret(
         data = pack(_evaluate(ring, powers, peer + 1), ring.primes)
         box = AESGCM(_channel_key(channel, key, channel.party, peer))
         bundles[peer] = box.encrypt(_NONCE, data, session.binding)
-    return EncryptedShares(session.binding, channel.party, bundles)
+    return EncryptedShares(bundles)
 
 
 def pass_on_shares(
     session: Session, sealed: Mapping[PartyId, EncryptedShares]
 ) -> dict[PartyId, EncryptedShareBox]:
     """Server: sort the sealed shares by recipient."""
-    everyone = range(session.parameters.parties)
-    for party in everyone:
-        given = sealed.get(party)
-        if given is None or given.bundles.keys() != set(everyone):
-            raise ProtocolError(f"party {party} did not share its secret with everyone")
-        if given.session != session.binding or given.party != party:
-            raise ProtocolError(f"the shares of party {party} are another's or another session's")
+    session.check_everyone(sealed, "shares of secrets")
     return {
-        peer: EncryptedShareBox(
-            session.binding, peer, {p: sealed[p].bundles[peer] for p in everyone}
-        )
-        for peer in everyone
+        peer: EncryptedShareBox(peer, {p: sealed[p].bundles[peer] for p in sorted(sealed)})
+        for peer in sorted(sealed)
     }
 
 
 def take_shares(
     holder: KeyHolder, channel: Channel, book: ChannelBook, box: EncryptedShareBox
 ) -> KeyHolder:
-    """Party: add up what the others shared; from now on it holds a share of the joint secret.
+    """Party: add up what the others shared; from now on it has a share of the joint secret.
 
     Raises:
-        ProtocolError: A share is missing, or was not sealed by the party it is said to be of.
+        ProtocolError: A share is missing, or was not sealed by its sender for this party.
     """
     session = channel.session
     parameters = session.parameters
-    everyone = range(parameters.parties)
-    if book.session != session.binding or len(book.keys) != parameters.parties:
-        raise ProtocolError("the channel book is incomplete or belongs to another session")
-    if box.session != session.binding or box.party != channel.party:
-        raise ProtocolError("the share box is another's or another session's")
-    if box.bundles.keys() != set(everyone):
-        raise ProtocolError("the share box does not hold one share of every party")
+    if box.party != channel.party:
+        raise ProtocolError("the share box is another party's")
+    session.check_everyone(range(len(book.keys)), "channel keys")
+    session.check_everyone(box.bundles, "shares of secrets")
     ring = parameters.basis(parameters.depth)
-    size = packed_bytes(ring.primes, parameters.degree)
     shares: list[Residues] = []
-    for peer in everyone:
-        opener = AESGCM(_channel_key(channel, book.keys[peer], peer, channel.party))
+    for peer, key in enumerate(book.keys):
+        opener = AESGCM(_channel_key(channel, key, peer, channel.party))
         try:
             data = opener.decrypt(_NONCE, box.bundles[peer], session.binding)
         except InvalidTag as error:
             raise ProtocolError(f"the share of party {peer} was not sealed for this one") from error
-        if len(data) != size:
-            raise ProtocolError(f"the share of party {peer} has {len(data)} bytes, not {size}")
         shares.append(unpack(memoryview(data), ring.primes, (), parameters.degree))
     return replace(holder, secret=ring.total(shares), shared=True)
 

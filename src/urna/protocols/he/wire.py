@@ -2,7 +2,7 @@
 
 A message is `URHE`, one byte of version, one of kind, the length of the body (8 bytes), and the
 body, which begins with the session's id, the parameters' digest, the exchange and the sender (or
-`ffffffff`, the server). Numbers are big-endian, residues as `packing` has them, lists in the
+`ffffffff`, the server). Numbers are big-endian, polynomials as `pack` writes them, lists in the
 parties' order. There is one encoding for a message and one message for an encoding: anything
 else, trailing bytes included, is refused. Every length follows from the parameters and is
 checked before anything is allocated.
@@ -10,7 +10,9 @@ checked before anything is allocated.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
 
 from urna.errors import ProtocolError
 from urna.protocols.he.messages import (
@@ -29,62 +31,51 @@ from urna.protocols.he.messages import (
 )
 from urna.protocols.he.noise import NoiseBound
 from urna.protocols.he.ntt import Residues
-from urna.protocols.he.packing import pack, packed_bytes, unpack
+from urna.protocols.he.parameters import Parameters
 from urna.protocols.he.session import PartyId, Session
-from urna.protocols.he.threshold import TAG_BYTES
 
-__all__ = ["VERSION", "decode", "encode", "largest_message"]
+__all__ = [
+    "VERSION",
+    "Reader",
+    "decode",
+    "encode",
+    "largest_message",
+    "pack",
+    "packed_bytes",
+    "unpack",
+]
 
 VERSION: Final = 3
 
 _MAGIC = b"URHE"
 _HEAD = len(_MAGIC) + 2 + 8
-_DIGEST = 32
+_DIGEST_BYTES = 32
 _SERVER = 0xFFFFFFFF
 _ERROR_BYTES = 128  # a noise bound is below the modulus, which has at most 868 bits
+_TAG_BYTES = 16  # of a sealed share
 
 Kind = TypeVar("Kind", bound=Message)
-
-
-def largest_message(session: Session) -> int:
-    """Return the length no message of a session exceeds."""
-    parameters = session.parameters
-    wide = parameters.chain + parameters.special
-    keys = packed_bytes(wide, parameters.degree, 2 * len(parameters.digits) + 2)
-    shares = parameters.parties * (
-        4 + TAG_BYTES + packed_bytes(parameters.chain, parameters.degree)
-    )
-    helpers = 4 * parameters.parties + _DIGEST * parameters.parties
-    return (
-        _HEAD
-        + 512
-        + max(keys, shares if parameters.threshold < parameters.parties else 0)
-        + helpers
-    )
 
 
 def encode(message: Message, session: Session, *, sender: PartyId | None = None) -> bytes:
     """Return the one encoding of a message.
 
     Args:
-        message: What to say.
+        message: What to send.
         session: The session it belongs to.
-        sender: The party that says it; left out for the server. Messages that name their party
-            must be sent by it.
+        sender: The party that sends it; left out for the server.
     """
     kind = _KINDS[type(message)]
-    named = getattr(message, "party", None)
-    if not isinstance(message, EncryptedShareBox) and named is not None and named != sender:
-        raise ProtocolError(f"a message of party {named} cannot be sent by {sender}")
+    _check_sender(kind, sender)
     parts = [
         session.identifier,
         session.parameters.digest,
-        bytes([_EXCHANGE[kind]]),
+        bytes([kind.exchange]),
         (_SERVER if sender is None else sender).to_bytes(4, "big"),
-        *_WRITERS[kind](message, session),
+        *(form.write(getattr(message, name), session.parameters) for name, form in kind.forms),
     ]
     length = sum(map(len, parts))
-    return b"".join([_MAGIC, bytes([VERSION, kind]), length.to_bytes(8, "big"), *parts])
+    return b"".join([_MAGIC, bytes([VERSION, kind.number]), length.to_bytes(8, "big"), *parts])
 
 
 def decode(
@@ -109,38 +100,130 @@ def decode(
     if data[:4] != _MAGIC:
         raise ProtocolError("these bytes are not a message of threshold encryption")
     if data[4] != VERSION:
-        raise ProtocolError(f"message version {VERSION} is spoken here, got {data[4]}")
+        raise ProtocolError(f"this is message version {VERSION}, got {data[4]}")
     expected = _KINDS[kind]
-    if data[5] != expected:
+    if data[5] != expected.number:
         raise ProtocolError(f"a {kind.__name__} is expected here, got kind {data[5]}")
     if int.from_bytes(data[6:_HEAD], "big") != len(data) - _HEAD:
-        raise ProtocolError("the message is shorter or longer than its head says")
-    body = _Body(data, session)
-    if body.take(_DIGEST) != session.identifier:
+        raise ProtocolError("the message is shorter or longer than its head states")
+    body = _Body(data, session.parameters)
+    if body.take(_DIGEST_BYTES) != session.identifier:
         raise ProtocolError("the message belongs to another session")
-    if body.take(_DIGEST) != session.parameters.digest:
+    if body.take(_DIGEST_BYTES) != session.parameters.digest:
         raise ProtocolError("the message belongs to other parameters")
-    if body.number(1) != _EXCHANGE[expected]:
+    if body.number(1) != expected.exchange:
         raise ProtocolError("the message belongs to another exchange")
     if body.number(4) != (_SERVER if sender is None else sender):
         raise ProtocolError("the message is from another sender")
-    message: Kind = _READERS[expected](body, sender)
+    _check_sender(expected, sender)
+    message = kind(**{name: form.read(body) for name, form in expected.forms})
     body.end()
     return message
 
 
-class _Body:
-    """Reads a body from front to back; every length is checked before it is used."""
+def largest_message(session: Session) -> int:
+    """Return the length no message of a session exceeds."""
+    parameters = session.parameters
+    wide = parameters.chain + parameters.special
+    keys = packed_bytes(wide, parameters.degree, 2 * len(parameters.digits) + 2)
+    shares = parameters.parties * (
+        4 + _TAG_BYTES + packed_bytes(parameters.chain, parameters.degree)
+    )
+    helpers = (4 + _DIGEST_BYTES) * parameters.parties
+    shared = parameters.threshold < parameters.parties
+    return _HEAD + 512 + max(keys, shares if shared else 0) + helpers
 
-    def __init__(self, data: bytes, session: Session) -> None:
-        self.session, self.parameters = session, session.parameters
-        self._data, self._at = memoryview(data), _HEAD
+
+def packed_bytes(primes: tuple[int, ...], length: int, rows: int = 1) -> int:
+    """Return how many bytes `rows` polynomials take.
+
+    Example:
+        >>> packed_bytes((17, 2**33 + 1, 2**41 + 1), 10)
+        150
+    """
+    return rows * length * sum(4 + _high_bytes(prime) for prime in primes)
+
+
+def pack(residues: Residues, primes: tuple[int, ...]) -> bytes:
+    """Return residues of shape (…, primes, length) as bytes.
+
+    Row by row: the low 32 bits of all residues, then, where the prime is larger, the next 8 or
+    16 bits of all of them; little-endian.
+    """
+    pieces = []
+    for place in np.ndindex(*residues.shape[:-1]):
+        row = residues[place]
+        pieces.append(row.astype("<u4").tobytes())
+        if high := _high_bytes(primes[place[-1]]):
+            pieces.append((row >> 32).astype(f"<u{high}").tobytes())
+    return b"".join(pieces)
+
+
+def unpack(
+    data: memoryview, primes: tuple[int, ...], shape: tuple[int, ...], length: int
+) -> Residues:
+    """Return residues of shape (*shape, primes, length) from exactly as many bytes as they take.
+
+    Raises:
+        ProtocolError: The bytes are too few or too many, or a residue is not below its prime.
+    """
+    if len(data) != packed_bytes(primes, length, math.prod(shape)):
+        raise ProtocolError(f"{len(data)} bytes are not the polynomials that are expected here")
+    residues = np.empty((*shape, len(primes), length), dtype=np.int64)
+    at = 0
+    for place in np.ndindex(*residues.shape[:-1]):
+        prime = primes[place[-1]]
+        row = residues[place]
+        row[:] = np.frombuffer(data, dtype="<u4", count=length, offset=at)
+        at += 4 * length
+        if high := _high_bytes(prime):
+            top = np.frombuffer(data, dtype=f"<u{high}", count=length, offset=at)
+            row |= top.astype(np.int64) << 32
+            at += high * length
+        if int(row.max(initial=0)) >= prime:
+            raise ProtocolError("a residue is not reduced modulo its prime")
+    return residues
+
+
+def _high_bytes(prime: int) -> int:
+    """Bytes beyond the low four, for residues below a prime of at most 48 bits."""
+    return max(0, -(-((prime - 1).bit_length() - 32) // 8))
+
+
+class Reader:
+    """Reads bytes from front to back; every length is checked before it is used."""
+
+    def __init__(self, data: bytes, start: int, what: str) -> None:
+        self._data, self._at, self._what = memoryview(data), start, what
+
+    def view(self, count: int) -> memoryview:
+        """Return the next bytes, not copied."""
+        if count > len(self._data) - self._at:
+            raise ProtocolError(f"the {self._what} ends too early")
+        start = self._at
+        self._at += count
+        return self._data[start : self._at]
 
     def take(self, count: int) -> bytes:
-        return bytes(self._pass(count))
+        """Return the next bytes."""
+        return bytes(self.view(count))
 
     def number(self, size: int) -> int:
-        return int.from_bytes(self._pass(size), "big")
+        """Return the next bytes as a number."""
+        return int.from_bytes(self.view(size), "big")
+
+    def end(self) -> None:
+        """Refuse what is left."""
+        if self._at != len(self._data):
+            raise ProtocolError(f"the {self._what} has trailing bytes")
+
+
+class _Body(Reader):
+    """The body of a message."""
+
+    def __init__(self, data: bytes, parameters: Parameters) -> None:
+        super().__init__(data, _HEAD, "message")
+        self.parameters, self.primes = parameters, parameters.chain
 
     def party(self) -> PartyId:
         party = self.number(4)
@@ -152,221 +235,126 @@ class _Body:
         level = self.number(1)
         if level > self.parameters.depth:
             raise ProtocolError(f"levels are 0 to {self.parameters.depth}, got {level}")
+        self.primes = self.parameters.primes(level)
         return level
 
     def noise(self) -> NoiseBound:
         level, error = self.level(), self.number(_ERROR_BYTES)
-        if error >= math.prod(self.parameters.primes(level)):
+        if error >= math.prod(self.primes):
             raise ProtocolError("a noise bound is below the level's modulus")
         return NoiseBound(level, error)
 
-    def polynomials(self, primes: tuple[int, ...], *shape: int, length: int = 0) -> Residues:
-        length = length or self.parameters.degree
-        size = packed_bytes(primes, length, math.prod(shape))
-        return unpack(self._pass(size), primes, shape, length)
+    def helpers(self) -> frozenset[PartyId]:
+        helpers = [self.party() for _ in range(self.parameters.threshold)]
+        if helpers != sorted(set(helpers)):
+            raise ProtocolError("helpers are listed once each, in order")
+        return frozenset(helpers)
 
-    def relinearisation(self) -> Residues | None:
-        parameters = self.parameters
-        if not parameters.levels:
-            return None
-        wide = parameters.chain + parameters.special
-        return self.polynomials(wide, 2, len(parameters.digits))
+    def polynomials(self, *shape: int, length: int = 0) -> Residues:
+        """Read polynomials of the level that was read before, or of the highest."""
+        length = length or self.parameters.degree
+        size = packed_bytes(self.primes, length, math.prod(shape))
+        return unpack(self.view(size), self.primes, shape, length)
+
+    def wide(self, *shape: int) -> Residues:
+        """Read a part of the relinearisation key for each digit."""
+        if not self.parameters.levels:
+            raise ProtocolError("nothing is multiplied under these parameters")
+        self.primes = self.parameters.chain + self.parameters.special
+        return self.polynomials(*shape, len(self.parameters.digits))
 
     def bundles(self) -> Mapping[PartyId, bytes]:
         parameters = self.parameters
-        size = TAG_BYTES + packed_bytes(parameters.chain, parameters.degree)
+        size = _TAG_BYTES + packed_bytes(parameters.chain, parameters.degree)
         if parameters.threshold == parameters.parties:
             raise ProtocolError("no secrets are shared where all parties decrypt")
         return {party: self.take(size) for party in range(parameters.parties)}
 
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise ProtocolError("the message has trailing bytes")
 
-    def _pass(self, count: int) -> memoryview:
-        if count > len(self._data) - self._at:
-            raise ProtocolError("the message ends too early")
-        start = self._at
-        self._at += count
-        return self._data[start : self._at]
+class _Form(NamedTuple):
+    """How a field is written and read."""
+
+    write: Callable[[Any, Parameters], bytes]
+    read: Callable[[_Body], Any]
 
 
-def _named(sender: PartyId | None) -> PartyId:
-    if sender is None:
+class _Kind(NamedTuple):
+    """How a message is written: its number, its exchange, whether a party must send it, its fields.
+
+    Exchanges: 0 channels, 1 and 2 the joint key, 3 shares of secrets, 4 inputs, 5 results.
+    """
+
+    number: int
+    exchange: int
+    of_party: bool
+    forms: tuple[tuple[str, _Form], ...]
+
+
+def _polynomials(*shape: int) -> _Form:
+    return _Form(
+        lambda value, parameters: pack(value, parameters.chain[: value.shape[-2]]),
+        lambda body: body.polynomials(*shape),
+    )
+
+
+def _wide(*shape: int) -> _Form:
+    return _Form(
+        lambda value, parameters: pack(value, parameters.chain + parameters.special),
+        lambda body: body.wide(*shape),
+    )
+
+
+_DIGEST = _Form(lambda digest, _: digest, lambda body: body.take(_DIGEST_BYTES))
+_PARTY = _Form(lambda party, _: party.to_bytes(4, "big"), _Body.party)
+_LEVEL = _Form(lambda level, _: bytes([level]), _Body.level)
+_NOISE = _Form(
+    lambda noise, _: bytes([noise.level]) + noise.error.to_bytes(_ERROR_BYTES, "big"), _Body.noise
+)
+_HELPERS = _Form(
+    lambda helpers, _: b"".join(party.to_bytes(4, "big") for party in sorted(helpers)),
+    _Body.helpers,
+)
+_OPENED = _Form(_polynomials().write, lambda body: body.polynomials(length=body.parameters.width))
+_RELINEARISATION = _Form(
+    lambda value, parameters: b"" if value is None else _wide(2).write(value, parameters),
+    lambda body: body.wide(2) if body.parameters.levels else None,
+)
+_KEYS = _Form(
+    lambda keys, _: b"".join(keys),
+    lambda body: tuple(body.take(_DIGEST_BYTES) for _ in range(body.parameters.parties)),
+)
+_BUNDLES = _Form(
+    lambda bundles, parameters: b"".join(bundles[party] for party in range(parameters.parties)),
+    _Body.bundles,
+)
+_KEY_FORMS = (("public", _polynomials()), ("relinearisation", _RELINEARISATION))
+_KINDS: Mapping[type, _Kind] = {
+    ChannelKey: _Kind(1, 0, True, (("key", _DIGEST),)),
+    ChannelBook: _Kind(2, 0, False, (("keys", _KEYS),)),
+    KeyShare: _Kind(3, 1, True, _KEY_FORMS),
+    KeySum: _Kind(4, 1, False, _KEY_FORMS),
+    RelinearisationShare: _Kind(5, 2, True, (("parts", _wide()),)),
+    RelinearisationKey: _Kind(6, 2, False, (("key", _DIGEST), ("parts", _wide(2)))),
+    EncryptedShares: _Kind(7, 3, True, (("bundles", _BUNDLES),)),
+    EncryptedShareBox: _Kind(8, 3, False, (("party", _PARTY), ("bundles", _BUNDLES))),
+    Ciphertext: _Kind(
+        9, 4, False, (("key", _DIGEST), ("noise", _NOISE), ("parts", _polynomials(2)))
+    ),
+    DecryptionRequest: _Kind(
+        10,
+        5,
+        False,
+        (("key", _DIGEST), ("noise", _NOISE), ("helpers", _HELPERS), ("second", _polynomials())),
+    ),
+    DecryptionShare: _Kind(
+        11,
+        5,
+        True,
+        (("key", _DIGEST), ("request", _DIGEST), ("level", _LEVEL), ("residues", _OPENED)),
+    ),
+}
+
+
+def _check_sender(kind: _Kind, sender: PartyId | None) -> None:
+    if kind.of_party and sender is None:
         raise ProtocolError("this message comes from a party")
-    return sender
-
-
-def _wide(session: Session) -> tuple[int, ...]:
-    return session.parameters.chain + session.parameters.special
-
-
-def _noise_bytes(noise: NoiseBound) -> bytes:
-    return bytes([noise.level]) + noise.error.to_bytes(_ERROR_BYTES, "big")
-
-
-def _bound(found: bytes, session: Session) -> bytes:
-    """Return the session's binding, which a message to be written must carry."""
-    if found != session.binding:
-        raise ProtocolError("the message belongs to another session or other parameters")
-    return found
-
-
-def _write_keys(message: KeyShare | KeySum, session: Session) -> list[bytes]:
-    _bound(message.session, session)
-    hidden = message.relinearisation
-    pieces = [pack(message.public, session.parameters.chain)]
-    return pieces if hidden is None else [*pieces, pack(hidden, _wide(session))]
-
-
-def _read_key_share(body: _Body, sender: PartyId | None) -> KeyShare:
-    public = body.polynomials(body.parameters.chain)
-    return KeyShare(body.session.binding, _named(sender), public, body.relinearisation())
-
-
-def _read_key_sum(body: _Body, _: PartyId | None) -> KeySum:
-    public = body.polynomials(body.parameters.chain)
-    return KeySum(body.session.binding, public, body.relinearisation())
-
-
-def _write_relinearisation_share(message: RelinearisationShare, session: Session) -> list[bytes]:
-    _bound(message.session, session)
-    return [pack(message.parts, _wide(session))]
-
-
-def _read_relinearisation_share(body: _Body, sender: PartyId | None) -> RelinearisationShare:
-    parts = body.polynomials(_wide(body.session), len(body.parameters.digits))
-    return RelinearisationShare(body.session.binding, _named(sender), parts)
-
-
-def _write_relinearisation_key(message: RelinearisationKey, session: Session) -> list[bytes]:
-    return [message.key, pack(message.parts, _wide(session))]
-
-
-def _read_relinearisation_key(body: _Body, _: PartyId | None) -> RelinearisationKey:
-    key, parts = body.take(_DIGEST), body.relinearisation()
-    if parts is None:
-        raise ProtocolError("nothing is multiplied under these parameters")
-    return RelinearisationKey(key, parts)
-
-
-def _write_ciphertext(message: Ciphertext, session: Session) -> list[bytes]:
-    primes = session.parameters.primes(message.level)
-    return [message.key, _noise_bytes(message.noise), pack(message.parts, primes)]
-
-
-def _read_ciphertext(body: _Body, _: PartyId | None) -> Ciphertext:
-    key, noise = body.take(_DIGEST), body.noise()
-    return Ciphertext(key, noise, body.polynomials(body.parameters.primes(noise.level), 2))
-
-
-def _write_request(message: DecryptionRequest, session: Session) -> list[bytes]:
-    helpers = sorted(message.helpers)
-    return [
-        message.key,
-        _noise_bytes(message.noise),
-        *(party.to_bytes(4, "big") for party in helpers),
-        pack(message.second, session.parameters.primes(message.noise.level)),
-    ]
-
-
-def _read_request(body: _Body, _: PartyId | None) -> DecryptionRequest:
-    key, noise = body.take(_DIGEST), body.noise()
-    helpers = [body.party() for _ in range(body.parameters.threshold)]
-    if helpers != sorted(set(helpers)):
-        raise ProtocolError("helpers are listed once each, in order")
-    second = body.polynomials(body.parameters.primes(noise.level))
-    return DecryptionRequest(key, noise, frozenset(helpers), second)
-
-
-def _write_decryption_share(message: DecryptionShare, session: Session) -> list[bytes]:
-    primes = session.parameters.primes(message.level)
-    return [message.key, message.request, bytes([message.level]), pack(message.residues, primes)]
-
-
-def _read_decryption_share(body: _Body, sender: PartyId | None) -> DecryptionShare:
-    key, request, level = body.take(_DIGEST), body.take(_DIGEST), body.level()
-    primes = body.parameters.primes(level)
-    residues = body.polynomials(primes, length=body.parameters.width)
-    return DecryptionShare(key, request, level, _named(sender), residues)
-
-
-def _write_channel_key(message: ChannelKey, session: Session) -> list[bytes]:
-    _bound(message.session, session)
-    return [message.key]
-
-
-def _read_channel_key(body: _Body, sender: PartyId | None) -> ChannelKey:
-    return ChannelKey(body.session.binding, _named(sender), body.take(_DIGEST))
-
-
-def _write_channel_book(message: ChannelBook, session: Session) -> list[bytes]:
-    _bound(message.session, session)
-    return list(message.keys)
-
-
-def _read_channel_book(body: _Body, _: PartyId | None) -> ChannelBook:
-    keys = tuple(body.take(_DIGEST) for _ in range(body.parameters.parties))
-    return ChannelBook(body.session.binding, keys)
-
-
-def _write_sealed_shares(message: EncryptedShares, session: Session) -> list[bytes]:
-    _bound(message.session, session)
-    return [message.bundles[party] for party in range(session.parameters.parties)]
-
-
-def _read_sealed_shares(body: _Body, sender: PartyId | None) -> EncryptedShares:
-    return EncryptedShares(body.session.binding, _named(sender), body.bundles())
-
-
-def _write_share_box(message: EncryptedShareBox, session: Session) -> list[bytes]:
-    _bound(message.session, session)
-    bundles = [message.bundles[party] for party in range(session.parameters.parties)]
-    return [message.party.to_bytes(4, "big"), *bundles]
-
-
-def _read_share_box(body: _Body, _: PartyId | None) -> EncryptedShareBox:
-    return EncryptedShareBox(body.session.binding, body.party(), body.bundles())
-
-
-_KINDS: dict[type, int] = {
-    ChannelKey: 1,
-    ChannelBook: 2,
-    KeyShare: 3,
-    KeySum: 4,
-    RelinearisationShare: 5,
-    RelinearisationKey: 6,
-    EncryptedShares: 7,
-    EncryptedShareBox: 8,
-    Ciphertext: 9,
-    DecryptionRequest: 10,
-    DecryptionShare: 11,
-}
-# Channels, first and second exchange of the key, shares of the secret, inputs, results.
-_EXCHANGE = {1: 0, 2: 0, 3: 1, 4: 1, 5: 2, 6: 2, 7: 3, 8: 3, 9: 4, 10: 5, 11: 5}
-_WRITERS: dict[int, Callable[..., list[bytes]]] = {
-    1: _write_channel_key,
-    2: _write_channel_book,
-    3: _write_keys,
-    4: _write_keys,
-    5: _write_relinearisation_share,
-    6: _write_relinearisation_key,
-    7: _write_sealed_shares,
-    8: _write_share_box,
-    9: _write_ciphertext,
-    10: _write_request,
-    11: _write_decryption_share,
-}
-_READERS: dict[int, Callable[..., Any]] = {
-    1: _read_channel_key,
-    2: _read_channel_book,
-    3: _read_key_share,
-    4: _read_key_sum,
-    5: _read_relinearisation_share,
-    6: _read_relinearisation_key,
-    7: _read_sealed_shares,
-    8: _read_share_box,
-    9: _read_ciphertext,
-    10: _read_request,
-    11: _read_decryption_share,
-}

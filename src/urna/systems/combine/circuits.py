@@ -47,12 +47,12 @@ class DenseCells:
         last = self.min_points - 1
         waiting = [(0, factor)]
         if self.min_points % 2:
-            waiting.append((0, arithmetic.add_plain(count, [-(last // 2)]) if last else count))
+            waiting.append((0, arithmetic.add_number(count, -(last // 2)) if last else count))
         if last:
             square = arithmetic.multiply(count, count)
             u = arithmetic.subtract(square, arithmetic.repeat(count, last))
             for k in range(self.min_points // 2):
-                waiting.append((1, arithmetic.add_plain(u, [k * (last - k)]) if k else u))
+                waiting.append((1, arithmetic.add_number(u, k * (last - k)) if k else u))
         while len(waiting) > 1:  # the shallowest two first: that keeps the whole flat
             (first, left), (second, right), *rest = sorted(waiting, key=lambda each: each[0])
             waiting = [(max(first, second) + 1, arithmetic.multiply(left, right)), *rest]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from urna.errors import ProtocolError
-from urna.protocols.he import Drawn, KeyHolder, KeyMember, PublicKey
+from urna.protocols.he import Drawn, KeyHolder, PublicKey
 from urna.protocols.he.messages import ChannelBook
 from urna.protocols.he.threshold import Channel
 from urna.protocols.he.wire import decode, encode
@@ -101,23 +101,20 @@ def _read(texts: dict[str, Any], arrays: dict[str, Any], invited: InvitedParty) 
         Channel(session, party, bytes.fromhex(private))
         for session, private in zip(sessions, texts["channels"], strict=bool(texts["channels"]))
     )
-    members = [KeyMember(session, party) for session in sessions]
     if not texts["keyed"]:
         drawn = tuple(
-            Drawn(member, arrays[f"secret{number}"], arrays.get(f"mask{number}"))
-            for number, member in enumerate(members)
+            Drawn(session, arrays[f"secret{number}"], arrays.get(f"mask{number}"))
+            for number, session in enumerate(sessions)
         )
         return Joined(invited, run, party, drawn, channels, texts["own"])
     holders = tuple(
         KeyHolder(
-            member,
-            PublicKey(
-                member.session, arrays[f"public{number}"], bytes.fromhex(texts["digests"][number])
-            ),
+            party,
+            PublicKey(session, arrays[f"public{number}"], bytes.fromhex(texts["digests"][number])),
             arrays[f"secret{number}"],
             bool(texts["shared"][number]),
         )
-        for number, member in enumerate(members)
+        for number, session in enumerate(sessions)
     )
     books = tuple(
         decode(bytes.fromhex(book), session, ChannelBook)

@@ -28,7 +28,6 @@ from urna.protocols.he import (
     Drawn,
     Evaluator,
     KeyHolder,
-    KeyMember,
     KeyShare,
     KeySum,
     RelinearisationKey,
@@ -169,7 +168,7 @@ def join(state: InvitedParty, letter: bytes, secrets: SecretSource) -> tuple[Joi
     sessions = run.sessions
     drawn, shares = [], []
     for session in sessions:
-        some, share = draw_key(KeyMember(session, party), secrets)
+        some, share = draw_key(session, secrets)
         drawn.append(some)
         shares.append(encode(share, session, sender=party))
     channels, keys = [], []
@@ -195,7 +194,7 @@ def finish_keys(
         sessions, state.drawn, letter.group(0, len(sessions)), strict=True
     ):
         sums = decode(data, session, KeySum)
-        holder, share = finish_key(drawn, sums, secrets)
+        holder, share = finish_key(state.party, drawn, sums, secrets)
         holders.append(holder)
         rest.append(b"" if share is None else encode(share, session, sender=state.party))
         half = sums.relinearisation

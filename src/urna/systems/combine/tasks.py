@@ -71,8 +71,7 @@ class Step:
     def expected_noise(self, contributors: int) -> NoiseBound:
         """Return the bound that the step's result carries if so many parties contributed."""
         model = NoiseModel(self.parameters)
-        fresh = model.fresh(self.parameters.depth)
-        total = functools.reduce(model.add, [fresh] * contributors)
+        total = functools.reduce(model.add, [model.fresh()] * contributors)
         if self.circuit is None:
             return total
         return model.lower(self.circuit(model, [total] * self.inputs), 0)
