@@ -30,7 +30,7 @@ from sklearn.tree import DecisionTreeClassifier
 from trained_grids import accuracy, train
 
 from urna.data import Samples
-from urna.local import EstimatorObjective
+from urna.local import EstimatorObjective, losses_of_each
 from urna.local.holdout import hold_out
 from urna.space import Space
 
@@ -66,9 +66,10 @@ class Estimator:
     together: bool = False
 
     def losses(self, data: Samples, space: Space, seed: int) -> Array:
-        """Return what `urna.local` gives a client; all infinite if it has one class only."""
+        """Return what `urna.local` gives a client; none is finite if it has one class only."""
         objective = EstimatorObjective(self.make, metric=self.metric, fixed=self.fixed)
-        return objective.losses(data, space, seed=seed)
+        each = losses_of_each(objective, [data], space, seeds=[seed], progress=lambda *_: None)
+        return next(each)
 
     def scores(self, space: Space, data: Samples, test: Samples, seed: int) -> Array:
         """Fit each candidate; one that cannot be fitted has no points."""

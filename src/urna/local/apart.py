@@ -6,7 +6,7 @@ cause may show in more than its own ballot: not a crash, not a hang, not an erro
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -35,6 +35,7 @@ def losses_apart(
     workers: int | None = None,
     memory: int | None = None,
     progress: Progress | None = None,
+    failed: Callable[[int, str], None] | None = None,
 ) -> list[Losses | None]:
     """Return the losses of every piece, or None where its evaluation failed.
 
@@ -59,6 +60,7 @@ def losses_apart(
         workers: Pieces at once; None for one per core.
         memory: Bytes of address space one piece may take; None for no limit.
         progress: Called with candidates of all pieces, piece by piece.
+        failed: Called with a failed piece's place and traceback, whose text may hold data.
 
     Raises:
         ParameterError: The objective cannot judge the space. Nothing was computed.
@@ -81,6 +83,8 @@ def losses_apart(
             _log.warning(
                 "piece %d abstains: its evaluation failed (%s)", answer.place, answer.error
             )
+            if failed is not None:
+                failed(answer.place, answer.trace or answer.error)
         if progress is not None:
             progress(done * len(space), total)
     return losses

@@ -1,7 +1,6 @@
 """Any Python function as an objective."""
 
 import inspect
-import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ from urna.space import Candidate, Space
 
 __all__ = ["CallableObjective", "judge_each"]
 
-_log = logging.getLogger(__name__)
-
 Judge = Callable[[Candidate], float]
 
 
@@ -34,16 +31,15 @@ class CallableObjective:
     number, or an array without dimensions of any library (NumPy, JAX, PyTorch).
 
     A function that raises for one candidate fails for that candidate only: its loss is
-    infinite and it ranks last. If it raises for all of them, the log names the first error's
-    type, and the client abstains. The text of an error is not logged: it may hold data.
+    infinite and it ranks last. If it raises for all of them, the first error is raised: the
+    mistake is rarely a candidate's. The text of an error is not logged: it may hold data.
 
     Global generators (`random`, `numpy.random`, PyTorch's) begin at the public seed for each
     candidate, and are put back after it: what the function draws there is the same for all
     candidates and depends on nobody else's data. None of it is secret.
 
-    With `limits` each candidate is judged in a process of its own. One that hangs, crashes, is
-    killed or takes too much memory then fails alone as well. The function may be any, lambdas
-    and functions of a notebook included; what it needs must be importable in a fresh process.
+    With `limits` each candidate is judged in a process of its own: one that hangs, crashes or
+    takes too much memory fails alone. What the function needs must be importable there.
 
     Args:
         function: What judges a candidate.
@@ -97,16 +93,14 @@ def judge_each(
 ) -> Losses:
     """Judge all candidates; a loss is infinite where one failed or is no number.
 
-    Args:
-        judge: What judges; travels by value where there are limits.
-        candidates: What is judged.
-        limits: Judge each in a process of its own; None judges one after the other here.
-        progress: Called after each candidate.
-        seed: Where global generators begin for each candidate.
+    With `limits` each is judged in a process of its own, to which `judge` travels by value.
+
+    Raises:
+        Exception: The first error, where all candidates failed.
     """
     judging = _Judging(judge, seed)
     losses = np.full(len(candidates), math.inf)
-    errors: list[str] = []
+    failed, first = 0, None
     answers = (
         in_processes(judging, candidates, limits)
         if limits is not None
@@ -114,17 +108,13 @@ def judge_each(
     )
     for done, answer in enumerate(answers, start=1):
         if answer.numbers is None:
-            errors.append(answer.error)
+            failed, first = failed + 1, first or answer
         elif not np.isnan(answer.numbers):
             losses[answer.place] = answer.numbers.item()
         if progress is not None:
             progress(done, len(candidates))
-    if errors and len(errors) == len(candidates):  # then the mistake is rarely a candidate's
-        _log.warning(
-            "all %d candidates failed, the first with %s; this client has nothing to vote for",
-            len(candidates),
-            errors[0],
-        )
+    if first is not None and failed == len(candidates):
+        raise first.raised or RuntimeError(f"all candidates failed: {first.trace or first.error}")
     return losses
 
 
@@ -133,7 +123,7 @@ def _judged(judge: "_Judging", place: int, candidate: Candidate) -> ItemReply:
         return ItemReply(place, np.array(judge(candidate), dtype=np.float64))
     except Exception as error:
         # Whatever a stranger's function raises is its own verdict on this candidate.
-        return ItemReply(place, None, type(error).__name__)
+        return ItemReply(place, None, type(error).__name__, raised=error)
 
 
 @dataclass(frozen=True, slots=True)

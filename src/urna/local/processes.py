@@ -85,6 +85,10 @@ class ItemReply:
     """What the task returned; None if the item was lost."""
     error: str = ""
     """The type of what ended it, `LOST` or `TIMED_OUT`; no text, which may hold data."""
+    trace: str = ""
+    """The whole traceback, for the owner of the data alone: its text may hold them."""
+    raised: Exception | None = None
+    """The error itself, where the item was worked on in this process."""
 
 
 def in_processes(task: WorkerTask, items: Sequence[Any], limits: Limits) -> Iterator[ItemReply]:

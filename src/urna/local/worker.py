@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
@@ -25,6 +26,7 @@ __all__ = ["PID", "WorkerTask", "main", "read_answer"]
 
 PID = struct.Struct("<q")
 _DONE, _FAILED, _END = b"\1", b"\0", b"."
+_LONGEST_TRACE = 20_000  # characters: an error's text may hold all of a client's data
 
 
 class WorkerTask(Protocol):
@@ -39,8 +41,8 @@ class WorkerTask(Protocol):
         ...
 
 
-def read_answer(message: bytes) -> tuple[npt.NDArray[np.float64] | None, str]:
-    """Return the numbers of an answer, or None and the type of the error that ended it.
+def read_answer(message: bytes) -> tuple[npt.NDArray[np.float64] | None, str, str]:
+    """Return the numbers of an answer, or None, the type of the error and its traceback.
 
     Raises:
         ValueError: The process was lost before its answer was whole.
@@ -48,8 +50,9 @@ def read_answer(message: bytes) -> tuple[npt.NDArray[np.float64] | None, str]:
     if message[-1:] != _END:
         raise ValueError("the answer is not whole")
     if message[:1] == _DONE:
-        return np.frombuffer(message[1:-1], np.float64).copy(), ""
-    return None, message[1:-1].decode(errors="replace")
+        return np.frombuffer(message[1:-1], np.float64).copy(), "", ""
+    kind, _, trace = message[1:-1].decode(errors="replace").partition("\n")
+    return None, kind, trace
 
 
 def main() -> None:
@@ -129,8 +132,11 @@ def _answer(task: Callable[[], WorkerTask], item: bytes) -> bytes:
     try:
         numbers = np.asarray(task()(pickle.loads(item)), dtype=np.float64)  # noqa: S301
     except BaseException as error:
-        # Whatever a stranger's code raises is its own verdict; the text may hold data.
-        return _FAILED + type(error).__name__.encode() + _END
+        # Whatever a stranger's code raises is its own verdict. Its text may hold data: it goes to
+        # the process that owns the data, which logs the type unless it is asked for more.
+        trace = "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
+        said = f"{type(error).__name__}\n{trace}"
+        return _FAILED + said.encode(errors="replace") + _END
     return _DONE + numbers.tobytes() + _END
 
 

@@ -42,10 +42,11 @@ def test_whatever_a_piece_does_costs_that_piece_alone_and_the_log_names_the_type
 ) -> None:
     pieces = [name for trouble in TROUBLE for name in ("fine", trouble)]
     seen: list[tuple[int, int]] = []
+    told: dict[int, str] = {}
     with caplog.at_level(logging.WARNING, logger="urna.local"):
         found = losses_apart(
             Troubled(), pieces, SPACE, seeds=range(len(pieces)), seconds=3.0, workers=4,
-            memory=2**33, progress=lambda *done: seen.append(done),
+            memory=2**33, progress=lambda *done: seen.append(done), failed=told.__setitem__,
         )  # fmt: skip
     for place, (piece, losses) in enumerate(zip(pieces, found, strict=True)):
         if piece == "fine":
@@ -55,6 +56,10 @@ def test_whatever_a_piece_does_costs_that_piece_alone_and_the_log_names_the_type
             assert losses is None
             line = f"piece {place} abstains: its evaluation failed ({TROUBLE[piece]})"
             assert line in caplog.messages
+            trace = told.pop(place)
+            assert TROUBLE[piece] in trace
+            assert ("a patient" in trace) == (piece in ("raise", "refuse", "end"))
+    assert told == {}
     assert "patient" not in caplog.text
     assert len(caplog.messages) == len(TROUBLE)
     assert seen == [(2 * n, 2 * len(pieces)) for n in range(1, len(pieces) + 1)]

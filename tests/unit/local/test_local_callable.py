@@ -8,7 +8,7 @@ import pytest
 
 from urna.data import Samples
 from urna.errors import ParameterError
-from urna.local import CallableObjective
+from urna.local import CallableObjective, Limits
 from urna.space import Candidate, Space
 
 DATA = Samples(np.arange(10.0)[:, None], np.arange(10) % 2)
@@ -58,16 +58,20 @@ def test_nan_counts_as_infinite() -> None:
     assert np.isposinf(objective.losses(DATA, SPACE, seed=0)).all()
 
 
-def test_the_log_tells_when_all_fail_and_keeps_the_text_to_itself(
+@pytest.mark.parametrize("apart", [False, True])
+def test_where_all_candidates_fail_the_first_error_is_raised_and_nothing_logged(
+    apart: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def function(candidate: Candidate, data: Samples) -> float:
         raise KeyError("a patient's name")
 
-    with caplog.at_level(logging.WARNING):
-        losses = CallableObjective(function).losses(DATA, SPACE, seed=0)
-    assert np.isposinf(losses).all()
-    assert "all 4 candidates failed, the first with KeyError" in caplog.text
+    objective = CallableObjective(function, limits=Limits(workers=1) if apart else None)
+    with (
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(RuntimeError if apart else KeyError, match="a patient's name"),
+    ):
+        objective.losses(DATA, SPACE, seed=0)
     assert "patient" not in caplog.text
 
 

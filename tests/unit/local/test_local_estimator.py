@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from urna.data import Samples, split, split_records
 from urna.errors import ParameterError, UnknownName
-from urna.local import EstimatorObjective, Limits, Metric, hold_out
+from urna.local import EstimatorObjective, Limits, Metric, hold_out, losses_of_each
 from urna.space import Space
 
 features, targets = load_breast_cancer(return_X_y=True)
@@ -90,8 +90,11 @@ def test_a_fit_that_raises_fails_for_that_candidate_only() -> None:
 
 def test_a_client_with_one_class_has_nothing_to_vote_for() -> None:
     data = Samples(CANCER.features[:20], np.zeros(20, dtype=int))
-    losses = EstimatorObjective(LogisticRegression).losses(data, Space(C=[1.0, 2.0]), seed=0)
-    assert np.isposinf(losses).all()
+    space, objective = Space(C=[1.0, 2.0]), EstimatorObjective(LogisticRegression)
+    with pytest.raises(ValueError, match="one class"):
+        objective.losses(data, space, seed=0)
+    each = losses_of_each(objective, [data], space, seeds=[0], progress=lambda *_: None)
+    assert np.isnan(next(each)).all()
 
 
 def test_a_class_that_is_missing_from_training_gives_a_finite_loss() -> None:
