@@ -77,7 +77,6 @@ WRONG_USE = [
     ("search --space {empty}/none.toml", "cannot read the space file"),
     ("search --space {empty}/none.yaml", "a space file ends in .json or .toml"),
     ("search --rehearse digits", "digits is what the clients hold"),
-    ("search --rehearse wine --set vote.rounds=2", "leave `rehearse` or `rounds` out"),
     ("search --rehearse nothing", "--rehearse: there is no file or folder nothing"),
     ("search --rehearse diabetes", "the clients predict classes, diabetes has numbers to predict"),
     ("search --data diabetes --clients 20 --rehearse wine", "the clients predict numbers, wine"),

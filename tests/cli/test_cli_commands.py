@@ -307,8 +307,6 @@ def test_what_does_not_go_with_opening_the_winner_is_wrong_use(
     alone = urna("search", *few, "--opens", "winner")
     assert alone.code == 2
     assert "takes a helper" in " ".join(alone.stderr.split())
-    twice = urna("search", *few, "--opens", "winner", "--helper", "x", "--set", "vote.rounds=2")
-    assert twice.code == 2
     tally = urna("search", *few, "--helper", "x")
     assert tally.code == 2
     assert 'say opens = "winner"' in tally.stderr

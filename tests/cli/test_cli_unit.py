@@ -105,30 +105,3 @@ def test_a_ledger_of_clients_takes_no_records(urna: Command, space: str, tmp_pat
         )
         assert done.code == ends, done.stderr
     assert "replace-one-record" in urna("ledger", "show", file).stdout
-
-
-def test_two_rounds_say_what_both_cost_and_keep_both(
-    urna: Command, space: str, tmp_path: Path
-) -> None:
-    asked = split("search --clients 12 --epsilon 4 --quiet --set vote.rounds=2")
-    done = urna(*asked, "--space", space, "--output", tmp_path)
-    assert done.code == 0, done.stderr
-    assert "Epsilon is that of both rounds together" in done.stdout
-    first, second = (
-        json.loads((tmp_path / name).read_text(encoding="utf-8"))
-        for name in ("first-round.json", "result.json")
-    )
-    assert first["privacy"]["epsilon"] < second["privacy"]["epsilon"] <= 4
-    assert len(first["revealed"]["counts"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        ("--set vote.rounds=3", "a whole number, 1 or more and below 3"),
-        ("--set vote.rounds=2 --votes 1", "leave votes out"),
-        ("--set vote.rounds=2 --unit record --shards 6", "one round with shards"),
-    ],
-)
-def test_rounds_that_cannot_be_are_refused(urna: Command, flags: str, says: str) -> None:
-    assert says in urna(*split(f"search --clients 12 --quiet {flags}")).refused(2)

@@ -13,7 +13,7 @@ import pytest
 
 import urna
 from urna.display import as_frame, axes_for, card
-from urna.errors import DataMissing, ParameterError
+from urna.errors import DataMissing
 from urna.files import write_json
 from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.progress import live_line
@@ -22,7 +22,7 @@ from urna.space import Axis, Space
 from urna.systems.combine import Combination, Guarantee
 from urna.systems.combine.frame import Frame
 from urna.systems.train import RoundReport, TrainResult
-from urna.systems.vote import Revealed, TwoRounds, VoteResult, search_twice
+from urna.systems.vote import Revealed, VoteResult
 from urna.tally import ClearSummation, Run, Terms
 
 SPACE = {"depth": [2, 4, None], "sizes": [(8,), (8, 8)], "kind": ["<b>", "b"]}
@@ -96,26 +96,13 @@ def test_none_and_tuples_survive_a_file(voted: VoteResult, tmp_path: Path) -> No
         assert again.best_params_ == voted.best_params_
 
 
-def test_two_rounds_and_the_rest_survive_a_file(tmp_path: Path, trained: TrainResult) -> None:
-    twice = search_twice(
-        SPACE,
-        loss,
-        [4.0] * 30,
-        budget=Budget(4, 1e-3),
-        summation=ClearSummation(),
-        run=Run(secrets=ScriptedSecrets(b"twice")),
-    )
-    results: list[Any] = [twice, trained, combined()]
+def test_the_rest_survive_a_file(tmp_path: Path, trained: TrainResult) -> None:
+    results: list[Any] = [trained, combined()]
     for place, result in enumerate(results):
         write_json(tmp_path / f"{place}.json", result.as_mapping())
         again = urna.load_result(tmp_path / f"{place}.json")
         assert type(again) is type(result)
         assert again.as_mapping() == result.as_mapping()  # type: ignore[union-attr]
-    assert isinstance(twice, TwoRounds)
-    assert twice.best_params_ == twice.second.best
-    assert twice.as_json().startswith("{")
-    with pytest.raises(ParameterError, match="no two rounds of version 1"):
-        TwoRounds.read({"kind": "rounds", "version": 2})
 
 
 def test_weights_that_were_not_read_are_no_numbers(trained: TrainResult) -> None:
@@ -177,7 +164,7 @@ class Balanced(HTMLParser):
 
 
 def test_cards_stand_alone_and_escape_everything(voted: VoteResult, trained: TrainResult) -> None:
-    for result in (voted, trained, combined(), TwoRounds(voted, voted)):
+    for result in (voted, trained, combined()):
         text = result._repr_html_()
         parser = Balanced()
         parser.feed(text)

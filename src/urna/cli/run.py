@@ -109,7 +109,6 @@ _ABOUT = {
     "report.html": "the page to show",
     "result.json": "the last result",
     "vote.json": "the vote",
-    "first-round.json": "the first of two rounds",
     "model.safetensors": "the model",
     "model.npz": "the model",
     "model.json": "the model, with its plan",

@@ -14,7 +14,7 @@ from urna.report.training import training_stage
 from urna.report.vote import vote_stage
 from urna.systems.average import ModelResult
 from urna.systems.train import TrainResult
-from urna.systems.vote import TwoRounds, VoteResult
+from urna.systems.vote import VoteResult
 
 __all__ = [
     "AnyResult",
@@ -69,8 +69,6 @@ def page(
         raise ParameterError(
             f"this round is {result.kind}: {result.reason}. There is no tally to show"
         )
-    if isinstance(result, TwoRounds):
-        result = result.second
     if isinstance(result, StudyResult):
         stages = [_stage(each, name[:1].upper() + name[1:]) for name, each in result.stages]
         heading = "The study is done"

@@ -13,7 +13,7 @@ from urna.report.study import READERS, StageResult, StudyResult
 from urna.systems.average import ModelResult
 from urna.systems.combine import Combination
 from urna.systems.train import TrainResult
-from urna.systems.vote import BOTH_ROUNDS, TwoRounds, VoteResult
+from urna.systems.vote import VoteResult
 
 __all__ = ["AnyResult", "FailedRound", "load_result", "load_run", "load_whole"]
 
@@ -39,11 +39,19 @@ class FailedRound:
         )
 
 
-AnyResult = StageResult | TwoRounds | StudyResult | FailedRound
+AnyResult = StageResult | StudyResult | FailedRound
+
+
+def _two_rounds(mapping: Mapping[str, Any]) -> StudyResult:
+    """Read the votes in two rounds that version 0.2 could hold."""
+    first, second = (VoteResult.read(mapping[name]) for name in ("first", "second"))
+    both = (("first round", first), ("second round", second))
+    return StudyResult(both, second.privacy, second.when)
+
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyResult]] = {
     **READERS,
-    "rounds": TwoRounds.read,
+    "rounds": _two_rounds,
     "study": StudyResult.read,
     "spoiled": FailedRound.read,
     "unfinished": FailedRound.read,
@@ -95,23 +103,17 @@ def load_run(path: Path | str) -> Provenance | None:
 def load_whole(path: Path | str) -> AnyResult:
     """Load a result with the stages before it that its folder holds.
 
-    A vote that decided what was trained stands beside the model, a first round beside the
-    second; what both cost together stands in the last. Files that belong to another result
-    are left alone.
+    A vote that decided what was trained stands beside the model; what both cost together stands
+    in the last. Files that belong to another result are left alone.
 
     Raises:
         ParameterError: A file is not there, or holds no result this version can read.
     """
     path = Path(path)
     last = load_result(path)
-    if isinstance(last, TwoRounds):
-        both = (("first round", last.first), ("second round", last.second))
-        return StudyResult(both, last.privacy, last.second.when)
     tuned = read_json(path).get("tuned")
     in_study = path.with_name("study.json").is_file()
-    if isinstance(last, VoteResult) and BOTH_ROUNDS in last.privacy.caveats:
-        name, stages = "first-round.json", ("first round", "second round")
-    elif isinstance(last, ModelResult) and last.tuned is not None:
+    if isinstance(last, ModelResult) and last.tuned is not None:
         name, stages = "vote.json", ("vote", "model")
     elif isinstance(last, TrainResult) and (tuned or in_study):
         name, stages = "vote.json", ("vote", "training")
@@ -135,9 +137,6 @@ def _belongs(vote: VoteResult, last: StageResult) -> bool:
         return False
     delta = vote.terms.budget.delta  # a winner's own promise has hardly any
     same = vote.terms.clients == last.terms.clients and delta == last.privacy.delta
-    if isinstance(last, VoteResult):
-        known = {tuple(candidate.items()) for candidate in vote.space}
-        return same and all(tuple(candidate.items()) in known for candidate in last.space)
     if isinstance(last, ModelResult) and last.tuned is not None:
         return same and dict(last.tuned["best"]) == vote.best
     return same

@@ -95,9 +95,10 @@ def _answer(result: VoteResult) -> StageAnswer:
         f"standard deviation of {result.standard_error:.1f}."
     )
     if left:
-        by = "A rehearsal on public data" if result.first_round is None else "The first round"
-        votes += f" {by} left {many} of {result.considered} to vote on: the other {left} could "
-        votes += "not win."
+        votes += (
+            f" A rehearsal on public data left {many} of {result.considered} to vote on: the other "
+            f"{left} could not win."
+        )
     if np.argmax(result.votes) != result.winner and result.decoder != UNREAD:
         votes += (
             " It has not the most: the tally is read as a surface, in which neighbours speak for "

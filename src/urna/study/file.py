@@ -403,10 +403,10 @@ def _clashes_of_vote(study: Study) -> Iterator[tuple[str, str]]:
         )
     if summation == "pipelined":
         yield "privacy.summation", "ballots are not summed in chunks: leave `pipelined` out"
-    yield from _clashes_of_rounds(study)
+    yield from _clashes_of_reading(study)
 
 
-def _clashes_of_rounds(study: Study) -> Iterator[tuple[str, str]]:
+def _clashes_of_reading(study: Study) -> Iterator[tuple[str, str]]:
     vote = study.vote
     own = [name for name in ("ballot", "votes", "decoder") if _said(vote, name)]
     for name in own if vote.winner else ():
@@ -415,17 +415,11 @@ def _clashes_of_rounds(study: Study) -> Iterator[tuple[str, str]]:
             "where only the winner is opened ballots are levels, and there is no tally to read: "
             f"leave `{name}` out",
         )
-    for name in ("rounds", "rehearse"):
-        if _said(vote, name) and (vote.winner or study.follow is not Follow.NOTHING):
-            yield f"vote.{name}", f"`{name}` is of a vote alone that opens a tally: leave it out"
-    if vote.rounds > 1 and (study.engine.kind == "flower" or own):
+    if vote.rehearse and (vote.winner or study.follow is not Follow.NOTHING):
         yield (
-            "vote.rounds",
-            "two rounds run in memory with the default ballot and decoder: leave "
-            f"{', '.join(own) or 'engine.kind'} out",
+            "vote.rehearse",
+            "`rehearse` is of a vote alone that opens a tally: leave it out",
         )
-    if vote.rounds > 1 and vote.rehearse:
-        yield "vote.rehearse", "a rehearsal informs one round: leave `rehearse` or `rounds` out"
 
 
 def _said(part: Any, name: str) -> bool:  # noqa: ANN401 - a section

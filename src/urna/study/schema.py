@@ -199,8 +199,6 @@ class VotePart:
     votes: Annotated[int, Key("How many candidates a top-k ballot names; 0 for 5.", on=_VOTES)] = 0
     decoder: Annotated[DecoderKind, Key(
         "How the winner is read.", on="plan")] = DecoderKind.POSTERIOR
-    rounds: Annotated[int, Key(
-        "2: find the region first, then vote again inside it.", least=1, below=3)] = 1
     rehearse: Annotated[str, Key(
         "PUBLIC data of the same kind, named as the source is, on which the search is rehearsed "
         "first, for nothing; never the clients' own.", on="search")] = ""

@@ -38,7 +38,6 @@ from urna.systems.vote import (
     VoteSettings,
     read_again,
     search,
-    search_twice,
 )
 from urna.systems.vote.kernels import structure_left_out
 from urna.systems.vote.result import UNREAD
@@ -209,8 +208,6 @@ class Stages:
         reads = not self.reveal.winner and study.vote.decoder is DecoderKind.POSTERIOR
         if reads and (missing := structure_left_out(prepared.candidates)):
             self.hooks.say(f"the decoder leaves out {missing}")
-        if study.vote.rounds > 1:
-            return self._twice(budget, secrets)
         how = self.voting
         if study.vote.rehearse:
             public = rehearse(prepared, self.cache, self.hooks.progress)
@@ -238,27 +235,6 @@ class Stages:
             progress=self.hooks.progress,
             force=self.study.vote.force,
         )
-
-    def _twice(self, budget: Budget, secrets: SecretSource) -> VoteResult:
-        """Vote on all candidates, then again on the promising ones."""
-        prepared, study, journal = self.prepared, self.study, self.journal
-
-        def between(first: VoteResult) -> None:
-            journal.keep("first-round.json", first.as_mapping(), first.entry)
-
-        found = search_twice(
-            prepared.candidates,
-            prepared.objective(self.cache),
-            prepared.clients,
-            budget=budget,
-            summation=self.summation,
-            seed=study.seed,
-            between=between,
-            run=self._run(secrets),
-            **study.privacy.options,
-        ).second
-        self.keep_vote(found)
-        return found
 
     def _train(self) -> tuple[VoteResult, TrainResult, PrivacyStatement]:
         prepared, study, journal = self.prepared, self.study, self.journal

@@ -235,7 +235,6 @@ def test_results_of_before_are_read() -> None:
     result = found(None, 1.0)
     mapping = result.as_mapping()
     assert mapping.pop("rehearsal") is None
-    assert mapping.pop("first_round") is None
     assert VoteResult.read(mapping).rehearsal is None
     assert "rehears" not in str(result)
 

@@ -12,7 +12,7 @@ import pytest
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.randomness import ScriptedSecrets
-from urna.report import load_result
+from urna.report import StudyResult, load_result, page
 from urna.space import Axis, Space
 from urna.systems.vote import (
     COUNTS,
@@ -72,13 +72,9 @@ def counts(said: list[Any]) -> dict[str, Any]:
         {"confidence": 7},
         {"confidence": "nan"},
         {"standard_error": -1.0},
-        {"first_round": 3},
-        {"first_round": -5},
-        {"first_round": True},
-        {"first_round": 6.5},
-        {"first_round": 10**400},
         {"rehearsal": {"data": "d", "candidates": 3, "voted_on": 6, "trust": None}},
         {"rehearsal": {"data": "d", "candidates": 9, "voted_on": 9, "trust": None}},
+        {"rehearsal": {"data": "d", "candidates": 10**400, "voted_on": 6, "trust": None}},
         {"rehearsal": {"data": "d", "candidates": 9, "voted_on": 6, "trust": -5}},
         {"rehearsal": {"data": "d", "candidates": 9, "voted_on": 6, "trust": "nan"}},
     ],
@@ -219,6 +215,21 @@ def test_files_of_version_0_2_are_read(name: str) -> None:
     for missing in ("plan", "space", "votes" if name == "counts" else "helper"):
         with pytest.raises(ParameterError, match="cannot be read"):
             VoteResult.read({key: value for key, value in old.items() if key != missing})
+
+
+def test_two_rounds_of_version_0_2_are_read_as_two_votes(tmp_path: Path) -> None:
+    old = json.loads((VECTORS / "vote_0.2_counts.json").read_text(encoding="utf-8"))
+    both = {"kind": "rounds", "version": 1, "first": old, "second": old | {"first_round": 120}}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(both), encoding="utf-8")
+    read = load_result(path)
+    assert isinstance(read, StudyResult)
+    assert [name for name, _ in read.stages] == ["first round", "second round"]
+    assert "A first vote had kept these of 120 candidates" in read.privacy.caveats
+    assert "A first vote had kept these of 120" in page(read, title="twice")
+    path.write_text(json.dumps({**both, "second": {}}), encoding="utf-8")
+    with pytest.raises(ParameterError, match="cannot be read"):
+        load_result(path)
 
 
 @pytest.mark.parametrize("name", ["counts", "winner"])

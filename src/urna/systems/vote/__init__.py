@@ -16,7 +16,6 @@ from urna.systems.vote.posterior import DecoderKind, PosteriorDecoder
 from urna.systems.vote.rehearsal import Rehearsal, RehearsedDecoder, rehearse
 from urna.systems.vote.result import VoteResult
 from urna.systems.vote.reveal import COUNTS, Reveal, Revealed
-from urna.systems.vote.rounds import BOTH_ROUNDS, TwoRounds, after_first, search_twice
 from urna.systems.vote.search import SearchProgress, search
 from urna.systems.vote.settings import VoteSettings
 from urna.systems.vote.shapes import (
@@ -31,7 +30,6 @@ from urna.systems.vote.shapes import (
 from urna.systems.vote.shards import check_records, shard_ballots
 
 __all__ = [
-    "BOTH_ROUNDS",
     "COUNTS",
     "VOTES",
     "ArgmaxDecoder",
@@ -52,11 +50,9 @@ __all__ = [
     "Revealed",
     "ScoreShape",
     "SearchProgress",
-    "TwoRounds",
     "VotePlan",
     "VoteResult",
     "VoteSettings",
-    "after_first",
     "check_records",
     "choose_ballot",
     "choose_levels",
@@ -72,7 +68,6 @@ __all__ = [
     "rehearse",
     "relative_noise",
     "search",
-    "search_twice",
     "shard_ballots",
     "unread_result",
 ]

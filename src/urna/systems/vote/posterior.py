@@ -78,11 +78,6 @@ class PosteriorDecoder:
             return leader(tally.votes, tally.space)
         return leader(Posterior.of(tally).mean, tally.space)
 
-    def promising(self, tally: NoisyVotes, count: int) -> list[int]:
-        """Return the places of highest posterior mean, ascending."""
-        mean = tally.votes if tally.std == 0 else Posterior.of(tally).mean
-        return sorted(np.argsort(-mean, kind="stable")[:count].tolist())
-
     def decode(self, tally: NoisyVotes) -> Decoded:
         """Return the winner, how probably it leads, and who may lead as well."""
         if tally.std == 0 or np.ptp(tally.votes) == 0:

@@ -74,8 +74,6 @@ class VoteResult:
     """Its day, in seconds since the epoch; None of a scripted run: those are all the same."""
     rehearsal: Mapping[str, Any] | None = None
     """The public data on which the search was rehearsed, and how right that was; or None."""
-    first_round: int | None = None
-    """How many candidates a first round kept these of; None where there was none."""
 
     @property
     def best(self) -> Candidate:
@@ -196,7 +194,6 @@ class VoteResult:
             "entry": self.entry,
             "when": self.when,
             "rehearsal": None if self.rehearsal is None else dict(self.rehearsal),
-            "first_round": self.first_round,
         }
 
     @classmethod
@@ -237,7 +234,6 @@ class VoteResult:
                 entry=said["entry"],
                 when=said["when"],
                 rehearsal=_rehearsal(said.get("rehearsal")),  # results of before have none
-                first_round=said.get("first_round"),
             )
             read._check()
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -262,11 +258,10 @@ class VoteResult:
             raise ValueError("the winner is the first of the credible set")
         if self.confidence is not None and not 0 <= self.confidence <= 1:
             raise ValueError(f"a probability lies in [0, 1], got {self.confidence}")
-        for of in (self.first_round, None if said is None else said["candidates"]):
-            if of is not None and (type(of) is not int or not count <= of <= _MOST_CANDIDATES):
-                raise ValueError(f"{count} candidates were left of at least as many, got {of!r}")
         if said is not None and said["voted_on"] != count:
             raise ValueError(f"{count} candidates were voted on, got {said['voted_on']}")
+        if said is not None and not count <= said["candidates"] <= _MOST_CANDIDATES:
+            raise ValueError(f"{count} candidates were left of {said['candidates']}")
 
     @property
     def tally(self) -> NoisyVotes:
@@ -323,9 +318,7 @@ class VoteResult:
 
     @property
     def considered(self) -> int:
-        """How many candidates there were before a first round or a rehearsal left some out."""
-        if self.first_round is not None:
-            return self.first_round
+        """How many candidates there were before a rehearsal left some out."""
         return len(self.space) if self.rehearsal is None else int(self.rehearsal["candidates"])
 
     @property
@@ -334,8 +327,7 @@ class VoteResult:
         count = len(self.space)
         if self.considered == count:
             return ""
-        how = "voted on" if self.first_round is None else "kept"
-        return f" among the {count} of {self.considered} that were {how}"
+        return f" among the {count} of {self.considered} that were voted on"
 
     def _repr_html_(self) -> str:
         rows = []
@@ -366,6 +358,11 @@ class VoteResult:
 
 def _renamed(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Return what version 0.2 wrote of counts, or of a winner alone, under today's names."""
+    mapping = dict(mapping)
+    if (considered := mapping.pop("first_round", None)) is not None:
+        kept = f"A first vote had kept these of {int(considered)} candidates"
+        said = mapping["privacy"]
+        mapping["privacy"] = {**said, "caveats": [*said["caveats"], kept]}
     if mapping["kind"] == KIND:
         near, same = mapping["near_ties"], {}
         revealed = {"kind": "counts", "counts": mapping["votes"], "gap": None}
