@@ -8,8 +8,6 @@ from urna.privacy import PrivacyStatement
 from urna.privacy.budget import rounded_up
 from urna.tally.terms import Terms
 
-__all__ = ["card_head", "privacy_block"]
-
 
 def privacy_block(
     privacy: PrivacyStatement, terms: Terms, unit: str, entry: str | None

@@ -11,8 +11,6 @@ from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import Adjacency, Sensitivity, Unit
 
-__all__ = ["BoundedVector", "Contribution", "SumRange"]
-
 
 @dataclass(frozen=True, slots=True)
 class SumRange:

@@ -23,8 +23,6 @@ from urna.noise import IntVector
 from urna.randomness import SEED_BYTES, KeyStream, SecretSource, derive_seed, expand, little_endian
 from urna.tally.contribution import BoundedVector
 
-__all__ = ["Encoding", "Reals"]
-
 Reals = npt.NDArray[np.floating[Any]]
 
 _LARGEST_BLOCK = 1 << 16  # entries that are rotated together: a block and its coins stay in cache

@@ -23,8 +23,6 @@ from urna.tally.summation import (
 )
 from urna.tally.terms import Terms
 
-__all__ = ["EncryptedSummation", "Vanished"]
-
 _WIDEST_BITS = 46  # plaintext moduli stay below 2^47
 _SMALLEST_RING = 4096
 

@@ -18,8 +18,6 @@ from urna.tally.encoding import Encoding
 from urna.tally.mechanism import in_units
 from urna.tally.plan import TallyPlan
 
-__all__ = ["Counts", "Histogram", "Mean", "Measured", "OneOf"]
-
 
 @dataclass(frozen=True, slots=True)
 class OneOf:

@@ -11,8 +11,6 @@ from urna.noise import IntVector
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.tally.plan import TallyPlan
 
-__all__ = ["FALSE_ALARM", "add_noise", "check_sum", "in_units", "to_grid"]
-
 FALSE_ALARM = 1e-10
 """How often an honest sum would be called spoiled."""
 

@@ -25,8 +25,6 @@ from urna.protocols.secagg import plan as plan_round
 from urna.tally.contribution import Contribution
 from urna.tally.terms import Terms
 
-__all__ = ["RING_BITS", "TallyPlan", "plan_exact", "plan_tally"]
-
 RING_BITS = (16, 32, 64)
 """Sums run modulo 2^16, 2^32 or 2^64."""
 

@@ -26,8 +26,6 @@ from urna.tally.plan import TallyPlan
 from urna.tally.slot import Slot
 from urna.tally.summation import ClientId, Tallied
 
-__all__ = ["Released", "Releases"]
-
 
 @dataclass(frozen=True, slots=True)
 class Released:

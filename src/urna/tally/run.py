@@ -8,8 +8,6 @@ from urna.errors import ParameterError
 from urna.privacy import Ledger
 from urna.randomness import OsSecrets, SecretSource
 
-__all__ = ["Run"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:

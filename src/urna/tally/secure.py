@@ -10,9 +10,6 @@ from urna.tally.plan import TallyPlan
 from urna.tally.summation import ClientId, Contributions, Tallied, check_clients, really_released
 from urna.tally.terms import Terms
 
-__all__ = ["SERVERS", "SecureAggregation", "tallied"]
-
-
 SERVERS: Mapping[ServerModel, str] = {
     ServerModel.HONEST_BUT_CURIOUS: "taken to be honest-but-curious",
     ServerModel.DISHONEST: "not trusted with anything",

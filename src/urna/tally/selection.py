@@ -39,17 +39,6 @@ from urna.tally.slot import Slot
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
 
-__all__ = [
-    "ACCOUNTANT",
-    "HelperSelection",
-    "Selected",
-    "Selection",
-    "SelectionPlan",
-    "helper_shares",
-    "leader_shares",
-    "open_selection",
-]
-
 ACCOUNTANT = "selection (tails of geometric noise)"
 
 Started = Callable[[], None]

@@ -25,8 +25,6 @@ from urna.tally.secure import SecureAggregation
 from urna.tally.summation import ClientId, Summation
 from urna.tally.terms import Options, Terms
 
-__all__ = ["Measure", "Reading", "Series"]
-
 ValueT_contra = TypeVar("ValueT_contra", contravariant=True)
 FoundT_co = TypeVar("FoundT_co", covariant=True)
 

@@ -15,8 +15,6 @@ from urna.errors import InvalidSum, OutputError, RoundAborted, RoundUnfinished
 from urna.privacy import Adjacency, Entry, Ledger, Release, Repeated
 from urna.privacy.events import prices
 
-__all__ = ["NOTHING", "Slot"]
-
 NOTHING = hashlib.sha256(b"urna: nothing that may be read").hexdigest()
 """Noted of a release that counts and gave no result."""
 

@@ -14,8 +14,6 @@ from urna.tally.mechanism import add_noise
 from urna.tally.plan import TallyPlan
 from urna.tally.terms import Terms
 
-__all__ = ["ClearSummation", "ClientId", "Contributions", "Summation", "Tallied", "produced"]
-
 ClientId = int
 
 Contributions = Mapping[ClientId, IntVector | Callable[[], IntVector]]

@@ -14,8 +14,6 @@ from urna.privacy import Adjacency, Budget, Unit
 from urna.privacy.distributions import SKELLAM
 from urna.protocols.secagg import Removal, ServerModel
 
-__all__ = ["MOST_PRECISE", "MOST_SHARDS", "Options", "Part", "Terms", "exact_part"]
-
 MOST_SHARDS = 100_000
 """Contributions one client may add up, one for each shard of its records."""
 

@@ -29,8 +29,6 @@ from urna.tally.selection import (
 from urna.tally.summation import ClientId, Contributions
 from urna.tally.terms import Terms
 
-__all__ = ["VerifiedSelection"]
-
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSelection:

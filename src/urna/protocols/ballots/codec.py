@@ -16,8 +16,6 @@ from urna.protocols.ballots.layout import BallotLayout
 from urna.protocols.ballots.proof import ANSWER, BLINDS, BitProof, Questions
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["CODEC", "HELPER", "LEADER", "Codec", "Examination", "Shards"]
-
 LEADER, HELPER = 0, 1
 
 CODEC = "urna-bits"

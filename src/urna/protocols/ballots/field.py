@@ -16,8 +16,6 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.randomness import KeyStream, expand_words, little_endian
 
-__all__ = ["FAST", "Cubic", "Elements", "Field"]
-
 Elements = npt.NDArray[np.uint64]
 
 _PIECE = 8  # bits of the right factor that are multiplied at a time

@@ -27,8 +27,6 @@ from urna.protocols.secagg.keys import Directory, Identity, KeyPair
 from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SecretSource
 
-__all__ = ["Confirmed", "Examined", "HelperMember", "Vouched", "confirm", "examine", "vouch"]
-
 
 @dataclass(frozen=True, slots=True)
 class HelperMember:

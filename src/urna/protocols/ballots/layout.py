@@ -9,8 +9,6 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.noise import IntVector
 
-__all__ = ["MOST_BITS", "BallotLayout"]
-
 MOST_BITS = 1 << 16
 """Bits of the largest ballot."""
 

@@ -29,9 +29,6 @@ from urna.protocols.secagg.keys import Directory, KeyPair
 from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["Collected", "Decided", "OpenCount", "PreparedCount", "check_confirmation", "collect"]
-__all__ += ["decide", "open_count", "prepare", "query_key"]
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedCount:

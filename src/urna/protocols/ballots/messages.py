@@ -17,23 +17,6 @@ from urna.protocols.secagg.keys import SIGNATURE_BYTES, KeyPair, seal, unseal
 from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SEED_BYTES
 
-__all__ = [
-    "VERSION",
-    "Answers",
-    "Batch",
-    "Confirmation",
-    "Letter",
-    "Message",
-    "Verdict",
-    "batch_digest",
-    "decode",
-    "decode_announcement",
-    "encode",
-    "encode_announcement",
-    "open_letter",
-    "seal_letter",
-]
-
 VERSION: Final = 2
 
 _MAGIC = b"URNV"

@@ -8,8 +8,6 @@ from urna.errors import ParameterError
 from urna.protocols.ballots.codec import CODEC, Codec
 from urna.protocols.ballots.layout import BallotLayout
 
-__all__ = ["CountPlan"]
-
 _MOST = 1 << 20  # clients of one count
 
 

@@ -21,8 +21,6 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.protocols.ballots.field import Cubic, Elements, Field
 
-__all__ = ["ANSWER", "BLINDS", "BitProof", "Questions"]
-
 BLINDS = 3
 """Random values of f, as many as f(t) has coefficients."""
 

@@ -18,19 +18,6 @@ from urna.protocols.secagg.keys import Directory, Identity, KeyPair, seal, unsea
 from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = [
-    "BallotClient",
-    "Part",
-    "PublicParameters",
-    "Report",
-    "VouchedStatement",
-    "cast",
-    "check_signature",
-    "open_part",
-    "seal_report",
-    "vouch_for",
-]
-
 _KEY = 32
 
 

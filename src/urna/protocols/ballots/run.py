@@ -32,8 +32,6 @@ from urna.protocols.secagg.keys import Directory, Identity, KeyPair
 from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["PlayedCount", "play"]
-
 HELPER_NUMBER = (1 << 32) - 1
 """The helper's number among identities; no client has it."""
 

@@ -22,8 +22,6 @@ from urna.protocols.ballots.messages import (
 from urna.protocols.ballots.report import PublicParameters
 from urna.randomness import SecretSource
 
-__all__ = ["HelperSession"]
-
 
 class HelperSession:
     """Takes the leader's letters in their order, each once, and writes the answers.

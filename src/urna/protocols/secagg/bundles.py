@@ -21,19 +21,6 @@ from urna.protocols.secagg.messages import ClientId
 from urna.protocols.secagg.shamir import PRIME
 from urna.randomness import SEED_BYTES
 
-__all__ = [
-    "DIGEST_BYTES",
-    "KEY",
-    "SEED",
-    "TAG_BYTES",
-    "bundle_digest",
-    "good_bundle",
-    "in_field",
-    "partial_size",
-    "partly_shown",
-    "shown_digest",
-]
-
 TAG_BYTES = 16
 """What encryption adds to a bundle."""
 DIGEST_BYTES = 16

@@ -82,26 +82,6 @@ from urna.protocols.secagg.shamir import draw_secret, share
 from urna.protocols.x25519 import canonical
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = [
-    "Advertised",
-    "Agreed",
-    "BadShares",
-    "Complained",
-    "Finished",
-    "Masked",
-    "Member",
-    "Shared",
-    "advertise",
-    "agree",
-    "check_vector",
-    "complain",
-    "complaint_context",
-    "give_up",
-    "mask_vector",
-    "reveal_shares",
-    "share_keys",
-]
-
 
 class BadShares(ProtocolError):
     """A neighbour's bundle cannot be decrypted, or is not what its digest says."""

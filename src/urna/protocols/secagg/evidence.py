@@ -30,8 +30,6 @@ from urna.errors import ProtocolError
 from urna.protocols.x25519 import PRIME
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["PROOF_BYTES", "on_curve", "prove", "signs", "small_order", "verified"]
-
 PROOF_BYTES = 4 * 32
 """Length of a proof: the shared point, its own key's point, a challenge and a response."""
 

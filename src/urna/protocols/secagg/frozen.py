@@ -23,8 +23,6 @@ from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.session import ClientState
 from urna.randomness import SEED_BYTES
 
-__all__ = ["freeze", "thaw"]
-
 _ADVERTISED, _SHARED, _MASKED, _AGREED, _COMPLAINED = b"A", b"S", b"M", b"G", b"C"
 
 

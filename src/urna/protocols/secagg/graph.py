@@ -38,16 +38,6 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.randomness import derive_seed, expand_words
 
-__all__ = [
-    "GRINDING_BITS",
-    "SECURITY_BITS",
-    "Graph",
-    "ServerModel",
-    "choose",
-    "largest_likely",
-    "ring",
-]
-
 SECURITY_BITS = 40
 """The graph fails to survive with probability at most 2^-40; an honest coin, to protect."""
 

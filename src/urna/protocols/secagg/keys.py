@@ -23,25 +23,6 @@ from urna.protocols.secagg.shamir import draw_secret
 from urna.protocols.x25519 import canonical
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = [
-    "SIGNATURE_BYTES",
-    "Directory",
-    "Identity",
-    "KeyPair",
-    "channel_keys",
-    "check_identity_key",
-    "commitment",
-    "mask_seed",
-    "seal",
-    "shown_channel_keys",
-    "sign_advertisement",
-    "sign_bundle",
-    "sign_lists",
-    "sign_receipt",
-    "sign_reply",
-    "unseal",
-]
-
 SIGNATURE_BYTES = 64
 """Length of an Ed25519 signature."""
 

@@ -7,8 +7,6 @@ from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.randomness import KeyStream, little_endian
 
-__all__ = ["Words", "add_mask", "centred", "residues", "subtract_mask", "wrapped", "zeros"]
-
 Words = npt.NDArray[np.unsignedinteger]
 
 _PIECE = 1 << 18  # bytes of mask made at a time: they stay in the cache

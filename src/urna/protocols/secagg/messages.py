@@ -14,28 +14,6 @@ import numpy.typing as npt
 
 from urna.protocols.secagg.parts import Parts
 
-__all__ = [
-    "Advertisement",
-    "AgreeRequest",
-    "Agreement",
-    "ClientId",
-    "Complaint",
-    "Invitation",
-    "KeyBook",
-    "MaskedVector",
-    "Message",
-    "Receipt",
-    "Refusal",
-    "SealedShares",
-    "ShareBox",
-    "Stage",
-    "UnmaskReply",
-    "UnmaskRequest",
-    "Void",
-    "lists_digest",
-    "peers_digest",
-]
-
 ClientId = int
 """A client's number in the plan, 0 … clients − 1."""
 

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from urna.errors import ProtocolError
 
-__all__ = ["Parts", "turned"]
-
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 

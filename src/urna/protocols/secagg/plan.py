@@ -13,8 +13,6 @@ from urna.protocols.secagg.keys import SIGNATURE_BYTES
 from urna.protocols.secagg.xnoise import NoisePlan, Removal
 from urna.randomness import SEED_BYTES
 
-__all__ = ["Plan", "plan"]
-
 _RINGS = (16, 32, 64)
 _LARGEST = 2**31 - 1
 _EXCHANGE = 52e-6  # seconds for one X25519 exchange with HKDF on a core of 2026

@@ -49,8 +49,6 @@ from urna.protocols.secagg.wire import decode, encode_each, kind_of, without_sig
 from urna.protocols.secagg.workers import WorkerTransport
 from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets
 
-__all__ = ["LostClient", "Outcome", "conduct", "run"]
-
 _LARGE = 100_000  # pairs of neighbours above which starting processes pays
 
 Reply = TypeVar("Reply", Advertisement, SealedShares, MaskedVector, Agreement, UnmaskReply, Receipt)

@@ -59,33 +59,6 @@ from urna.protocols.secagg.shamir import PRIME, recover
 from urna.protocols.x25519 import canonical
 from urna.randomness import SEED_BYTES
 
-__all__ = [
-    "Certified",
-    "Folding",
-    "Invited",
-    "KeyCheck",
-    "Keyed",
-    "Routed",
-    "Summed",
-    "Unmasked",
-    "add_vectors",
-    "ask_to_agree",
-    "ask_to_unmask",
-    "begin_sum",
-    "certify",
-    "check_agreement",
-    "check_reply",
-    "check_shares",
-    "check_vector",
-    "end_sum",
-    "fold",
-    "invite",
-    "judge",
-    "pass_on_keys",
-    "pass_on_shares",
-    "unmask",
-]
-
 _BATCH = 512  # clients whose secrets are rebuilt at a time: bounds the memory
 _LOOK_AT_ALL = 50_000  # digests: about 30 ms
 _TRIES = 200  # choices of shares tried where a client's shares do not fit together

@@ -40,8 +40,6 @@ from urna.protocols.secagg.messages import (
 from urna.protocols.secagg.wire import decode, encode
 from urna.randomness import SecretSource
 
-__all__ = ["ClientSession", "ClientState", "Vector"]
-
 Vector = IntVector | Callable[[], IntVector]
 """A client's vector, or what produces it."""
 

@@ -18,8 +18,6 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["PRIME", "draw_secret", "recover", "share", "shareable"]
-
 PRIME = 65521
 """The largest prime below 2^16."""
 

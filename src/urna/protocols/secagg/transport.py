@@ -10,8 +10,6 @@ import numpy as np
 
 from urna.protocols.secagg.messages import ClientId, Stage
 
-__all__ = ["Faults", "MemoryTransport", "Party", "Transport"]
-
 _BATCH, _BATCH_BYTES = 64, 1 << 23  # letters answered between two looks at the clock
 
 Letter = tuple[ClientId, bytes]

@@ -29,8 +29,6 @@ from urna.protocols.secagg.graph import GRINDING_BITS, SECURITY_BITS, ServerMode
 from urna.protocols.secagg.messages import ClientId
 from urna.protocols.secagg.plan import Plan
 
-__all__ = ["closed", "closed_for_all"]
-
 
 def closed(plan: Plan, holders: Iterable[ClientId], receipts: Collection[ClientId]) -> bool:
     """Say whether a client's vector can never be unmasked any more.

@@ -43,16 +43,6 @@ from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.plan import Plan
 from urna.randomness import SEED_BYTES
 
-__all__ = [
-    "VERSION",
-    "decode",
-    "encode",
-    "encode_each",
-    "kind_of",
-    "largest_message",
-    "without_signature",
-]
-
 VERSION: Final = 3
 
 _MAGIC = b"URNA"

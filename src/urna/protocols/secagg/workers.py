@@ -15,8 +15,6 @@ from typing import Protocol, Self
 from urna.protocols.secagg.messages import ClientId, Stage
 from urna.protocols.secagg.transport import Faults, Letter, MemoryTransport, Party
 
-__all__ = ["WorkerTransport"]
-
 _BATCH, _BATCH_BYTES = 32, 1 << 24  # letters that travel together
 
 

@@ -37,8 +37,6 @@ from urna.protocols.secagg.masks import Words, wrapped
 from urna.protocols.secagg.shamir import draw_secret, shareable
 from urna.randomness import SecretSource, derive_seed
 
-__all__ = ["MOST_COMPONENTS", "NoisePlan", "Removal"]
-
 MOST_COMPONENTS = 1024
 """Largest number of noise components whose seeds one client shares."""
 

@@ -18,8 +18,6 @@ from urna.errors import ParameterError, ProtocolError
 from urna.privacy import SelectionRelease
 from urna.privacy.selection import Coin
 
-__all__ = ["Bits", "Circuit", "ClearGates", "Gates", "Opened", "Wires"]
-
 Wires = npt.NDArray[np.unsignedinteger]
 """Bits, or labels with a last axis of two words; other axes say which wire."""
 

@@ -16,17 +16,6 @@ from urna.errors import ProtocolError
 from urna.protocols.winner.circuit import Bits, Wires
 from urna.randomness import KeyStream
 
-__all__ = [
-    "LABEL_BYTES",
-    "TABLE_BYTES",
-    "Garbler",
-    "GateReader",
-    "Labels",
-    "decode",
-    "fresh_offset",
-    "read_labels",
-]
-
 LABEL_BYTES = 16
 TABLE_BYTES = 2 * LABEL_BYTES
 

@@ -22,8 +22,6 @@ from urna.protocols.winner.wire import (
 )
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = ["Answered", "Garbled", "answer", "conclude", "garble"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answered:

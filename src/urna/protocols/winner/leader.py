@@ -24,8 +24,6 @@ from urna.protocols.winner.wire import (
 )
 from urna.randomness import SecretSource
 
-__all__ = ["Offered", "Transferred", "check_shares", "coins_of", "offer", "open_winner", "transfer"]
-
 Shares = npt.NDArray[np.unsignedinteger]
 
 

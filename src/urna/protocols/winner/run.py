@@ -10,8 +10,6 @@ from urna.protocols.winner.leader import Shares
 from urna.protocols.winner.wire import CircuitStage
 from urna.randomness import SecretSource
 
-__all__ = ["CircuitOutcome", "run"]
-
 Passing = Callable[[CircuitStage, bytes], bytes]
 """What happens to a message on its way."""
 

@@ -24,18 +24,6 @@ from urna.protocols.winner.circuit import Bits
 from urna.protocols.winner.garble import LABEL_BYTES, Labels, read_labels
 from urna.randomness import SecretSource, expand
 
-__all__ = [
-    "CHECK_ROWS",
-    "COLUMNS",
-    "POINT_BYTES",
-    "BaseReceiver",
-    "BaseSender",
-    "Extended",
-    "columns_bytes",
-    "extend",
-    "receive_extension",
-]
-
 COLUMNS = 8 * LABEL_BYTES
 """Base transfers: one for each bit of the offset."""
 CHECK_ROWS = 128

@@ -18,17 +18,6 @@ from urna.protocols.winner.garble import LABEL_BYTES, TABLE_BYTES
 from urna.protocols.winner.transfer import CHECK_ROWS, COLUMNS, POINT_BYTES, columns_bytes
 from urna.randomness import SEED_BYTES
 
-__all__ = [
-    "VERSION",
-    "CircuitStage",
-    "authenticate",
-    "decode",
-    "digest_of",
-    "encode",
-    "message_bytes",
-    "session_of",
-]
-
 VERSION: Final = 2
 
 _MAGIC = b"URNH"
