@@ -9,18 +9,20 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from urna.errors import Altered, ProtocolError
+from urna.protocols.ballots.codec import HELPER, LEADER
 from urna.protocols.ballots.report import Part, PublicParameters, Report, VouchedStatement
 from urna.protocols.secagg.keys import SIGNATURE_BYTES, KeyPair, seal, unseal
 from urna.protocols.secagg.messages import ClientId
+from urna.protocols.wire import DIGEST, Field, Layout, Reader, fixed, number
 from urna.randomness import SEED_BYTES
 
 VERSION: Final = 2
 
 _MAGIC = b"URNV"
-_DIGEST = 32
+_HEAD = len(_MAGIC) + 2
 _TAG = 16
 _LONGEST_REASON = 200
 
@@ -78,26 +80,8 @@ def batch_digest(who: int, digest: bytes, parts: Sequence[Part]) -> bytes:
 
 def encode(message: Message) -> bytes:
     """Return the one encoding of a message."""
-    fields: list[bytes]
-    match message:
-        case Report():
-            fields = [_number(message.client), message.ephemeral]
-            fields += [message.leader_box, message.helper_box, message.signature]
-        case Batch():
-            fields = [message.digest, _number(len(message.parts))]
-            fields += map(_part, message.parts)
-        case Answers():
-            fields = [message.batch, _number(len(message.refused))]
-            for client, reason in sorted(message.refused.items()):
-                fields += [_number(client), _text(reason)]
-            fields += [_number(len(message.answers)), *message.answers]
-        case Verdict():
-            fields = [message.batch, _number(len(message.answers))]
-            fields += [*message.answers, _number(len(message.accepted))]
-            fields += map(_number, message.accepted)
-        case Confirmation():
-            fields = [message.batch]
-    return b"".join([_MAGIC, bytes([VERSION, _KINDS[type(message)]]), *fields])
+    layout = _LAYOUTS[type(message)]
+    return _MAGIC + bytes([VERSION, layout.number]) + layout.write(message, None)
 
 
 def decode(data: bytes, statement: PublicParameters) -> Message:
@@ -106,16 +90,16 @@ def decode(data: bytes, statement: PublicParameters) -> Message:
     Raises:
         ProtocolError: It is none.
     """
-    reader = _Reader(data)
-    if reader.take(len(_MAGIC)) != _MAGIC:
+    if data[:4] != _MAGIC or len(data) < _HEAD:
         raise ProtocolError("this is no message of a verified count")
-    version, kind = reader.take(1)[0], reader.take(1)[0]
-    if version != VERSION:
-        raise ProtocolError(f"messages have version {VERSION}, got {version}")
-    if kind not in _READERS:
-        raise ProtocolError(f"no message is of kind {kind}")
-    found = _READERS[kind](reader, statement)
-    reader.end()
+    if data[4] != VERSION:
+        raise ProtocolError(f"messages have version {VERSION}, got {data[4]}")
+    layout = next((layout for layout in _LAYOUTS.values() if layout.number == data[5]), None)
+    if layout is None:
+        raise ProtocolError(f"no message is of kind {data[5]}")
+    body = _Body(data, statement)
+    found: Message = layout.read(body)
+    body.end()
     return found
 
 
@@ -142,7 +126,7 @@ def seal_letter(message: Letter, statement: PublicParameters, pair: KeyPair, pee
         pair: The sender's key for this count.
         peer: The recipient's public key.
     """
-    kind, digest = _KINDS[type(message)], statement.digest
+    kind, digest = _LAYOUTS[type(message)].number, statement.digest
     key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)
     return seal(key, encode(message), digest, kind, kind)
 
@@ -156,7 +140,7 @@ def open_letter(
         Altered: It is not the other's, or not of this kind and count. Nobody is to blame.
         ProtocolError: The other wrote what is no such letter.
     """
-    kind, digest = _KINDS[wanted], statement.digest
+    kind, digest = _LAYOUTS[wanted].number, statement.digest
     key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)
     plain = unseal(key, data, digest, kind, kind)
     if plain is None:
@@ -170,27 +154,15 @@ def open_letter(
     return found
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+class _Body(Reader):
+    """The fields of a message."""
 
-    def take(self, count: int) -> bytes:
-        start, self._at = self._at, self._at + count
-        if self._at > len(self._data):
-            raise ProtocolError("a message is too short")
-        return self._data[start : self._at]
-
-    def number(self) -> int:
-        return int.from_bytes(self.take(4), "big")
-
-    def count(self, statement: PublicParameters) -> int:
-        found = self.number()
-        if found > statement.plan.clients:
-            raise ProtocolError(f"{found} entries for {statement.plan.clients} clients")
-        return found
+    def __init__(self, data: bytes, statement: PublicParameters) -> None:
+        super().__init__(data, _HEAD)
+        self.plan = statement.plan
 
     def text(self) -> str:
-        size = self.take(1)[0]
+        size = self.number(1)
         try:
             found = self.take(size).decode("ascii")
         except UnicodeDecodeError as error:
@@ -199,86 +171,48 @@ class _Reader:
             raise ProtocolError(f"a reason has at most {_LONGEST_REASON} printable characters")
         return found
 
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise ProtocolError("a message is too long")
-
-
-def _read_report(reader: _Reader, statement: PublicParameters) -> Report:
-    leader, helper, _ = statement.plan.codec.sizes
-    return Report(
-        reader.number(),
-        reader.take(32),
-        reader.take(leader + _TAG),
-        reader.take(helper + _TAG),
-        reader.take(SIGNATURE_BYTES),
-    )
-
-
-def _read_batch(reader: _Reader, statement: PublicParameters) -> Batch:
-    _, helper, _ = statement.plan.codec.sizes
-    digest = reader.take(_DIGEST)
-    parts = tuple(
-        Part(
-            reader.number(),
-            reader.take(32),
-            reader.take(helper + _TAG),
-            reader.take(_DIGEST),
-            reader.take(SIGNATURE_BYTES),
-        )
-        for _ in range(reader.count(statement))
-    )
-    _check_order([part.client for part in parts])
-    return Batch(digest, parts)
-
-
-def _read_answers(reader: _Reader, statement: PublicParameters) -> Answers:
-    batch = reader.take(_DIGEST)
-    refused = [(reader.number(), reader.text()) for _ in range(reader.count(statement))]
-    _check_order([client for client, _ in refused])
-    _, _, size = statement.plan.codec.sizes
-    answers = tuple(reader.take(size) for _ in range(reader.count(statement)))
-    return Answers(batch, dict(refused), answers)
-
-
-def _read_verdict(reader: _Reader, statement: PublicParameters) -> Verdict:
-    batch = reader.take(_DIGEST)
-    _, _, size = statement.plan.codec.sizes
-    answers = tuple(reader.take(size) for _ in range(reader.count(statement)))
-    accepted = tuple(reader.number() for _ in range(reader.count(statement)))
-    _check_order(accepted)
-    return Verdict(batch, answers, accepted)
-
-
-def _read_confirmation(reader: _Reader, statement: PublicParameters) -> Confirmation:
-    del statement
-    return Confirmation(reader.take(_DIGEST))
-
-
-def _check_order(clients: Sequence[ClientId]) -> None:
-    if any(one >= other for one, other in pairwise(clients)):
-        raise ProtocolError("clients are listed in order, each once")
-
-
-def _part(part: Part) -> bytes:
-    fields = (part.ephemeral, part.box, part.other, part.signature)
-    return _number(part.client) + b"".join(fields)
-
-
-def _number(value: int) -> bytes:
-    return value.to_bytes(4, "big")
-
 
 def _text(value: str) -> bytes:
     encoded = value.encode("ascii", "replace")[:_LONGEST_REASON]
     return bytes([len(encoded)]) + encoded
 
 
-_KINDS: Mapping[type, int] = {Report: 1, Batch: 2, Answers: 3, Verdict: 4, Confirmation: 5}
-_READERS: Mapping[int, Callable[[_Reader, PublicParameters], Message]] = {
-    1: _read_report,
-    2: _read_batch,
-    3: _read_answers,
-    4: _read_verdict,
-    5: _read_confirmation,
+def _several(each: Field | Layout, client: Callable[[Any], ClientId] | None = None) -> Field:
+    """Return a field of several things; in the order of the clients they are of, where named."""
+
+    def write(things: Sequence[Any], public: None) -> bytes:
+        return _NUMBER.write(len(things), public) + b"".join(each.write(x, public) for x in things)
+
+    def read(body: _Body) -> tuple[Any, ...]:
+        found = tuple(each.read(body) for _ in range(body.count(body.plan.clients, "entries")))
+        if client is not None and any(client(a) >= client(b) for a, b in pairwise(found)):
+            raise ProtocolError("clients are listed in order, each once")
+        return found
+
+    return Field(write, read)
+
+
+def _share(of: int, more: int = 0) -> Field:
+    """Return a field as long as a share of the leader, of the helper, or an answer."""
+    return Field(lambda share, _: share, lambda body: body.take(body.plan.codec.sizes[of] + more))
+
+
+_NUMBER, _SIGNATURE = number(4), fixed(SIGNATURE_BYTES)
+_LEADERS, _HELPERS, _ANSWER = _share(LEADER, _TAG), _share(HELPER, _TAG), _share(2)
+_PART = Layout.of(0, Part, _NUMBER, DIGEST, _HELPERS, DIGEST, _SIGNATURE)
+_REASON = Field(
+    lambda refusal, public: _NUMBER.write(refusal[0], public) + _text(refusal[1]),
+    lambda body: (body.number(4), body.text()),
+)
+_REASONS = _several(_REASON, lambda refusal: refusal[0])
+_REFUSED = Field(
+    lambda refused, public: _REASONS.write(sorted(refused.items()), public),
+    lambda body: dict(_REASONS.read(body)),
+)
+_LAYOUTS = {
+    Report: Layout.of(1, Report, _NUMBER, DIGEST, _LEADERS, _HELPERS, _SIGNATURE),
+    Batch: Layout.of(2, Batch, DIGEST, _several(_PART, lambda part: part.client)),
+    Answers: Layout.of(3, Answers, DIGEST, _REFUSED, _several(_ANSWER)),
+    Verdict: Layout.of(4, Verdict, DIGEST, _several(_ANSWER), _several(_NUMBER, lambda c: c)),
+    Confirmation: Layout.of(5, Confirmation, DIGEST),
 }

@@ -9,8 +9,8 @@ checked before anything is allocated.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,10 +33,10 @@ from urna.protocols.he.noise import NoiseBound
 from urna.protocols.he.ntt import Residues
 from urna.protocols.he.parameters import Parameters
 from urna.protocols.he.session import PartyId, Session
+from urna.protocols.wire import DIGEST, Field, Reader
 
 __all__ = [
     "VERSION",
-    "Reader",
     "decode",
     "encode",
     "largest_message",
@@ -190,39 +190,11 @@ def _high_bytes(prime: int) -> int:
     return max(0, -(-((prime - 1).bit_length() - 32) // 8))
 
 
-class Reader:
-    """Reads bytes from front to back; every length is checked before it is used."""
-
-    def __init__(self, data: bytes, start: int, what: str) -> None:
-        self._data, self._at, self._what = memoryview(data), start, what
-
-    def view(self, count: int) -> memoryview:
-        """Return the next bytes, not copied."""
-        if count > len(self._data) - self._at:
-            raise ProtocolError(f"the {self._what} ends too early")
-        start = self._at
-        self._at += count
-        return self._data[start : self._at]
-
-    def take(self, count: int) -> bytes:
-        """Return the next bytes."""
-        return bytes(self.view(count))
-
-    def number(self, size: int) -> int:
-        """Return the next bytes as a number."""
-        return int.from_bytes(self.view(size), "big")
-
-    def end(self) -> None:
-        """Refuse what is left."""
-        if self._at != len(self._data):
-            raise ProtocolError(f"the {self._what} has trailing bytes")
-
-
 class _Body(Reader):
     """The body of a message."""
 
     def __init__(self, data: bytes, parameters: Parameters) -> None:
-        super().__init__(data, _HEAD, "message")
+        super().__init__(data, _HEAD)
         self.parameters, self.primes = parameters, parameters.chain
 
     def party(self) -> PartyId:
@@ -271,13 +243,6 @@ class _Body(Reader):
         return {party: self.take(size) for party in range(parameters.parties)}
 
 
-class _Form(NamedTuple):
-    """How a field is written and read."""
-
-    write: Callable[[Any, Parameters], bytes]
-    read: Callable[[_Body], Any]
-
-
 class _Kind(NamedTuple):
     """How a message is written: its number, its exchange, whether a party must send it, its fields.
 
@@ -287,70 +252,69 @@ class _Kind(NamedTuple):
     number: int
     exchange: int
     of_party: bool
-    forms: tuple[tuple[str, _Form], ...]
+    forms: tuple[tuple[str, Field], ...]
 
 
-def _polynomials(*shape: int) -> _Form:
-    return _Form(
+def _polynomials(*shape: int) -> Field:
+    return Field(
         lambda value, parameters: pack(value, parameters.chain[: value.shape[-2]]),
         lambda body: body.polynomials(*shape),
     )
 
 
-def _wide(*shape: int) -> _Form:
-    return _Form(
+def _wide(*shape: int) -> Field:
+    return Field(
         lambda value, parameters: pack(value, parameters.chain + parameters.special),
         lambda body: body.wide(*shape),
     )
 
 
-_DIGEST = _Form(lambda digest, _: digest, lambda body: body.take(_DIGEST_BYTES))
-_PARTY = _Form(lambda party, _: party.to_bytes(4, "big"), _Body.party)
-_LEVEL = _Form(lambda level, _: bytes([level]), _Body.level)
-_NOISE = _Form(
+_PARTY = Field(lambda party, _: party.to_bytes(4, "big"), _Body.party)
+_LEVEL = Field(lambda level, _: bytes([level]), _Body.level)
+_NOISE = Field(
     lambda noise, _: bytes([noise.level]) + noise.error.to_bytes(_ERROR_BYTES, "big"), _Body.noise
 )
-_HELPERS = _Form(
+_HELPERS = Field(
     lambda helpers, _: b"".join(party.to_bytes(4, "big") for party in sorted(helpers)),
     _Body.helpers,
 )
-_OPENED = _Form(_polynomials().write, lambda body: body.polynomials(length=body.parameters.width))
-_RELINEARISATION = _Form(
+_OPENED = Field(_polynomials().write, lambda body: body.polynomials(length=body.parameters.width))
+_RELINEARISATION = Field(
     lambda value, parameters: b"" if value is None else _wide(2).write(value, parameters),
     lambda body: body.wide(2) if body.parameters.levels else None,
 )
-_KEYS = _Form(
+_KEYS = Field(
     lambda keys, _: b"".join(keys),
     lambda body: tuple(body.take(_DIGEST_BYTES) for _ in range(body.parameters.parties)),
 )
-_BUNDLES = _Form(
+_BUNDLES = Field(
     lambda bundles, parameters: b"".join(bundles[party] for party in range(parameters.parties)),
     _Body.bundles,
 )
 _KEY_FORMS = (("public", _polynomials()), ("relinearisation", _RELINEARISATION))
 _KINDS: Mapping[type, _Kind] = {
-    ChannelKey: _Kind(1, 0, True, (("key", _DIGEST),)),
+    ChannelKey: _Kind(1, 0, True, (("key", DIGEST),)),
     ChannelBook: _Kind(2, 0, False, (("keys", _KEYS),)),
     KeyShare: _Kind(3, 1, True, _KEY_FORMS),
     KeySum: _Kind(4, 1, False, _KEY_FORMS),
     RelinearisationShare: _Kind(5, 2, True, (("parts", _wide()),)),
-    RelinearisationKey: _Kind(6, 2, False, (("key", _DIGEST), ("parts", _wide(2)))),
+    RelinearisationKey: _Kind(6, 2, False, (("key", DIGEST), ("parts", _wide(2)))),
     EncryptedShares: _Kind(7, 3, True, (("bundles", _BUNDLES),)),
     EncryptedShareBox: _Kind(8, 3, False, (("party", _PARTY), ("bundles", _BUNDLES))),
     Ciphertext: _Kind(
-        9, 4, False, (("key", _DIGEST), ("noise", _NOISE), ("parts", _polynomials(2)))
+        9, 4, False, (("key", DIGEST), ("noise", _NOISE), ("parts", _polynomials(2)))
     ),
     DecryptionRequest: _Kind(
         10,
         5,
         False,
-        (("key", _DIGEST), ("noise", _NOISE), ("helpers", _HELPERS), ("second", _polynomials())),
+        (("key", DIGEST), ("noise", _NOISE), ("helpers", _HELPERS), ("second", _polynomials())),
     ),
     DecryptionShare: _Kind(
         11,
         5,
         True,
-        (("key", _DIGEST), ("request", _DIGEST), ("level", _LEVEL), ("residues", _OPENED)),
+        (("key", DIGEST), ("request", DIGEST), ("level", _LEVEL), ("residues", _OPENED)),
     ),
 }
 

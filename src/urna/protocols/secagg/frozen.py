@@ -4,26 +4,20 @@ The bytes hold secrets: keys, seeds, shares. Keep them where only the client can
 them once, and delete them when the round is over.
 """
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from urna.errors import ProtocolError
-from urna.protocols.secagg.client import (
-    Advertised,
-    Agreed,
-    Complained,
-    Finished,
-    Masked,
-    Member,
-    Shared,
-)
+from urna.protocols.secagg.client import Advertised, Agreed, Complained, Masked, Member, Shared
 from urna.protocols.secagg.keys import KeyPair
 from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.session import ClientState
 from urna.randomness import SEED_BYTES
 
-_ADVERTISED, _SHARED, _MASKED, _AGREED, _COMPLAINED = b"A", b"S", b"M", b"G", b"C"
+_AGREED = b"G"
 
 
 def freeze(state: ClientState) -> bytes:
@@ -32,35 +26,15 @@ def freeze(state: ClientState) -> bytes:
     Raises:
         ProtocolError: The round has not begun, or it is over: there is nothing to keep.
     """
-    match state:
-        case Advertised():
-            number = state.round_number.to_bytes(8, "big")
-            pairs = (state.channel_pair.private, state.mask_pair.private)
-            return _packed(_ADVERTISED, state.round_id, number, _ids(state.neighbours), *pairs)
-        case Shared():
-            peers = sorted(state.mask_keys)
-            tables = (state.channel_keys, state.mask_keys, state.receiving_keys)
-            return _packed(
-                _SHARED,
-                state.round_id,
-                _ids(state.neighbours),
-                state.channel_pair.private,
-                state.mask_pair.private,
-                _ids(peers),
-                *(b"".join(table[peer] for peer in peers) for table in tables),
-                state.self_mask_seed,
-                b"".join(state.noise_seeds),
-            )
-        case Masked():
-            bundles = state.bundles
-            ids = (_ids(state.neighbours), _ids(bundles.clients.tolist()))
-            return _packed(_MASKED, state.round_id, *ids, bundles.rows.tobytes())
-        case Agreed():
-            return _packed(_AGREED, state.digest, freeze(state.held))
-        case Complained():
-            return _packed(_COMPLAINED, state.round_id)
-        case Member() | Finished():
-            raise ProtocolError("a round that has not begun or is over has no state to keep")
+    if isinstance(state, Agreed):
+        return _AGREED + state.digest + freeze(state.held)
+    for mark, (kind, forms) in _STATES.items():
+        if isinstance(state, kind):
+            names = [field.name for field in dataclasses.fields(kind)[1:]]
+            written = [f.write(getattr(state, name)) for name, f in zip(names, forms, strict=True)]
+            sized = (len(field).to_bytes(4, "big") + field for field in written)
+            return mark + b"".join(sized)
+    raise ProtocolError("a round that has not begun or is over has no state to keep")
 
 
 def thaw(data: bytes, member: Member) -> ClientState:
@@ -69,60 +43,25 @@ def thaw(data: bytes, member: Member) -> ClientState:
     Raises:
         ProtocolError: It is no state of a round.
     """
+    mark, rest = data[:1], data[1:]
     try:
-        kind, *fields = _unpacked(data)
-        return _thawed(kind, fields, member)
-    except (ValueError, IndexError, OverflowError) as error:
+        if mark == _AGREED:
+            held = thaw(rest[SEED_BYTES:], member)
+            if isinstance(held, Masked):
+                return Agreed(held, rest[:SEED_BYTES])
+        elif mark in _STATES:
+            kind, forms = _STATES[mark]
+            fields = zip(forms, _cut_sized(rest), strict=True)
+            state: ClientState = kind(member, *[form.read(field) for form, field in fields])
+            if isinstance(state, Masked) and state.bundles.size != SEED_BYTES * member.plan.secrets:
+                raise ValueError("a bundle holds a share of each secret")
+            return state
+    except (ValueError, OverflowError) as error:
         raise ProtocolError("what was kept of a round cannot be read") from error
-
-
-def _thawed(kind: bytes, fields: list[bytes], member: Member) -> ClientState:
-    if kind == _ADVERTISED:
-        round_id, number, neighbours, channel, mask = fields
-        pairs = KeyPair.of(channel), KeyPair.of(mask)
-        return Advertised(
-            member, round_id, int.from_bytes(number, "big"), tuple(_read_ids(neighbours)), *pairs
-        )
-    if kind == _SHARED:
-        round_id, neighbours, channel, mask, peers, *tables, seed, noise = fields
-        ids = _read_ids(peers)
-        first, second, third = (dict(zip(ids, _cut(t), strict=True)) for t in tables)
-        return Shared(
-            member,
-            round_id,
-            frozenset(_read_ids(neighbours)),
-            KeyPair.of(channel),
-            KeyPair.of(mask),
-            first,
-            second,
-            third,
-            seed,
-            tuple(_cut(noise)),
-        )
-    if kind == _MASKED:
-        round_id, neighbours, owners, rows = fields
-        size = SEED_BYTES * member.plan.secrets
-        bundles = Parts(
-            np.array(_read_ids(owners), dtype=np.int64),
-            np.frombuffer(rows, dtype=np.uint8).reshape(-1, size),
-        )
-        return Masked(member, round_id, frozenset(_read_ids(neighbours)), bundles)
-    if kind == _AGREED:
-        digest, inner = fields
-        held = thaw(inner, member)
-        if isinstance(held, Masked):
-            return Agreed(held, digest)
-    if kind == _COMPLAINED:
-        (round_id,) = fields
-        return Complained(member, round_id)
     raise ProtocolError("what was kept of a round cannot be read")
 
 
-def _packed(*fields: bytes) -> bytes:
-    return b"".join(part for field in fields for part in (len(field).to_bytes(4, "big"), field))
-
-
-def _unpacked(data: bytes) -> list[bytes]:
+def _cut_sized(data: bytes) -> list[bytes]:
     fields, at = [], 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
@@ -131,6 +70,13 @@ def _unpacked(data: bytes) -> list[bytes]:
         fields.append(data[at + 4 : at + 4 + size])
         at += 4 + size
     return fields
+
+
+class _Form(NamedTuple):
+    """How a field of a state is written and read."""
+
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes], Any]
 
 
 def _ids(clients: Iterable[int]) -> bytes:
@@ -142,5 +88,35 @@ def _read_ids(packed: bytes) -> list[int]:
     return found
 
 
-def _cut(packed: bytes) -> list[bytes]:
-    return [packed[at : at + SEED_BYTES] for at in range(0, len(packed), SEED_BYTES)]
+def _write_parts(parts: Parts) -> bytes:
+    return len(parts).to_bytes(4, "big") + _ids(parts) + parts.rows.tobytes()
+
+
+def _read_parts(packed: bytes) -> Parts:
+    rows = 4 + 4 * int.from_bytes(packed[:4], "big")
+    clients = np.array(_read_ids(packed[4:rows]), dtype=np.int64)
+    return Parts(clients, np.frombuffer(packed[rows:], dtype=np.uint8).reshape(len(clients), -1))
+
+
+def _cut(packed: bytes) -> tuple[bytes, ...]:
+    return tuple(packed[at : at + SEED_BYTES] for at in range(0, len(packed), SEED_BYTES))
+
+
+_BYTES = _Form(bytes, bytes)
+_NUMBER = _Form(lambda number: number.to_bytes(8, "big"), int.from_bytes)
+_IDS = _Form(_ids, lambda packed: tuple(_read_ids(packed)))
+_SET = _Form(_ids, lambda packed: frozenset(_read_ids(packed)))
+_PAIR = _Form(lambda pair: pair.private, KeyPair.of)
+_KEYS = _Form(
+    lambda keys: _write_parts(Parts.of(keys, SEED_BYTES)),
+    lambda packed: dict(_read_parts(packed).pairs()),
+)
+_SEEDS = _Form(b"".join, _cut)
+_PARTS = _Form(_write_parts, _read_parts)
+_STATES: dict[bytes, tuple[type, tuple[_Form, ...]]] = {
+    b"A": (Advertised, (_BYTES, _NUMBER, _IDS, _PAIR, _PAIR)),
+    b"S": (Shared, (_BYTES, _SET, _PAIR, _PAIR, _KEYS, _KEYS, _KEYS, _BYTES, _SEEDS)),
+    b"M": (Masked, (_BYTES, _SET, _PARTS)),
+    b"C": (Complained, (_BYTES,)),
+}
+"""How each state is written: the forms of its fields behind the member, in their order."""
