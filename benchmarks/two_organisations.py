@@ -22,6 +22,7 @@ import argparse
 import json
 import math
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,8 +113,10 @@ def circuit(largest_of: int) -> tuple[float, float, int]:
     made = Circuit(SelectionRelease(0.1, 6, CANDIDATES, largest_of), 10)
     gates = made.ands  # counted before the clock runs, as a plan is
     shares = np.arange(CANDIDATES, dtype=np.uint64)
-    found = [
-        find_winner(
+    seconds = math.inf
+    for number in range(3):
+        start = time.process_time()
+        found = find_winner(
             made,
             shares,
             shares,
@@ -121,10 +124,8 @@ def circuit(largest_of: int) -> tuple[float, float, int]:
             leader_source=OsSecrets(),
             helper_source=OsSecrets(),
         )
-        for number in range(3)
-    ]
-    seconds = min(each.leader_seconds + each.helper_seconds for each in found)
-    return seconds, sum(found[0].traffic.values()) / 1e6, gates
+        seconds = min(seconds, time.process_time() - start)
+    return seconds, sum(found.traffic.values()) / 1e6, gates
 
 
 WINNER = Reveal("winner", "a helper")

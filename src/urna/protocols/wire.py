@@ -48,45 +48,45 @@ class Reader:
         return start
 
 
-class Field(NamedTuple):
+class Form(NamedTuple):
     """How a field is written, given what is public, and how a protocol's reader reads it."""
 
     write: Callable[[Any, Any], bytes]
     read: Callable[[Any], Any]
 
 
-class Layout(NamedTuple):
+class MessageForm(NamedTuple):
     """How a message is written: its number, its type, and its fields in the type's order."""
 
     number: int
     kind: type
-    fields: tuple[tuple[str, Field], ...]
+    fields: tuple[tuple[str, Form], ...]
 
     @classmethod
-    def of(cls, number: int, kind: type, *fields: Field) -> "Layout":
-        """Return the layout of a dataclass, given the form of each of its fields."""
+    def of(cls, number: int, kind: type, *fields: Form) -> "MessageForm":
+        """Return the form of a dataclass, given the form of each of its fields."""
         names = [field.name for field in dataclasses.fields(kind)]
         return cls(number, kind, tuple(zip(names, fields, strict=True)))
 
-    def write(self, message: Any, public: Any) -> bytes:  # noqa: ANN401 - of this layout's type
+    def write(self, message: Any, public: Any) -> bytes:  # noqa: ANN401 - of this form's type
         """Return a message's fields as bytes, given what is public."""
         return b"".join(
             [field.write(getattr(message, name), public) for name, field in self.fields]
         )
 
-    def read(self, reader: Any) -> Any:  # noqa: ANN401 - this layout's type
+    def read(self, reader: Any) -> Any:  # noqa: ANN401 - this form's type
         """Read the fields of a message."""
         return self.kind(*[field.read(reader) for _, field in self.fields])
 
 
-def fixed(size: int) -> Field:
+def fixed(size: int) -> Form:
     """Return a field of so many bytes."""
-    return Field(lambda value, _: value, lambda reader: reader.take(size))
+    return Form(lambda value, _: value, lambda reader: reader.take(size))
 
 
-def number(size: int) -> Field:
+def number(size: int) -> Form:
     """Return a field that holds a number, big-endian."""
-    return Field(lambda value, _: value.to_bytes(size, "big"), lambda reader: reader.number(size))
+    return Form(lambda value, _: value.to_bytes(size, "big"), lambda reader: reader.number(size))
 
 
 DIGEST = fixed(32)

@@ -17,14 +17,11 @@ def test_everything_offered_can_be_imported() -> None:
     assert all(hasattr(secagg, name) for name in secagg.__all__)
 
 
-def test_a_plan_says_what_a_round_will_cost() -> None:
+def test_a_plan_has_the_fewest_neighbours_that_are_safe() -> None:
     plan = secagg.plan(
         clients=250, dimension=200, colluders=25, dropouts=50, noise_variance=Fraction(9)
     )
-    text = plan.as_text()
     assert (plan.neighbours, plan.threshold, plan.colluders, plan.dropouts) == (56, 23, 25, 50)
-    for part in ("56 each", "23 rebuild", "up to 50", "bytes", "ms per client"):
-        assert part in text
 
 
 @pytest.mark.parametrize("server", list(secagg.ServerModel))

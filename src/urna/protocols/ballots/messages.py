@@ -16,7 +16,7 @@ from urna.protocols.ballots.codec import HELPER, LEADER
 from urna.protocols.ballots.report import Part, PublicParameters, Report, VouchedStatement
 from urna.protocols.secagg.keys import SIGNATURE_BYTES, KeyPair, seal, unseal
 from urna.protocols.secagg.messages import ClientId
-from urna.protocols.wire import DIGEST, Field, Layout, Reader, fixed, number
+from urna.protocols.wire import DIGEST, Form, MessageForm, Reader, fixed, number
 from urna.randomness import SEED_BYTES
 
 VERSION: Final = 2
@@ -80,8 +80,8 @@ def batch_digest(who: int, digest: bytes, parts: Sequence[Part]) -> bytes:
 
 def encode(message: Message) -> bytes:
     """Return the one encoding of a message."""
-    layout = _LAYOUTS[type(message)]
-    return _MAGIC + bytes([VERSION, layout.number]) + layout.write(message, None)
+    form = _FORMS[type(message)]
+    return _MAGIC + bytes([VERSION, form.number]) + form.write(message, None)
 
 
 def decode(data: bytes, statement: PublicParameters) -> Message:
@@ -94,11 +94,11 @@ def decode(data: bytes, statement: PublicParameters) -> Message:
         raise ProtocolError("this is no message of a verified count")
     if data[4] != VERSION:
         raise ProtocolError(f"messages have version {VERSION}, got {data[4]}")
-    layout = next((layout for layout in _LAYOUTS.values() if layout.number == data[5]), None)
-    if layout is None:
+    form = next((form for form in _FORMS.values() if form.number == data[5]), None)
+    if form is None:
         raise ProtocolError(f"no message is of kind {data[5]}")
     body = _Body(data, statement)
-    found: Message = layout.read(body)
+    found: Message = form.read(body)
     body.end()
     return found
 
@@ -126,7 +126,7 @@ def seal_letter(message: Letter, statement: PublicParameters, pair: KeyPair, pee
         pair: The sender's key for this count.
         peer: The recipient's public key.
     """
-    kind, digest = _LAYOUTS[type(message)].number, statement.digest
+    kind, digest = _FORMS[type(message)].number, statement.digest
     key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)
     return seal(key, encode(message), digest, kind, kind)
 
@@ -140,7 +140,7 @@ def open_letter(
         Altered: It is not the other's, or not of this kind and count. Nobody is to blame.
         ProtocolError: The other wrote what is no such letter.
     """
-    kind, digest = _LAYOUTS[wanted].number, statement.digest
+    kind, digest = _FORMS[wanted].number, statement.digest
     key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)
     plain = unseal(key, data, digest, kind, kind)
     if plain is None:
@@ -177,7 +177,7 @@ def _text(value: str) -> bytes:
     return bytes([len(encoded)]) + encoded
 
 
-def _several(each: Field | Layout, client: Callable[[Any], ClientId] | None = None) -> Field:
+def _several(each: Form | MessageForm, client: Callable[[Any], ClientId] | None = None) -> Form:
     """Return a field of several things; in the order of the clients they are of, where named."""
 
     def write(things: Sequence[Any], public: None) -> bytes:
@@ -189,30 +189,30 @@ def _several(each: Field | Layout, client: Callable[[Any], ClientId] | None = No
             raise ProtocolError("clients are listed in order, each once")
         return found
 
-    return Field(write, read)
+    return Form(write, read)
 
 
-def _share(of: int, more: int = 0) -> Field:
+def _share(of: int, more: int = 0) -> Form:
     """Return a field as long as a share of the leader, of the helper, or an answer."""
-    return Field(lambda share, _: share, lambda body: body.take(body.plan.codec.sizes[of] + more))
+    return Form(lambda share, _: share, lambda body: body.take(body.plan.codec.sizes[of] + more))
 
 
 _NUMBER, _SIGNATURE = number(4), fixed(SIGNATURE_BYTES)
 _LEADERS, _HELPERS, _ANSWER = _share(LEADER, _TAG), _share(HELPER, _TAG), _share(2)
-_PART = Layout.of(0, Part, _NUMBER, DIGEST, _HELPERS, DIGEST, _SIGNATURE)
-_REASON = Field(
+_PART = MessageForm.of(0, Part, _NUMBER, DIGEST, _HELPERS, DIGEST, _SIGNATURE)
+_REASON = Form(
     lambda refusal, public: _NUMBER.write(refusal[0], public) + _text(refusal[1]),
     lambda body: (body.number(4), body.text()),
 )
 _REASONS = _several(_REASON, lambda refusal: refusal[0])
-_REFUSED = Field(
+_REFUSED = Form(
     lambda refused, public: _REASONS.write(sorted(refused.items()), public),
     lambda body: dict(_REASONS.read(body)),
 )
-_LAYOUTS = {
-    Report: Layout.of(1, Report, _NUMBER, DIGEST, _LEADERS, _HELPERS, _SIGNATURE),
-    Batch: Layout.of(2, Batch, DIGEST, _several(_PART, lambda part: part.client)),
-    Answers: Layout.of(3, Answers, DIGEST, _REFUSED, _several(_ANSWER)),
-    Verdict: Layout.of(4, Verdict, DIGEST, _several(_ANSWER), _several(_NUMBER, lambda c: c)),
-    Confirmation: Layout.of(5, Confirmation, DIGEST),
+_FORMS = {
+    Report: MessageForm.of(1, Report, _NUMBER, DIGEST, _LEADERS, _HELPERS, _SIGNATURE),
+    Batch: MessageForm.of(2, Batch, DIGEST, _several(_PART, lambda part: part.client)),
+    Answers: MessageForm.of(3, Answers, DIGEST, _REFUSED, _several(_ANSWER)),
+    Verdict: MessageForm.of(4, Verdict, DIGEST, _several(_ANSWER), _several(_NUMBER, lambda c: c)),
+    Confirmation: MessageForm.of(5, Confirmation, DIGEST),
 }

@@ -33,7 +33,7 @@ from urna.protocols.he.noise import NoiseBound
 from urna.protocols.he.ntt import Residues
 from urna.protocols.he.parameters import Parameters
 from urna.protocols.he.session import PartyId, Session
-from urna.protocols.wire import DIGEST, Field, Reader
+from urna.protocols.wire import DIGEST, Form, Reader
 
 __all__ = [
     "VERSION",
@@ -252,42 +252,42 @@ class _Kind(NamedTuple):
     number: int
     exchange: int
     of_party: bool
-    forms: tuple[tuple[str, Field], ...]
+    forms: tuple[tuple[str, Form], ...]
 
 
-def _polynomials(*shape: int) -> Field:
-    return Field(
+def _polynomials(*shape: int) -> Form:
+    return Form(
         lambda value, parameters: pack(value, parameters.chain[: value.shape[-2]]),
         lambda body: body.polynomials(*shape),
     )
 
 
-def _wide(*shape: int) -> Field:
-    return Field(
+def _wide(*shape: int) -> Form:
+    return Form(
         lambda value, parameters: pack(value, parameters.chain + parameters.special),
         lambda body: body.wide(*shape),
     )
 
 
-_PARTY = Field(lambda party, _: party.to_bytes(4, "big"), _Body.party)
-_LEVEL = Field(lambda level, _: bytes([level]), _Body.level)
-_NOISE = Field(
+_PARTY = Form(lambda party, _: party.to_bytes(4, "big"), _Body.party)
+_LEVEL = Form(lambda level, _: bytes([level]), _Body.level)
+_NOISE = Form(
     lambda noise, _: bytes([noise.level]) + noise.error.to_bytes(_ERROR_BYTES, "big"), _Body.noise
 )
-_HELPERS = Field(
+_HELPERS = Form(
     lambda helpers, _: b"".join(party.to_bytes(4, "big") for party in sorted(helpers)),
     _Body.helpers,
 )
-_OPENED = Field(_polynomials().write, lambda body: body.polynomials(length=body.parameters.width))
-_RELINEARISATION = Field(
+_OPENED = Form(_polynomials().write, lambda body: body.polynomials(length=body.parameters.width))
+_RELINEARISATION = Form(
     lambda value, parameters: b"" if value is None else _wide(2).write(value, parameters),
     lambda body: body.wide(2) if body.parameters.levels else None,
 )
-_KEYS = Field(
+_KEYS = Form(
     lambda keys, _: b"".join(keys),
     lambda body: tuple(body.take(_DIGEST_BYTES) for _ in range(body.parameters.parties)),
 )
-_BUNDLES = Field(
+_BUNDLES = Form(
     lambda bundles, parameters: b"".join(bundles[party] for party in range(parameters.parties)),
     _Body.bundles,
 )

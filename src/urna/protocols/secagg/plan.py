@@ -140,28 +140,6 @@ class Plan:
         noise = self.clients * components * (_CALL + _DRAW * self.dimension)
         return self.clients * (mask + 2 * _CALL) + dropped + noise
 
-    def as_text(self) -> str:
-        """Return the plan in a few lines, for people."""
-        noise = "none"
-        if self.noise:
-            noise = (
-                f"variance {float(self.noise.target):.6g}, {self.noise.removal} removal of "
-                f"{self.noise.shared} components"
-            )
-        return "\n".join(
-            [
-                f"clients      {self.clients}, vector of {self.dimension}, modulo "
-                f"2^{self.ring_bits}",
-                f"server       {self.server}, with up to {self.colluders} colluding clients",
-                f"dropouts     up to {self.dropouts}",
-                f"neighbours   {self.neighbours} each; {self.threshold} rebuild a secret",
-                f"noise        {noise}",
-                f"bytes        {self.bytes_per_client:,} per client",
-                f"time         about {self.client_seconds * 1e3:.1f} ms per client, "
-                f"{self.server_seconds:.2g} s for the server",
-            ]
-        )
-
 
 def plan(
     *,

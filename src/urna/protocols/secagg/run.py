@@ -249,17 +249,16 @@ def _conduct(desk: "_Desk", *, number: int, coin: bytes) -> Outcome:
     boxes.clear()
     summed = server.end_sum(folding)
     desk.survivors = summed.survivors
-    last: server.Summed | server.Certified = summed
     if plan.server is ServerModel.DISHONEST:
         lists = dict.fromkeys(sorted(summed.survivors), server.ask_to_agree(summed))
         check = functools.partial(server.check_agreement, summed, directory) if directory else None
         agreements = desk.ask(Stage.AGREE, lists, routed.round_id, Agreement, check)
-        last = server.certify(summed, agreements)
+        summed = server.certify(summed, agreements)
     asked = sorted(summed.survivors - desk.lost.keys())
-    request = dict.fromkeys(asked, server.ask_to_unmask(last))
+    request = dict.fromkeys(asked, server.ask_to_unmask(summed))
     check_reply = functools.partial(server.check_reply, summed)
     replies = desk.ask(Stage.UNMASK, request, routed.round_id, UnmaskReply, check_reply)
-    unmasked = server.unmask(last, replies)
+    unmasked = server.unmask(summed, replies)
     return Outcome(
         unmasked.total,
         unmasked.survivors,

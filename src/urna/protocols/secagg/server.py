@@ -8,7 +8,7 @@ anything is revealed.
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -78,12 +78,9 @@ class Invited:
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
+class Keyed(Invited):
     """After stage 1: the public keys of all who advertised."""
 
-    plan: Plan
-    round_id: bytes
-    neighbours: Clients = field(repr=False)
     channel_keys: Mapping[ClientId, bytes] = field(repr=False)
     mask_keys: Mapping[ClientId, bytes] = field(repr=False)
     listed: Mapping[ClientId, Clients] = field(repr=False)
@@ -91,14 +88,9 @@ class Keyed:
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(Keyed):
     """After stage 2: who shared, and what they committed to."""
 
-    plan: Plan
-    round_id: bytes
-    neighbours: Clients = field(repr=False)
-    channel_keys: Mapping[ClientId, bytes] = field(repr=False)
-    mask_keys: Mapping[ClientId, bytes] = field(repr=False)
     commitments: Mapping[ClientId, tuple[bytes, ...]] = field(repr=False)
     digests: Mapping[ClientId, Parts] = field(repr=False)
     """Each client's own digests of the bundles it sent, by recipient."""
@@ -123,14 +115,8 @@ class Summed:
     survivors: frozenset[ClientId]
     dropped: frozenset[ClientId]
     total: Words = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Certified:
+    signatures: Mapping[ClientId, bytes] = field(default_factory=dict, repr=False)
     """After stage 4 (dishonest servers only): enough clients signed the lists."""
-
-    summed: Summed
-    signatures: Mapping[ClientId, bytes] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +180,8 @@ def pass_on_keys(
         client: KeyBook(state.round_id, tuple(replies[peer] for peer in peers.tolist()))
         for client, peers in listed.items()
     }
-    keyed = Keyed(state.plan, state.round_id, state.neighbours, channel_keys, mask_keys, listed)
-    return keyed, books
+    known = (state.plan, state.round_id, state.neighbours)
+    return Keyed(*known, channel_keys, mask_keys, listed), books
 
 
 def check_shares(state: Keyed, sealed: SealedShares) -> None:
@@ -231,17 +217,10 @@ def pass_on_shares(
         client: Parts(s.bundles.clients, s.bundles.rows[:, size : size + DIGEST_BYTES].copy())
         for client, s in replies.items()
     }
-    routed = Routed(
-        plan=state.plan,
-        round_id=state.round_id,
-        neighbours=state.neighbours,
-        channel_keys=state.channel_keys,
-        mask_keys=state.mask_keys,
-        commitments=commitments,
-        digests=digests,
-        peers={client: box.bundles.clients for client, box in boxes.items()},
-    )
-    return routed, boxes
+    peers = {client: box.bundles.clients for client, box in boxes.items()}
+    known = (state.plan, state.round_id, state.neighbours)
+    keys = (state.channel_keys, state.mask_keys, state.listed)
+    return Routed(*known, *keys, commitments, digests, peers), boxes
 
 
 def judge(
@@ -330,7 +309,7 @@ def check_agreement(state: Summed, directory: Directory, reply: Agreement) -> No
     directory.verify_lists(reply.client, reply.signature, digest)
 
 
-def certify(state: Summed, replies: Mapping[ClientId, Agreement]) -> Certified:
+def certify(state: Summed, replies: Mapping[ClientId, Agreement]) -> Summed:
     """Stage 4, server: keep as many signatures as clients ask for.
 
     Raises:
@@ -342,17 +321,15 @@ def certify(state: Summed, replies: Mapping[ClientId, Agreement]) -> Certified:
             f"{len(replies)} clients signed the lists, {needed} are needed; nothing was revealed"
         )
     kept = sorted(replies)[:needed]
-    return Certified(state, {client: replies[client].signature for client in kept})
+    return replace(state, signatures={client: replies[client].signature for client in kept})
 
 
-def ask_to_unmask(state: Summed | Certified) -> UnmaskRequest:
+def ask_to_unmask(state: Summed) -> UnmaskRequest:
     """Last stage, server: whose masks are to be removed how."""
-    summed = state.summed if isinstance(state, Certified) else state
-    signatures = state.signatures if isinstance(state, Certified) else {}
-    if not signatures and summed.routed.plan.server is ServerModel.DISHONEST:
+    if not state.signatures and state.routed.plan.server is ServerModel.DISHONEST:
         raise ProtocolError("clients that expect a dishonest server ask for signed lists")
-    packed = Parts.of(signatures, SIGNATURE_BYTES)
-    return UnmaskRequest(summed.routed.round_id, summed.survivors, summed.dropped, packed)
+    packed = Parts.of(state.signatures, SIGNATURE_BYTES)
+    return UnmaskRequest(state.routed.round_id, state.survivors, state.dropped, packed)
 
 
 def check_reply(state: Summed, reply: UnmaskReply) -> None:
@@ -373,7 +350,7 @@ def check_reply(state: Summed, reply: UnmaskReply) -> None:
             raise ProtocolError("a share has a limb outside the field")
 
 
-def unmask(state: Summed | Certified, replies: Mapping[ClientId, UnmaskReply]) -> Unmasked:
+def unmask(state: Summed, replies: Mapping[ClientId, UnmaskReply]) -> Unmasked:
     """Last stage, server: rebuild what is needed, remove masks and excess noise.
 
     Shares that are not those their owner committed to are left out, and who handed them out is
@@ -384,15 +361,14 @@ def unmask(state: Summed | Certified, replies: Mapping[ClientId, UnmaskReply]) -
             not rebuild what it committed to. Answers that come late could still unmask the
             sum, so it counts as released.
     """
-    summed = state.summed if isinstance(state, Certified) else state
-    plan, total = summed.routed.plan, summed.total.copy()
+    plan, total = state.routed.plan, state.total.copy()
     faults: dict[ClientId, str] = {}
-    _remove_own_masks_and_noise(summed, replies, total, faults)
-    _remove_masks_of_dropped(summed, replies, total, faults)
+    _remove_own_masks_and_noise(state, replies, total, faults)
+    _remove_masks_of_dropped(state, replies, total, faults)
     variance = Fraction(0)
     if plan.noise:
-        variance = len(summed.survivors) * plan.noise.left(plan.clients - len(summed.survivors))
-    return Unmasked(centred(total), summed.survivors, variance, faults)
+        variance = len(state.survivors) * plan.noise.left(plan.clients - len(state.survivors))
+    return Unmasked(centred(total), state.survivors, variance, faults)
 
 
 def _remove_own_masks_and_noise(

@@ -1,7 +1,7 @@
 """Messages as bytes: versioned, length-prefixed, strict.
 
 A message is `URNA`, one byte of version, one byte of kind, the length of the body (4 bytes,
-big-endian) and the body: the fields of `_LAYOUTS`. Numbers are big-endian, maps are sorted by
+big-endian) and the body: the fields of `_FORMS`. Numbers are big-endian, maps are sorted by
 client and hold each client once, lists of clients are bitmaps. There is one encoding for a message
 and one message for an encoding: anything else, trailing bytes included, is refused. All lengths
 follow from the plan and are checked before anything is allocated.
@@ -41,7 +41,7 @@ from urna.protocols.secagg.messages import (
 )
 from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.plan import Plan
-from urna.protocols.wire import DIGEST, Field, Layout, Reader, fixed, number
+from urna.protocols.wire import DIGEST, Form, MessageForm, Reader, fixed, number
 
 VERSION: Final = 3
 
@@ -61,9 +61,9 @@ def largest_message(plan: Plan) -> int:
 
 def encode(message: Message, plan: Plan) -> bytes:
     """Return the one encoding of a message."""
-    layout = _OF_TYPE[type(message)]
-    body = layout.write(message, plan)
-    return _MAGIC + bytes([VERSION, layout.number]) + len(body).to_bytes(4, "big") + body
+    form = _OF_TYPE[type(message)]
+    body = form.write(message, plan)
+    return _MAGIC + bytes([VERSION, form.number]) + len(body).to_bytes(4, "big") + body
 
 
 def encode_each(
@@ -91,21 +91,21 @@ def decode(data: bytes, plan: Plan) -> Message:
         raise ProtocolError("these bytes are not a message of a secure sum")
     if data[4] != VERSION:
         raise ProtocolError(f"message version {VERSION} is spoken here, got {data[4]}")
-    layout = _OF_NUMBER.get(data[5])
-    if layout is None:
+    form = _OF_NUMBER.get(data[5])
+    if form is None:
         raise ProtocolError(f"unknown kind of message: {data[5]}")
     if int.from_bytes(data[6:_HEAD], "big") != len(data) - _HEAD:
         raise ProtocolError("the message is shorter or longer than its head says")
     body = _Body(data, plan)
-    message: Message = layout.read(body)
+    message: Message = form.read(body)
     body.end()
     return message
 
 
 def kind_of(data: bytes) -> type | None:
     """Return the kind of message that bytes are said to be, which need not be true."""
-    layout = _OF_NUMBER.get(data[5]) if len(data) > 5 else None
-    return None if layout is None else layout.kind
+    form = _OF_NUMBER.get(data[5]) if len(data) > 5 else None
+    return None if form is None else form.kind
 
 
 def without_signature(data: bytes) -> bytes:
@@ -189,7 +189,7 @@ def _write_reason(text: str, _: Plan) -> bytes:
 
 def _parts(
     sizes: Callable[[Plan], Sequence[int]], most: Callable[[Plan], int], *, checked: bool = True
-) -> Field:
+) -> Form:
     """Return a field of parts: which sizes they may have, and of how many clients they are."""
 
     def write(parts: Parts, plan: Plan) -> bytes:
@@ -200,10 +200,10 @@ def _parts(
         head = len(parts).to_bytes(4, "big") + size.to_bytes(4, "big")
         return b"".join([head, parts.clients.astype(">u4").tobytes(), parts.rows.tobytes()])
 
-    return Field(write, lambda body: body.parts(sizes(body.plan), most(body.plan)))
+    return Form(write, lambda body: body.parts(sizes(body.plan), most(body.plan)))
 
 
-def _optional(size: int, what: str) -> Field:
+def _optional(size: int, what: str) -> Form:
     """Return a field that is there in full or not at all."""
 
     def read(body: _Body) -> bytes:
@@ -212,15 +212,15 @@ def _optional(size: int, what: str) -> Field:
             raise ProtocolError(f"a {what} has {size} bytes or is left out, got {length}")
         return body.take(length)
 
-    return Field(lambda value, _: bytes([len(value)]) + value, read)
+    return Form(lambda value, _: bytes([len(value)]) + value, read)
 
 
 def _neighbours(plan: Plan) -> int:
     return plan.neighbours
 
 
-_CLIENT = Field(lambda client, _: client.to_bytes(4, "big"), _Body.client)
-_CLIENTS = Field(_write_clients, _Body.clients)
+_CLIENT = Form(lambda client, _: client.to_bytes(4, "big"), _Body.client)
+_CLIENTS = Form(_write_clients, _Body.clients)
 _SIGNED = _optional(SIGNATURE_BYTES, "signature")
 _BUNDLES = _parts(lambda plan: (plan.bundle_bytes,), _neighbours)
 _SIGNATURES = _parts(lambda _: (SIGNATURE_BYTES,), lambda plan: plan.clients)
@@ -230,27 +230,27 @@ _SHARES = _parts(
     checked=False,  # by who reads it: what a client shows is its own affair
 )
 _ONE_SHARE = _parts(lambda plan: (partial_size(1, plan.secrets),), _neighbours, checked=False)
-_COMMITMENTS = Field(
+_COMMITMENTS = Form(
     lambda listed, _: b"".join(listed),
     lambda body: tuple(body.take(_DIGEST) for _ in range(body.plan.secrets - 1)),
 )
-_VECTOR = Field(lambda words, _: words, lambda body: body.take(body.plan.vector_bytes))
-_ADVERTISEMENT = Layout.of(2, Advertisement, DIGEST, _CLIENT, DIGEST, DIGEST, _SIGNED)
-_LAYOUTS = (
-    Layout.of(1, Invitation, number(8), DIGEST, DIGEST),
+_VECTOR = Form(lambda words, _: words, lambda body: body.take(body.plan.vector_bytes))
+_ADVERTISEMENT = MessageForm.of(2, Advertisement, DIGEST, _CLIENT, DIGEST, DIGEST, _SIGNED)
+_FORMS = (
+    MessageForm.of(1, Invitation, number(8), DIGEST, DIGEST),
     _ADVERTISEMENT,
-    Layout.of(3, KeyBook, DIGEST, Field(_write_book, _Body.book)),
-    Layout.of(4, SealedShares, DIGEST, _CLIENT, _COMMITMENTS, _BUNDLES),
-    Layout.of(5, ShareBox, DIGEST, _BUNDLES),
-    Layout.of(6, MaskedVector, DIGEST, _CLIENT, DIGEST, _VECTOR),
-    Layout.of(7, AgreeRequest, DIGEST, _CLIENTS, _CLIENTS),
-    Layout.of(8, Agreement, DIGEST, _CLIENT, fixed(SIGNATURE_BYTES)),
-    Layout.of(9, UnmaskRequest, DIGEST, _CLIENTS, _CLIENTS, _SIGNATURES),
-    Layout.of(10, UnmaskReply, DIGEST, _CLIENT, _SHARES, _ONE_SHARE),
-    Layout.of(11, Refusal, _CLIENT, Field(_write_reason, _Body.reason)),
-    Layout.of(12, Complaint, DIGEST, _CLIENT, _CLIENT, _optional(PROOF_BYTES, "proof")),
-    Layout.of(13, Void, DIGEST),
-    Layout.of(14, Receipt, DIGEST, _CLIENT, _SIGNED),
+    MessageForm.of(3, KeyBook, DIGEST, Form(_write_book, _Body.book)),
+    MessageForm.of(4, SealedShares, DIGEST, _CLIENT, _COMMITMENTS, _BUNDLES),
+    MessageForm.of(5, ShareBox, DIGEST, _BUNDLES),
+    MessageForm.of(6, MaskedVector, DIGEST, _CLIENT, DIGEST, _VECTOR),
+    MessageForm.of(7, AgreeRequest, DIGEST, _CLIENTS, _CLIENTS),
+    MessageForm.of(8, Agreement, DIGEST, _CLIENT, fixed(SIGNATURE_BYTES)),
+    MessageForm.of(9, UnmaskRequest, DIGEST, _CLIENTS, _CLIENTS, _SIGNATURES),
+    MessageForm.of(10, UnmaskReply, DIGEST, _CLIENT, _SHARES, _ONE_SHARE),
+    MessageForm.of(11, Refusal, _CLIENT, Form(_write_reason, _Body.reason)),
+    MessageForm.of(12, Complaint, DIGEST, _CLIENT, _CLIENT, _optional(PROOF_BYTES, "proof")),
+    MessageForm.of(13, Void, DIGEST),
+    MessageForm.of(14, Receipt, DIGEST, _CLIENT, _SIGNED),
 )
-_OF_TYPE = {layout.kind: layout for layout in _LAYOUTS}
-_OF_NUMBER = {layout.number: layout for layout in _LAYOUTS}
+_OF_TYPE = {form.kind: form for form in _FORMS}
+_OF_NUMBER = {form.number: form for form in _FORMS}

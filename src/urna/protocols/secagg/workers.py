@@ -9,7 +9,6 @@ import multiprocessing
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Protocol, Self
 
 from urna.protocols.secagg.messages import ClientId, Stage
@@ -66,12 +65,7 @@ class WorkerTransport:
         """Return the transport itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the workers; their secrets end with them."""
         for link in self._links:
             link.close()

@@ -14,6 +14,7 @@ from urna.protocols.winner.leader import Shares, check_shares, coins_of
 from urna.protocols.winner.transfer import BaseReceiver, receive_extension
 from urna.protocols.winner.wire import (
     CircuitStage,
+    Turn,
     authenticate,
     decode,
     digest_of,
@@ -24,23 +25,17 @@ from urna.randomness import SEED_BYTES, SecretSource
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Turn):
     """What the helper knows after it answered the offer."""
 
-    circuit: Circuit
-    session: bytes
-    sent: bytes = field(repr=False)
     offset: Labels = field(repr=False)
     base: BaseReceiver = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Garbled:
+class Garbled(Turn):
     """What the helper knows after it sent the garbled circuit."""
 
-    circuit: Circuit
-    session: bytes
-    sent: bytes = field(repr=False)
     key: bytes = field(repr=False)
     garbler: Garbler = field(repr=False)
     outputs: Labels = field(repr=False)
@@ -78,8 +73,7 @@ def garble(
         ProtocolError: The transfers are none of this session, or do not pass their check.
     """
     circuit, base = state.circuit, state.base
-    columns, check = decode(transfer, CircuitStage.TRANSFER, circuit, state.session, state.sent)
-    authenticate(transfer, base.shared_key)
+    columns, check = state.read(CircuitStage.TRANSFER, transfer, base.shared_key)
     count = circuit.share_bits + circuit.coin_bits
     hash_key = digest_of(state.sent)
     zeros = receive_extension(
@@ -91,16 +85,8 @@ def garble(
     leader = zeros[: circuit.share_bits].reshape(helper.shape)
     coins = garbler.flip(zeros[circuit.share_bits :], coins_of(circuit, source))
     outputs = circuit.evaluate(garbler, leader, helper, coins).astype(np.uint64, copy=False)
-    sent = encode(
-        CircuitStage.GARBLED,
-        circuit,
-        state.session,
-        transfer,
-        base.shared_key,
-        seed,
-        garbler.tables,
-        garbler.commitments(outputs),
-    )
+    parts = (seed, garbler.tables, garbler.commitments(outputs))
+    sent = state.write(CircuitStage.GARBLED, transfer, base.shared_key, *parts)
     return Garbled(circuit, state.session, sent, base.shared_key, garbler, outputs), sent
 
 
@@ -110,6 +96,5 @@ def conclude(state: Garbled, opening: bytes) -> Opened:
     Raises:
         ProtocolError: The labels are none of this circuit's outputs.
     """
-    (told,) = decode(opening, CircuitStage.OPENING, state.circuit, state.session, state.sent)
-    authenticate(opening, state.key)
+    (told,) = state.read(CircuitStage.OPENING, opening, state.key)
     return state.circuit.read(state.garbler.decode(state.outputs, read_labels(told)))

@@ -16,6 +16,7 @@ from urna.protocols.winner.garble import decode as decode_labels
 from urna.protocols.winner.transfer import BaseSender, extend
 from urna.protocols.winner.wire import (
     CircuitStage,
+    Turn,
     authenticate,
     decode,
     digest_of,
@@ -28,22 +29,16 @@ Shares = npt.NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class Offered(Turn):
     """What the leader knows after it sent its offer."""
 
-    circuit: Circuit
-    session: bytes
-    sent: bytes = field(repr=False)
     base: BaseSender = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Transferred:
+class Transferred(Turn):
     """What the leader knows after it sent its transfers."""
 
-    circuit: Circuit
-    session: bytes
-    sent: bytes = field(repr=False)
     key: bytes = field(repr=False)
     hash_key: bytes
     labels: Labels = field(repr=False)
@@ -85,9 +80,7 @@ def transfer(
     hash_key = digest_of(answer)
     seeds = state.base.seeds(state.session, answers)
     made = extend(state.session + hash_key, seeds, bits, source)
-    sent = encode(
-        CircuitStage.TRANSFER, circuit, state.session, answer, key, made.columns, made.check
-    )
+    sent = state.write(CircuitStage.TRANSFER, answer, key, made.columns, made.check)
     return Transferred(circuit, state.session, sent, key, hash_key, made.labels), sent
 
 
@@ -104,9 +97,7 @@ def open_winner(state: Transferred, garbled: bytes) -> tuple[Opened, bytes]:
         ProtocolError: It is not the circuit asked for, or it does not open.
     """
     circuit = state.circuit
-    authenticate(garbled, state.key)
-    parts = decode(garbled, CircuitStage.GARBLED, circuit, state.session, state.sent)
-    seed, tables, commitments = parts
+    seed, tables, commitments = state.read(CircuitStage.GARBLED, garbled, state.key)
     gates = GateReader(state.hash_key, tables, seed)
     helper = gates.constant(np.zeros((circuit.share_width, circuit.candidates), dtype=np.uint8))
     shares = state.labels[: circuit.share_bits].reshape(helper.shape)
@@ -114,7 +105,7 @@ def open_winner(state: Transferred, garbled: bytes) -> tuple[Opened, bytes]:
     labels = outputs.astype(np.uint64, copy=False)
     opened = circuit.read(decode_labels(labels, commitments))
     told = labels.astype("<u8").tobytes()
-    return opened, encode(CircuitStage.OPENING, circuit, state.session, garbled, state.key, told)
+    return opened, state.write(CircuitStage.OPENING, garbled, state.key, told)
 
 
 def check_shares(circuit: Circuit, shares: Shares) -> Shares:

@@ -1,6 +1,5 @@
 """A whole session in memory: leader, helper, and the bytes between them."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,9 +21,6 @@ class CircuitOutcome:
     """What leader and helper both learnt."""
     traffic: Mapping[CircuitStage, int]
     """Bytes of each message."""
-    leader_seconds: float
-    """CPU time."""
-    helper_seconds: float
 
 
 def run(
@@ -58,41 +54,14 @@ def run(
         traffic[stage] = len(message)
         return pass_on(stage, message)
 
-    clock = _Clock()
     offered, message = leader.offer(circuit, context, leader_source)
-    clock.leader()
-    answered, message = helper.answer(
-        circuit, context, sent(CircuitStage.OFFER, message), helper_source
-    )
-    clock.helper()
-    transferred, message = leader.transfer(
-        offered, sent(CircuitStage.ANSWER, message), leader_shares, leader_source
-    )
-    clock.leader()
-    garbled, message = helper.garble(
-        answered, sent(CircuitStage.TRANSFER, message), helper_shares, helper_source
-    )
-    clock.helper()
-    opened, message = leader.open_winner(transferred, sent(CircuitStage.GARBLED, message))
-    clock.leader()
+    message = sent(CircuitStage.OFFER, message)
+    answered, message = helper.answer(circuit, context, message, helper_source)
+    message = sent(CircuitStage.ANSWER, message)
+    transferred, message = leader.transfer(offered, message, leader_shares, leader_source)
+    message = sent(CircuitStage.TRANSFER, message)
+    garbled, message = helper.garble(answered, message, helper_shares, helper_source)
+    message = sent(CircuitStage.GARBLED, message)
+    opened, message = leader.open_winner(transferred, message)
     helper.conclude(garbled, sent(CircuitStage.OPENING, message))
-    clock.helper()
-    return CircuitOutcome(opened, traffic, clock.leaders, clock.helpers)
-
-
-class _Clock:
-    """CPU time, divided between the two."""
-
-    def __init__(self) -> None:
-        self.leaders = self.helpers = 0.0
-        self._last = time.process_time()
-
-    def _lap(self) -> float:
-        before, self._last = self._last, time.process_time()
-        return self._last - before
-
-    def leader(self) -> None:
-        self.leaders += self._lap()
-
-    def helper(self) -> None:
-        self.helpers += self._lap()
+    return CircuitOutcome(opened, traffic)

@@ -9,6 +9,7 @@ of another stage, or one that answers another message than the last.
 
 import hashlib
 import hmac
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -121,6 +122,29 @@ def decode(
         parts.append(data[start : start + size])
         start += size
     return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a party knows between two messages: the session, and what it sent last."""
+
+    circuit: Circuit
+    session: bytes
+    sent: bytes = field(repr=False)
+
+    def write(self, stage: CircuitStage, previous: bytes, key: bytes, *parts: bytes) -> bytes:
+        """Return the answer to the message before."""
+        return encode(stage, self.circuit, self.session, previous, key, *parts)
+
+    def read(self, stage: CircuitStage, data: bytes, key: bytes) -> list[bytes]:
+        """Return the parts of the answer to what was sent.
+
+        Raises:
+            Altered: It is not what the other wrote.
+            ProtocolError: It is not the encoding of this stage's message.
+        """
+        authenticate(data, key)
+        return decode(data, stage, self.circuit, self.session, self.sent)
 
 
 def authenticate(data: bytes, key: bytes) -> None:
