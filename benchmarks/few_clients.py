@@ -190,7 +190,7 @@ def measure(name: str, dataset: Dataset, clients: int, arguments: argparse.Names
             )
             total = true_sum(remembered, parts, space, vote)
             won = accuracies_of_winners(total, vote, decoder, space, scores, arguments.draws)
-            whole = vote.tally.whole_client_epsilon
+            whole = vote.tally.whole_client_over(1)
             rows.append(
                 Row(
                     data=name,

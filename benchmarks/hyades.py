@@ -39,10 +39,10 @@ if not __package__:  # run as a file: the folder above holds the package
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.papers.enforcement import PoissonRounds, Scheme, noise_left
+from benchmarks.papers.rdp import sampled_noise_multiplier
 
 from urna.noise import IntVector
 from urna.privacy import Budget
-from urna.privacy.rdp import sampled_noise_multiplier
 from urna.protocols.secagg import Removal, Stage, plan, run
 from urna.randomness import OsSecrets
 from urna.systems.train import plan_training

@@ -17,13 +17,13 @@ if not __package__:  # run as a file: the folder above holds the package
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.papers.enforcement import Account, EveryRound, PoissonRounds, Scheme, train_under
+from benchmarks.papers.rdp import sampled_noise_multiplier
 from hyades_removal import removing
 
 from urna.data import Samples, Split, load, split
 from urna.local import Recipe
 from urna.privacy import Budget, gaussian_epsilon
 from urna.privacy.cost import SLIP_PART
-from urna.privacy.rdp import sampled_noise_multiplier
 from urna.protocols.secagg import Removal, Stage
 from urna.randomness import SecretSource
 from urna.systems.train import FedAvgM, Settings, TorchLearner, fit, plan_training

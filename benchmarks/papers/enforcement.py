@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from benchmarks.papers.rdp import THEOREM_ORDERS, epsilon_from_rdp, gaussian_rdp, sampled_rdp
 
 from urna.errors import ParameterError
 from urna.noise import SKELLAM
 from urna.privacy import gaussian_epsilon
-from urna.privacy.rdp import THEOREM_ORDERS, epsilon_from_rdp, gaussian_rdp, sampled_rdp
 from urna.protocols.secagg import NoisePlan, Removal
 from urna.randomness import ScriptedSecrets, derive_seed
 from urna.systems.train import FedAvgM, Layout, Learner, ServerOptimiser

@@ -60,7 +60,7 @@ TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 # How large the house may be. Whoever makes it smaller lowers the limit; nobody raises one.
 PROMISED = ("urna", "urna.flower", "urna.privacy", "urna.testing")
-MOST_EXPORTED = 85  # names in the `__all__` of what is promised; the rest may be imported
+MOST_EXPORTED = 83  # names in the `__all__` of what is promised; the rest may be imported
 MOST_DOUBLES = 0  # names that two public classes have
 MOST_PARAMETERS = {  # of public functions with more than twelve
     "study/tune.py:tune_then_fit": 14,

@@ -299,7 +299,7 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan, leads: Leads
     lines.add_row("protected", f"a {terms.adjacency.unit}: {terms.adjacency.described}")
     if terms.adjacency.unit is Unit.RECORD:
         lines.add_row("shards, ballots in all", f"{terms.shards}, {terms.clients * terms.shards}")
-        proven = tally.whole_client_epsilon
+        proven = tally.whole_client_over(1)
         for_client = f"epsilon {rounded_up(proven)}" if math.isfinite(proven) else "nothing"
         lines.add_row("proven for a whole client", for_client)
     lines.add_row("accountant", tally.accountant)

@@ -160,4 +160,4 @@ def _event(announcement: Announcement, private: bool) -> Release:
     """Return what one round of what is announced releases."""
     if not private:
         return NonPrivateRelease("scripted secrets")
-    return announcement.plan.counted or NonPrivateRelease("the sum is exact")
+    return announcement.plan.event or NonPrivateRelease("the sum is exact")

@@ -16,7 +16,6 @@ from urna.privacy.events import (
 )
 from urna.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, gaussian_std
 from urna.privacy.ledger import Entry, Ledger
-from urna.privacy.rdp import epsilon_from_rdp, gaussian_rdp
 from urna.privacy.selection import SelectionRelease
 from urna.privacy.sensitivity import Sensitivity
 
@@ -46,11 +45,9 @@ __all__ = [
     "Unit",
     "calibrate",
     "compose",
-    "epsilon_from_rdp",
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_mu",
-    "gaussian_rdp",
     "gaussian_std",
     "parts_of",
     "pure_first",

@@ -51,11 +51,25 @@ class Adjacency(StrEnum):
     REPLACE_ONE_RECORD = "replace-one-record"
     """The content of one record of one client is replaced by any other, its id staying what it
     is. Weaker; only when asked for."""
+    ADD_OR_REMOVE_ONE_RECORD = "add-or-remove-one-record"
+    """One client holds one record more, or less. How Opacus counts. Weaker than replacing one at
+    the same epsilon; only when asked for."""
 
     @property
     def unit(self) -> Unit:
         """What is protected: a client or a record."""
-        return Unit.RECORD if self is Adjacency.REPLACE_ONE_RECORD else Unit.CLIENT
+        return Unit.RECORD if self.value.endswith(Unit.RECORD) else Unit.CLIENT
+
+    @property
+    def replaces(self) -> bool:
+        """Whether data are replaced, which is leaving them out and putting others in."""
+        return self in (Adjacency.REPLACE_ONE_CLIENT, Adjacency.REPLACE_ONE_RECORD)
+
+    @property
+    def left_out(self) -> "Adjacency":
+        """The relation of the same unit under which its data are left out, or put in."""
+        by_record = self.unit is Unit.RECORD
+        return Adjacency.ADD_OR_REMOVE_ONE_RECORD if by_record else Adjacency.ZERO_OUT_CLIENT
 
     @property
     def described(self) -> str:
@@ -67,6 +81,7 @@ _DESCRIBED = {
     Adjacency.REPLACE_ONE_CLIENT: "all data of one client replaced",
     Adjacency.ZERO_OUT_CLIENT: "one client's contribution left out",
     Adjacency.REPLACE_ONE_RECORD: "one record of one client replaced",
+    Adjacency.ADD_OR_REMOVE_ONE_RECORD: "one record of one client added or removed",
 }
 
 

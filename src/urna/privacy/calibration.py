@@ -23,10 +23,10 @@ _SHARE_STD = 4  # grid steps; one client's noise is then smooth
 _SUM_STD = 16  # grid steps; the sum's noise then costs 0.07 % more than the Gaussian's at most
 _SHARE_BITS = 12  # a share is resolved to one part in 2^12 of its variance
 SAMPLED = "PLD of the sampled dominating Gaussian"
-"""What computes the epsilon of sums in which clients take part by lot."""
+"""What computes the epsilon of sums of secret Poisson samples."""
 
 MOST_SAMPLED = 20_000
-"""Rounds by lot that are composed in a plan; more take too long, or too much memory."""
+"""Sampled rounds that are composed in a plan; more take too long, or too much memory."""
 
 _DIGITS = 1e-4  # relative; a search over composed loss distributions ends this close
 _BELOW = 1 - 1e-9  # room for several such releases to fill a budget together
@@ -104,19 +104,19 @@ def calibrate_sampled(
     finest: int | None = None,
     rounds: int = 1,
 ) -> Calibration:
-    """Return the least noise under which sums meet `budget` whose clients take part by lot.
+    """Return the least noise under which sums of secret Poisson samples meet `budget`.
 
     Guarantee:
         As `calibrate`, by `sampling.sampled_epsilon`.
 
     Assumes:
-        As `Sampled`: nobody who reads the results knows who took part.
+        As `Sampled`: nobody who reads the results knows who, or which records, were drawn.
 
     Args:
         budget: What all rounds together may cost.
-        sensitivity: How far one client that is left out moves the sum, before scaling.
-        rate: Largest probability that a client takes part.
-        replaced: Whether clients may be replaced, not only left out.
+        sensitivity: How far one unit that is left out moves the sum, before scaling.
+        rate: Largest probability that a unit is drawn.
+        replaced: Whether a unit's data may be replaced, not only left out.
         shares: Fewest honest clients whose noise is in the sum.
         family: The noise's family.
         finest: Largest scale.
@@ -127,7 +127,7 @@ def calibrate_sampled(
     """
     if rounds > MOST_SAMPLED:
         raise ParameterError(
-            f"at most {MOST_SAMPLED:,} rounds by lot are accounted for, got {rounds:,}"
+            f"at most {MOST_SAMPLED:,} sampled rounds are accounted for, got {rounds:,}"
         )
     budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
     delta = sampled_delta(budget)

@@ -119,26 +119,30 @@ class Cover:
         the path taken, has no such proof, and fails: tests/unit/privacy/test_filter.py has a
         strategy that breaks it.
 
-        Pure releases that came before all others, of `pure` in all, leave the rest a cap of
-        cap.epsilon − pure. Given what they showed, o, the rest is such a filter, so
-        P(S) = Σ P(o)·P(S | o) ≤ Σ P(o)·(e^(ε − y(o))·Q(S | o) + δ), and P(o) ≤ e^y(o)·Q(o)
-        in the first part makes this e^ε·Q(S) + δ, however much y(o) was chosen on the way.
+        Releases of (y, z)-DP that were entered before all others, of `first` in all, leave the
+        rest a cap of (cap.epsilon − y, cap.delta − z). Each is computed from one randomised
+        response that is drawn when it is entered, though its rounds go on among what comes later
+        (Lyu 2022): pure but for failures of probability z, so
+        P(o) ≤ e^y(o)·Q(o) for what they drew without failing, o. Given o the rest is such a
+        filter, so P(S) ≤ Σ P(o)·(e^(ε − y(o))·Q(S | o) + δ − z(o)) + E[z] ≤ e^ε·Q(S) + δ,
+        however much y(o) and z(o) were chosen on the way.
 
     Args:
         cap: What all releases together may cost.
         declared: The part of the cap for releases of which only (epsilon, delta) is known.
-        pure: Epsilon of pure releases that came before all others, in a ledger without such a
-            part.
+        first: What releases with only an (epsilon, delta) cost that were entered before all
+            others, in a ledger without such a part.
     """
 
     cap: Budget
     declared: Budget | None = None
-    pure: float = 0.0
+    first: Cost = FREE
 
     @property
     def mu(self) -> float:
         """Largest root of the sum of squares of μ."""
-        epsilon, delta = self.cap.epsilon - self.pure, self.cap.delta * (1 - SLIP_PART)
+        epsilon = self.cap.epsilon - self.first.epsilon
+        delta = self.cap.delta * (1 - SLIP_PART) - self.first.delta
         if self.declared is not None:
             epsilon, delta = epsilon - self.declared.epsilon, delta - self.declared.delta
         if epsilon <= 0 or delta <= 0:
@@ -157,9 +161,11 @@ class Cover:
     def exceeded(self, cost: Cost) -> str:
         """Return which bound releases of this cost together would pass; empty if none."""
         declared = self.declared
-        epsilon, delta = (declared.epsilon, declared.delta) if declared else (self.pure, 0.0)
+        part = declared or self.first
+        epsilon, delta = part.epsilon, part.delta
         bounds = (
-            ("epsilon of pure releases", self.pure * _BELOW, self.cap.epsilon),
+            ("epsilon of what was entered first", self.first.epsilon * _BELOW, self.cap.epsilon),
+            ("delta of what was entered first", self.first.delta * _BELOW, self.cap.delta),
             ("the root of the sum of squares of μ of all sums", cost.mu, self.mu),
             ("epsilon of declared releases", cost.epsilon * _BELOW, epsilon),
             ("delta of declared releases", cost.delta * _BELOW, delta),
@@ -197,8 +203,8 @@ def pure_first(budget: Budget, part: float) -> tuple[Budget, Budget]:
 
     Guarantee:
         A pure release within the first budget, entered before all others, and Gaussian releases
-        that keep within the second are together within the budget (`Cover`, of which `pure` is
-        the first's epsilon).
+        that keep within the second are together within the budget (`Cover`, of which `first` is
+        the first's).
 
     Example:
         >>> first, rest = pure_first(Budget(1.0, 1e-5), 0.5)

@@ -2,7 +2,7 @@
 
 Every event has a `Cost`: most are Gaussian, of some only an (epsilon, delta) is known, and one
 that has no guarantee costs everything. Events compose like data: `Repeated` is many of one kind,
-`Sampled` is one in which every client took part by lot alone.
+`Sampled` is one of secret Poisson samples, of clients or of their records.
 """
 
 import functools
@@ -164,22 +164,23 @@ class NonPrivateRelease:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A sum in which each client took part with probability `rate`, by its own secret lot.
+    """A sum over a secret Poisson sample: of the clients, or of every client's own records.
 
     Guarantee:
         That of `sampling.sampled_epsilon`, at the `delta` set apart for it.
 
     Assumes:
-        Nobody who reads the result, the server included, knows who took part.
+        Nobody who reads the result, the server included, knows which clients, or records, were
+        drawn.
     """
 
     release: SumRelease | GaussianRelease
-    """The sum as it would be if one who takes part were left out: moves are zero-out."""
+    """The sum of all that is drawn. Its sensitivity is that of one unit left out."""
     rate: Fraction
     delta: float
     """The part of delta that all rounds of it together may use."""
     replaced: bool = True
-    """Whether a client's data may be replaced, which is leaving out and putting in."""
+    """Whether a unit's data may be replaced, which is leaving out and putting in."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.rate, Fraction) or not 0 < self.rate < 1:
@@ -195,7 +196,9 @@ class Sampled:
         """Return the cost of so many rounds, composed as sampled Gaussians are."""
         once = self.release.cost()
         epsilon = sampled_epsilon(once.mu, self.rate, count, self.delta, replaced=self.replaced)
-        return Cost(epsilon=epsilon, delta=self.delta, slip=count * once.slip)
+        # Replaced, both contents have coins that may move them too far from nothing.
+        moved = (2 if self.replaced else 1) * count * once.slip
+        return Cost(epsilon=epsilon, delta=self.delta, slip=moved)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for the ledger."""

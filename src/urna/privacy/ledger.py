@@ -159,7 +159,8 @@ class Ledger:
             subject: Which data this is about, for people.
             declared: The part of the cap for releases of which only an (epsilon, delta) is
                 known, sampled ones included; none by default, and for life. What is set apart
-                is not there for Urna's own sums.
+                is not there for Urna's own sums. Without it a sampled series may be entered
+                before all sums, and takes its epsilon and delta from what these have.
 
         Raises:
             LedgerError: The file is no ledger, or it has another cap or relation: neither
@@ -234,7 +235,8 @@ class Ledger:
             _check_new(same, 0 if following is None else following - 1)
             if rounds is None or rounds <= (same.rounds or 0):
                 return None
-            self._check(state, replace(same, rounds=rounds), besides=name)
+            if not _sampled(release):  # that was counted as a whole
+                self._check(state, replace(same, rounds=rounds), besides=name)
             return "advance", {"rounds": rounds}
 
         self._append(name, body)
@@ -246,7 +248,8 @@ class Ledger:
             return self._fitting(state, prices(release))
         # The last of the prices: one that holds whatever else comes between two rounds.
         if _sampled(release):
-            return self._fitting(state, [release.cost()])
+            self._check(state, release.cost(), first=True)
+            return release.cost()
         price = prices(release.release)[-1]
         self._check(state, price.times(max(rounds, 1)))
         return price
@@ -464,7 +467,7 @@ class Ledger:
         """Return the epsilon of the largest further sum that would be admitted, rounded down."""
         total = self._total()
         most, mu = self._cover(total).mu, total.mu
-        if not mu and self.declared is None:
+        if not mu and self.declared is None and not total.delta:
             return max(self.cap.epsilon - total.epsilon, 0.0)
         rest = math.sqrt(max(most**2 - mu**2, 0.0)) * _LEFT
         return gaussian_epsilon(rest, self.cap.delta * (1 - SLIP_PART))
@@ -516,9 +519,9 @@ class Ledger:
         return offers[-1]
 
     def _cover(self, total: Cost) -> Cover:
-        """Return the bounds that hold beside the pure releases that were entered first."""
-        pure = 0.0 if self.declared is not None else total.epsilon
-        return Cover(self.cap, self.declared, pure)
+        """Return the bounds that hold beside what was entered first by its (epsilon, delta)."""
+        first = FREE if self.declared is not None else Cost(0.0, total.epsilon, total.delta)
+        return Cover(self.cap, self.declared, first)
 
     def _check(
         self,
@@ -530,15 +533,15 @@ class Ledger:
     ) -> None:
         """Refuse what would pass the cap beside what is entered already.
 
-        Where `first` is asked for, in a ledger without a part for declared releases, a pure
-        epsilon is admitted as long as nothing else was entered (`Cover.pure`): it comes before
-        whatever else is asked for with it.
+        Where `first` is asked for, in a ledger without a part for declared releases, a cost in
+        (epsilon, delta) is admitted as long as no Gaussian was entered (`Cover.first`): it comes
+        before whatever else is asked for with it.
         """
         entered = [entry.cost for entry in state.entries.values() if entry.id != besides]
         cost = more.cost if isinstance(more, Entry) else more
         after = together([*entered, cost])
         cover = state.cover
-        if cover.declared is None and after.delta == 0:
+        if cover.declared is None:
             leads = first and not any(price.mu > 0 for price in entered)
             cover = self._cover(after) if leads or not cost.epsilon else cover
         if bound := cover.exceeded(after):
@@ -669,7 +672,8 @@ class Ledger:
 
 _NO_PART = (
     "This ledger sets no part of its cap apart for releases of which only an (epsilon, delta) is "
-    "known; that is decided when a ledger is created (`--declared-epsilon`)."
+    "known; that is decided when a ledger is created (`--declared-epsilon`). Without it, training "
+    "on secret samples fits in if it is entered before all sums, and its delta is within the cap's."
 )
 
 _Line = tuple[Any, ...]

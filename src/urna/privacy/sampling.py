@@ -1,4 +1,4 @@
-"""Sums in which clients take part by lot: the privacy loss of a sampled Gaussian.
+"""Sums of secret Poisson samples of clients, or of records: the loss of a sampled Gaussian.
 
 dp-accounting is imported on first use: a sum without sampling never needs it.
 """
@@ -30,24 +30,27 @@ Reals = npt.NDArray[np.float64]
 def sampled_epsilon(
     mu: float, rate: Fraction, rounds: int, delta: float, *, replaced: bool, besides: float = 0.0
 ) -> float:
-    """Return what rounds cost in which a client takes part with probability `rate`.
+    """Return what rounds cost in which a client, or a record, is drawn with probability `rate`.
 
     Guarantee:
         All rounds together are (epsilon, delta)-DP, pessimistically rounded. One round
-        without sampling is μ-GDP for one client that is left out or added, so
-        (N(μ, 1), N(0, 1)) dominates it, and the mixture (1 − q)·N(0, 1) + q·N(μ, 1) against
+        without sampling is μ-GDP for one unit (a client, or a record) that is left out or added,
+        so (N(μ, 1), N(0, 1)) dominates it, and the mixture (1 − q)·N(0, 1) + q·N(μ, 1) against
         N(0, 1), either way round, dominates the sampled one (Zhu, Dong & Wang 2022, Theorem
-        11). For a client that is *replaced* the pair
+        11). For a unit that is *replaced* the pair
 
             P = (1 − q)·N(0, 1) + q·N(μ, 1),   Q = (1 − q)·N(0, 1) + q·N(−μ, 1)
 
-        dominates, provided that replacing one who does take part is 2μ-GDP. Both are composed
+        dominates, provided that replacing one that is drawn is 2μ-GDP. Both are composed
         by their privacy loss distributions.
 
-        Proof. Let f₀ be the output without the client, f and g with its one and its other
-        data, E = e^ε ≥ 1, and S any set with f(S) = a. The trade-offs of (f, f₀) and (f, g)
-        are at least those of Gaussians at the distances μ and 2μ, so f₀(S) ≥ Φ(Φ⁻¹(a) − μ)
-        and g(S) ≥ Φ(Φ⁻¹(a) − 2μ). Hence
+        Proof. Fix the draws of all other units, all rounding coins, and who drops out: none of
+        them depends on the unit in question, and averaging over them only helps (the
+        hockey-stick divergence is jointly convex). Then the sum is one noise, shifted by a fixed
+        vector: let f₀ be its law where the unit is not drawn, f and g where it is drawn with its
+        one and its other data, E = e^ε ≥ 1, and S any set with f(S) = a. The trade-offs of
+        (f, f₀) and (f, g) are at least those of Gaussians at the distances μ and 2μ, so
+        f₀(S) ≥ Φ(Φ⁻¹(a) − μ) and g(S) ≥ Φ(Φ⁻¹(a) − 2μ). Hence
 
             [(1 − q)·f₀ + q·f](S) − E·[(1 − q)·f₀ + q·g](S)
               = q·f(S) − (E − 1)(1 − q)·f₀(S) − E·q·g(S)
@@ -59,16 +62,27 @@ def sampled_epsilon(
         that dominates in every order composes adaptively (Zhu, Dong & Wang 2022, Theorem 10).
         A smaller rate is cheaper: where the last line is positive, the factor of q in it is.
 
+        If the shifts of f and of g from f₀ have norms of at most L, that between f and g is at
+        most 2L, so integer noise of η per step (`tradeoff.gaussian_parameter`) gives μ = η·L and
+        2μ, for all three at once, up to the mass in its far tails: continue the noise's weights
+        from a inwards of its tail in proportion to their last ratio. That law is symmetric and
+        log-concave, none of its steps of Φ⁻¹∘F is longer than the η of the noise, and so its
+        trade-offs for every shift are exactly those of Gaussians; only the tails' mass moved.
+        Coins that are worse than accounted for may be so for f or for g: with `replaced` the
+        moved mass of a release counts twice (`Sampled.rounds`).
+
     Assumes:
-        Rate and number of rounds are fixed beforehand. Whether a client takes part is its
-        own secret lot in every round, and nobody who reads the results learns it.
+        Rate and number of rounds are fixed beforehand. Whether a unit is drawn is decided anew in
+        every round, independently of all else, and nobody who reads the results learns it: not
+        from who drops out, nor from how long anything takes or how large it is. A round of which
+        anything was revealed is not repeated with another draw.
 
     Args:
-        mu: Of one round without sampling, one client left out.
-        rate: Largest probability that a client takes part; others may have smaller ones.
+        mu: Of one round without sampling, one unit left out.
+        rate: Largest probability that a unit is drawn; others may have smaller ones.
         rounds: How many rounds.
         delta: The delta at which epsilon is asked for.
-        replaced: Whether one client's data may be replaced, not only left out.
+        replaced: Whether one unit's data may be replaced, not only left out.
         besides: μ of other releases, of the same relation, that are composed with the rounds.
     """
     if not max(mu, besides) <= _LARGEST_MU:

@@ -339,7 +339,8 @@ def _both(
     """Return what both promise together: what they cost is composed, not what they state."""
     settings, event = planned.settings, planned.tally.event
     # Where results decide when to stop, only what was planned holds.
-    rounds = planned.rounds if settings.stop is not None else trained.rounds
+    whole = settings.stop is not None or isinstance(event, Sampled)
+    rounds = planned.rounds if whole else trained.rounds
     counted = settings.sampling.counts(rounds, planned.clients) if trained.rounds else 0
     finite = vote.privacy.private and trained.privacy.private
     cost = Cost(math.inf)

@@ -74,11 +74,13 @@ class BoundedVector:
         record_squared: Largest squared L2 distance between two vectors of a client that
             differ in one record. Without it single records are not promised anything. Who
             names it has proven it of the way vectors are computed: no check can see it.
+        removed_squared: Largest squared L2 distance between two vectors of a client one of which
+            lacks a record of the other, where that is proven.
         most: Largest magnitude of one entry, where it is known to be less than the norm.
         client_squared: Largest squared L2 distance between any two clients' vectors, where it
             is proven to be less than twice the norm.
         beyond: Probability, over coins that no data enter, that two vectors are further apart
-            than `record_squared` and `client_squared` say.
+            than `record_squared`, `removed_squared` and `client_squared` say.
     """
 
     dimension: int
@@ -87,10 +89,11 @@ class BoundedVector:
     most: int | None = None
     client_squared: int | None = None
     beyond: float = 0.0
+    removed_squared: int | None = None
 
     def __post_init__(self) -> None:
         known = [self.dimension, self.norm_squared, self.record_squared, self.most]
-        known.append(self.client_squared)
+        known += [self.client_squared, self.removed_squared]
         if any(type(n) is not int or n < 1 for n in known if n is not None):
             raise ParameterError(f"dimension and norms are positive integers, got {self}")
 
@@ -103,12 +106,14 @@ class BoundedVector:
     def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
         """Return how far one unit moves the sum: ‖u‖ where it is left out, ‖u − v‖ ≤ 2·norm."""
         if adjacency.unit is Unit.RECORD:
-            if self.record_squared is None:
+            replaced = adjacency is Adjacency.REPLACE_ONE_RECORD
+            squared = self.record_squared if replaced else self.removed_squared
+            if squared is None:
                 raise ParameterError(
-                    "nothing is known of how far one record moves such a vector; ask for a "
-                    "relation about clients"
+                    "nothing is known of how far one record moves such a vector under "
+                    f"{adjacency}; ask for a relation about clients"
                 )
-            return Sensitivity(self.record_squared, self.dimension, self.beyond)
+            return Sensitivity(squared, self.dimension, self.beyond)
         if adjacency is Adjacency.ZERO_OUT_CLIENT:
             return Sensitivity(self.norm_squared, self.dimension)
         return self.whole_client()
@@ -147,13 +152,14 @@ class BoundedVector:
             "most": self.most,
             "client_squared": self.client_squared,
             "beyond": self.beyond,
+            "removed_squared": self.removed_squared,
         }
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "BoundedVector":
         """Read what `as_mapping` wrote."""
-        names = ("dimension", "norm_squared", "record_squared", "most", "client_squared")
-        known = {name: mapping[name] for name in names}
+        names = ("norm_squared", "record_squared", "most", "client_squared", "removed_squared")
+        known = {name: mapping[name] for name in ("dimension", *names)}
         return cls(**known, beyond=float(mapping["beyond"]))
 
 

@@ -157,12 +157,14 @@ class Encoding:
         if not self._moves:
             return BoundedVector(self.length, min(always, self._mostly(reach, _REDRAWN)))
         record, client = (
-            None
-            if sensitivity is None
-            else self._mostly(self.steps * sensitivity * (1 + _FLOATS), _BEYOND)
+            None if sensitivity is None else self.apart(sensitivity)
             for sensitivity in (self.record_sensitivity, self.client_sensitivity)
         )
         return BoundedVector(self.length, always, record, client_squared=client, beyond=_BEYOND)
+
+    def apart(self, sensitivity: float) -> int:
+        """Bound the squared distance of rounded vectors at most so far apart, but for 1e-20."""
+        return self._mostly(self.steps * sensitivity * (1 + _FLOATS), _BEYOND)
 
     def encode(self, vector: Reals, secrets: SecretSource) -> IntVector:
         """Clip, rotate, scale and round a client's vector.

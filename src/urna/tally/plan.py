@@ -9,7 +9,6 @@ from urna.errors import ParameterError
 from urna.noise import Noise
 from urna.privacy import (
     Adjacency,
-    Budget,
     Calibration,
     Release,
     Repeated,
@@ -46,9 +45,9 @@ class TallyPlan:
     ring_bits: int
     removes_excess: bool = True
     """Whether noise for dropouts that did not happen will be removed from the sum."""
-    lots: Fraction | None = None
-    """Probability with which each client puts anything in, by a secret lot of its own in every
-    round; None where all do. Who draws a blank sends nothing but noise, like any other."""
+    rate: Fraction | None = None
+    """Probability with which each protected unit (a client, or a record of one) is in a round's
+    secret Poisson sample; None where all are. What is not drawn sends nothing but noise."""
 
     def __post_init__(self) -> None:
         if self.ring_bits not in RING_BITS:
@@ -84,16 +83,26 @@ class TallyPlan:
     def event(self) -> Release | None:
         """What one round is in a ledger; None if exact."""
         release = self.release
-        if release is None or self.lots is None:
+        if release is None or self.rate is None:
             return release
-        terms = self.terms
-        replaced = terms.adjacency is not Adjacency.ZERO_OUT_CLIENT
-        return Sampled(release, self.lots, sampled_delta(terms.budget), replaced)
+        replaced = self.terms.adjacency.replaces
+        return Sampled(release, self.rate, sampled_delta(self.terms.budget), replaced)
 
-    @property
-    def counted(self) -> Release | None:
-        """What a node counts of one round, whatever it may not know of others' lots."""
-        return self.release
+    def other_relation(self, rounds: int) -> dict[Adjacency, float]:
+        """Return what so many rounds cost under the other relation about records, if known."""
+        event, relations = self.event, {*Adjacency} - {self.terms.adjacency}
+        other = next(r for r in relations if r.unit is Unit.RECORD)
+        if event is None or self.terms.adjacency.unit is not Unit.RECORD:
+            return {}
+        if isinstance(event, Sampled):
+            event = replace(event, replaced=other.replaces)
+        elif isinstance(event, SumRelease):
+            try:
+                moved = self.contribution.sensitivity(other).scaled(self.scale)
+            except ParameterError:
+                return {}
+            event = replace(event, sensitivity=moved)
+        return {other: Repeated(event, rounds).cost().at(self.terms.budget.delta)}
 
     @property
     def whole_epsilon(self) -> float:
@@ -148,11 +157,6 @@ class TallyPlan:
         exact = self.clients * self.contribution.reach * self.scale
         return exact + math.ceil(_HEADROOM * math.sqrt(self.share * self.clients))
 
-    @property
-    def whole_client_epsilon(self) -> float:
-        """What one sum proves for all data of one client, at the budget's delta."""
-        return self.whole_client_over(1)
-
     def whole_client_over(self, rounds: int) -> float:
         """Return what is proven for all data of one client over so many sums of a series."""
         moved, release = self.contribution.whole_client(), self.release
@@ -161,24 +165,31 @@ class TallyPlan:
         grouped = replace(release, sensitivity=moved.scaled(self.scale))
         return Repeated(grouped, rounds).cost().at(self.terms.budget.delta)
 
-    @property
-    def unit_caveats(self) -> tuple[str, ...]:
-        """What a reader of one sum must know of the protected unit, in whole sentences."""
-        return self.caveats_over(1)
-
     def caveats_over(self, rounds: int) -> tuple[str, ...]:
         """Return what a reader of so many sums must know of the protected unit."""
-        adjacency, moved = self.terms.adjacency, self.contribution.whole_client()
-        if self.release is not None and self.lots is not None:
-            return (
-                f"Epsilon counts on sampling: in every round each client put something in with a "
-                f"probability of {float(self.lots):g} only, by a secret lot of its own. It does "
-                "not hold towards anybody who learns who did",
+        adjacency = self.terms.adjacency
+        sampled: tuple[str, ...] = ()
+        if self.release is not None and self.rate is not None:
+            sampled = (
+                f"Epsilon counts on sampling: in every round each {adjacency.unit} was drawn with "
+                f"a probability of {float(self.rate):g} only, in secret. It does not hold towards "
+                "anybody who learns what was drawn",
             )
         if self.release is None or adjacency.unit is not Unit.RECORD:
-            return ()
+            return sampled
+        other = tuple(
+            f"Under {relation} ({relation.described}) the same rounds are ({rounded_up(epsilon)}, "
+            f"{rounded_up(self.terms.budget.delta)})-DP"
+            for relation, epsilon in self.other_relation(rounds).items()
+        )
+        return (*sampled, *other, *self._of_whole_clients(rounds))
+
+    def _of_whole_clients(self, rounds: int) -> tuple[str, ...]:
+        """Return what is promised for all data of one client where records are protected."""
+        adjacency, moved = self.terms.adjacency, self.contribution.whole_client()
         if (
-            moved is not None
+            self.rate is None
+            and moved is not None
             and moved.l2_squared <= self.contribution.sensitivity(adjacency).l2_squared
         ):
             return (
@@ -236,10 +247,6 @@ class TallyPlan:
         rest = self.terms.fewest - self.terms.colluders
         return self.release.variance * Fraction(rest, self.release.shares)
 
-    def costing(self, budget: Budget) -> "TallyPlan":
-        """Return the plan of the same sum under another budget."""
-        return self.under(self.terms.costing(budget))
-
     def under(self, terms: Terms) -> "TallyPlan":
         """Return the plan of the same sum under other terms."""
         return plan_tally(terms, self.contribution, removes_excess=self.removes_excess)
@@ -249,7 +256,7 @@ class TallyPlan:
         terms, release = self.terms, self.release
         record = {}
         if terms.adjacency.unit is Unit.RECORD:
-            whole = self.whole_client_epsilon
+            whole = self.whole_client_over(1)
             record = {"whole_client_epsilon": whole if math.isfinite(whole) else None}
         return {
             **terms.as_mapping(),
@@ -277,7 +284,7 @@ def plan_tally(
     ring_bits: int | None = None,
     removes_excess: bool = True,
     finest: int | None = None,
-    lots: Fraction | None = None,
+    rate: Fraction | None = None,
 ) -> TallyPlan:
     """Size the noise and the ring of one sum, or of each sum of a series.
 
@@ -288,14 +295,14 @@ def plan_tally(
         ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
         finest: Largest scale; see `calibrate`.
-        lots: Probability with which each client puts anything in, by a secret lot of its own.
-            Less noise is then enough, towards everybody who does not know the lots.
+        rate: Probability with which each protected unit is in a round's secret Poisson sample.
+            Less noise is then enough, towards everybody who does not know the samples.
 
     Raises:
-        ParameterError: No noise or no ring will do, or nothing is known of lots under this
-            relation.
+        ParameterError: No noise or no ring will do, or nothing is known of how far one unit
+            moves the sum.
     """
-    if lots is None:
+    if rate is None:
         calibration = calibrate(
             terms.budget,
             contribution.sensitivity(terms.adjacency),
@@ -305,19 +312,17 @@ def plan_tally(
             rounds=rounds,
         )
     else:
-        if terms.adjacency.unit is Unit.RECORD:
-            raise ParameterError("lots of clients are accounted for whole clients, not records")
         calibration = calibrate_sampled(
             terms.budget,
-            contribution.sensitivity(Adjacency.ZERO_OUT_CLIENT),
-            rate=lots,
-            replaced=terms.adjacency is Adjacency.REPLACE_ONE_CLIENT,
+            contribution.sensitivity(terms.adjacency.left_out),
+            rate=rate,
+            replaced=terms.adjacency.replaces,
             shares=terms.honest,
             family=terms.noise.distribution,
             finest=finest,
             rounds=rounds,
         )
-    return _narrowest(terms, contribution, calibration, ring_bits, removes_excess, lots)
+    return _narrowest(terms, contribution, calibration, ring_bits, removes_excess, rate)
 
 
 def plan_exact(terms: Terms, contribution: Contribution) -> TallyPlan:
@@ -331,10 +336,10 @@ def _narrowest(
     calibration: Calibration | None,
     ring_bits: int | None,
     removes_excess: bool,
-    lots: Fraction | None = None,
+    rate: Fraction | None = None,
 ) -> TallyPlan:
     bits = RING_BITS[-1] if ring_bits is None else ring_bits
-    widest = TallyPlan(terms, contribution, calibration, bits, removes_excess, lots)
+    widest = TallyPlan(terms, contribution, calibration, bits, removes_excess, rate)
     if ring_bits is not None:
         return widest
     narrowest = next(bits for bits in RING_BITS if widest.needed <= 1 << (bits - 1))

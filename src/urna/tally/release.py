@@ -68,7 +68,8 @@ class Releases:
         described: Who adds up, and who sees what, in one sentence.
         private: Whether all parties' randomness is secret: not so where it is scripted.
         stops: Whether what rounds say decides when to stop. Epsilon is then stated of all
-            planned rounds: that of those held is proven for a number fixed beforehand alone.
+            planned rounds: that of those held is proven for a number fixed beforehand alone. So
+            it is where rounds are sampled, as the ledger counts them.
         where: The rest of the `Slot`. Its `digest` is `Released.digest`, or `NOTHING`.
 
     Raises:
@@ -86,6 +87,7 @@ class Releases:
         **where: Unpack[Where],
     ) -> None:
         self.plan, self.described, self.private, self.stops = plan, described, private, stops
+        self._whole = stops or plan.rate is not None
         self.slot = Slot(_event(plan, private), label, plan.terms.adjacency, **where)
 
     @property
@@ -131,7 +133,7 @@ class Releases:
         """Return what all rounds so far promise, and on what it rests."""
         if not self.done:
             return self._nothing()
-        counted = max(self.slot.counts(self.rounds if self.stops else self.done), 1)
+        counted = max(self.slot.counts(self.rounds if self._whole else self.done), 1)
         cost = Repeated(self.slot.event, counted).cost()
         plan, terms = self.plan, self.plan.terms
         exact = plan.event is None
@@ -144,9 +146,9 @@ class Releases:
                 f"Epsilon is that of {self.done} rounds together, of which no client took part in "
                 f"more than {counted}",
             )
-        if self.stops and self.done < self.rounds:
+        if self._whole and self.done < self.rounds:
             several = (self._early(),)
-        accountant = plan.accountant if plan.lots is not None else accountant_of(cost)
+        accountant = plan.accountant if plan.rate is not None else accountant_of(cost)
         return PrivacyStatement(
             epsilon=cost.at(terms.budget.delta),
             delta=terms.budget.delta,
@@ -163,6 +165,8 @@ class Releases:
 
     def _early(self) -> str:
         """Return what is said of a series whose results decide when it ends."""
+        if not self.stops:
+            return f"Epsilon is that of all {self.rounds} planned rounds, {self.done} of them held"
         held = Repeated(self.slot.event, max(self.slot.counts(self.done), 1)).cost()
         fixed = held.at(self.plan.terms.budget.delta)
         less = f"; that of the {self.done} held would be {rounded_up(fixed)}, had the number of "

@@ -204,11 +204,6 @@ class SharedPlan(TallyPlan):
         return None if self.selection is None else self.selection.release
 
     @property
-    def counted(self) -> Release | None:
-        """What a node counts: the selection."""
-        return self.event
-
-    @property
     def round_plan(self) -> Plan:
         """The protocol's plan: without noise, and never opened without the helper.
 

@@ -214,7 +214,7 @@ def test_whole_clients_of_many_rows_move_sums_of_moments_no_further_than_said() 
     moved = float(np.linalg.norm(sent[0] - sent[1]))
     assert learner.points * learner.record_sensitivity < moved <= (encoding.client_sensitivity or 0)
     plan = plan_average(Terms.of(30, Budget(2.0, 1e-5), adjacency="replace-one-record"), learner)
-    assert "NOT protected" in plan.tally.unit_caveats[0]
+    assert "NOT protected" in plan.tally.caveats_over(1)[0]
 
 
 @pytest.mark.parametrize("group", [1, 3])

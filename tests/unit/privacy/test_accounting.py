@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from benchmarks.papers.rdp import ORDERS, epsilon_from_rdp, gaussian_rdp
 from mpmath import mp
 from scipy import integrate, stats
 
@@ -25,16 +26,13 @@ from urna.privacy import (
     SumRelease,
     calibrate,
     compose,
-    epsilon_from_rdp,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
-    gaussian_rdp,
     gaussian_std,
     together,
 )
 from urna.privacy.events import read_release, sum_error
-from urna.privacy.rdp import ORDERS
 
 TOP_5 = Sensitivity(10, 10)
 DELTA = 1e-5

@@ -433,7 +433,7 @@ def test_a_pure_release_is_won_back_only_before_sums_were_seen(tmp_path: Path) -
     """Else who has seen a sum could choose: open the winner, or give it up for another sum."""
     cap = Budget(1.0, 1e-5)
     winner = SelectionRelease(0.5, 6, 8)
-    rest = 0.999 * Cover(cap, pure=0.5).mu
+    rest = 0.999 * Cover(cap, first=Cost(epsilon=0.5)).mu
     early, late = Ledger.open(tmp_path / "early", cap), Ledger.open(tmp_path / "late", cap)
     for ledger in (early, late):
         ledger.charge(winner, label="a winner", id="winner")

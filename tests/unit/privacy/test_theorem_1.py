@@ -9,16 +9,16 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from urna.privacy import Budget
-from urna.privacy.calibration import calibrate_sampled
-from urna.privacy.rdp import (
+from benchmarks.papers.rdp import (
     THEOREM_ORDERS,
     gaussian_rdp,
     sampled_gaussian_epsilon,
     sampled_noise_multiplier,
     sampled_rdp,
 )
+
+from urna.privacy import Budget
+from urna.privacy.calibration import calibrate_sampled
 from urna.privacy.sensitivity import Sensitivity
 
 Reals = npt.NDArray[np.float64]

@@ -135,7 +135,7 @@ def test_the_rounds_of_a_series_share_the_budget() -> None:
 
 def test_the_same_sum_under_other_terms_keeps_what_is_summed(plan: TallyPlan) -> None:
     kept = replace(plan, removes_excess=False)
-    cheaper = kept.costing(Budget(0.5, 1e-5))
+    cheaper = kept.under(kept.terms.costing(Budget(0.5, 1e-5)))
     assert cheaper.contribution is plan.contribution
     assert not cheaper.removes_excess
     assert cheaper.terms == plan.terms.costing(Budget(0.5, 1e-5))
@@ -151,8 +151,8 @@ def test_a_sum_without_noise_is_exact_and_promises_nothing(
     assert (exact.share, exact.scale, exact.noise_std, exact.most_noise) == (0, 1, 0.0, 0)
     assert exact.needed == 50 * what.reach
     assert exact.ring_bits == 16
-    assert exact.whole_client_epsilon == math.inf
-    assert exact.unit_caveats == ()
+    assert exact.whole_client_over(1) == math.inf
+    assert exact.caveats_over(1) == ()
     assert exact.round_plan.noise is None
     mapping = exact.as_mapping()
     assert mapping["noise_variance_per_client"] is None
@@ -176,21 +176,21 @@ class TestRecords:
     def test_one_shard_protects_the_whole_client_as_well(self) -> None:
         plan = plan_tally(self.terms, TOP_5)
         assert plan.calibration is not None
-        assert plan.whole_client_epsilon == pytest.approx(plan.calibration.epsilon, rel=1e-9)
-        assert ["as far as a whole client" in said for said in plan.unit_caveats] == [True]
+        assert plan.whole_client_over(1) == pytest.approx(plan.calibration.epsilon, rel=1e-9)
+        assert ["as far as a whole client" in said for said in plan.caveats_over(1)] == [True]
 
     def test_more_shards_say_what_is_left_for_a_client(self) -> None:
         terms = replace(self.terms, shards=6)
         plan = plan_tally(terms, Ballots(TOP_5.shape, 6))
-        assert 5 < plan.whole_client_epsilon < 20
-        (said,) = plan.unit_caveats
+        assert 5 < plan.whole_client_over(1) < 20
+        (said,) = plan.caveats_over(1)
         assert "NOT protected" in said
         assert "each client added up 6 contributions" in said
-        assert plan.as_mapping()["whole_client_epsilon"] == plan.whole_client_epsilon
+        assert plan.as_mapping()["whole_client_epsilon"] == plan.whole_client_over(1)
 
     def test_vectors_say_so_only_where_a_record_moves_less(self) -> None:
         known = BoundedVector(30, norm_squared=10**6, record_squared=100)
         plan = plan_tally(self.terms, known)
-        assert ["NOT protected" in said for said in plan.unit_caveats] == [True]
+        assert ["NOT protected" in said for said in plan.caveats_over(1)] == [True]
         with pytest.raises(ParameterError, match="nothing is known of how far one record"):
             plan_tally(self.terms, replace(known, record_squared=None))

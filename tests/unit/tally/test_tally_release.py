@@ -374,7 +374,7 @@ def test_a_series_says_what_all_its_rounds_prove_for_a_whole_client() -> None:
     grouped = replace(plan.release, sensitivity=moved.scaled(plan.scale))
     held = Releases(plan, "a test", "Everybody", rounds=SERIES, done=SERIES)
     truth = Repeated(grouped, SERIES).cost().at(1e-5)
-    assert truth > 1.5 * plan.whole_client_epsilon
+    assert truth > 1.5 * plan.whole_client_over(1)
     assert plan.whole_client_over(SERIES) == pytest.approx(truth)
     assert any(
         f"only epsilon {rounded_up(truth)} is proven" in said for said in held.statement().caveats

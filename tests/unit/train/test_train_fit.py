@@ -158,7 +158,7 @@ def test_amplification_is_off_unless_it_is_asked_for_and_named() -> None:
     how = Settings(optimiser=FedAvg(), clip=2.0, sampling=Sampling.of("poisson", "0.5"))
     result = trained(secrets=OsSecrets(), settings=how)
     assert result.privacy.epsilon <= BUDGET.epsilon
-    assert "does not hold towards anybody who learns who did" in str(result.privacy)
+    assert "does not hold towards anybody who learns what was drawn" in str(result.privacy)
 
 
 def test_clips_and_losses_are_measured_privately_in_the_same_sum() -> None:

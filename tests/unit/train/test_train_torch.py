@@ -1,6 +1,9 @@
 """Any torch module as a learner: together as alone, and record by record."""
 
+from collections.abc import Callable
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 pytest.importorskip("torch", reason="these models are torch's")
@@ -133,3 +136,83 @@ def test_a_page_and_a_card_show_the_curve_and_the_privacy_block() -> None:
     assert "| epsilon | infinite: NOT PRIVATE |" in card
     assert "| amplification by sampling | none |" in card
     assert "made-up rows" in card
+
+
+def chosen(*records: int) -> Callable[[int], npt.NDArray[np.bool_]]:
+    """Draw these records, whatever secret numbers say."""
+    return lambda count: np.isin(np.arange(count), records)
+
+
+def test_rows_of_one_id_are_drawn_together() -> None:
+    learner = TorchLearner(linear, device="cpu")
+    weights, rows = learner.first_weights(seed=0), CLIENTS[0]
+    ids = np.array([5, 7, 5, 9, 7, 5, 9, 9, 7, 5, 7, 9])
+    client = Samples(rows.features, rows.targets, ids)
+    for record, name in enumerate((5, 7, 9)):
+        (drawn,) = learner.record_sums(weights, [client], record_clip=0.1, draws=[chosen(record)])
+        (alone,) = learner.record_sums(weights, [client.take(ids == name)], record_clip=0.1)
+        assert np.allclose(drawn, alone, rtol=1e-12, atol=1e-15)
+        assert np.linalg.norm(drawn) == pytest.approx(0.1)
+    (nothing,) = learner.record_sums(weights, [client], record_clip=0.1, draws=[chosen()])
+    assert not nothing.any()
+
+
+def test_a_record_that_is_drawn_moves_the_sum_by_one_clip_at_most_and_no_other() -> None:
+    learner = TorchLearner(
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), device="cpu"
+    )
+    weights, client, clip = learner.first_weights(seed=0), CLIENTS[3], 0.05
+    (whole,) = learner.record_sums(weights, [client], record_clip=clip)
+    for record in range(len(client)):
+        rest = chosen(*(set(range(len(client))) - {record}))
+        (without,) = learner.record_sums(weights, [client], record_clip=clip, draws=[rest])
+        (alone,) = learner.record_sums(weights, [client], record_clip=clip, draws=[chosen(record)])
+        # In float64, so that what stands beside a row changes it by next to nothing.
+        assert np.linalg.norm(whole - without - alone) < 1e-12 * clip
+        assert np.linalg.norm(alone) <= clip
+
+
+class Recurrent(nn.Module):
+    """What cannot be computed for many rows at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(2, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        _, last = self.gru(rows.reshape(len(rows), 3, 2))
+        found: torch.Tensor = self.head(last[-1])
+        return found
+
+
+class Halves(nn.Module):
+    """Decides by looking at its numbers, which no stack allows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(6, 3), nn.Linear(6, 3)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.one(rows) if float(rows.sum()) > 0 else self.other(rows)
+        return found
+
+
+@pytest.mark.parametrize("module", [Recurrent, Halves])
+def test_modules_that_cannot_be_stacked_are_worked_on_row_by_row(
+    module: Callable[[], nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    learner = TorchLearner(module, device="cpu")
+    weights, client = learner.first_weights(seed=0), CLIENTS[0]
+    (found,) = learner.record_sums(weights, [client], record_clip=0.05)
+    made = learner.module(weights).double()
+    expected = np.zeros(len(weights))
+    for row, target in zip(client.features, client.targets, strict=True):
+        made.zero_grad()
+        outputs = made(torch.tensor(row[None]).double())
+        nn.functional.cross_entropy(outputs, torch.tensor([target])).backward()  # type: ignore[no-untyped-call]
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in made.parameters()]
+        one = torch.cat([part.ravel() for part in parts]).numpy()
+        expected -= one * min(1.0, 0.05 / np.linalg.norm(one))
+    assert np.allclose(found, expected, atol=1e-8)
+    assert "row by row" in caplog.text

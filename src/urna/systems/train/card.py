@@ -32,7 +32,7 @@ def model_card(result: TrainResult, *, title: str, data: str = "") -> str:
         "noise": f"{terms.family}, made by the clients, "
         f"{plan['noise_multiplier']:.3g} times the clip norm in each sum",
         "amplification by sampling": "yes: see below"
-        if plan["settings"]["sampling"]["kind"] in ("lots", "poisson")
+        if plan["settings"]["sampling"]["kind"] in ("lots", "poisson", "records")
         else "none",
         "ledger entry": result.entry or "none",
     }

@@ -17,7 +17,7 @@ from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets
 from urna.systems.train.layout import client_log, norm_of
 from urna.systems.train.learner import Learner, RecordLearner, Vector
 from urna.systems.train.plan import TrainPlan
-from urna.systems.train.sampling import drawn
+from urna.systems.train.sampling import drawn, drawn_records
 from urna.systems.train.settings import ACCURACY, LOSS, SHORT
 from urna.tally import ClearSummation, SecureAggregation, Summation, to_grid
 
@@ -57,13 +57,18 @@ def contributions(
         secrets: Where secret draws and coins come from.
     """
     settings, everyone = plan.settings, range(len(clients))
-    in_it = [drawn(settings.sampling.rate, secrets) for _ in everyone]
+    in_it = [drawn(settings.sampling.client_rate, secrets) for _ in everyone]
     keys = [secrets.take(SEED_BYTES) for _ in everyone]
+    draws = [secrets.take(SEED_BYTES) for _ in everyone if settings.sampling.batch]
     active = [place for place in everyone if in_it[place]]
     members = settings.sampling.members(number, plan.clients, seed=settings.seed)
     data = [clients[place] for place in active]
     seeds = [settings.seed + 1 + members[place] for place in active]
-    updates = dict(zip(active, _updates(learner, weights, data, plan, number, seeds), strict=True))
+    if plan.terms.adjacency.unit is Unit.RECORD:
+        found = _record_sums(learner, weights, data, plan, draws)
+    else:
+        found = _updates(learner, weights, data, plan, number, seeds)
+    updates = dict(zip(active, found, strict=True))
     measured = dict(zip(active, _measurements(learner, weights, data, plan), strict=True))
 
     def produce(place: int) -> IntVector:
@@ -89,14 +94,6 @@ def _updates(
     """Return every client's update: what it would add to the common weights."""
     if not clients:
         return []
-    if plan.terms.adjacency.unit is Unit.RECORD:
-        clip = plan.settings.record_clip
-        if clip is None or not hasattr(learner, "record_sums"):
-            raise ParameterError(
-                "this learner cannot protect single records: it has no `record_sums`"
-            )
-        by_record = cast(RecordLearner[DataT], learner)
-        return list(by_record.record_sums(weights, clients, record_clip=clip))
 
     def train(places: Sequence[int]) -> Sequence[Row]:
         some, own = [clients[place] for place in places], [seeds[place] for place in places]
@@ -109,6 +106,28 @@ def _updates(
     # A row of the wrong length stays as it is: the client's own side finds out.
     with np.errstate(invalid="ignore", over="ignore"):
         return [row - weights if row.shape == weights.shape else row for row in trained]
+
+
+def _record_sums(
+    learner: Learner[DataT],
+    weights: Vector,
+    clients: Sequence[DataT],
+    plan: TrainPlan,
+    keys: Sequence[bytes],
+) -> list[Row]:
+    """Return the sum of every client's records' steps, or of its secret sample of them."""
+    clip, rate = plan.settings.record_clip, plan.settings.sampling.rate
+    if clip is None or not hasattr(learner, "record_sums"):
+        raise ParameterError("this learner cannot protect single records: it has no `record_sums`")
+    by_record = cast(RecordLearner[DataT], learner)
+    if rate is None:
+        return list(by_record.record_sums(weights, clients, record_clip=clip))
+
+    def draw(key: bytes, count: int) -> npt.NDArray[np.bool_]:
+        return drawn_records(rate, count, StreamSecrets(key))
+
+    draws = [functools.partial(draw, key) for key in keys]
+    return list(by_record.record_sums(weights, clients, record_clip=clip, draws=draws))
 
 
 def _measurements(

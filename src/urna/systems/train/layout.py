@@ -9,7 +9,7 @@ ledger: with weights w the vector's norm is at most √(1 + Σ(w/2)²), and nois
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -72,19 +72,19 @@ class Layout:
         parameters: Entries of an update.
         measurements: What is measured beside it.
         steps: Grid steps per unit; by default fine enough that rounding costs `EXCESS` of noise.
-        record_sensitivity: How far one record moves an update, in units of the clip norm, where
-            single records are protected.
+        record_clip: How long one record's part of an update may be, in units of the clip norm,
+            where single records are protected. Replacing it moves the update by twice that.
     """
 
     parameters: int
     measurements: tuple[Measurement, ...] = ()
     steps: float | None = None
-    record_sensitivity: float | None = None
+    record_clip: float | None = None
 
     def __post_init__(self) -> None:
         if type(self.parameters) is not int or self.parameters < 1:
             raise ParameterError(f"an update has a parameter or more, got {self.parameters}")
-        if self.record_sensitivity is not None and self.measurements:
+        if self.record_clip is not None and self.measurements:
             raise ParameterError(
                 "nothing is known of how far one record moves a measurement: measure nothing "
                 "where single records are protected"
@@ -103,17 +103,20 @@ class Layout:
     @property
     def encoding(self) -> Encoding:
         """How it becomes integers. No rotation: a ring of 32 bits holds any entry."""
+        replaced = None if self.record_clip is None else 2 * self.record_clip
         if self.steps is not None:
-            return Encoding(self.dimension, self.norm, self.steps, None, self.record_sensitivity)
-        excess = EXCESS if self.record_sensitivity is None else 4 * EXCESS
-        return Encoding.fine(
-            self.dimension, self.norm, excess=excess, record_sensitivity=self.record_sensitivity
-        )
+            return Encoding(self.dimension, self.norm, self.steps, None, replaced)
+        # Of a record that is left out; of one that is replaced it costs a quarter.
+        excess = EXCESS if replaced is None else EXCESS / 4
+        return Encoding.fine(self.dimension, self.norm, excess=excess, record_sensitivity=replaced)
 
     @property
     def contribution(self) -> BoundedVector:
         """What a valid integer vector is."""
-        return self.encoding.contribution
+        encoding = self.encoding
+        if self.record_clip is None:
+            return encoding.contribution
+        return replace(encoding.contribution, removed_squared=encoding.apart(self.record_clip))
 
     def vector(
         self, update: Reals | None, clip_norm: float, measured: Mapping[str, float]
@@ -162,7 +165,8 @@ class Layout:
 
         Args:
             total: The sum, in grid steps.
-            clients: How many clients put something into it, or are expected to have done so.
+            clients: What it is divided by: how many clients, or sampled records, put something
+                into it or are expected to have done so.
             variance: Variance of the noise in it, in grid steps squared.
         """
         encoding = self.encoding
@@ -181,19 +185,19 @@ class Layout:
             "parameters": self.parameters,
             "measurements": {m.name: m.weight for m in self.measurements},
             "steps": self.encoding.steps,
-            "record_move": self.record_sensitivity,
+            "record_clip": self.record_clip,
         }
 
     @classmethod
     def read_mapping(cls, mapping: Mapping[str, Any]) -> "Layout":
         """Read what `as_mapping` wrote."""
         measured = mapping["measurements"].items()
-        sensitivity = mapping["record_move"]
+        record_clip = mapping["record_clip"]
         return cls(
             mapping["parameters"],
             tuple(Measurement(str(name), float(weight)) for name, weight in measured),
             float(mapping["steps"]),
-            None if sensitivity is None else float(sensitivity),
+            None if record_clip is None else float(record_clip),
         )
 
 

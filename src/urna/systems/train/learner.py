@@ -12,10 +12,13 @@ from urna.errors import ParameterError
 from urna.local.engine.batches import step_key
 from urna.local.generators import own_generators
 
-__all__ = ["FunctionLearner", "Learner", "Matrix", "RecordLearner", "Vector"]
+__all__ = ["Draw", "FunctionLearner", "Learner", "Matrix", "RecordLearner", "Vector"]
 
 Vector = npt.NDArray[np.float32]
 Matrix = npt.NDArray[np.floating[Any]]
+
+Draw = Callable[[int], npt.NDArray[np.bool_]]
+"""Which of so many records are in a client's secret sample."""
 
 DataT = TypeVar("DataT")
 DataT_contra = TypeVar("DataT_contra", contravariant=True)
@@ -71,12 +74,24 @@ class RecordLearner(Protocol[DataT_contra]):
     """A learner that also clips single records."""
 
     def record_sums(
-        self, weights: Vector, clients: Sequence[DataT_contra], *, record_clip: float
+        self,
+        weights: Vector,
+        clients: Sequence[DataT_contra],
+        *,
+        record_clip: float,
+        draws: Sequence[Draw] | None = None,
     ) -> Matrix:
         """Return for every client the sum of its records' steps, each clipped.
 
         Guarantee:
-            Replacing one record of a client moves its row by at most 2·`record_clip` in L2.
+            Leaving one record of a client out, or putting one in, moves its row by at most
+            `record_clip` in L2; replacing one moves it by at most twice that.
+
+        Args:
+            weights: The common weights.
+            clients: Each client's data.
+            record_clip: How long one record's step may be.
+            draws: Who draws each client's sample, once; by default all records are in it.
         """
         ...
 

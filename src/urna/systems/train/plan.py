@@ -36,9 +36,16 @@ class TrainPlan:
 
     @property
     def expected(self) -> float:
-        """How many clients put something into a sum that loses nobody."""
-        rate = self.settings.sampling.rate
-        return self.terms.clients * (1.0 if rate is None else float(rate))
+        """How many clients, or sampled records, are expected in a sum that loses nobody."""
+        return self.expected_of(self.terms.clients)
+
+    def expected_of(self, clients: int) -> float:
+        """Return how many clients, or sampled records, are expected in a sum of so many clients."""
+        sampling = self.settings.sampling
+        if sampling.batch:
+            return sampling.batch * clients / self.terms.clients
+        rate = sampling.client_rate
+        return clients * (1.0 if rate is None else float(rate))
 
     @property
     def counted(self) -> int:
@@ -69,15 +76,20 @@ class TrainPlan:
 
         Where it is far above one, the model mostly follows the noise.
         """
-        return self.update_error * math.sqrt(self.layout.parameters / self.rounds)
+        longest = 1.0
+        if self.settings.sampling.batch and self.layout.record_clip is not None:
+            longest = self.layout.record_clip
+        return self.update_error * math.sqrt(self.layout.parameters / self.rounds) / longest
 
     @property
     def rounding_excess(self) -> float:
         """The part of the noise that is there because vectors were rounded."""
         layout, relation = self.layout, self.terms.adjacency
-        exact = layout.encoding.steps * (layout.record_sensitivity or layout.norm)
+        if self.tally.rate is not None:
+            relation = relation.left_out
+        exact = layout.encoding.steps * (layout.record_clip or layout.norm)
         moved = layout.contribution.sensitivity(relation).l2
-        return moved / exact / (2 if relation is Adjacency.REPLACE_ONE_CLIENT else 1) - 1
+        return moved / exact / (2 if relation.replaces else 1) - 1
 
     @property
     def seconds_per_round(self) -> tuple[float, float]:
@@ -172,11 +184,12 @@ def plan_training(
     terms = Terms.of(clients, budget, **options).for_some(how.sampling.size(clients))
     if (terms.adjacency.unit is Unit.RECORD) != (how.record_clip is not None):
         raise ParameterError(
-            f"{Adjacency.REPLACE_ONE_RECORD} and `record_clip` go together: single records are "
-            "protected where each one's gradient is clipped, and only there"
+            f"{Adjacency.REPLACE_ONE_RECORD} (or adding or removing one) and `record_clip` go "
+            "together: single records are protected where each one's gradient is clipped, and only "
+            "there"
         )
-    sensitivity = None if how.record_clip is None else 2 * how.record_clip / how.clipping.first
-    layout = Layout(parameters, how.measurements, record_sensitivity=sensitivity)
+    record_clip = None if how.record_clip is None else how.record_clip / how.clipping.first
+    layout = Layout(parameters, how.measurements, record_clip=record_clip)
     size = f"{layout.dimension:,} entries of {terms.clients} clients a round"
     try:
         tally = plan_tally(
@@ -186,7 +199,7 @@ def plan_training(
             ring_bits=ring_bits,
             removes_excess=removes_excess,
             finest=1,
-            lots=how.sampling.rate,
+            rate=how.sampling.rate,
         )
     except ParameterError as error:
         raise ParameterError(f"{size} cannot be summed: {error}") from error

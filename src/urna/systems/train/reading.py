@@ -118,9 +118,8 @@ def after_failure(
 
 def read_sum(plan: TrainPlan, tallied: Tallied) -> Summary:
     """Decode a sum of the clients that are in it."""
-    rate = plan.settings.sampling.rate
-    clients = len(tallied.accepted) * (1.0 if rate is None else float(rate))
-    return plan.layout.read(tallied.total, clients=clients, variance=tallied.noise_variance)
+    expected = plan.expected_of(len(tallied.accepted))
+    return plan.layout.read(tallied.total, clients=expected, variance=tallied.noise_variance)
 
 
 def by_member(found: Mapping[int, str], members: Sequence[int]) -> dict[str, str]:

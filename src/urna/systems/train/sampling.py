@@ -1,13 +1,14 @@
 """Who takes part in which round.
 
-Three ways, and what each does for privacy:
+Four ways, and what each does for privacy:
 
 - everyone, in every round: the default;
 - cohorts: some clients in each round, in turn, by a public order. No client takes part in more than
   its share of the rounds, and only those reveal anything about it. Nothing is kept secret;
 - Poisson sampling: every client sends a vector in every round, but its data enter with a fixed
   probability only, by its own secret draw. This is what amplification by sampling needs: the
-  server does not know who was drawn, because it does not draw.
+  server does not know who was drawn, because it does not draw;
+- records: every client takes part in every round, with a secret Poisson sample of its own records.
 """
 
 import math
@@ -16,14 +17,16 @@ from enum import StrEnum
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from urna.errors import ParameterError, UnknownName
 from urna.randomness import SecretSource
 from urna.tally import Part, exact_part
 
-__all__ = ["Sampling", "SamplingKind", "drawn"]
+__all__ = ["Sampling", "SamplingKind", "drawn", "drawn_records"]
 
 _DRAW_BYTES = 16
+_WORD_BITS = 64
 
 
 class SamplingKind(StrEnum):
@@ -32,6 +35,7 @@ class SamplingKind(StrEnum):
     EVERYONE = "everyone"
     COHORTS = "cohorts"
     POISSON = "poisson"
+    RECORDS = "records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,10 @@ class Sampling:
         as much, whatever it draws.
 
     Args:
-        kind: Everyone, cohorts in turn, or secret Poisson sampling.
+        kind: Everyone, cohorts in turn, or secret Poisson sampling of clients or of records.
         part: Fraction of the clients in a cohort, or the probability of being drawn.
+        batch: Of records: how many are expected in a round that loses no client. Public, and what
+            the sum is divided by: the number that was drawn is secret.
 
     Example:
         >>> Sampling.of("cohorts", "0.3").members(1, 10, seed=0)
@@ -60,10 +66,32 @@ class Sampling:
 
     kind: SamplingKind = SamplingKind.EVERYONE
     part: Fraction = Fraction(1)
+    batch: int = 0
+
+    @classmethod
+    def of_records(cls, batch: int, records: int) -> "Sampling":
+        """Return secret Poisson samples of all clients' records.
+
+        Args:
+            batch: How many records are expected in a round.
+            records: About how many there are in all. Public: privacy rests on the rate
+                batch / records alone, not on how many there really are.
+
+        Example:
+            >>> Sampling.of_records(1_024, 60_000).rate
+            Fraction(32, 1875)
+        """
+        if not 0 < batch < records:
+            raise ParameterError(
+                f"a batch holds a record or more and fewer than all, got {batch:,} of {records:,}"
+            )
+        return cls(SamplingKind.RECORDS, Fraction(batch, records), batch)
 
     @classmethod
     def of(cls, kind: SamplingKind | str, part: Part) -> "Sampling":
         """Return cohorts of a fraction, or Poisson sampling of a probability, as people type it."""
+        if kind == SamplingKind.RECORDS:
+            raise ParameterError("samples of records have a batch size: see `Sampling.of_records`")
         if kind not in list(SamplingKind):
             raise UnknownName("sampling", kind, SamplingKind)
         if kind == SamplingKind.EVERYONE:
@@ -75,7 +103,12 @@ class Sampling:
 
     @property
     def rate(self) -> Fraction | None:
-        """Probability of a secret draw; None where there are no secret draws."""
+        """Probability of a client's or a record's secret draw; None where there are none."""
+        return self.part if self.batch else self.client_rate
+
+    @property
+    def client_rate(self) -> Fraction | None:
+        """Probability of a client's secret draw; None where clients are not drawn."""
         return self.part if self.kind is SamplingKind.POISSON else None
 
     def size(self, clients: int) -> int:
@@ -102,6 +135,7 @@ class Sampling:
         return {
             "kind": str(self.kind),
             **({} if self.kind is SamplingKind.EVERYONE else {"part": str(self.part)}),
+            **({"batch": str(self.batch)} if self.batch else {}),
         }
 
 
@@ -111,3 +145,9 @@ def drawn(rate: Fraction | None, secrets: SecretSource) -> bool:
         return True
     number = int.from_bytes(secrets.take(_DRAW_BYTES), "big")
     return number * rate.denominator < rate.numerator << (8 * _DRAW_BYTES)
+
+
+def drawn_records(rate: Fraction, count: int, secrets: SecretSource) -> npt.NDArray[np.bool_]:
+    """Draw each of so many records, with a probability of at most `rate` and 2^-64 less."""
+    words = np.frombuffer(secrets.take(_WORD_BITS // 8 * count), dtype="<u8")
+    return np.asarray(words < np.uint64(math.floor(rate * (1 << _WORD_BITS))))

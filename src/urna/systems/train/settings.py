@@ -18,6 +18,7 @@ LOSS, ACCURACY = "validation loss", "validation accuracy"
 SHORT = "short updates"
 """What clients measure where the clip norm adapts: is the update at most as long as it?"""
 
+_CLIP = 0.3
 _STEEPEST = 10.0  # powers of e by which a clip norm changes in one round
 _SMALLEST, _LARGEST = 1e-12, 1e12  # beyond which it is not followed
 
@@ -144,7 +145,8 @@ class Settings:
 
     Args:
         optimiser: What the server does with the mean update.
-        clip: How long a client's update may be: a norm, or a `Clip` that follows a quantile.
+        clip: How long a client's update may be: a norm, or a `Clip` that follows a quantile. By
+            default 0.3; with samples of records, what a whole batch's gradients can add up to.
         sampling: Who takes part in which round.
         validation: Whether clients judge the model in every round.
         stop: When to stop early; needs `validation`.
@@ -156,7 +158,7 @@ class Settings:
     """
 
     optimiser: ServerOptimiser = field(default_factory=FedAvgM)
-    clip: Clip | float = 0.3
+    clip: Clip | float | None = None
     sampling: Sampling = field(default_factory=Sampling)
     validation: Validation | None = None
     stop: EarlyStop | None = None
@@ -166,6 +168,8 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.sampling.batch and self.record_clip is None:
+            raise ParameterError("samples of records need a `record_clip`: name how long it is")
         object.__setattr__(self, "clip", self.clipping)
         if self.stop is not None and self.validation is None:
             raise ParameterError("to stop early, let clients validate: name a `validation`")
@@ -185,7 +189,10 @@ class Settings:
     @property
     def clipping(self) -> Clip:
         """How long a client's update may be."""
-        return self.clip if isinstance(self.clip, Clip) else Clip(float(self.clip))
+        if isinstance(self.clip, Clip):
+            return self.clip
+        whole = (self.record_clip or 0.0) * self.sampling.batch or _CLIP
+        return Clip(float(whole if self.clip is None else self.clip))
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:

@@ -14,8 +14,8 @@ from urna.local import Recipe, Recordings, Speed, TorchLoss, first_weights, hold
 from urna.local.engine.loss import Loss, as_tensors, mean_loss, require_torch
 from urna.local.generators import own_generators
 from urna.local.objective import note_failure
-from urna.systems.train.learner import Matrix, Vector
-from urna.systems.train.records import clipped_gradients
+from urna.systems.train.learner import Draw, Matrix, Vector
+from urna.systems.train.records import clipped_gradients, every_record
 
 if TYPE_CHECKING:
     import torch
@@ -161,20 +161,26 @@ class TorchLearner:
         return module
 
     def record_sums(
-        self, weights: Vector, clients: Sequence[Samples], *, record_clip: float
+        self,
+        weights: Vector,
+        clients: Sequence[Samples],
+        *,
+        record_clip: float,
+        draws: Sequence[Draw] | None = None,
     ) -> Matrix:
         """Return for every client minus the sum of its records' clipped gradients.
 
         Guarantee:
-            Each record of a client adds a vector of at most `record_clip` to the sum, computed
-            from that record and the common weights alone, so replacing one moves it by at most
-            2·`record_clip`. A record is all rows of one id, or a row where there are no ids. The
-            row of a client whose data cannot be worked on is NaN.
+            Each record that is drawn adds a vector of at most `record_clip` to the sum, computed
+            from that record and the common weights alone, so leaving one out moves it by at most
+            `record_clip` and replacing one by twice that. A record is all rows of one id, or a
+            row where there are no ids. The row of a client whose data cannot be worked on is NaN.
         """
         module, nothing = self._ready(weights), np.full(len(weights), np.nan)
+        drawing = iter(draws or [every_record] * len(clients))
 
         def summed(client: Samples) -> Matrix:
-            return clipped_gradients(module, client, self.loss, record_clip)
+            return clipped_gradients(module, client, self.loss, record_clip, next(drawing))
 
         return np.stack(list(_each(summed, clients, nothing)))
 

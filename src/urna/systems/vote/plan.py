@@ -478,6 +478,7 @@ def _plan_winner(terms: Terms, space: Space, reveal: Reveal, kind: SelectionKind
     shape = choose_levels(count, noise_std=release.noise_std, ballots=ballots)
     order = public_order(space.fingerprint.encode(), count)
     start = head_start(space, release)
+    Ballots(shape, terms.shards).sensitivity(terms.adjacency)  # refuses unknown relations
     return VotePlan(SelectionPlan(terms, release, LEVELS, start, order), shape, reveal)
 
 

@@ -343,7 +343,17 @@ class Ballots:
         return self.shards * self.shape.most
 
     def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
-        """Return how far one unit moves the sum: one ballot, since a record is in one shard."""
+        """Return how far one unit moves the sum: one ballot, since a record is in one shard.
+
+        Raises:
+            ParameterError: A record may be added or removed: that could move others to other
+                shards.
+        """
+        if adjacency is Adjacency.ADD_OR_REMOVE_ONE_RECORD:
+            raise ParameterError(
+                f"votes of shards protect records under {Adjacency.REPLACE_ONE_RECORD}, not under "
+                f"{adjacency}: ask for that one"
+            )
         return self.shape.sensitivity(adjacency)
 
     def whole_client(self) -> Sensitivity:
