@@ -23,11 +23,11 @@ class Done:
         return found
 
     def refused(self, code: int) -> str:
-        """Return the one line of an error, after checking that it is one."""
+        """Return the one line of an error, after notes on the data, after checking it is one."""
         assert "Traceback" not in self.stderr
         assert self.code == code, self.stderr
         assert self.stdout == ""
-        (line,) = self.stderr.splitlines()
+        (line,) = (line for line in self.stderr.splitlines() if not line.startswith("note: "))
         assert line.startswith("error: ")
         return line
 

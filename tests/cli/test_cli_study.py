@@ -176,15 +176,15 @@ def test_init_and_run_on_a_folder_nobody_prepared(urna: Command, tmp_path: Path)
     )
     done = urna(*asked)
     assert done.code == 0, done.stderr
-    assert "Left out, because they hold too many different texts: patient" in done.stdout
+    assert "Left out: patient (holds ids)." in done.stdout
     text = (tmp_path / "study.toml").read_text()
     for line in ('label = "outcome"', 'classes = ["ill", "well"]', 'sex = ["F", "M"]',
-                 'unit = "record"', "age = [10.0, 100.0]", "[space]"):  # fmt: skip
+                 'unit = "record"', 'record_column = "patient"', "age = [10.0, 100.0]", "[space]"):  # fmt: skip
         assert line in text
     assert "there already: say --force" in urna(*asked).refused(2)
     # Two candidates and few shards: this test is about the way, not about the answer.
     text = text.replace("values = [0.001, 0.01, 0.1, 1.0, 10.0]", "values = [0.001, 10.0]")
-    text = text.replace("shards = 8", "shards = 3").replace("epsilon = 6.0", "epsilon = 20.0")
+    text = text.replace("shards = 8", "shards = 3").replace("epsilon = 2.0", "epsilon = 20.0")
     (tmp_path / "study.toml").write_text(text)
     checked = urna("check", tmp_path, "--format", "json").json()
     assert checked["spent"] == 0

@@ -1,6 +1,7 @@
 """`urna init`: a first study file, from what can be seen of the data."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,8 @@ from urna.cli.output import Format, FormatOption, errors, print_json, results
 from urna.data import catalogue
 from urna.errors import ParameterError
 from urna.files import check_folder, write_whole
-from urna.study.draft import Draft, draft_study, find_data, labels_of
-from urna.study.file import parse_study
-from urna.study.schema import Follow
+from urna.study.draft import Draft, check_draft, draft_study, find_data, labels_of, seen_of
+from urna.study.schema import DataPart, Follow
 from urna.study.sources import is_known
 
 __all__ = ["init"]
@@ -32,8 +32,12 @@ def init(
         ),
     ] = None,
     label: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
-    client: Annotated[
+    client_column: Annotated[
         str | None, typer.Option(help="The column that says whose a row is, in one file.")
+    ] = None,
+    record_column: Annotated[
+        str | None,
+        typer.Option(help="The column whose equal values make rows one record, such as a person."),
     ] = None,
     clients: Annotated[
         int | None, typer.Option(help="Deal one pool of rows out to so many clients.")
@@ -59,28 +63,39 @@ def init(
         names = ", ".join(entry.name for entry in catalogue())
         errors.print(f"Data: a file, a folder, or one of {names}")
         found = str(typer.prompt("data", default=found or "digits", err=True))
-    source = found or "digits"
-    if asks and label is None and not is_known(source) and _is_table(folder / source):
-        columns = labels_of(folder / source)
-        errors.print(f"Columns: {', '.join(columns[:20])}")
-        label = str(typer.prompt("column to predict", default=columns[-1], err=True))
-    draft = draft_study(
-        source,
-        base=folder,
-        label=label,
-        client=client,
-        clients=clients,
-        model=model,
-        follow=then,
-    )
-    text = draft.as_toml()
-    parse_study(text, path)  # what we write can be read
+    named = {"label": label, "client_column": client_column, "record_column": record_column}
+    said = {key: value for key, value in {**named, "clients": clients}.items() if value}
+    part = DataPart(source=found or "digits", **said)  # type: ignore[arg-type]
+    people = True
+    if asks and not is_known(part.source) and _is_table(folder / part.source):
+        part, people = _asked(part, folder, label is None)
+    draft = draft_study(part, base=folder, model=model, follow=then, people=people)
     check_folder(folder)
-    digest = write_whole(path, text)
+    try:
+        check_draft(draft, path)
+    except ParameterError as error:
+        raise ParameterError(f"nothing was written, because `urna plan` says: {error}") from error
+    digest = write_whole(path, draft.as_toml())
     if output is Format.JSON:
         print_json({"written": str(path), "sha256": digest, "notes": list(draft.notes)})
     else:
         _print(draft, path)
+
+
+def _asked(part: DataPart, folder: Path, guessing: bool) -> tuple[DataPart, bool]:
+    """Ask for the columns that nobody has named; say as well whether there is one of people."""
+    if guessing:
+        columns = labels_of(folder / part.source)
+        errors.print(f"Columns: {', '.join(columns[:20])}")
+        usual = part.label if part.label in columns else columns[-1]
+        label = str(typer.prompt("column to predict", default=usual, err=True))
+        part = replace(part, label=label)
+    if part.record_column:
+        return part, True
+    found = seen_of(part, base=folder)[0].get("record_column", "none")
+    said = "column of people, whose rows are protected together; none protects single rows"
+    record = str(typer.prompt(said, default=found, err=True))
+    return replace(part, record_column="" if record == "none" else record), record != "none"
 
 
 def _is_table(path: Path) -> bool:

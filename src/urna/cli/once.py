@@ -19,7 +19,7 @@ from urna.cli.output import Format, errors, results
 from urna.cli.printing import print_result
 from urna.cli.run import hold
 from urna.files import today
-from urna.privacy import Ledger
+from urna.privacy import Ledger, Unit
 from urna.report import Provenance
 from urna.study import Study, StudyOutcome
 from urna.study.draft import seen_of
@@ -28,8 +28,7 @@ from urna.study.sources import is_known
 
 __all__ = ["once", "run_once"]
 
-_SEEN = ("label", "clients", "classes", "span", "features")
-_PUBLIC = ("classes", "span", "ranges", "categories", "features")
+_TOLD = ("label", "record_column", "clients", "classes", "span", "ranges", "categories")
 
 
 def run_once(said: Said, *stages: str, quiet: bool, output: Format) -> None:
@@ -37,7 +36,7 @@ def run_once(said: Said, *stages: str, quiet: bool, output: Format) -> None:
     for stage in stages:
         said.section(stage)
     study = said.study()
-    if (seen := _seen(study)) is not None:
+    if seen := _seen(study):
         for name, value in seen.items():
             said.section("data").setdefault(name, value)
         study = said.study()
@@ -86,14 +85,20 @@ def _stamp() -> str:
     return f"{day}-{uuid.uuid4().hex[:8]}"
 
 
-def _seen(study: Study) -> dict[str, Any] | None:
+def _seen(study: Study) -> dict[str, Any]:
     """Return what files of one's own say of themselves, where nobody says it, and tell it."""
     part: DataPart = study.data
-    said = any(getattr(part, name) for name in _PUBLIC)
-    if said or part.hub or is_known(part.source) or not (study.base / part.source).exists():
-        return None
+    if part.hub or is_known(part.source) or not (study.base / part.source).exists():
+        return {}
+    if (part.classes or part.span) and (part.features or part.ranges or part.categories):
+        return {}
     with study.blaming("data.source"):
-        seen = seen_of(part, base=study.base)
-    errors.print("read off these data, and so as public as your command line:", end=" ")
-    errors.print(", ".join(f"{key} = {str(seen[key])[:60]}" for key in _SEEN if key in seen))
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in seen.items()}
+        people = study.privacy.relation.unit is Unit.RECORD
+        seen, notes = seen_of(part, base=study.base, people=people)
+    new = {key: value for key, value in seen.items() if not getattr(part, key)}
+    for note in notes:
+        errors.print(f"note: {note}")
+    told = (f"{key} = {str(new[key])[:60]}" for key in _TOLD if key in new)
+    errors.print("note: read off these data, and so as public as your command line:", end=" ")
+    errors.print(", ".join(told))
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in new.items()}

@@ -1,5 +1,6 @@
 """`urna run`: a study from its file, to the end, once."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import typer
 
 import urna
 from urna.cli.options import QuietOption
-from urna.cli.output import Format, FormatOption, errors, print_json, results
+from urna.cli.output import Format, FormatOption, errors, results
 from urna.cli.printing import print_result
 from urna.cli.progress import live_progress
 from urna.cli.report import write_page
@@ -31,7 +32,10 @@ def run_file(
     quiet: QuietOption = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
-    """Run STUDY: vote, then what follows, under one budget. Goes on where it was interrupted."""
+    """Run STUDY: vote, then what follows, under one budget. Goes on where it was interrupted.
+
+    As JSON the result is one line.
+    """
     found = read_study(study)
     run = Provenance(
         version=urna.__version__,
@@ -42,7 +46,7 @@ def run_file(
     )
     outcome, title = hold(found, run, quiet=quiet)
     if output is Format.JSON:
-        print_json(_as_mapping(outcome, found.folder))
+        typer.echo(json.dumps(_as_mapping(outcome, found), allow_nan=False))
         return
     print_result(outcome, title)
     results().print(f"\nwritten to {found.folder}:")
@@ -91,12 +95,17 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "urna" / "losses"
 
 
-def _as_mapping(outcome: StudyOutcome, folder: Path) -> dict[str, Any]:
-    last = outcome.result
+def _as_mapping(outcome: StudyOutcome, study: Study) -> dict[str, Any]:
+    last, privacy = outcome.result, outcome.privacy
     return {
         "kind": "study",
         "version": 1,
-        "folder": str(folder),
+        "epsilon": privacy.epsilon if privacy.private else None,
+        "delta": privacy.delta,
+        "unit": str(study.privacy.relation.unit),
+        "accuracy": outcome.accuracy,
+        "baseline": outcome.baseline,
+        "folder": str(study.folder),
         "files": [path.name for path in outcome.files],
         "best": None if outcome.vote is None else outcome.vote.best,
         "privacy": outcome.privacy.as_mapping(),

@@ -1,6 +1,7 @@
 """Tables from files that a user names: one file for each client, or one with a column of clients.
 
-- `.csv`: a header, then a row for each record; UTF-8.
+- `.csv`: a header, then a row for each record; columns apart by commas, semicolons, tabs or bars,
+  in UTF-8, UTF-16 or else Latin-1. Beside semicolons a decimal comma is read as a point.
 - `.parquet`: the same as columns; pyarrow comes with the extra `urna[files]`.
 - `.npz`: `features` (or `x`), `targets` (or `y`), and perhaps `ids`; read without pickle.
 
@@ -9,7 +10,10 @@ whoever computes with it decides what that means. Complaints are about forms alo
 are missing, rows of another length.
 """
 
+import codecs
 import csv
+import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +22,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from urna.data.coding import Coding, as_numbers
+from urna.data.coding import Coding, as_numbers, as_texts
 from urna.data.dataset import Samples
 from urna.errors import DataMissing, ParameterError
 
 __all__ = ["TABLES", "Columns", "Tables", "read_columns", "read_tables"]
 
 _Table = dict[str, npt.NDArray[Any]]
+
+_DECIMAL = re.compile(r"^([-+]?\d+),(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,7 @@ def _samples(
     coded = coding or Coding()
     whole = [p if p.ndim == 2 else coded.columns(name, p) for name, p in parts.items()]
     given = _column(table, target, path)
-    targets = given.astype(str) if texts else as_numbers(given)
+    targets = as_texts(given) if texts else as_numbers(given)
     ids = None
     if columns.record is not None:
         ids = _column(table, columns.record, path).astype(str)
@@ -171,16 +177,39 @@ def _read(path: Path) -> _Table:
 
 
 def _csv(path: Path) -> _Table:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.reader(file)
-        header = next(rows, [])
-        if not header or len(set(header)) < len(header):
-            raise ParameterError(f"{path} begins with a line of different names of columns")
-        cells = [row for row in rows if row]
-    if any(len(row) != len(header) for row in cells):
-        raise ParameterError(f"{path}: every row has {len(header)} cells, as the header has")
+    text = _decoded(path.read_bytes())
+    sign = max(",;\t|", key=lambda one: len(next(_rows(text, one), [])))
+    rows = _rows(text, sign)
+    header = [name.strip() for name in next(rows, [])]
+    if not header or len(set(header)) < len(header):
+        raise ParameterError(f"{path} begins with a line of different names of columns")
+    cells = []
+    for row in rows:
+        if row and len(row) != len(header):
+            raise ParameterError(
+                f"{path}:{rows.line_num}: every row has {len(header)} cells, as the header has; "
+                f"this one has {len(row)}"
+            )
+        if row:
+            cells.append([cell.strip() for cell in row])
+    if sign == ";":
+        cells = [[_DECIMAL.sub(r"\1.\2", cell) for cell in row] for row in cells]
     table = np.array(cells, dtype=object).reshape(len(cells), len(header))
     return {name: table[:, place] for place, name in enumerate(header)}
+
+
+def _rows(text: str, sign: str) -> Any:  # noqa: ANN401 - the module's reader has no public name
+    return csv.reader(io.StringIO(text, newline=""), delimiter=sign)
+
+
+def _decoded(held: bytes) -> str:
+    """Return a text file's text; a mark at its beginning names its encoding."""
+    if held.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return held.decode("utf-16")
+    try:
+        return held.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return held.decode("latin-1")
 
 
 def _parquet(path: Path) -> _Table:

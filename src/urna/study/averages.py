@@ -45,10 +45,11 @@ def named_clients(prepared: Prepared) -> list[Samples]:
 
 
 def named_targets(client_data: ClientData, samples: Samples) -> npt.NDArray[Any]:
-    """Return targets as a model knows them: classes by name, or numbers."""
+    """Return targets as a model knows them: classes by name, or numbers; None is no class."""
     if client_data.labels is None:
         return np.asarray(samples.targets, dtype=np.float64)
-    return np.asarray(client_data.labels)[np.asarray(samples.targets)]
+    names = np.array([*client_data.labels, None], dtype=object)  # of which -1 is the last
+    return names[np.asarray(samples.targets)]
 
 
 def said_of_learner(said: AveragePart) -> LearnerSettings:

@@ -5,6 +5,7 @@ ranges, categories) becomes public with the file: it is for people to check befo
 """
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -16,16 +17,29 @@ import numpy.typing as npt
 
 from urna.data import MIN_SAMPLES, TABLES, holds_pictures, read_columns
 from urna.data.coding import as_numbers
+from urna.data.columns import (
+    ColumnKind,
+    ColumnLook,
+    look_at_column,
+    record_column_of,
+    round_span,
+)
 from urna.errors import DataMissing, ParameterError
+from urna.study.file import make_study
 from urna.study.keys import quoted_key, shown
+from urna.study.plan import StudyPlan, plan_study
+from urna.study.prepare import prepare
 from urna.study.schema import SECTIONS, SPACE_SAYS, STAGES, DataPart, Follow, keys_of
 from urna.study.sources import is_known, looked_at
 
-__all__ = ["Draft", "draft_study", "find_data", "labels_of", "seen_of"]
+__all__ = ["Draft", "check_draft", "draft_study", "find_data", "labels_of", "seen_of"]
 
-_MOST_CATEGORIES = 20
 _ENOUGH = 100  # ballots that outvote the noise of a usual budget
 _MANY = 30  # clients that can train together under a client-level budget
+_DEALT = 10  # clients that one file is dealt out to
+_EPSILON_OF_RECORDS = 2.0
+_ROWS_OF = "Rows of one"
+_USUAL = ("target", "label", "outcome", "class", "y", "diagnosis")
 _ALWAYS = ("model", "epsilon", "delta", "unit", "dropout", "colluding", "kind")
 _WORDS = 92
 
@@ -44,8 +58,10 @@ class Draft:
         lines = [line for note in self.notes for line in _wrapped(note)]
         if lines:
             lines.append("")
+        votes = not any(name in self.values for name in STAGES[1:]) or "vote" in self.values
         for section, part in SECTIONS.items():
-            if section not in STAGES or section in self.values:
+            unused = section in STAGES or (section in ("space", "objective") and not votes)
+            if not unused or section in self.values:
                 lines += self._space() if part is None else self._section(section, part.says)
         return "\n".join(lines).rstrip() + "\n"
 
@@ -106,58 +122,54 @@ def find_data(folder: Path) -> str | None:
 
 
 def draft_study(
-    source: str,
+    part: DataPart,
     *,
     base: Path,
-    label: str | None = None,
-    client: str | None = None,
-    clients: int | None = None,
     model: str | None = None,
     follow: Follow | None = None,
+    people: bool = True,
 ) -> Draft:
     """Return a first study on some data.
 
     Args:
-        source: A known set, a file or a folder, relative to `base`.
+        part: What is said of the data; what is not is read off them.
         base: Where the file will stand.
-        label: The column to predict; by default one that is called so, or the last.
-        client: The column that says whose a row is.
-        clients: How many clients to deal one pool out to.
         model: What is voted on; `linear` by default.
         follow: What follows the vote; by default what the data and the packages allow.
+        people: Whether to look for a column whose equal values are one record.
 
     Raises:
         DataMissing: There is nothing to read.
         ParameterError: It cannot be read, or there is no such column.
     """
-    if is_known(source):
-        seen = _Seen({"source": source, "clients": clients or 60}, clients or 60, 1000, 10)
-    else:
-        path = base / source
-        if not path.exists():
-            raise DataMissing(f"there is no file or folder {path}, and no known set {source!r}")
-        if path.is_dir() and holds_pictures(path):
-            seen = _pictures(source, path, clients)
-        else:
-            seen = _table(source, path, label, client, clients, base)
-    return _study(seen, model, follow)
+    seen = _seen(part, base)
+    return _study(seen if people else seen.of_rows(), model, follow)
 
 
-def seen_of(part: DataPart, *, base: Path) -> dict[str, Any]:
-    """Return what files of one's own say of themselves: columns, classes, ranges.
+def seen_of(
+    part: DataPart, *, base: Path, people: bool = True
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what files of one's own say of themselves where `part` does not, and notes on it.
+
+    `people` says whether to look for a column whose equal values are one record.
 
     Raises:
         DataMissing: There is nothing to read.
         ParameterError: It cannot be read, or there is no such column.
     """
-    seen = draft_study(
-        part.source,
-        base=base,
-        label=part.label if part.label != keys_of("data")["label"].default else None,
-        client=part.client_column or None,
-        clients=part.clients or None,
-    ).values["data"]
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in seen.items()}
+    seen = _seen(part, base) if people else _seen(part, base).of_rows()
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in seen.said.items()}, seen.notes
+
+
+def check_draft(draft: Draft, path: Path) -> StudyPlan:
+    """Plan the study of a draft, as `urna plan` would if it stood at `path`.
+
+    Raises:
+        ParameterError: It cannot be planned. No line is named: the file is not there.
+    """
+    text = draft.as_toml()
+    study = make_study(tomllib.loads(text), {}, path=path, text=text)
+    return plan_study(prepare(study), compared=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,32 +183,52 @@ class _Seen:
     classes: int | None
     notes: tuple[str, ...] = field(default=())
 
+    def of_rows(self) -> "_Seen":
+        """Return the same without a column of records: each row is one."""
+        said = {key: value for key, value in self.said.items() if key != "record_column"}
+        return replace(
+            self, said=said, notes=tuple(n for n in self.notes if not n.startswith(_ROWS_OF))
+        )
+
+
+def _seen(part: DataPart, base: Path) -> _Seen:
+    if is_known(part.source):
+        clients = part.clients or 60
+        return _Seen({"source": part.source, "clients": clients}, clients, 1000, 10)
+    path = base / part.source
+    if not path.exists():
+        raise DataMissing(f"there is no file or folder {path}, and no known set {part.source!r}")
+    if path.is_dir() and holds_pictures(path):
+        return _pictures(part.source, path, part.clients or None)
+    return _table(part, path, base)
+
 
 def _study(seen: _Seen, model: str | None, follow: Follow | None) -> Draft:
+    seen = seen.of_rows() if seen.clients >= _MANY else seen
     notes = list(seen.notes)
     privacy: dict[str, Any] = {"dropout": 0.1, "colluding": 0.0}
     privacy |= {name: keys_of("privacy")[name].key.preset for name in ("epsilon", "delta")}
-    torch = find_spec("torch") is not None and find_spec("safetensors") is not None
+    said = dict(seen.said)
+    votes, chosen = True, follow or Follow.NOTHING
     if seen.clients >= _MANY:
         privacy["unit"] = "client"
+        torch = find_spec("torch") is not None and find_spec("safetensors") is not None
         usual = Follow.TRAIN if torch else Follow.AVERAGE
         if seen.classes is None and usual is Follow.AVERAGE:
             usual = Follow.NOTHING
         chosen = follow or (Follow.NOTHING if model is not None else usual)
     else:
-        shards = max(1, min(math.ceil(_ENOUGH / seen.clients), seen.fewest // (2 * MIN_SAMPLES)))
-        privacy |= {"unit": "record", "shards": shards, "dropout": 0.0}
-        chosen = follow or Follow.NOTHING
-        notes.append(
-            f"{seen.clients} clients cannot out-vote noise that hides one of them, so single "
-            f"records are protected, and {shards} shards of each client's records vote."
-        )
+        privacy |= {"unit": "record", "dropout": 0.0, "epsilon": _EPSILON_OF_RECORDS}
+        votes = model is not None or follow in (Follow.NOTHING, Follow.COMBINE)
+        if not votes:
+            chosen = follow or Follow.AVERAGE
+        notes.append(_few(seen, privacy, votes))
     values: dict[str, Mapping[str, Any]] = {
-        "": {"title": f"{Path(str(seen.said['source'])).stem}, {seen.clients} clients"},
-        "data": seen.said,
-        "objective": {"model": model or "linear"},
+        "": {"title": f"{Path(str(said['source'])).stem}, {seen.clients} clients"},
+        "data": said,
         "privacy": privacy,
-        "vote": {},
+        **({"objective": {"model": model or "linear"}} if votes or chosen is Follow.TRAIN else {}),
+        **({"vote": {}} if votes else {}),
         **({} if chosen is Follow.NOTHING else {str(chosen): {}}),
         "engine": {"kind": "memory"},
         "output": {"folder": "results"},
@@ -204,6 +236,18 @@ def _study(seen: _Seen, model: str | None, follow: Follow | None) -> Draft:
     if model is not None and ":" in model:
         values["space"] = _usual_space(model)
     return Draft(values, tuple(notes))
+
+
+def _few(seen: _Seen, privacy: dict[str, Any], votes: bool) -> str:
+    """Say what protects few clients' data; a vote of theirs needs shards."""
+    record = seen.said.get("record_column")
+    unit = f"rows of one {record!r}" if record else "single rows"
+    said = f"{seen.clients} clients are too few to hide one among them, so {unit} are protected"
+    if not votes:
+        return f"{said}, and each client sends one noisy message, without a vote."
+    most = seen.fewest // (2 * MIN_SAMPLES)
+    privacy["shards"] = max(1, min(math.ceil(_ENOUGH / seen.clients), most))
+    return f"{said}, and {privacy['shards']} shards of each client's records vote."
 
 
 def _usual_space(model: str) -> dict[str, Any]:
@@ -256,120 +300,118 @@ def _files(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.suffix in TABLES)
 
 
-def _check_columns(files: Sequence[Path], tables: Sequence[Mapping[str, Any]]) -> None:
+_Columns = Mapping[str, npt.NDArray[Any]]
+
+
+def _check_columns(files: Sequence[Path], tables: Sequence[_Columns]) -> None:
     for file, table in zip(files, tables, strict=True):
         if set(table) != set(tables[0]):
             raise ParameterError(
                 f"tables of one folder have the same columns: {files[0].name} has "
                 f"{', '.join(tables[0])}, {file.name} has {', '.join(table)}"
             )
+        if not len(next(iter(table.values()))):
+            raise ParameterError(f"{file} has columns and no rows")
 
 
-def _table(
-    source: str,
-    path: Path,
-    label: str | None,
-    client: str | None,
-    clients: int | None,
-    base: Path,
-) -> _Seen:
+def _table(part: DataPart, path: Path, base: Path) -> _Seen:
     files = _files(path) if path.is_dir() else [path]
     if not files:
         raise DataMissing(f"{path} holds no .csv, .parquet or .npz file, and no class folders")
     tables = [read_columns(file) for file in files]
-    names = list(tables[0])
     _check_columns(files, tables)
-    chosen = _label(names, label, files[0])
-    said: dict[str, Any] = {"source": source, "label": chosen}
-    sizes = [len(table[names[0]]) for table in tables]
-    if not all(sizes):
-        raise ParameterError(f"{files[sizes.index(0)]} has columns and no rows")
-    number, fewest = len(files), min(sizes)
+    whole = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    for name in filter(None, (part.client_column, part.record_column)):
+        if name not in whole:
+            raise ParameterError(f"{files[0]} has no column {name!r}; it has {_some(whole)}")
+    given = {part.client_column, part.record_column, "features", "targets", "ids"}
+    looks = {n: look_at_column(n, v) for n, v in whole.items() if n not in given}
+    label, notes = _label(part, whole, looks, files[0])
+    looks.pop(label, None)
+    said: dict[str, Any] = {"source": part.source}
+    if "targets" not in whole:
+        said["label"] = label
+    said |= _targets(replace(part, label=label), whole, base)
+    record = part.record_column or record_column_of(looks)
+    if record is not None:
+        said["record_column"] = record
+        notes.append(f"{_ROWS_OF} {record!r} are one record; of each the first row counts.")
+    number, fewest = len(files), min(len(next(iter(table.values()))) for table in tables)
     if len(files) == 1:
-        if client is not None:
-            owners = _column(tables[0], client, files[0]).astype(str)
-            found, counts = np.unique(owners, return_counts=True)
-            number, fewest = len(found), int(counts.min())
-            said["client_column"] = client
-        else:
-            number = clients or max(2, min(60, sizes[0] // 20))
-            fewest = sizes[0] // number
-            said["clients"] = number
-    if "features" in names and "targets" in names:
-        said.pop("label")
-    part = replace(
-        looked_at(DataPart(source=source, label=chosen, client_column=client or ""), base=base)
-    )
-    targets = _joined(tables, "targets" if "targets" in tables[0] else chosen)
-    if part.classes:
-        said["classes"] = list(part.classes)
-    else:
-        numbers = as_numbers(targets)
-        said["span"] = list(_rounded(numbers[np.isfinite(numbers)]))
-    left = [n for n in names if n not in (chosen, client, "features", "targets", "ids")]
-    ranges, categories, dropped = _features(tables, left)
-    if dropped:
-        said["features"] = [name for name in left if name not in dropped]
-        if not said["features"]:
-            raise ParameterError(f"{files[0]}: no column beside {chosen!r} can be predicted from")
-    said |= {"ranges": ranges} if ranges else {}
-    said |= {"categories": categories} if categories else {}
-    notes = [_CHECK]
-    if dropped:
-        notes.append(f"Left out, because they hold too many different texts: {', '.join(dropped)}.")
-    return _Seen(said, number, fewest, len(part.classes) or None, tuple(notes))
+        number, fewest = _clients_of_one(part, whole, said, notes)
+    if part.clients and "clients" not in said:
+        raise ParameterError(
+            f"the files hold {number} clients: leave `clients` out, which deals one pool out"
+        )
+    if not (part.features or part.ranges or part.categories):
+        said |= _features(looks, notes, files[0], some=bool({"features"} & whole.keys()))
+    return _Seen(said, number, fewest, len(said.get("classes", ())) or None, (_CHECK, *notes))
 
 
-def _label(names: Sequence[str], label: str | None, file: Path) -> str:
-    if label is not None:
-        if label not in names and "targets" not in names:
-            raise ParameterError(f"{file} has no column {label!r}; it has {', '.join(names[:20])}")
-        return label
-    usual = ("target", "label", "outcome", "class", "y", "targets")
-    lowered = {name.lower(): name for name in names}
-    return next((lowered[name] for name in usual if name in lowered), names[-1])
+def _clients_of_one(
+    part: DataPart, whole: _Columns, said: dict[str, Any], notes: list[str]
+) -> tuple[int, int]:
+    """Return how many clients one file holds, and the rows of the smallest."""
+    if part.client_column:
+        said["client_column"] = part.client_column
+        _, counts = np.unique(whole[part.client_column].astype(str), return_counts=True)
+        return len(counts), int(counts.min())
+    rows = len(next(iter(whole.values())))
+    number = part.clients or max(2, min(_DEALT, rows // 20))
+    said["clients"] = number
+    if not part.clients:
+        notes.append(
+            f"Nobody said whose a row is, so rows are dealt out to {number} clients: name the "
+            "column that says it with --client-column, or their number with --clients."
+        )
+    return number, rows // number
 
 
-def _column(table: Mapping[str, npt.NDArray[Any]], name: str, file: Path) -> npt.NDArray[Any]:
-    if name not in table:
-        raise ParameterError(f"{file} has no column {name!r}; it has {', '.join(list(table)[:20])}")
-    return table[name]
+def _label(
+    part: DataPart, whole: _Columns, looks: Mapping[str, ColumnLook], file: Path
+) -> tuple[str, list[str]]:
+    """Return the column to predict, and what is said where it is a guess."""
+    if part.label in whole or "targets" in whole:
+        return part.label, []
+    usual = keys_of("data")["label"].default
+    if part.label != usual:
+        raise ParameterError(f"{file} has no column {part.label!r}; it has {_some(whole)}")
+    lowered = {name.lower(): name for name in looks}
+    kinds = (ColumnKind.NUMBERS, ColumnKind.CATEGORIES)
+    some = [name for name, look in looks.items() if look.kind in kinds]
+    named = next((lowered[name] for name in _USUAL if name in lowered), None)
+    found = named or next(reversed(some or list(looks)))
+    why = "by its name" if named else "the last column"
+    return found, [f"{found!r} is predicted, a guess ({why}): name another with --label."]
 
 
-def _joined(tables: Sequence[Mapping[str, npt.NDArray[Any]]], name: str) -> npt.NDArray[Any]:
-    return np.concatenate([table[name] for table in tables if name in table])
+def _targets(part: DataPart, whole: _Columns, base: Path) -> dict[str, Any]:
+    """Return the classes, or the span of numbers."""
+    if part.classes or part.span:
+        return {}
+    if classes := looked_at(part, base=base).classes:
+        return {"classes": list(classes)}
+    numbers = as_numbers(whole["targets" if "targets" in whole else part.label])
+    return {"span": list(round_span(numbers[np.isfinite(numbers)]))}
 
 
 def _features(
-    tables: Sequence[Mapping[str, npt.NDArray[Any]]], names: Sequence[str]
-) -> tuple[dict[str, list[float]], dict[str, list[str]], list[str]]:
-    """Return ranges of numbers, categories of texts, and columns that are neither."""
-    ranges: dict[str, list[float]] = {}
-    categories: dict[str, list[str]] = {}
-    dropped = []
-    for name in names:
-        values = _joined(tables, name)
-        if values.ndim > 1:
-            continue
-        numbers = as_numbers(values)
-        finite = numbers[np.isfinite(numbers)]
-        texts = sorted({str(v).strip() for v in values.tolist()} - {""})
-        if len(finite) >= len(numbers) / 2 and len(finite):
-            low, high = _rounded(finite)
-            ranges[name] = [low, high]
-        elif 0 < len(texts) <= _MOST_CATEGORIES:
-            categories[name] = texts
-        else:
-            dropped.append(name)
-    return ranges, categories, dropped
+    looks: Mapping[str, ColumnLook], notes: list[str], file: Path, *, some: bool
+) -> dict[str, Any]:
+    """Return ranges of numbers and categories of texts; note the columns that are neither."""
+    ranges = {name: list(look.span) for name, look in looks.items() if look.span is not None}
+    known = {name: list(look.categories) for name, look in looks.items() if look.categories}
+    left = [name for name in looks if name not in ranges and name not in known]
+    if left and not (ranges or known or some):
+        raise ParameterError(f"{file}: no column beside the label can be predicted from")
+    said: dict[str, Any] = {}
+    if left:
+        said["features"] = [name for name in looks if name not in left]
+        notes.append(
+            "Left out: " + ", ".join(f"{name} (holds {looks[name].kind})" for name in left) + "."
+        )
+    return said | ({"ranges": ranges} if ranges else {}) | ({"categories": known} if known else {})
 
 
-def _rounded(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return round numbers around values: what is agreed on should not tell a single one."""
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-    if low == high:
-        return low - 1, high + 1
-    step = 10.0 ** math.floor(math.log10(high - low))
-    digits = max(0, -math.floor(math.log10(step)))
-    ends = math.floor(low / step) * step, math.ceil(high / step) * step
-    return round(ends[0], digits), round(ends[1], digits)
+def _some(names: _Columns) -> str:
+    return ", ".join(list(names)[:20])

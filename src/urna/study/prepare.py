@@ -94,7 +94,13 @@ def prepare(study: Study) -> Prepared:
         return Prepared(study, nobody, None, study.space)
     with study.blaming("data.source"):
         by_record = study.privacy.relation.unit is Unit.RECORD
-        client_data = gather(study.data, seed=study.seed, base=study.base, by_record=by_record)
+        client_data = gather(
+            study.data,
+            seed=study.seed,
+            base=study.base,
+            by_record=by_record,
+            marked=study.follow is Follow.AVERAGE,  # a schema makes such rows zeros
+        )
     return prepare_with(study, client_data)
 
 

@@ -54,7 +54,7 @@ def _public(prepared: Prepared) -> Dataset:
     if not (is_known(source) or study.data.hub):
         path = study.base / source
         owners = _owners(study.data.client_column, path)
-        seen = seen_of(replace(asked, client_column=owners), base=study.base)
+        seen, _ = seen_of(replace(asked, client_column=owners, clients=0), base=study.base)
         # A folder's files are clients already; columns are coded as the clients' are.
         asked = replace(asked, client_column=owners, **({"clients": 0} | seen))
     else:

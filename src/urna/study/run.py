@@ -136,6 +136,7 @@ def outcome_of(journal: Journal) -> StudyOutcome | None:
         privacy,
         files_in(journal.folder),
         again=True,
+        baseline=last.get("baseline"),
     )
 
 

@@ -1,6 +1,7 @@
 """The clients of a study: from files of one's own, pictures, or a known set that is dealt out."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from urna.data import (
     read_pictures,
     read_tables,
     split,
+    split_rows,
 )
+from urna.data.coding import as_texts
 from urna.errors import DataMissing, ParameterError
 from urna.study.schema import DataPart
 
@@ -54,11 +57,22 @@ class ClientData:
     """Smallest and largest target of a regression, where it was named."""
     how: str = ""
     """Where the clients come from, in words."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns that features are made of, where files name them."""
+    coding: Coding = field(default_factory=Coding)
 
     @property
     def tested(self) -> bool:
         """Whether there are public test rows."""
         return len(self.dataset.test) > 0
+
+    @property
+    def baseline(self) -> float | None:
+        """How often the best constant answer is right on the test rows; None where none is."""
+        if self.labels is None or not self.tested:
+            return None
+        targets = self.dataset.test.targets
+        return int(np.unique(targets, return_counts=True)[1].max()) / len(targets)
 
 
 def is_known(source: str) -> bool:
@@ -67,7 +81,12 @@ def is_known(source: str) -> bool:
 
 
 def gather(
-    part: DataPart, *, seed: int, base: Path | None = None, by_record: bool = False
+    part: DataPart,
+    *,
+    seed: int,
+    base: Path | None = None,
+    by_record: bool = False,
+    marked: bool = False,
 ) -> ClientData:
     """Return the clients of a study.
 
@@ -77,6 +96,7 @@ def gather(
         base: The folder that paths are relative to.
         by_record: Whether single records are protected: then no row is left out for what it
             holds, because that would move the others. Rows of no known class are of the first.
+        marked: Whether those rows get the class -1 instead, or NaN, for who leaves them out.
 
     Raises:
         DataMissing: The files or a package are not there.
@@ -94,7 +114,7 @@ def gather(
     if path.is_dir() and holds_pictures(path):
         _check_pictures(by_record)
         return _pictures(part, path, seed)
-    return _tables(part, path, seed, base, by_record)
+    return _tables(part, path, seed, base, _Unknown.of(by_record, marked))
 
 
 def gather_one(part: DataPart, path: Path, *, by_record: bool = False) -> Samples:
@@ -104,7 +124,7 @@ def gather_one(part: DataPart, path: Path, *, by_record: bool = False) -> Sample
         return _together(_pooled_pictures(part, path)[0])
     labels = part.classes or None
     named = replace(part, client_column="", features=_named_features(part))
-    return _labelled(_together(_read(named, path).clients), labels, by_record)
+    return _labelled(_together(_read(named, path).clients), labels, _Unknown.of(by_record))
 
 
 def _check_pictures(by_record: bool) -> None:
@@ -173,16 +193,21 @@ def looked_at(part: DataPart, *, base: Path | None = None) -> DataPart:
     if path.is_dir() and holds_pictures(path):
         return part
     read = _read(part, path, texts=True)
-    values = sorted({str(t).strip() for one in read.clients for t in one.targets.tolist()} - {""})
+    values = sorted({text for one in read.clients for text in one.targets.tolist()} - {""})
+    if len(values) < 2:
+        held = f"one class alone, {values[0]!r}" if values else "nothing"
+        raise ParameterError(
+            f"the column {part.label!r} holds {held}, so there is nothing to predict: name another "
+            "with --label"
+        )
     numbers = [_whole(value) for value in values]
     if None not in numbers and len(values) <= MOST_CLASSES:
-        found = tuple(sorted({int(n) for n in numbers if n is not None}))
-        return replace(part, classes=found) if len(found) > 1 else part
+        return replace(part, classes=tuple(sorted({int(n) for n in numbers if n is not None})))
     if any(_number(value) is None for value in values):
-        if not 2 <= len(values) <= MOST_CLASSES:
+        if len(values) > MOST_CLASSES:
             raise ParameterError(
                 f"the column {part.label!r} holds {len(values)} different texts, which are no "
-                f"classes: name another label, or the classes"
+                f"classes: name another with --label, or the classes"
             )
         return replace(part, classes=tuple(values))
     return part
@@ -242,8 +267,20 @@ def _pooled_pictures(
     return read_pictures(path, size=size, colour=part.colour, classes=wanted)
 
 
+class _Unknown(Enum):
+    """What becomes of a row of no known class, or of no number."""
+
+    LEFT_OUT = "left out"
+    FIRST = "the first class, or zero"
+    MARKED = "-1, or NaN"
+
+    @classmethod
+    def of(cls, by_record: bool, marked: bool = False) -> "_Unknown":
+        return cls.LEFT_OUT if not by_record else cls.MARKED if marked else cls.FIRST
+
+
 def _tables(
-    part: DataPart, path: Path, seed: int, base: Path | None, by_record: bool
+    part: DataPart, path: Path, seed: int, base: Path | None, unknown: _Unknown
 ) -> ClientData:
     if not part.classes and not part.span:
         seen = looked_at(replace(part, source=str(path)))
@@ -254,14 +291,16 @@ def _tables(
         )
     read = _read(part, path)
     labels = part.classes or None
-    clients = [_labelled(samples, labels, by_record) for samples in read.clients]
+    clients = [_labelled(samples, labels, unknown) for samples in read.clients]
     whole = _together(clients)
     test = whole.take(np.zeros(0, dtype=np.intp))
     if part.test:
         test = _test_rows(part, (base or Path()) / part.test, read.features, labels)
     span = (part.span[0], part.span[1]) if part.span else None
     dataset = Dataset(path.stem, whole, test, None if labels is None else len(labels))
-    found = ClientData(clients, read.names, dataset, labels, span, path.name)
+    found = ClientData(
+        clients, read.names, dataset, labels, span, path.name, read.features or (), _coding(part)
+    )
     return _dealt(part, found, seed)
 
 
@@ -274,7 +313,7 @@ def _test_rows(
     """Return the rows of public test data that have a target; there is at least one."""
     if path.is_dir():
         raise ParameterError(f"test data are one file, {path} is a folder")
-    held = _read(replace(part, client_column=""), path, features)
+    held = _read(replace(part, client_column="", record_column=""), path, features)
     found = _labelled(_together(held.clients), labels)
     if not len(found):
         raise ParameterError(f"{path} has no row with a target to measure the model on")
@@ -291,11 +330,12 @@ def _read(
         columns,
         texts=texts or bool(named),
         features=features or part.features or None,
-        coding=Coding(
-            {name: tuple(ends) for name, ends in part.ranges.items()},
-            {name: tuple(known) for name, known in part.categories.items()},
-        ),
+        coding=_coding(part),
     )
+
+
+def _coding(part: DataPart) -> Coding:
+    return Coding.read({"ranges": part.ranges, "categories": part.categories})
 
 
 def _dealt(part: DataPart, found: ClientData, seed: int) -> ClientData:
@@ -312,44 +352,53 @@ def _dealt(part: DataPart, found: ClientData, seed: int) -> ClientData:
             f"{found.how} holds one pool of {len(found.dataset.train):,} rows: say `clients` to "
             "deal it out, or `client`, the column that says whose a row is"
         )
-    dealt = split(
-        found.dataset,
+    whole = found.dataset.train
+    rows = np.arange(len(whole)) if whole.ids is None else whole.ids
+    _, first, record = np.unique(rows, return_index=True, return_inverse=True)
+    dealt = split_rows(  # of records, so that rows of one stay together
+        whole.take(first),
         clients=part.clients,
         how=part.split,
         beta=part.beta,
         level=part.level,
         seed=seed,
     )
+    if whole.ids is None:
+        clients = [whole.take(places) for places in dealt]
+    else:
+        clients = [whole.take(np.flatnonzero(np.isin(record, places))) for places in dealt]
     how = f"{found.how}, {part.clients} clients ({part.split})"
-    return replace(found, clients=dealt, names=_numbered(part.clients), how=how)
+    return replace(found, clients=clients, names=_numbered(part.clients), how=how)
 
 
 def _labelled(
     samples: Samples,
     labels: tuple[str, ...] | tuple[int, ...] | None,
-    by_record: bool = False,
+    unknown: _Unknown = _Unknown.LEFT_OUT,
 ) -> Samples:
     """Return rows whose targets are places of classes, or numbers.
 
-    Rows of no known class or of no number are left out; where single records are protected they
-    get the first class, or zero, because a row that is left out moves all those behind it.
+    Where single records are protected no row is left out: that would move all those behind it.
     """
     features = np.asarray(samples.features, dtype=np.float32)
     if labels is None:
         targets = np.asarray(samples.targets, dtype=np.float32)
         known = np.isfinite(targets)
-        if by_record:
-            return Samples(features, np.where(known, targets, np.float32(0)), samples.ids)
-        return Samples(features, targets, samples.ids).take(np.flatnonzero(known))
+        if unknown is _Unknown.FIRST:
+            targets = np.where(known, targets, np.float32(0))
+        found = Samples(features, targets, samples.ids)
+        return found.take(np.flatnonzero(known)) if unknown is _Unknown.LEFT_OUT else found
     given: npt.NDArray[Any] = np.asarray(samples.targets)
+    wanted: npt.NDArray[Any] = np.array(labels, dtype=object)
     if isinstance(labels[0], str):
-        given = np.array([str(value).strip() for value in given.tolist()], dtype=object)
+        given, wanted = as_texts(given), as_texts(wanted)
     places = np.full(len(given), -1, dtype=np.int64)
-    for place, label in enumerate(labels):
+    for place, label in enumerate(wanted):
         places[given == label] = place
-    if by_record:
-        return Samples(features, np.maximum(places, 0), samples.ids)
-    return Samples(features, places, samples.ids).take(np.flatnonzero(places >= 0))
+    if unknown is _Unknown.FIRST:
+        places = np.maximum(places, 0)
+    found = Samples(features, places, samples.ids)
+    return found.take(np.flatnonzero(places >= 0)) if unknown is _Unknown.LEFT_OUT else found
 
 
 def _together(parts: list[Samples]) -> Samples:

@@ -66,6 +66,15 @@ class StudyOutcome:
     files: tuple[Path, ...] = ()
     again: bool = False
     """Whether everything was found finished, and nothing was done."""
+    baseline: float | None = None
+    """Accuracy of the best constant answer on public test rows, where there are any."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy of the model on public test rows, where there are any."""
+        if isinstance(self.follow, ModelResult):
+            return self.follow.measured.get("accuracy")
+        return self.follow.accuracy if isinstance(self.follow, TrainResult) else None
 
     @property
     def result(self) -> VoteResult | TrainResult | ModelResult | Combination:
@@ -106,7 +115,8 @@ class Stages:
         self.prepared, self.journal, self.hooks = prepared, journal, hooks
         self.study, self.cache = prepared.study, cache
         self.now = "vote"
-        self.told: dict[str, Any] = {}
+        baseline = prepared.client_data.baseline
+        self.told: dict[str, Any] = {} if baseline is None else {"baseline": baseline}
         """What the last result's file says beside it."""
         script = self.study.privacy.scripted_secrets
         self.secrets = secrets_of(script or None)
@@ -139,7 +149,15 @@ class Stages:
         journal.keep("result.json", {**mapping, **self.told, **self.hooks.about(title)}, *entries)
         if isinstance(last, TrainResult | ModelResult | Combination):
             last = replace(last, privacy=privacy)
-        outcome = StudyOutcome(vote, None if follow is None else last, privacy)
+        outcome = StudyOutcome(
+            vote, None if follow is None else last, privacy, baseline=self.told.get("baseline")
+        )
+        right, baseline = outcome.accuracy, outcome.baseline
+        if right is not None and baseline is not None and right <= baseline < 1:
+            self.hooks.say(
+                "the model is no better than a constant answer, which is right in "
+                f"{100 * baseline:.1f} % of the test rows: do not use it"
+            )
         self.hooks.page(journal.folder / "report.html", outcome, title)
         journal.note(finished=True)
         return replace(outcome, files=files_in(journal.folder))
@@ -279,7 +297,7 @@ class Stages:
         result = replace(done.training, privacy=done.privacy)
         self.keep_trained(learner, result)
         journal.note(division=done.division.as_mapping())
-        self.told = {"tuned": done.as_mapping()}
+        self.told["tuned"] = done.as_mapping()
         return done.vote, result, done.privacy
 
     def trained(self) -> TrainResult | None:
@@ -341,12 +359,18 @@ class Stages:
 
     def with_model(self, model: ModelResult) -> ModelResult:
         """Measure a model on public rows, where there are any, and write it."""
-        test = self.prepared.client_data.dataset.test
+        client_data = self.prepared.client_data
+        test = client_data.dataset.test
         if len(test):
             kind = "r2" if model.schema.classes is None else "accuracy"
+            coded = replace(model, columns=())
             with np.errstate(all="ignore"):
-                score = model.score(test.features, named_targets(self.prepared.client_data, test))
-            model = replace(model, measured={kind: score} if math.isfinite(score) else {})
+                score = coded.score(test.features, named_targets(client_data, test))
+            measured = {kind: score} if math.isfinite(score) else {}
+            if client_data.baseline is not None:
+                measured["baseline"] = client_data.baseline
+            model = replace(model, measured=measured)
+        model = replace(model, columns=client_data.columns, coding=client_data.coding)
         model.save(self.journal.folder / "model.npz")
         card = average_card(model, name=self.prepared.title)
         write_whole(self.journal.folder / "MODEL_CARD.md", card)

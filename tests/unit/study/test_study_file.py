@@ -12,7 +12,7 @@ from urna.study import read_study
 from urna.study.draft import Draft, draft_study
 from urna.study.file import RENAMED, parse_study
 from urna.study.lines import find_lines
-from urna.study.schema import SECTIONS, Follow, keys_of, keys_table
+from urna.study.schema import SECTIONS, DataPart, Follow, keys_of, keys_table
 from urna.systems.combine import STRATEGIES
 from urna.systems.train.optimisers import OPTIMISERS
 
@@ -177,7 +177,7 @@ def test_a_fingerprint_is_of_what_must_not_change() -> None:
 
 
 def test_a_draft_can_be_read_and_says_what_was_meant(tmp_path: Path) -> None:
-    draft = draft_study("digits", base=tmp_path)
+    draft = draft_study(DataPart(source="digits"), base=tmp_path)
     study = parse_study(draft.as_toml(), tmp_path / "study.toml")
     assert (study.data.source, study.data.clients) == ("digits", 60)
     for line in draft.as_toml().splitlines():

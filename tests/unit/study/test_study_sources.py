@@ -8,8 +8,8 @@ import pytest
 from urna.data import Coding, read_pictures
 from urna.data.shards import split_records
 from urna.errors import DataMissing, ParameterError
-from urna.study.draft import draft_study, find_data
-from urna.study.schema import DataPart
+from urna.study.draft import check_draft, draft_study, find_data
+from urna.study.schema import DataPart, Follow
 from urna.study.sources import blank_data, gather, gather_one
 
 CSV = "age,sex,outcome\n20,F,well\n90,M,ill\n,F,ill\nx,Z,gone\n"
@@ -85,7 +85,7 @@ def test_pictures_in_class_folders(tmp_path: Path) -> None:
     found = gather(DataPart(source=".", picture=(2, 3), colour=True), seed=0, base=tmp_path)
     assert found.dataset.shape == (3, 2, 3)
     assert found.clients[1].features.shape == (4, 18)
-    draft = draft_study(".", base=tmp_path)
+    draft = draft_study(DataPart(source="."), base=tmp_path)
     assert draft.values["data"]["classes"] == ["dark", "light"]
     (tmp_path / "north" / "dark" / "0.png").write_text("no picture")
     with pytest.raises(ParameterError, match="is no picture that can be read"):
@@ -95,16 +95,16 @@ def test_pictures_in_class_folders(tmp_path: Path) -> None:
 def test_a_draft_looks_at_the_data(folder: Path) -> None:
     assert find_data(folder) is None
     assert find_data(folder / "wards") == "."
-    said = draft_study("wards", base=folder).values
+    said = draft_study(DataPart(source="wards"), base=folder).values
     assert said["data"]["classes"] == ["gone", "ill", "well"]
     assert said["data"]["ranges"] == {"age": [20.0, 90.0]}
     assert said["data"]["categories"] == {"sex": ["F", "M", "Z"]}
     assert said["privacy"]["unit"] == "record"
     with pytest.raises(ParameterError, match="has no column 'end'"):
-        draft_study("wards", base=folder, label="end")
+        draft_study(DataPart(source="wards", label="end"), base=folder)
     (folder / "wards" / "zz.csv").write_text("age,outcome\n1,well\n")
     with pytest.raises(ParameterError, match=r"same columns.*zz\.csv has age, outcome"):
-        draft_study("wards", base=folder)
+        draft_study(DataPart(source="wards"), base=folder)
 
 
 @pytest.mark.parametrize(
@@ -152,3 +152,64 @@ def test_targets_of_no_number_are_kept_where_records_are_protected(tmp_path: Pat
     said = part(source="", classes=(), span=(0.0, 2.0))
     assert gather_one(said, file, by_record=True).targets.tolist() == [1.5, 0.0]
     assert gather_one(said, file).targets.tolist() == [1.5]
+
+
+def test_rows_of_one_record_stay_together(tmp_path: Path) -> None:
+    rows = "".join(f"{n % 40},{n},{n % 2}\n" for n in range(160))
+    (tmp_path / "all.csv").write_text("patient,x,y\n" + rows)
+    said = {"label": "y", "classes": (0, 1), "features": ("x",), "record_column": "patient"}
+    found = gather(DataPart(source="all.csv", clients=4, **said), seed=0, base=tmp_path)  # type: ignore[arg-type]
+    homes = [set(np.asarray(one.ids).tolist()) for one in found.clients]
+    assert [len(one) for one in found.clients] == [40] * 4
+    assert sum(map(len, homes)) == len(set.union(*homes)) == 40
+
+
+def write(folder: Path, name: str, header: str, *rows: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("\n".join([header, *rows]) + "\n")
+
+
+def test_a_draft_protects_people_and_says_so(tmp_path: Path) -> None:
+    for home in range(3):
+        rows = (f"{home}{n // 4:03},{n % 50},{n % 3 // 2}" for n in range(160))
+        write(tmp_path / "d", f"{home}.csv", "patient_id,age,ill", *rows)
+    draft = draft_study(DataPart(source="d"), base=tmp_path)
+    data = draft.values["data"]
+    assert (data["label"], data["record_column"], data["features"]) == (
+        "ill",
+        "patient_id",
+        ["age"],
+    )
+    assert draft.values["privacy"]["unit"] == "record"
+    assert "vote" not in draft.values
+    assert any("rows of one 'patient_id' are protected" in note for note in draft.notes)
+    assert any("'ill' is predicted, a guess" in note for note in draft.notes)
+    rows_alone = draft_study(DataPart(source="d"), base=tmp_path, people=False)
+    assert "record_column" not in rows_alone.values["data"]
+    assert rows_alone.values["data"]["features"] == ["age"]  # an id is never a feature
+
+
+def test_a_label_that_teaches_nothing_is_refused(tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / "d", f"{name}.csv", "age,ill,note", *(f"{n},1,?" for n in range(30)))
+    for label, held in (("ill", "one class alone, '1'"), ("note", "nothing")):
+        with pytest.raises(ParameterError, match=f"'{label}' holds {held}, so there is nothing"):
+            draft_study(DataPart(source="d", label=label), base=tmp_path)
+
+
+@pytest.mark.parametrize("files", [2, 3, 5, 8, 10])
+@pytest.mark.parametrize("follow", [None, Follow.NOTHING, Follow.AVERAGE])
+def test_what_is_drafted_can_be_planned(tmp_path: Path, files: int, follow: Follow | None) -> None:
+    for home in range(files):
+        rows = (f"{n * 7 % 50},{'?' if n % 5 else 'no'},{n % 2}" for n in range(120 + home))
+        write(tmp_path / "d", f"{home}.csv", "age,smoker,target", *rows)
+    draft = draft_study(DataPart(source="d"), base=tmp_path, follow=follow)
+    planned = check_draft(draft, tmp_path / "study.toml")
+    assert planned.clients == files
+    assert (planned.vote is None) == (follow is not Follow.NOTHING)
+    with pytest.raises(ParameterError) as refused:
+        check_draft(
+            draft_study(DataPart(source="d"), base=tmp_path, follow=Follow.COMBINE),
+            tmp_path / "study.toml",
+        )
+    assert "study.toml" not in str(refused.value)  # which is not there

@@ -74,6 +74,7 @@ def _text(result: ModelResult, name: str) -> str:
     if result.when is not None:
         day = datetime.datetime.fromtimestamp(result.when, datetime.UTC)
         made = f" on {day:%Y-%m-%d}"
+    columns = f"columns {', '.join(result.columns)[:200]}" if result.columns else "raw features"
     rule = json.dumps(schema.rows.as_mapping())
     why = f"\nIt was chosen because {result.why}.\n" if result.why else ""
     tuned = ""
@@ -98,7 +99,7 @@ def _text(result: ModelResult, name: str) -> str:
         f"## How to use it\n\n"
         f"```python\nfrom urna.systems.average import load_model\n\n"
         f'model = load_model("model.npz")      # no pickle: nothing in the file is run\n'
-        f"model.predict(features)               # raw features; rows are made by {rule}\n```\n\n"
+        f"model.predict(features)               # {columns}; rows are made by {rule}\n```\n\n"
         f"## What it does not promise\n\n"
         f"Differential privacy bounds what the model tells about one protected unit, the one named "
         f"above, and nothing else: what is true of many records shows, as it must. Other releases "

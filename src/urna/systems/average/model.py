@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from urna.data import Coding
 from urna.display import card
 from urna.errors import ParameterError
 from urna.files import write_whole
@@ -34,8 +35,8 @@ _LARGEST = 1 << 31  # bytes of a model file that is read
 class ModelResult:
     """A linear model, computed from one noisy sum and public facts alone.
 
-    It predicts from raw features, as the clients' tables hold them: what is done to rows is
-    part of it.
+    It predicts from columns as the clients' tables hold them: how they are coded, and what is
+    done to rows, is part of it.
     """
 
     learner: AverageLearner
@@ -68,6 +69,10 @@ class ModelResult:
     """Its id in the ledger, where there is one."""
     when: float | None = None
     """Its day, in seconds since the epoch; None of a scripted run."""
+    columns: tuple[str, ...] = ()
+    """The columns of the clients' tables, in order, where these are coded before anything else."""
+    coding: Coding = field(default_factory=Coding)
+    """How these columns become features."""
 
     @property
     def schema(self) -> Schema:
@@ -87,6 +92,8 @@ class ModelResult:
 
     def decision_function(self, features: Any) -> Matrix:  # noqa: ANN401 - arrays and frames
         """Return the scores of records: a column for each class, or the value on its scale."""
+        if self.columns:
+            features = self.coding.rows(self.columns, features)
         return np.asarray(self.schema.rows.rows(np.asarray(features)) @ self.weights)
 
     def predict(self, features: Any) -> npt.NDArray[Any]:  # noqa: ANN401 - arrays and frames
@@ -136,6 +143,8 @@ class ModelResult:
             "plan": dict(self.plan),
             "entry": self.entry,
             "when": self.when,
+            "columns": list(self.columns),
+            "coding": self.coding.as_mapping(),
         }
 
     def as_json(self) -> str:
@@ -182,6 +191,8 @@ class ModelResult:
             plan=dict(mapping["plan"]),
             entry=mapping["entry"],
             when=None if mapping["when"] is None else float(mapping["when"]),
+            columns=tuple(mapping.get("columns", ())),
+            coding=Coding.read(mapping.get("coding", {})),
         )
 
     def save(self, path: Path | str) -> str:
