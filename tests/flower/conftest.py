@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,19 +43,21 @@ def evaluate_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         first = all(isinstance(p, Context) and p.node_config["partition-id"] == 0 for p in pieces)
         if marked and first:
             return losses_apart(objective, pieces, space, seeds=seeds, **limits)
-        return _losses_here(objective, pieces, space, seeds)
+        return _losses_here(objective, pieces, space, seeds, limits.get("failed"))
 
     monkeypatch.setattr("urna.flower.votes.losses_apart", evaluate)
     monkeypatch.setattr("urna.systems.vote.shards.losses_apart", evaluate)
 
 
 def _losses_here(
-    objective: Any, pieces: Sequence[Any], space: Any, seeds: Sequence[int]
+    objective: Any, pieces: Sequence[Any], space: Any, seeds: Sequence[int], failed: Any
 ) -> list[Any]:
     found: list[Any] = []
-    for piece, seed in zip(pieces, seeds, strict=True):
+    for place, (piece, seed) in enumerate(zip(pieces, seeds, strict=True)):
         try:
             found.append(objective.losses(piece, space, seed=seed))
         except Exception:
             found.append(None)
+            if failed is not None:
+                failed(place, traceback.format_exc())
     return found

@@ -96,7 +96,8 @@ def test_the_guides_longest_policy_says_all_that_can_be_said(tmp_path: Path) -> 
     named = {"epsilon", "delta", "relation", "data", "ledger", "fewest_clients", "most_clients",
              "largest_dropout", "least_colluding", "most_colluders", "most_missing", "most_bytes",
              "most_entries", "most_rounds", "names", "smallest_shard", "key", "model", "directory",
-             "required", "folder", "most_runs", "fewest_in_cluster"}  # fmt: skip
+             "required", "folder", "most_runs", "fewest_in_cluster",
+             "reports_failures"}  # fmt: skip
     assert said == named
 
 

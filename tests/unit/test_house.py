@@ -77,7 +77,7 @@ MOST_LINES = {
     "display": 90,
     "errors": 180,
     "files": 180,
-    "flower": 7590,
+    "flower": 7820,
     "forecast": 770,
     "local": 7050,
     "noise": 290,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from urna.cli.output import of_flower
 from urna.errors import ParameterError
 
 __all__ = ["helper"]
@@ -29,12 +30,7 @@ def helper(
     Everything else (--superlink, --root-certificates, --auth-supernode-private-key, …) is handed
     to flower-supernode as it is. The helper has no data and no ballot.
     """
-    try:
-        from urna.flower.policy import Policy  # noqa: PLC0415 - an optional dependency
-        from urna.flower.voter import HELPER_KEY  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise ParameterError("helping needs Flower: pip install 'urna[flower]'") from error
-    held = Policy.read(policy)
+    held = of_flower("policy").Policy.read(policy)
     key = held.node_key()
     grants = [grant for kind in ("winner", "verified") if (grant := held.grants.get(kind))]
     if key is None:
@@ -46,7 +42,7 @@ def helper(
             f"the policy {policy} grants no help: add [grant.winner], or [grant.verified] for "
             f"verified ballots, with names = ['{key.name}']"
         )
-    config = f'{HELPER_KEY}=true urna-policy="{policy.resolve()}"'
+    config = f'{of_flower("voter").HELPER_KEY}=true urna-policy="{policy.resolve()}"'
     command = [_supernode(), *context.args, "--node-config", config]
     if show:
         typer.echo(shlex.join(command))

@@ -3,17 +3,16 @@
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
+from urna.cli.output import Format, FormatOption, of_flower, print_json, print_table, results, table
 from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.randomness import OsSecrets
 
-__all__ = ["identities", "keys"]
+__all__ = ["keys"]
 
 keys = typer.Typer(
     help="Make an identity key, collect a directory of keys, show either.", no_args_is_help=True
@@ -29,11 +28,11 @@ def make(
     form: FormatOption = Format.TEXT,
 ) -> None:
     """Make an identity key for NAME; print the line that others need."""
-    key = identities().NodeKey.draw(name, OsSecrets())
+    key = of_flower("identities").NodeKey.draw(name, OsSecrets())
     path = output or Path(f"{name}.key")
     key.write(path)
     if form is Format.JSON:
-        public = identities().write_public_key(key.public)
+        public = of_flower("identities").write_public_key(key.public)
         print_json({"name": key.name, "public": public, "file": str(path)})
         return
     typer.echo(f"written: {path} (secret; keep it on this machine)", err=True)
@@ -53,7 +52,7 @@ def collect(
     A name that appears with two different keys is refused: somebody must find out which is
     right, by a way the server does not control.
     """
-    known = identities()
+    known = of_flower("identities")
     found: dict[str, bytes] = {}
     for source in sources:
         for name, key in known.read_public_keys(source).items():
@@ -74,7 +73,7 @@ def show(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Show the public keys in FILE and their fingerprint, to be compared by telephone."""
-    known = identities()
+    known = of_flower("identities")
     found = known.read_public_keys(file)
     written = {name: known.write_public_key(key) for name, key in sorted(found.items())}
     if output is Format.JSON:
@@ -93,18 +92,3 @@ def _fingerprint(found: Mapping[str, bytes]) -> str:
     lines = "".join(f"{name} {key.hex()}\n" for name, key in sorted(found.items()))
     digest = hashlib.sha256(b"urna directory\0" + lines.encode()).hexdigest()[:32]
     return " ".join(digest[start : start + 4] for start in range(0, len(digest), 4))
-
-
-def identities() -> ModuleType:
-    """Return what knows identity keys; it comes with Flower.
-
-    Raises:
-        ParameterError: Flower is not installed.
-    """
-    try:
-        from urna.flower import identities  # noqa: PLC0415 - an optional dependency
-    except ModuleNotFoundError as error:
-        raise ParameterError(
-            "identity keys come with Flower: pip install 'urna[flower]'"
-        ) from error
-    return identities

@@ -1,5 +1,6 @@
 """How commands print: results to stdout, the rest to stderr."""
 
+import importlib
 import json
 import sys
 from collections.abc import Mapping
@@ -11,15 +12,30 @@ from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
+from urna.errors import ParameterError
+
 __all__ = [
     "Format",
     "FormatOption",
     "errors",
+    "of_flower",
     "print_json",
     "print_table",
     "results",
     "table",
 ]
+
+
+def of_flower(module: str) -> Any:  # noqa: ANN401 - a module
+    """Return a module of `urna.flower`, which is an optional part.
+
+    Raises:
+        ParameterError: Flower is not installed.
+    """
+    try:
+        return importlib.import_module(f"urna.flower.{module}")
+    except ModuleNotFoundError as error:
+        raise ParameterError("this command needs Flower: pip install 'urna[flower]'") from error
 
 
 class Format(StrEnum):

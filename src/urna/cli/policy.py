@@ -1,14 +1,14 @@
 """`urna policy`: a node's own limits, written to be edited and read to be checked."""
 
 import json
+import traceback
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from urna.cli.output import Format, FormatOption, print_json, results
-from urna.errors import OutputError, ParameterError
+from urna.cli.output import Format, FormatOption, of_flower, print_json, results
+from urna.errors import OutputError, ParameterError, UrnaError
 from urna.files import write_whole
 from urna.privacy import Budget, Ledger
 from urna.privacy.budget import rounded_down, rounded_up
@@ -85,7 +85,7 @@ def make(
         + transcripts
     )
     write_whole(file, text)
-    _policies().Policy.read(file)
+    of_flower("policy").Policy.read(file)
     if form is Format.JSON:
         print_json({"file": str(file), "epsilon": epsilon, "delta": delta, "grants": kinds})
         return
@@ -98,7 +98,7 @@ def show(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Check FILE, and show what it allows and what its ledger has left."""
-    policies = _policies()
+    policies = of_flower("policy")
     read = policies.Policy.read(file)
     ledger = Ledger(read.ledger) if read.ledger.exists() else None
     spent = ledger.spent().epsilon if ledger else 0.0
@@ -139,11 +139,36 @@ def show(
     out.print(f"with {read.fewest_clients} clients or more in any opened sum; {signed}")
 
 
-def _policies() -> ModuleType:
+@policy.command("try")
+def try_app(
+    app: Annotated[Path, typer.Argument(help="Folder of the Flower app.")],
+    node_config: Annotated[
+        str, typer.Option("--node-config", help="What this node's SuperNode is started with.")
+    ] = "",
+    space: Annotated[
+        str, typer.Option("--space", help="module:name in the app of what nodes vote on.")
+    ] = "",
+    model: Annotated[
+        str, typer.Option("--model", help="module:name in the app of the first weights.")
+    ] = "",
+    config: Annotated[
+        str, typer.Option("--config", help="What training is told, as in 'lr=0.1 epochs=1'.")
+    ] = "",
+    form: FormatOption = Format.TEXT,
+) -> None:
+    """Evaluate one candidate, or train for one step, on this node's own data.
+
+    No server is asked, and nothing is charged. An error of the app is shown in full.
+    """
+    tried = of_flower("trial").NodeApp(app, node_config)
     try:
-        from urna.flower import policy as policies  # noqa: PLC0415 - an optional dependency
-    except ModuleNotFoundError as error:
-        raise ParameterError(
-            "policies are for nodes of a Flower federation: pip install 'urna[flower]'"
-        ) from error
-    return policies
+        told = tried.try_out(space, model, config)
+    except UrnaError:
+        raise
+    except Exception as error:
+        typer.echo(traceback.format_exc(), err=True)
+        raise typer.Exit(1) from error
+    if form is Format.JSON:
+        print_json({"tried": told, "charged": 0})
+        return
+    typer.echo("\n".join([*told, "nothing was charged, and nothing has left this node"]))

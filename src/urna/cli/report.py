@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from urna.cli.keys import identities
-from urna.cli.output import Format, FormatOption, print_json
+from urna.cli.output import Format, FormatOption, of_flower, print_json
 from urna.errors import ParameterError
 from urna.files import digest_of, write_whole
 from urna.report import Provenance, ReportSigner, load_run, load_whole, page
@@ -33,7 +32,7 @@ def report(
     file = result / "result.json" if result.is_dir() else result
     if file.suffix != ".json":
         raise ParameterError(f"a result is a .json file or the folder that holds it, got {file}")
-    signer = None if sign is None else identities().NodeKey.read(sign)
+    signer = None if sign is None else of_flower("identities").NodeKey.read(sign)
     path = write_page(file, out, title=title, signer=signer)
     if output is Format.JSON:
         print_json({"written": str(path), "sha256": digest_of(path)})

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
+from urna.cli.output import Format, FormatOption, of_flower, print_json, print_table, results, table
 from urna.cli.verify_page import verify_page
 from urna.errors import ParameterError, ProtocolError
 from urna.report import load_result
@@ -37,15 +37,9 @@ def verify(
     if transcript.suffix == ".html":
         verify_page(transcript, directory, server_key, result, output)
         return
+    identities, transcripts = of_flower("identities"), of_flower("transcript")
     try:
-        from urna.flower import identities  # noqa: PLC0415 - an optional dependency
-        from urna.flower.transcript import Transcript, sum_digest  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise ParameterError(
-            "transcripts are of rounds over Flower: pip install 'urna[flower]'"
-        ) from error
-    try:
-        found = Transcript.read(transcript.read_bytes())
+        found = transcripts.Transcript.read(transcript.read_bytes())
     except OSError as error:
         raise ParameterError(f"cannot read {transcript}: {error.strerror}") from error
     except ProtocolError as error:
@@ -56,7 +50,7 @@ def verify(
     if result is not None:
         held = load_result(result)
         known = held.total if isinstance(held, VoteResult) else None
-        if known is None or sum_digest(known) != found.sum_digest:
+        if known is None or transcripts.sum_digest(known) != found.sum_digest:
             problems.append("The result is not the sum of this round.")
     checked = {
         "signatures of the nodes": keys is not None and found.announcement.signed,

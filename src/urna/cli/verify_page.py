@@ -7,8 +7,7 @@ from pathlib import Path
 
 import typer
 
-from urna.cli.keys import identities
-from urna.cli.output import Format, print_json, results
+from urna.cli.output import Format, of_flower, print_json, results
 from urna.errors import ParameterError
 from urna.files import digest_of
 from urna.report import Seal, read_seal
@@ -64,7 +63,7 @@ def _trusted(seal: Seal, directory: Path | None, key: str | None) -> bytes | Non
             raise ParameterError("a public key is written in base64") from error
     if directory is None:
         return None
-    found: dict[str, bytes] = identities().read_public_keys(directory)
+    found: dict[str, bytes] = of_flower("identities").read_public_keys(directory)
     return found.get(seal.name or "", b"")
 
 

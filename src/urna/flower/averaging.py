@@ -30,6 +30,7 @@ from urna.systems.average import (
 from urna.systems.average.fit import label_of, read_model
 from urna.systems.average.learners import check_named
 from urna.systems.average.moments import moments_length
+from urna.systems.vote.inputs import as_data
 from urna.tally import Options, Released, Run, TallyPlan, Terms
 
 __all__ = ["AverageSubject", "Averages", "average"]
@@ -127,8 +128,7 @@ class Averages:
     def contribute(self, call: Call) -> IntVector:
         """Return the node's vector, rounded by coins of its own."""
         subject = _subject(call)
-        given = self._data(call.context)
-        samples = given if isinstance(given, Samples) else Samples(*given)
+        samples = as_data(self._data(call.context))
         ((_, vector),) = subject.learner.vectors([samples], device=self._device)
         return subject.average(call.announcement.terms).contribution(vector, call.key)
 

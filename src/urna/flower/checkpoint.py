@@ -76,6 +76,12 @@ class SeriesState:
         check_folder(folder)
         write_json(folder / _SERIES, values)
 
+    @staticmethod
+    def drop(folder: Path) -> None:
+        """Forget a series of which nothing counts."""
+        for name in (_SERIES, _JOURNAL):
+            (folder / name).unlink(missing_ok=True)
+
     @classmethod
     def read(cls, folder: Path, keys: DirectoryFile | None) -> "SeriesState | None":
         """Read it; None where nothing is kept.

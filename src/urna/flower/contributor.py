@@ -1,6 +1,7 @@
 """What computes a node's part of a sum, and the limits it runs under."""
 
 import sys
+import traceback
 from dataclasses import dataclass, field
 from queue import Empty, Queue
 from threading import Thread
@@ -14,7 +15,7 @@ from urna.local.engine.batches import step_key
 from urna.local.generators import own_generators
 from urna.noise import IntVector
 
-__all__ = ["Call", "Contributor", "in_time", "seed_of", "simulated"]
+__all__ = ["Call", "Contributor", "in_time", "seed_of", "simulated", "trace_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,12 @@ class Contributor(Protocol):
         """Return the node's contribution, in units.
 
         Whatever it raises, the node contributes nothing under its full share of noise, and
-        says nothing about it.
+        says nothing about it but in its own log; see `Policy.reports_failures`.
         """
         ...
+
+
+_ENDED = "the contribution ended its process"
 
 
 def in_time(contributor: Contributor, call: Call) -> IntVector:
@@ -71,7 +75,10 @@ def in_time(contributor: Contributor, call: Call) -> IntVector:
     """
     if simulated():  # one person owns all nodes, and a worker has one thread
         with own_generators(seed_of(call.context, call.number)):
-            return contributor.contribute(call)
+            try:
+                return contributor.contribute(call)
+            except SystemExit as error:
+                raise RuntimeError(_ENDED) from error
     found: Queue[IntVector | BaseException] = Queue()
 
     def compute() -> None:
@@ -89,13 +96,21 @@ def in_time(contributor: Contributor, call: Call) -> IntVector:
     if isinstance(answer, Exception):
         raise answer
     if isinstance(answer, BaseException):  # sys.exit(), say: not this process's end
-        raise RuntimeError("the contribution ended its process") from answer
+        raise RuntimeError(_ENDED) from answer
     return answer
 
 
 def seed_of(context: Context, number: int = 0) -> int:
     """Return where global generators begin when a node evaluates: by its place and the round."""
     return step_key(int(str(context.node_config.get("partition-id", 0))), number)
+
+
+def trace_of(error: BaseException) -> str:
+    """Return an error with its traceback where the node is simulated, and nothing elsewhere.
+
+    One person owns all nodes of a simulation; the text of an error may hold data.
+    """
+    return "".join(traceback.format_exception(error)) if simulated() else ""
 
 
 def simulated() -> bool:

@@ -110,10 +110,10 @@ class _Helping:
         _keep(context, held | {"offer": letter.inputs, "number": letter.number})
         return replace(reply, beside=sent)
 
-    def vector(self, call: Call) -> IntVector:
+    def vector(self, call: Call) -> tuple[IntVector, str]:
         """Return a uniform mask. Nothing may stand in for it: without it the sum is exact."""
         _keep(call.context, {"announcement": call.announcement.as_bytes(), "key": call.key})
-        return _mask(call.announcement, call.key)
+        return _mask(call.announcement, call.key), ""
 
     def check_count(self, letter: Letter, call: Call) -> None:
         check_statement(PublicParameters.read(letter.body), call.announcement, letter.number)

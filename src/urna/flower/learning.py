@@ -16,6 +16,7 @@ from urna.errors import UnknownName
 from urna.flower.strategy import PrivateTraining
 from urna.systems.train import Settings, TorchLearner, TrainResult
 from urna.systems.train.learner import Vector
+from urna.systems.vote.inputs import as_data
 
 __all__ = ["LearnerTraining", "server_strategy", "train_learner"]
 
@@ -39,7 +40,7 @@ class LearnerTraining:
         config = message.content.config_records["config"]
         weights = message.content.array_records["arrays"][_WEIGHTS].numpy()
         learner = self.learner().with_recipe(**json.loads(str(config[_WINNER])))
-        rows = self.data(context)
+        rows = as_data(self.data(context))
         number = int(str(config[_ROUND]))
         place = int(str(context.node_config.get("partition-id", 0)))
         (trained,) = learner.train(

@@ -1,16 +1,18 @@
 """The records that travel: one letter per stage and node, one reply. Translates, no more."""
 
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self, cast
 
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app.metadata import Metadata
 
 from urna.errors import ProtocolError
 
-__all__ = ["ACTION", "Kind", "Letter", "Reply"]
+__all__ = ["ACTION", "Kind", "Letter", "Reply", "message_of"]
 
 ACTION = "urna"
 """Messages of private sums have the type `query.urna`."""
@@ -117,6 +119,8 @@ class Reply:
     """Whether the node keeps transcripts, and so asks for one."""
     beside: bytes = field(default=b"", repr=False)
     """What travels with the protocol's answer: a helper's answer to an offer."""
+    trace: str = field(default="", repr=False)
+    """What the node's own code raised: of a simulated node, and of no other."""
 
     @classmethod
     def ready(cls, name: str, proof: bytes, *, private: bool, keeps: bool) -> Self:
@@ -134,14 +138,14 @@ class Reply:
         return cls(body=body)
 
     @classmethod
-    def refusal(cls, reason: str) -> Self:
+    def refusal(cls, reason: str, trace: str = "") -> Self:
         """Return the answer of a node that does not take part."""
-        return cls(refused=reason[:_LONGEST_REASON] or "no reason given")
+        return cls(refused=reason[:_LONGEST_REASON] or "no reason given", trace=trace)
 
     def as_records(self) -> RecordDict:
         """Return the reply as Flower carries it."""
         values: dict[str, Any] = {"private": self.private, "keeps": self.keeps}
-        for name in ("body", "refused", "name", "proof", "beside"):
+        for name in ("body", "refused", "name", "proof", "beside", "trace"):
             if value := getattr(self, name):
                 values[name] = value
         return RecordDict({_RECORD: ConfigRecord(values)})
@@ -162,7 +166,32 @@ class Reply:
             values.get("private") is True,
             values.get("keeps") is True,
             _bytes(values, "beside"),
+            str(values.get("trace", "")),
         )
+
+
+def message_of(
+    content: RecordDict,
+    kind: str,
+    *,
+    to: int = 1,
+    run: int = 0,
+    group: str = "",
+    ttl: float = 3600.0,
+) -> Message:
+    """Return a message as people's own functions and strategies get it, which nobody sent."""
+    metadata = Metadata(
+        run_id=run,
+        message_id="",
+        src_node_id=1,
+        dst_node_id=to,
+        reply_to_message_id="",
+        group_id=group,
+        created_at=time.time(),
+        ttl=ttl,
+        message_type=kind,
+    )
+    return Message(content=content, metadata=metadata)  # type: ignore[call-overload,no-any-return]
 
 
 def _values(records: RecordDict) -> Mapping[str, Any]:

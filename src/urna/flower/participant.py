@@ -14,7 +14,7 @@ from flwr.app import Context
 from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
 from urna.flower.ballots import read_vouched, report_of
-from urna.flower.contributor import Call, Contributor, in_time
+from urna.flower.contributor import Call, Contributor, in_time, trace_of
 from urna.flower.memory import Memory, answered, forget, keep, recall
 from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Policy
@@ -40,8 +40,8 @@ class Role(Protocol):
     def check(self, call: Call) -> None:
         """Refuse what no data can change; see `Contributor.check`."""
 
-    def vector(self, call: Call) -> IntVector:
-        """Return what the node puts into a secure sum, in grid steps."""
+    def vector(self, call: Call) -> tuple[IntVector, str]:
+        """Return what the node puts into a secure sum, in grid steps, and `trace_of` a failure."""
 
     def check_count(self, letter: Letter, call: Call) -> None:
         """Refuse a verified count that is not the one announced."""
@@ -56,7 +56,8 @@ class Participant(Mounted):
     Every request is held against the node's policy and its ledger before anything is computed.
     What leaves the node is its contribution under noise and masks. Whatever its data do to the
     computation, the node takes part: a failure is an empty contribution with the full noise,
-    and its reason stays in the node's own log. A refusal has a reason that no data enter.
+    and its traceback stays in the node's own log, unless the policy `reports_failures`. A refusal
+    has a reason that no data enter.
 
     Args:
         contributors: What the node can contribute to.
@@ -75,7 +76,7 @@ class Participant(Mounted):
         name: Callable[[Context], str] | None = None,
         script: str | None = None,
     ) -> None:
-        site = Site(policy, name, script)
+        site, self.contributors = Site(policy, name, script), tuple(contributors)
         super().__init__(Rounds(site, _Contributing(site, contributors)).answer)
 
 
@@ -98,29 +99,27 @@ class _Contributing:
         """Cast a verified ballot: counted before it leaves, and nothing of it is kept."""
         announcement, policy = call.announcement, call.policy
         vouched = read_vouched(letter.body, announcement, letter.number, policy)
-        ballot = self.vector(call)
+        ballot, _ = self.vector(call)
         source = self._site.source(announcement, member.client, 0)
         report = report_of(vouched, announcement, member, policy, ballot, source)
         coin = announcement.coin(letter.number, letter.inputs)
         policy.account.count(announcement, letter.number, coin, private=self._site.private)
         return Reply.letter(report)
 
-    def vector(self, call: Call) -> IntVector:
+    def vector(self, call: Call) -> tuple[IntVector, str]:
         """Return what the node puts in, in grid steps; nothing where anything went wrong."""
         contributor, plan = self._contributor(call), call.announcement.plan
         start = time.monotonic()
         try:
-            vector = to_grid(np.asarray(in_time(contributor, call)), plan)
+            return to_grid(np.asarray(in_time(contributor, call)), plan), ""
         except Exception as error:
-            # Under the relation promised, data that fail are data like any other.
-            _log.warning(
-                "this node contributes nothing: %s after %.1f s",
-                type(error).__name__,
-                time.monotonic() - start,
-            )
-            _log.debug("the error itself, for this node's eyes only", exc_info=True)
-            vector = np.zeros(plan.dimension, dtype=np.int64)
-        return vector
+            # Under the relation promised, data that fail are data like any other: whatever the
+            # error says stays in this log, unless the owner chose to tell that there was one.
+            _log.exception("this node's own code failed after %.1f s", time.monotonic() - start)
+            if call.policy.reports_failures:
+                raise Refused("this node's own code failed; its own log says why") from error
+            _log.error("this node contributes nothing, under its full share of noise")
+            return np.zeros(plan.dimension, dtype=np.int64), trace_of(error)
 
     def _contributor(self, call: Call) -> Contributor:
         kind = call.announcement.kind
@@ -174,11 +173,12 @@ class Rounds:
         policy, announcement = call.policy, call.announcement
         if is_verified(announcement):
             return self._role.report(letter, call, member)
-        vector = self._role.vector(call)
+        vector, trace = self._role.vector(call)
         digest = hashlib.sha256(letter.inputs).digest()
         memory = Memory(letter.announcement, member.client, letter.number, digest, vector, 0, b"")
         memory = replace(memory, resumes=letter.resumes)
-        return self._step(policy, announcement, member, memory, letter, context)
+        reply = self._step(policy, announcement, member, memory, letter, context)
+        return replace(reply, trace=trace)
 
     def _admit(self, letter: Letter, context: Context) -> tuple[Call, Member]:
         """Take the one right to begin a round, if nothing speaks against it.

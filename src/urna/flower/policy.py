@@ -38,6 +38,7 @@ _SECTIONS: Mapping[str, frozenset[str]] = {
             "most_colluders",
             "most_missing",
             "most_bytes",
+            "reports_failures",
         }
     ),
     "records": frozenset({"smallest_shard", "key"}),
@@ -183,6 +184,9 @@ class Policy:
         most_missing: In a signed sum, how many of the node's directory may be left out, helpers
             not counted.
         most_bytes: Longer announcements are refused unread.
+        reports_failures: Whether the node refuses a round in which its own code raised, in place
+            of contributing nothing. The server learns that it did, which depends on the node's
+            data and is covered by no epsilon; not what was raised.
         smallest_shard: Must be named where `relation` is `replace-one-record`, and only there.
             A vote that would leave this node's shards with fewer records is refused; a single
             shard that has fewer abstains.
@@ -210,6 +214,7 @@ class Policy:
     most_colluders: int | None = None
     most_missing: int = 0
     most_bytes: int = 1_000_000
+    reports_failures: bool = False
     smallest_shard: int | None = None
     shard_key: Path | None = None
     server_key: bytes | None = None
@@ -234,6 +239,10 @@ class Policy:
         exact_part("least_colluding", self.least_colluding)
         if self.most_missing < 0 or (self.most_colluders is not None and self.most_colluders < 0):
             raise ParameterError("numbers of nodes are not negative")
+        if type(self.reports_failures) is not bool:
+            raise ParameterError(
+                f"`reports_failures` is true or false, got {self.reports_failures!r}"
+            )
         self._check_unit()
         if EXACT in self.grants and self.grants[EXACT].names is None:
             raise ParameterError(

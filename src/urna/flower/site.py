@@ -1,7 +1,6 @@
 """A node as its owner set it up: what it is called, what it is held to, and how it is asked."""
 
 import logging
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from flwr.clientapp import ClientApp
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
 from urna.flower.announcement import Announced, Announcement, check_name
-from urna.flower.contributor import simulated
+from urna.flower.contributor import simulated, trace_of
 from urna.flower.messages import ACTION, Letter, Reply
 from urna.flower.policy import Grant, Policy
 from urna.flower.script import Script
@@ -20,10 +19,13 @@ from urna.privacy import Adjacency, Unit
 from urna.protocols.secagg import Member
 from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
 
-__all__ = ["POLICY_KEY", "Mounted", "Site"]
+__all__ = ["ON_APP", "POLICY_KEY", "Mounted", "Site"]
 
 POLICY_KEY = "urna-policy"
 """Key of the node's configuration that names its policy file."""
+
+ON_APP = "urna_mounted"
+"""Where a ClientApp names what is mounted on it."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ class Mounted:
     def mount(self, app: ClientApp) -> None:
         """Let a ClientApp take part. What it does already is left alone."""
         app.query(ACTION)(self.handle)
+        vars(app)[ON_APP] = self
 
     def handle(self, message: Message, context: Context) -> Message:
         """Answer one message of a server."""
@@ -48,18 +51,12 @@ class Mounted:
             letter = Letter.read(message.content)
             reply = self._answer(letter, context)
         except UrnaError as error:
-            reply = Reply.refusal(_public_reason(error))
+            plain = isinstance(error, ProtocolError | Refused) and error.__cause__ is None
+            reply = Reply.refusal(_public_reason(error), "" if plain else trace_of(error))
         except Exception as error:
-            # An error of our own or of a file: its text may hold data.
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            _log.error(
-                "this node could not take part: %s in %s, line %s",
-                type(error).__name__,
-                where.filename,
-                where.lineno,
-            )
-            _log.debug("the error itself, for this node's eyes only", exc_info=True)
-            reply = Reply.refusal("the node failed; its own log says why")
+            # An error of our own or of a file: its text may hold data, and stays in this log.
+            _log.exception("this node could not take part")
+            reply = Reply.refusal("the node failed; its own log says why", trace_of(error))
         return Message(reply.as_records(), reply_to=message)
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.app.metadata import Metadata
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.exception import PrivacyBudgetExhausted
@@ -22,7 +20,9 @@ from urna.errors import BudgetExceeded, ParameterError, RoundAborted, RoundFaile
 from urna.files import today
 from urna.flower.announcement import Announcement
 from urna.flower.federation import Federation
+from urna.flower.messages import message_of
 from urna.flower.sums import Sums
+from urna.flower.transport import NodesFailed
 from urna.flower.updates import ModelLetter, UpdateSubject, Vector, flattened, shaped
 from urna.privacy import Budget, PrivacyStatement
 from urna.systems.train import Clip, FedAvg, Layout, Settings, TrainPlan, TrainResult, Validation
@@ -170,52 +170,57 @@ class PrivateTraining(Strategy):
             weights,
             clip_norm=self._settings.clipping.first,
         )
-        result, stopped, held = Result(arrays=initial_arrays), "rounds", 0
+        result, held, stopped = Result(arrays=initial_arrays), 0, ""
         state = fresh if self._folder is None else self._taken_up(self._folder, fresh)
         if state is fresh:
             self._judge(evaluate_fn, 0, initial_arrays, result)
-            self._keep(state, result, 0, stopped)
+            self._keep(state, result, 0)
         else:
-            held, stopped = int(state.besides["number"]), str(state.besides["stopped"])
+            held = int(state.besides["number"])
             self._tell_again(state, result, names, shapes)
-            self._training = (
-                self._result(plan, state, sums.privacy, stopped, sums.entry) if held else None
-            )
         for number in range(held + 1, num_rounds + 1):
             arrays = shaped(state.weights, names, shapes)
-            config = self._config(number, arrays, train_config or ConfigRecord(), grid)
-            letter = ModelLetter(
-                names, shapes, state.weights, state.clip_norm, self._largest(), config
+            letter = replace(
+                ModelLetter(names, shapes, state.weights, state.clip_norm, self._largest()),
+                config=self._config(number, arrays, train_config or ConfigRecord(), grid),
             )
             try:
-                released = sums.round(letter.as_bytes(), number=number)
+                state = self._after(sums, plan, state, letter, number)
             except BudgetExceeded as error:
                 if not state.done:
                     raise PrivacyBudgetExhausted(str(error)) from error
                 stopped = "budget"
                 break
             except RoundAborted as aborted:
+                self._keep(state, result, number)
+                if isinstance(aborted, NodesFailed) or (number == num_rounds and not state.done):
+                    raise
                 _log.warning("round %d: %s Nothing of it counts.", number, aborted)
-                stopped = "dropouts" if number == num_rounds else stopped
-                self._keep(state, result, number, stopped)
                 continue
-            except RoundFailed as failed:
-                state = _after_failure(plan, state, failed, sums.privacy.epsilon)
-            else:
-                state = self._stepped(plan, state, released, number, names, shapes)
+            self._training = self._result(plan, state, sums, "rounds")
+            self._keep(state, result, number)  # what was paid for, before it is judged
+            report = state.history[-1]
+            if not report.failed:
                 result.arrays = shaped(state.weights, names, shapes)
-                self._note(state.history[-1], result)
-                _log_round(number, state.history[-1])
-            self._training = self._result(plan, state, sums.privacy, stopped, sums.entry)
-            self._keep(state, result, number, stopped)  # what was paid for, before it is judged
-            if not state.history[-1].failed:
+                self._note(report, result)
+                _log_round(number, report)
                 self._judge(evaluate_fn, state.done, result.arrays, result)
-                self._keep(state, result, number, stopped)
-        if self._training is not None and self._training.stopped != stopped:
-            self._training = self._result(
-                plan, state, self._training.privacy, stopped, self._training.entry
-            )
+                self._keep(state, result, number)
+        stopped = stopped or ("rounds" if state.done == num_rounds else "dropouts")
+        self._training = self._result(plan, state, sums, stopped)
         return result
+
+    def _after(
+        self, sums: Sums, plan: TrainPlan, state: Progress, letter: ModelLetter, number: int
+    ) -> Progress:
+        """Hold a round, and return where training stands after it."""
+        try:
+            released = sums.round(letter.as_bytes(), number=number)
+        except RoundAborted:
+            raise
+        except RoundFailed as failed:
+            return _after_failure(plan, state, failed, sums.privacy.epsilon)
+        return self._stepped(plan, state, released, letter, number)
 
     def _fingerprint(self, weights: Vector, config: ConfigRecord | None) -> str:
         """Return a digest of what must not change in a training that is taken up again.
@@ -235,8 +240,8 @@ class PrivateTraining(Strategy):
     def _taken_up(self, folder: Path, fresh: Progress) -> Progress:
         """Return where the folder's training stands; the beginning where it holds none."""
         state = Progress.read(folder)
-        if state is None:
-            return fresh
+        if state is None or (state.entry != fresh.entry and not state.done):
+            return fresh  # nothing was paid for, and the series began anew
         if (state.fingerprint, state.entry) != (fresh.fingerprint, fresh.entry):
             raise ParameterError(
                 f"{folder} holds a training with other settings: name another folder, or give "
@@ -244,7 +249,7 @@ class PrivateTraining(Strategy):
             )
         return state
 
-    def _keep(self, state: Progress, result: Result, number: int, stopped: str) -> None:
+    def _keep(self, state: Progress, result: Result, number: int) -> None:
         """Write where the training stands after a round, with what the strategy remembers."""
         if self._folder is None:
             return
@@ -252,7 +257,6 @@ class PrivateTraining(Strategy):
         judged = {n: dict(found) for n, found in result.evaluate_metrics_serverapp.items()}
         besides = {
             "number": number,
-            "stopped": stopped,
             "judged": json.dumps(judged),
             "types": {name: str(slot.dtype) for name, slot in slots.items()},
         }
@@ -281,20 +285,20 @@ class PrivateTraining(Strategy):
         plan: TrainPlan,
         state: Progress,
         released: Released,
+        letter: ModelLetter,
         number: int,
-        names: tuple[str, ...],
-        shapes: tuple[tuple[int, ...], ...],
     ) -> Progress:
         """Let the wrapped strategy use the noisy mean as if one client had sent it."""
         after = after_round(plan, state, released, range(plan.clients), 1)
         inner: Any = self._strategy
+        mean = shaped(after.weights, letter.names, letter.shapes)
         content = RecordDict(
             {
-                getattr(inner, "arrayrecord_key", "arrays"): shaped(after.weights, names, shapes),
+                getattr(inner, "arrayrecord_key", "arrays"): mean,
                 "metrics": MetricRecord({getattr(inner, "weighted_by_key", "num-examples"): 1}),
             }
         )
-        arrays, _ = inner.aggregate_train(number, [_reply(content)])
+        arrays, _ = inner.aggregate_train(number, [message_of(content, "train")])
         if arrays is None:
             raise ParameterError(f"{type(inner).__name__} made no weights of the mean")
         return after.after(weights=flattened(arrays)[0])
@@ -343,14 +347,8 @@ class PrivateTraining(Strategy):
         if found is not None:
             result.evaluate_metrics_serverapp[number] = found
 
-    def _result(
-        self,
-        plan: TrainPlan,
-        state: Progress,
-        privacy: PrivacyStatement,
-        stopped: str,
-        entry: str | None,
-    ) -> TrainResult:
+    def _result(self, plan: TrainPlan, state: Progress, sums: Sums, stopped: str) -> TrainResult:
+        privacy = sums.privacy
         return TrainResult(
             weights=state.model,
             history=state.history,
@@ -362,7 +360,7 @@ class PrivateTraining(Strategy):
             when=today() if privacy.private else None,
             lost={int(client): why for client, why in state.lost.items()},
             faults={int(client): why for client, why in state.faults.items()},
-            entry=entry,
+            entry=sums.entry,
         )
 
     def configure_train(
@@ -448,22 +446,6 @@ def _remind(
             inner.current_arrays = ArrayRecord({n: Array(array) for n, array in named.items()})
         elif named:
             setattr(inner, memory, named)
-
-
-def _reply(content: RecordDict) -> Message:
-    """Return a reply of nobody in particular."""
-    metadata = Metadata(
-        run_id=0,
-        message_id="",
-        src_node_id=1,
-        dst_node_id=1,
-        reply_to_message_id="",
-        group_id="",
-        created_at=time.time(),
-        ttl=3600.0,
-        message_type="train",
-    )
-    return Message(content=content, metadata=metadata)  # type: ignore[call-overload,no-any-return]
 
 
 def _after_failure(

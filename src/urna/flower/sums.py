@@ -26,7 +26,7 @@ from urna.flower.gathering import Gathering
 from urna.flower.messages import Kind, Letter
 from urna.flower.subjects import Subject
 from urna.flower.transcript import Ending, Transcript, sum_digest
-from urna.flower.transport import GridTransport, Post
+from urna.flower.transport import GridTransport, NodesFailed, Post
 from urna.noise import IntVector
 from urna.privacy import Budget, PrivacyStatement
 from urna.protocols.secagg import Transport
@@ -193,12 +193,15 @@ class Sums:
             id=self._entry,
         )
         gathering = Gathering(announced, self._keys, dict(self._excluded))
-        letter = self._letter(Kind.ANNOUNCE, announced)
+        letter, traces = self._letter(Kind.ANNOUNCE, announced), list[str]()
         for node, reply in self._post.ask(
             dict.fromkeys(nodes, letter), stage="gathering", seconds=self._waits.gather
         ):
             gathering.take(node, reply)
+            traces += [reply.trace] if reply.trace else []
         gathering.close(nodes)
+        if traces and self._post.simulated:
+            _log.error("%d simulated nodes could not take part, first:\n%s", len(traces), traces[0])
         if len(gathering.ready) < self._least:
             raise RoundAborted(
                 f"{len(gathering.ready)} of {len(nodes)} nodes take part; the sum needs "
@@ -344,7 +347,10 @@ class Sums:
                 gathering.by_node(faults),
                 failed.receipts,
             )
-            self._over(releases)
+            if isinstance(failed, NodesFailed) and not releases.done and self._folder is not None:
+                SeriesState.drop(self._folder)  # no node has counted it: it may begin anew
+            else:
+                self._over(releases)
             raise named from failed
         except BaseException:  # Ctrl-C, a grid that fails: nodes must not keep their secrets
             if self._kept is None:  # but for a server that goes on with the round

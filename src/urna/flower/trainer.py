@@ -1,24 +1,23 @@
 """The node's side of private training: your own training function, and nothing more leaves it."""
 
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.app.metadata import Metadata
 
 from urna.errors import Refused
 from urna.flower.contributor import Call
+from urna.flower.messages import message_of
 from urna.flower.participant import Participant
 from urna.flower.policy import Policy
-from urna.flower.updates import ModelLetter, UpdateSubject, flattened
+from urna.flower.updates import ModelLetter, UpdateSubject, Vector, flattened
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.randomness import StreamSecrets, derive_seed
-from urna.systems.train.layout import client_log, norm_of
+from urna.systems.train.layout import norm_of
 from urna.systems.train.settings import ACCURACY, LOSS, SHORT
 
 __all__ = ["Trainer", "Updates"]
@@ -78,26 +77,34 @@ class Updates:
         if len(letter.weights) != layout.parameters:
             raise ValueError("the model has another size than was announced")
         measured = self._measured(call, letter)
-        reply = self._train(self._message(call, letter, "train"), call.context)
-        update, names, shapes = flattened(_arrays_in(reply, self._arrays))
-        if (names, shapes) != (letter.names, letter.shapes):
-            client_log.warning(
-                "this node's arrays have other names or shapes: it contributes nothing"
-            )
-            update = np.zeros(0, dtype=np.float32)
-        else:
-            with np.errstate(invalid="ignore", over="ignore"):
-                update = update - letter.weights
+        update = self.update(letter, call.context, call.number, call.seconds)
         norm = norm_of(update)
         measured[SHORT] = math.nan if math.isnan(norm) else float(norm <= letter.clip_norm)
         coins = StreamSecrets(derive_seed(call.key, b"coins of an update"))
         return layout.encode(update, letter.clip_norm, measured, coins)
 
+    def update(self, letter: ModelLetter, context: Context, number: int, seconds: float) -> Vector:
+        """Return what one round of the node's own training adds to the weights.
+
+        Raises:
+            Exception: What the training raises, or it returns other arrays than it got.
+        """
+        reply = self._train(self._message(letter, "train", context, number, seconds), context)
+        update, names, shapes = flattened(_arrays_in(reply, self._arrays))
+        if (names, shapes) != (letter.names, letter.shapes):
+            raise ValueError(
+                f"training got arrays {_told(letter.names, letter.shapes)} and returned "
+                f"{_told(names, shapes)}"
+            )
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.asarray(update - letter.weights)
+
     def _measured(self, call: Call, letter: ModelLetter) -> dict[str, float]:
         names = {measurement.name for measurement in _subject(call).layout.measurements}
         if self._evaluate is None or not names & {LOSS, ACCURACY}:
             return {}
-        reply = self._evaluate(self._message(call, letter, "evaluate"), call.context)
+        message = self._message(letter, "evaluate", call.context, call.number, call.seconds)
+        reply = self._evaluate(message, call.context)
         metrics: dict[str, Any] = {}
         for record in reply.content.values():
             if isinstance(record, MetricRecord):
@@ -105,24 +112,21 @@ class Updates:
         loss = float(metrics.get(self._loss, math.nan)) / letter.largest_loss
         return {LOSS: loss, ACCURACY: float(metrics.get(self._accuracy, math.nan))}
 
-    def _message(self, call: Call, letter: ModelLetter, kind: str) -> Message:
+    def _message(
+        self, letter: ModelLetter, kind: str, context: Context, number: int, seconds: float
+    ) -> Message:
         """Return the message that a server would have sent to the node's own function."""
         content = RecordDict(
             {self._arrays: letter.arrays(), self._config: ConfigRecord(dict(letter.config))}
         )
-        context, now = call.context, time.time()
-        metadata = Metadata(
-            run_id=context.run_id,
-            message_id="",
-            src_node_id=1,
-            dst_node_id=context.node_id,
-            reply_to_message_id="",
-            group_id=str(call.number),
-            created_at=now,
-            ttl=max(call.seconds, 1.0),
-            message_type=kind,
+        return message_of(
+            content,
+            kind,
+            to=context.node_id,
+            run=context.run_id,
+            group=str(number),
+            ttl=max(seconds, 1.0),
         )
-        return Message(content=content, metadata=metadata)  # type: ignore[call-overload,no-any-return]
 
 
 class Trainer(Participant):
@@ -165,6 +169,10 @@ def _subject(call: Call) -> UpdateSubject:
     if not isinstance(subject, UpdateSubject):
         raise Refused("this is no training")
     return subject
+
+
+def _told(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in zip(names, shapes, strict=True))
 
 
 def _arrays_in(reply: Message, key: str) -> Any:  # noqa: ANN401 - an ArrayRecord

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from urna.errors import ParameterError, ProtocolError
+from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.flower.messages import ACTION, Kind, Letter, Reply
 from urna.protocols.secagg import ClientId, Plan, Stage
 from urna.protocols.secagg.messages import Refusal
 from urna.protocols.secagg.wire import encode
 
-__all__ = ["Deadlines", "GridTransport", "Post", "Progress", "SumProgress"]
+__all__ = ["Deadlines", "GridTransport", "NodesFailed", "Post", "Progress", "SumProgress"]
 
 _AT_ONCE = 64  # messages per push: one request must not grow with the federation
 _AHEAD = 0.25  # seconds of letters that lie ready for the simulation's workers
@@ -25,6 +25,10 @@ _VOID_SECONDS = _END_SECONDS = 60.0  # most who would answer do so at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks for replies
 
 _log = logging.getLogger("flwr")
+
+
+class NodesFailed(RoundAborted):
+    """The code of all simulated nodes raised. Nothing was revealed, and nothing counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,8 @@ class Post:
     ) -> None:
         self._grid, self._action = grid, action
         self._progress = progress or _log_stage
-        self._simulated = type(grid).__name__ == "InMemoryGrid"
+        self.simulated = type(grid).__name__ == "InMemoryGrid"
+        """Whether one person owns all nodes, and may see what their code raised."""
 
     def ask(
         self, letters: Mapping[int, Letter], *, stage: str, seconds: float
@@ -90,7 +95,7 @@ class Post:
         """
         waiting, pending = dict(letters), dict[str, int]()
         answered, pause = 0, _FIRST_PAUSE
-        window = _FEWEST if self._simulated else len(letters)
+        window = _FEWEST if self.simulated else len(letters)
         start = heard = time.monotonic()
         self._progress(SumProgress(stage, 0, len(letters), seconds))
         while (waiting or pending) and (left := seconds - (time.monotonic() - start)) > 0:
@@ -125,7 +130,7 @@ class Post:
         nodes, ten times a second, on a core that its workers need. So there are as many as
         they will answer soon, and no more than it looks through in a tenth of a second.
         """
-        if not self._simulated:
+        if not self.simulated:
             return nodes
         return min(math.ceil(_AHEAD * rate), max(_FEWEST, _SCANNED // nodes))
 
@@ -245,11 +250,23 @@ class GridTransport:
         asked = {self._nodes[client]: letter for client, letter in letters.items()}
         self.silent |= asked.keys()
         self.holding |= asked.keys()
+        traces, worked = list[str](), False
         for node, reply in self._post.ask(asked, stage=stage, seconds=seconds):
             self.silent.discard(node)
             if reply.body and last:
                 self.holding.discard(node)
+            if reply.trace:
+                traces.append(reply.trace)
+            elif reply.body and self._clients[node] not in self._plan.required:
+                worked = True
             yield self._clients[node], reply
+        if self._post.simulated and traces:
+            _log.error("own code of %d simulated nodes failed, first:\n%s", len(traces), traces[0])
+            if not worked:
+                raise NodesFailed(
+                    f"the app's code fails on all {len(traces)} nodes that computed, first with "
+                    f"{traces[0].strip().splitlines()[-1]}. Nothing was spent"
+                )
 
 
 _NAMES: Mapping[Stage, str] = {

@@ -67,7 +67,8 @@ class Voter(Participant, Generic[DataT]):
     Args:
         objective: How this node evaluates candidates on its data; a function of (candidate,
             data) or a scikit-learn estimator will do.
-        data: Returns the node's data; called with Flower's context, once per vote.
+        data: Returns the node's data: `Samples`, a pair of features and targets (arrays or
+            frames), or whatever the objective takes; called with Flower's context, once per vote.
         policy: The node's limits, or the file that holds them; see `Participant`.
         space: The one space this node votes on; any space within the policy by default.
         name: The node's name where it has no identity key; its partition by default.

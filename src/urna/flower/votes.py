@@ -16,7 +16,7 @@ from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.space import Space
 from urna.systems.vote import check_records, shard_ballots
-from urna.systems.vote.inputs import as_objective, as_space
+from urna.systems.vote.inputs import as_data, as_objective, as_space
 
 __all__ = ["DataT", "Votes"]
 
@@ -36,7 +36,8 @@ class Votes(Generic[DataT]):
 
     Args:
         objective: How this node evaluates candidates on its data.
-        data: Returns the node's data; called with Flower's context, once per vote.
+        data: Returns the node's data, a pair of features and targets as well; called with
+            Flower's context, once per vote.
         space: The one space this node votes on; any space within the policy by default.
         kind: What votes it answers, as a policy grants them: `vote`, of which counts are
             revealed; `winner`; or `verified`, the same of ballots that are handed in with a proof.
@@ -51,7 +52,7 @@ class Votes(Generic[DataT]):
     ) -> None:
         self.kind = kind
         self._objective, self._data = as_objective(objective), data
-        self._space = None if space is None else as_space(space)
+        self.space = None if space is None else as_space(space)
 
     def check(self, call: Call) -> None:
         """Refuse a vote that no data of this node could be asked for.
@@ -62,7 +63,7 @@ class Votes(Generic[DataT]):
                 winner is revealed, and this node has no reason to trust the helper.
         """
         subject, terms = vote_of(call.announcement), call.announcement.terms
-        if self._space is not None and self._space.fingerprint != subject.space.fingerprint:
+        if self.space is not None and self.space.fingerprint != subject.space.fingerprint:
             raise Refused("the space announced is not the one this node votes on")
         try:
             check_objective(self._objective, subject.space)
@@ -109,7 +110,7 @@ class Votes(Generic[DataT]):
         if smallest is None:
             raise Refused("this node's policy names no smallest shard")
         try:
-            data = self._data(call.context)
+            data = as_data(self._data(call.context))
         except Exception as error:
             # Not because of what a record holds (see the class): `contribute` finds out again.
             _log.warning("the node's data could not be loaded: %s", type(error).__name__)
@@ -126,10 +127,11 @@ class Votes(Generic[DataT]):
         """Return the node's ballot, or the sum of its shards' ballots."""
         subject, terms = vote_of(call.announcement), call.announcement.terms
         vote, space, seed = subject.vote(terms), subject.space, subject.seed
+        told: dict[int, str] = {}
         if terms.adjacency.unit is Unit.RECORD:
             ballots = shard_ballots(
                 self._objective,
-                self._data(call.context),
+                as_data(self._data(call.context)),
                 space,
                 vote,
                 key=call.key,
@@ -137,15 +139,39 @@ class Votes(Generic[DataT]):
                 shard_key=call.policy.key_of_shards(),
                 smallest=call.policy.smallest_shard or 0,
                 seconds=call.seconds / terms.shards,
+                failed=told.__setitem__,
             )
+            if told and not np.any(ballots):
+                raise ValueError(f"no shard has a ballot; {_first(told)}")
+            if told:
+                _log.error("%d of %d shards abstain; %s", len(told), terms.shards, _first(told))
             return np.asarray(np.sum(ballots, axis=0))
-        here, context = _Loading(self._objective, self._data), call.context
+        return vote.fill(self.losses(call.context, space, seed, call.seconds), call.key)
+
+    def losses(self, context: Context, space: Space, seed: int, seconds: float) -> Losses:
+        """Return candidates' losses on this node's data, as a vote computes them.
+
+        Raises:
+            Exception: What the loader or the objective raises, or no loss is finite.
+        """
+        here, told = _Loading(self._objective, self._data), dict[int, str]()
         if simulated():  # many nodes share a worker, and one person owns all of them
-            losses = here.losses(context, space, seed=seed)
+            found: Losses | None = np.asarray(here.losses(context, space, seed=seed))
         else:
-            (found,) = losses_apart(here, [context], space, seeds=[seed], seconds=call.seconds)
-            losses = np.full(len(space), np.nan) if found is None else found
-        return vote.fill(np.asarray(losses), call.key)
+            (found,) = losses_apart(
+                here, [context], space, seeds=[seed], seconds=seconds, failed=told.__setitem__
+            )
+        if found is None:
+            raise RuntimeError(_first(told))
+        if found.shape != (len(space),):
+            raise ValueError("an objective returns one loss per candidate")
+        if not np.isfinite(found).any():
+            raise ValueError("no candidate has a finite loss on this node's data")
+        return found
+
+
+def _first(told: Mapping[int, str]) -> str:
+    return f"the first to fail says: {next(iter(told.values()))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +185,5 @@ class _Loading(Generic[DataT]):
         self, data: Context, space: Space, *, seed: int, progress: Progress | None = None
     ) -> Losses:
         """Return the losses on the data that this node has."""
-        return self.objective.losses(self.data(data), space, seed=seed, progress=progress)
+        rows = as_data(self.data(data))
+        return self.objective.losses(rows, space, seed=seed, progress=progress)

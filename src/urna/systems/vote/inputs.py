@@ -9,7 +9,7 @@ from urna.local import CallableObjective, EstimatorObjective, Objective
 from urna.privacy import Budget
 from urna.space import Space
 
-__all__ = ["as_budget", "as_clients", "as_objective", "as_space"]
+__all__ = ["as_budget", "as_clients", "as_data", "as_objective", "as_space"]
 
 
 def as_space(space: Space | Mapping[str, Any]) -> Space:
@@ -73,10 +73,16 @@ def as_clients(clients: Sequence[Any]) -> list[Any]:
             "clients are a list with each client's data, such as `split` returns; got "
             f"{type(clients).__name__}"
         )
-    return [
-        Samples(*data) if isinstance(data, tuple) and len(data) in (2, 3) else data
-        for data in clients
-    ]
+    return [as_data(data) for data in clients]
+
+
+def as_data(data: Any) -> Any:  # noqa: ANN401 - whatever people hand in
+    """Return one client's data: a pair of features and targets is made into `Samples`.
+
+    Raises:
+        ParameterError: Features and targets have not equally many rows.
+    """
+    return Samples(*data) if isinstance(data, tuple) and len(data) in (2, 3) else data
 
 
 def as_budget(budget: Any) -> Budget:  # noqa: ANN401 - whatever people hand in

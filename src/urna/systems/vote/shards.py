@@ -1,6 +1,6 @@
 """A client's ballots where single records are protected: one for each shard of its records."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -36,6 +36,7 @@ def shard_ballots(
     smallest: int = MIN_SAMPLES,
     seconds: float = SHARD_SECONDS,
     progress: Progress | None = None,
+    failed: Callable[[int, str], None] | None = None,
 ) -> list[IntVector]:
     """Split a client's records into the plan's shards and let each fill a ballot.
 
@@ -68,6 +69,7 @@ def shard_ballots(
         smallest: Fewest records of a shard that votes.
         seconds: How long one shard's evaluation may take.
         progress: Called with candidates finished, of all shards that vote, and how many they are.
+        failed: Called with a failed shard's place and traceback; see `losses_apart`.
     """
     shards = vote.terms.shards
     check_records(data, shards, smallest)
@@ -81,6 +83,7 @@ def shard_ballots(
         seeds=[seed] * len(pieces),
         seconds=seconds,
         progress=progress,
+        failed=failed,
     )
     ballots = [np.zeros(vote.candidates, dtype=np.int64) for _ in parts]
     for number, losses in zip(large, evaluated, strict=True):
