@@ -357,8 +357,9 @@ def choose() -> dict[str, Any]:
     The field is the six strategies of the paper; a strategy of ours is held against all six.
     """
     held = np.load(RESULTS)
-    frame = Frame.of(Space(lr=Axis.log(LOCAL_RATES), momentum=Axis.linear(LOCAL_MOMENTA)))
-    server = Frame.of(Space(lr=Axis.log(RATES), momentum=Axis.linear(MOMENTA)))
+    frame = Frame.of(Space(lr=Axis.log(LOCAL_RATES), momentum=Axis.linear(LOCAL_MOMENTA)), log=True)
+    plain = Frame.of(Space(lr=Axis.log(LOCAL_RATES), momentum=Axis.linear(LOCAL_MOMENTA)))
+    server = Frame.of(Space(lr=Axis.log(RATES), momentum=Axis.linear(MOMENTA)), log=True)
     tried = np.array([(r, m) for r in LOCAL_RATES for m in LOCAL_MOMENTA])
     searched = np.array([(r, m) for r in RATES for m in MOMENTA])
     table: dict[str, Any] = {}
@@ -366,22 +367,23 @@ def choose() -> dict[str, Any]:
         away: dict[str, list[Array]] = {}
         for key in (k.removesuffix("/federated") for k in held.files if k.endswith("federated")):
             rows = held[f"{key}/{score}"].astype(float)
-            searches = Searches(frame, tuple(LocalSearch(tried, row) for row in rows))
+            clients = tuple(LocalSearch(tried, row) for row in rows)
             best = searched[int(held[f"{key}/federated"].argmax())]
             few = 2 if "/qty/" in key else 4
             field: list[Strategy] = [
-                MeanSetting(plain=True),
-                Median(plain=True),
-                TrimmedMean(plain=True),
-                MeanSetting(0.05, plain=True),
-                Median(0.05, plain=True),
-                Dbscan(plain=True, stretched=True, least=0.4, min_points=few),
+                MeanSetting(),
+                Median(),
+                TrimmedMean(),
+                MeanSetting(0.05),
+                Median(0.05),
+                Dbscan(stretched=True, least=0.4, min_points=few),
             ]
             ours: list[tuple[str, Strategy]] = [
                 (f"anchored {t:g}", Anchored(tolerance=t, within=server))
                 for t in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
             ]
             for name, strategy in [(s.name, s) for s in field] + ours:
+                searches = Searches(frame if isinstance(strategy, Anchored) else plain, clients)
                 try:
                     found = frame.row(strategy.combine(searches).setting)
                 except ParameterError:

@@ -26,7 +26,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,7 @@ SKEWS = {"feature": (0.02, 0.1), "label": (0.1, 1.0, 5.0), "qty": (0.1, 0.4, 1.0
 AXES = ("lr", "momentum")
 SCORES = {"validation": "accuracy", "training": "train_accuracy"}
 SIX = ("mean", "median", "trimmed mean", "mean of top 5 %", "median of top 5 %", "DBSCAN")
+PLAIN = 7  # the first strategies: rates as they are
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 DRAWS = 20
 SAME = 1e-5  # distances this close are equal: settings are held to a millionth of an axis
@@ -100,6 +101,12 @@ class Case:
         return f"{self.dataset} {self.skew} {self.level:g} {self.clients}"
 
     @property
+    def plain(self) -> Searches:
+        """The searches with rates as they are, the default of `urna combine`."""
+        rulers = (replace(ruler, log=False) for ruler in self.searches.frame.rulers)
+        return Searches(Frame(tuple(rulers)), self.searches.clients)
+
+    @property
     def min_points(self) -> int:
         """The authors': 4, and 2 under quantity skew."""
         return 2 if self.skew == "qty" else 4
@@ -114,7 +121,7 @@ def cases(data: Path, score: str, clients: Sequence[int] = (10, 20)) -> Iterator
             where = {
                 "dataset": dataset, "skew": skew, "level": str(level), "clients": str(count),
             }  # fmt: skip
-            found = read_searches(data, where=where, axes=AXES, score=score)
+            found = read_searches(data, where=where, axes=AXES, score=score, log=True)
             if found.federated is None:
                 raise SystemExit(f"no federated search for {where}")
             tried = found.federated.settings
@@ -122,7 +129,8 @@ def cases(data: Path, score: str, clients: Sequence[int] = (10, 20)) -> Iterator
                 Space(
                     lr=Axis.log(np.unique(tried[:, 0]).tolist()),
                     momentum=Axis.linear(np.unique(tried[:, 1]).tolist()),
-                )
+                ),
+                log=True,
             )
             # All clients searched the same grid, which is public here.
             searches = Searches(found.searches.frame, found.searches.clients)
@@ -130,16 +138,19 @@ def cases(data: Path, score: str, clients: Sequence[int] = (10, 20)) -> Iterator
 
 
 def strategies(case: Case) -> dict[str, Strategy]:
-    """Return all strategies: the paper's six as its authors ran them, and the others."""
+    """Return all strategies: the paper's six as its authors ran them, and the others.
+
+    The first seven average rates as they are, all others on their log scale.
+    """
     few = case.min_points
     return {
-        "mean": MeanSetting(plain=True),
-        "median": Median(plain=True),
-        "trimmed mean": TrimmedMean(plain=True),
-        "mean of top 5 %": MeanSetting(0.05, plain=True),
-        "median of top 5 %": Median(0.05, plain=True),
-        "DBSCAN": Dbscan(plain=True, stretched=True, least=0.4, min_points=few),
-        "federated DBSCAN": FederatedDbscan(plain=True, least=0.4, min_points=few),
+        "mean": MeanSetting(),
+        "median": Median(),
+        "trimmed mean": TrimmedMean(),
+        "mean of top 5 %": MeanSetting(0.05),
+        "median of top 5 %": Median(0.05),
+        "DBSCAN": Dbscan(stretched=True, least=0.4, min_points=few),
+        "federated DBSCAN": FederatedDbscan(least=0.4, min_points=few),
         "mean, log": MeanSetting(),
         "median, log": Median(),
         "trimmed mean, log": TrimmedMean(),
@@ -160,9 +171,10 @@ def compare(data: Path) -> dict[str, Any]:
     rows = []
     for by, score in SCORES.items():
         for case in cases(data, score):
-            for name, strategy in strategies(case).items():
+            for number, (name, strategy) in enumerate(strategies(case).items()):
+                searches = case.plain if number < PLAIN else case.searches
                 try:
-                    setting = strategy.combine(case.searches).setting
+                    setting = strategy.combine(searches).setting
                 except ParameterError:
                     setting = None
                 judged = judge(name, setting, case.federated, case.searches.frame)
@@ -343,7 +355,7 @@ def _pooled(every: Sequence[Case]) -> list[Case]:
         settings = np.unique(some[0].federated.settings, axis=0)
         scores = np.mean([_best_of(case.federated, settings) for case in some], axis=0)
         found.append(
-            Case(dataset, "all", 0.0, len(clients), Searches(Frame.of(space), clients),
+            Case(dataset, "all", 0.0, len(clients), Searches(Frame.of(space, log=True), clients),
                  LocalSearch(settings, scores), some[0].server)
         )  # fmt: skip
     return found

@@ -46,7 +46,7 @@ _RATES, _MOMENTA = (0.01, 0.1, 1.0), (0.0, 0.5, 0.9)
 _GRID = np.array([(lr, momentum) for lr in _RATES for momentum in _MOMENTA])
 _SCORES = np.random.default_rng(3).random((6, len(_GRID))).round(3)
 _SEARCHES = Searches(
-    Frame.of(urna.Space(lr=urna.Axis.log(_RATES), momentum=urna.Axis.linear(_MOMENTA))),
+    Frame.of(urna.Space(lr=urna.Axis.log(_RATES), momentum=urna.Axis.linear(_MOMENTA)), log=True),
     tuple(LocalSearch(_GRID, row) for row in _SCORES),
 )
 

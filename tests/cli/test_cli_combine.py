@@ -165,7 +165,7 @@ WRONG = [
     ("--strategy election", "anchored, vote"),
     ("--strategy median --guarantee encryption", "needs everybody's settings in one place"),
     ("--strategy vote --guarantee encryption", "a vote has noise"),
-    ("--strategy vote --plain --guarantee dp", "vote averages nothing"),
+    ("--strategy vote --log-scale --guarantee dp", "vote averages nothing"),
     ("--where lr", "--where: a condition is COLUMN=VALUE"),
     ("--where colour=red", "has no column 'colour'"),
     ("--where client=77", "no row of searches.csv has client = 77"),
@@ -173,6 +173,11 @@ WRONG = [
     ("--min-points 0", "--min-points is a whole number, 1 or more; got the number 0"),
     ("--strategy dbscan --min-points 1000", "lower min_points or widen the reach"),
     ("--cell 0.2", "counts in no cells"),
+    ("--set combine.reach=0.2", "`reach` is of dbscan in the clear"),
+    (
+        "--strategy dbscan --guarantee encryption --set combine.by_rule=true",
+        "`by_rule` is of dbscan in the clear",
+    ),
     ("--cell 0 --guarantee encryption", "--cell is a number, above 0"),
     ("--strategy mean --threshold 3", "belong to the guarantee encryption"),
     (
@@ -210,6 +215,11 @@ def test_wrong_use_ends_in_one_line_and_nothing_is_written(
         ("client,lr,accuracy\n0,.1,good\n", "Leave the scores of runs that failed empty"),
         ("client,lr,accuracy\n0,.1\n", "line 2 of t.csv has not as many values as the head"),
         ("client,lr,accuracy\n-1,.1,.9\n", "only the federation's"),
+        ("client,lr,accuracy\n1.5,.1,.9\n", "holds '1.5': clients are numbered 0, 1, 2"),
+        ("client,lr,accuracy\n-2,.1,.9\n", "holds '-2': clients are numbered 0, 1, 2"),
+        ("client,lr,accuracy\n0,.1,.9\n1,.1,90\n", "holds '90': a score is a fraction"),
+        ("client,lr,accuracy\n0,.1,-.9\n", "holds '-.9': a score is a fraction"),
+        ("client,lr,accuracy\n0,.1,\n1,.1,nan\n", "every run of every client failed"),
     ],
 )
 def test_tables_that_cannot_be_read_are_told(
@@ -220,13 +230,36 @@ def test_tables_that_cannot_be_read_are_told(
     assert says in urna("combine", path).refused(2)
 
 
+def test_a_client_without_a_usable_run_is_named_and_left_out(
+    urna: Command, table: Path, tmp_path: Path
+) -> None:
+    kept = combined(urna, table, "--strategy mean --no-compare")
+    failed = [line for line in table.read_text().splitlines() if not line.startswith("-1")][1:13]
+    rows = "".join(f"12,{line.split(',')[1]},0,\n" for line in failed)
+    table.write_text(table.read_text().replace("\n-1,", f"\n{rows}-1,", 1), encoding="utf-8")
+    for line in ("--strategy mean", "--strategy mean --guarantee encryption"):
+        done = urna("combine", table, *split(line))
+        assert "client 12 has no run that ended in a score: it is left out" in done.stderr
+        shown = combined(urna, table, f"{line} --no-compare")
+        assert (shown["clients"], shown["took_part"]) == (11, 10)
+        assert shown["lost"] == {"10": "has no run that ended in a score"}
+        assert shown["setting"] == kept["setting"]
+
+
+def test_one_party_alone_is_not_encrypted(urna: Command, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("client,lr,accuracy\n0,.1,.9\n0,.2,.8\n", encoding="utf-8")
+    refused = urna("combine", path, "--guarantee", "encryption").refused(2)
+    assert "it takes 2 or more with a search of their own, and there is 1" in refused
+
+
 def test_losses_are_no_accuracies(urna: Command, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     rows = [f"{c},{lr},{abs(math.log(lr / 0.1)) + c}" for c in range(4) for lr in (0.01, 0.1, 1.0)]
     path.write_text("client,lr,loss\n" + "\n".join(rows) + "\n", encoding="utf-8")
     losses = ("--score", "loss", "--strategy", "dbscan")
     assert "not losses" in urna("combine", path, *losses).refused(2)
-    shown = combined(urna, path, "--score loss --strategy mean")
+    shown = combined(urna, path, "--score loss --strategy mean --log-scale")
     assert shown["setting"]["lr"] == pytest.approx(0.1)
     assert "dbscan" not in {judged["strategy"] for judged in shown["comparison"]}
 

@@ -20,7 +20,7 @@ from urna.systems.combine import FederatedDbscan, Frame, LocalSearch, Searches
 NODES = 6
 RATES, MOMENTA = [0.01, 0.1, 1.0], [0.0, 0.5, 0.9]
 GRID = np.array(list(itertools.product(RATES, MOMENTA)))
-FRAME = Frame.of(Space(lr=Axis.log(RATES), momentum=Axis.linear(MOMENTA)))
+FRAME = Frame.of(Space(lr=Axis.log(RATES), momentum=Axis.linear(MOMENTA)), log=True)
 STRATEGY = FederatedDbscan(min_points=2)
 
 

@@ -52,7 +52,9 @@ from urna.systems.combine.letters import PartyLetter, RunName, kind_of
 from urna.systems.combine.party import invitation
 
 GRID = np.array(list(itertools.product((0.01, 0.1, 1.0), (0.0, 0.5, 0.9))))
-FRAME = Frame.of(Space(lr=Axis.log([0.01, 0.1, 1.0]), momentum=Axis.linear([0.0, 0.5, 0.9])))
+FRAME = Frame.of(
+    Space(lr=Axis.log([0.01, 0.1, 1.0]), momentum=Axis.linear([0.0, 0.5, 0.9])), log=True
+)
 WAITS = Deadlines(gather=5.0, evaluate=20.0, stage=1.0)
 GRANTS = {"exact-settings": Grant(names=("mean",))}
 KEEPING = replace(OPEN, forgets=False, grants=GRANTS)

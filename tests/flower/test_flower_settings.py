@@ -44,7 +44,9 @@ from urna.systems.combine.sums import SettingsSum
 from urna.tally import Run
 
 GRID = np.array(list(itertools.product((0.01, 0.1, 1.0), (0.0, 0.5, 0.9))))
-FRAME = Frame.of(Space(lr=Axis.log([0.01, 0.1, 1.0]), momentum=Axis.linear([0.0, 0.5, 0.9])))
+FRAME = Frame.of(
+    Space(lr=Axis.log([0.01, 0.1, 1.0]), momentum=Axis.linear([0.0, 0.5, 0.9])), log=True
+)
 WAITS = Deadlines(gather=5.0, evaluate=20.0, stage=20.0)
 SOON = Deadlines(gather=0.5, evaluate=2.0, stage=0.5)
 EXACT = Grant(names=("mean", "dbscan"), most_runs=None, fewest_in_cluster=2)

@@ -1,7 +1,6 @@
 """`urna combine`: one setting from clients' own searches, with a guarantee or without."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,24 +83,9 @@ def _comparison(
     recorded: Recorded, listed: Sequence[Strategy], result: Combination
 ) -> list[Judged]:
     """Judge strategies in the clear, and what was found under the guarantee."""
-    if recorded.federated is None:
-        found = []
-        for strategy in listed:
-            setting: Mapping[str, float] | None
-            try:
-                setting = strategy.combine(recorded.searches).setting
-            except ParameterError:
-                setting = None
-            found.append(Judged(strategy.name, setting, {}, math.nan, math.nan, math.nan))
-    else:
-        found = compare(recorded.searches, recorded.federated, listed)
-    name = _named(result)
+    found, name = compare(recorded, listed), _named(result)
     if name not in {judged.strategy for judged in found}:
-        if recorded.federated is None:
-            found.append(Judged(name, result.setting, {}, math.nan, math.nan, math.nan))
-        else:
-            frame = recorded.searches.frame
-            found.append(judge(name, result.setting, recorded.federated, frame))
+        found.append(judge(name, result.setting, recorded.federated, recorded.scale))
     return found
 
 
@@ -127,7 +111,9 @@ def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> N
     columns = ["", "strategy", *(f">{name}" for name in names)]
     if known:
         columns += [*(f">Δ {name}" for name in names), ">accuracy", ">below best"]
-    rows = table(f"{result.clients} clients' searches", *columns)
+    logs = any(ruler.log for ruler in result.frame.rulers)
+    scale = ", rates on their log scale" if logs else ""
+    rows = table(f"{result.clients} clients' searches{scale}", *columns)
     own = _named(result)
     for judged in compared:
         mark = "→" if judged.strategy == own else ""
@@ -153,6 +139,8 @@ def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> N
         )
     if result.guarantee is not Guarantee.NONE and len(compared) > 1:
         errors.print(_IN_THE_CLEAR)
+    for place, why in result.lost.items():
+        errors.print(f"client {recorded.clients[place]} {why}: it is left out")
     console.print(f"\n{result}")
     if result.cost:
         cost = result.cost

@@ -22,11 +22,9 @@ from urna.systems.combine import (
     Frame,
     Guarantee,
     MeanSetting,
-    Median,
     Recorded,
     Searches,
     Strategy,
-    TrimmedMean,
     combine,
     read_searches,
     strategy_named,
@@ -60,6 +58,7 @@ def recorded_of(study: Study) -> Recorded:
             axes=said.axes or None,
             score=said.score,
             space=study.space,
+            log=said.log_scale,
         )
 
 
@@ -107,14 +106,20 @@ def _chosen(recorded: Recorded, said: CombinePart) -> Strategy | None:
     if said.strategy == _VOTE:
         if not said.guarantee.private:
             raise ParameterError("a vote has noise: ask for the guarantee dp or both")
-        if said.plain:
-            raise ParameterError("vote averages nothing: leave `plain` out")
+        if said.log_scale:
+            raise ParameterError("vote averages nothing: leave `log_scale` out")
         return None
     chosen = _configured(recorded, said, said.strategy)
     if isinstance(chosen, Dbscan) and said.guarantee is not Guarantee.NONE:
         chosen = _configured(recorded, said, "federated-dbscan")
     elif said.cell is not None and not isinstance(chosen, FederatedDbscan):
         raise ParameterError(f"{said.strategy} counts in no cells: leave `cell` out")
+    in_the_clear = [("reach", said.reach), ("stretched", said.stretched), ("by_rule", said.by_rule)]
+    for name, wanted in in_the_clear if not isinstance(chosen, Dbscan) else ():
+        if wanted:
+            raise ParameterError(
+                f"`{name}` is of dbscan in the clear, which sees everybody's settings: leave it out"
+            )
     if said.score == _LOSS and isinstance(chosen, _BY_ACCURACY):
         raise ParameterError(f"{said.strategy} needs accuracies between 0 and 1, not losses")
     return chosen
@@ -122,7 +127,6 @@ def _chosen(recorded: Recorded, said: CombinePart) -> Strategy | None:
 
 def all_strategies(recorded: Recorded, said: CombinePart) -> list[Strategy]:
     """Return all strategies that can work with these scores."""
-    said = replace(said, plain=False)
     every = [_configured(recorded, said, name) for name in STRATEGIES]
     return [each for each in every if said.score != _LOSS or not isinstance(each, _BY_ACCURACY)]
 
@@ -131,21 +135,26 @@ def _configured(recorded: Recorded, said: CombinePart, name: str) -> Strategy:
     """Return the strategy that was asked for, as it was asked for."""
     if name not in STRATEGIES:
         raise UnknownName("strategy", name, [*STRATEGIES, _VOTE])
-    strategy, min_points, plain = strategy_named(name), said.min_points, said.plain
+    strategy = strategy_named(name)
     match strategy:
         case Dbscan():
-            return Dbscan(min_points=min_points, plain=plain)
+            return Dbscan(
+                reach=strategy.reach if said.reach is None else said.reach,
+                min_points=said.min_points,
+                tolerance=said.tolerance,
+                stretched=said.stretched,
+                by_rule=said.by_rule,
+            )
         case FederatedDbscan():
-            length = strategy.cell if said.cell is None else said.cell
-            found = FederatedDbscan(cell=length, min_points=min_points, plain=plain)
+            found = FederatedDbscan(
+                cell=strategy.cell if said.cell is None else said.cell,
+                min_points=said.min_points,
+                tolerance=said.tolerance,
+            )
             found.agreed(recorded.searches.frame)  # refuses what cannot be
             return found
-        case MeanSetting() | Median() | TrimmedMean():
-            return replace(strategy, plain=plain)
-    if plain:
-        raise ParameterError(f"{name} averages nothing: leave `plain` out")
-    if isinstance(strategy, Anchored):
-        return Anchored(within=_server_frame(recorded))
+        case Anchored():
+            return Anchored(within=_server_frame(recorded))
     return strategy
 
 
@@ -157,7 +166,7 @@ def _server_frame(recorded: Recorded) -> Frame | None:
     for place, (name, axis) in enumerate(recorded.space.axes.items()):
         values = sorted(set(recorded.federated.settings[:, place].tolist()))
         axes[name] = Axis(axis.kind, tuple(values))
-    return Frame.of(Space(**axes))
+    return Frame.of(Space(**axes), log=True)
 
 
 def vote_on(

@@ -308,8 +308,19 @@ class CombinePart:
         on="combine", least=1)] = 4
     cell: Annotated[float | None, Key(
         "Length of a cell, as a part of an axis; 0.15 if empty.", on="combine", above=0)] = None
-    plain: Annotated[bool, Key(
-        "Average rates as they are, not on their log scale.", on="combine")] = False
+    log_scale: Annotated[bool, Key(
+        "Average rates on their log scale, not as they are.", on="combine")] = False
+    tolerance: Annotated[float, Key(
+        "For dbscan: clients keep what is within this part of their best score.",
+        above=0, below=1)] = 0.15
+    reach: Annotated[float | None, Key(
+        "For dbscan in the clear: settings this close, in parts of an axis, are neighbours; 0.3 if "
+        "empty.", above=0)] = None
+    stretched: Annotated[bool, Key(
+        "For dbscan in the clear: axes end where kept settings do, as in PrivTuna's code.")] = False
+    by_rule: Annotated[bool, Key(
+        "For dbscan in the clear: `min_points` is twice the number of axes, `reach` the knee of "
+        "distances between settings.")] = False
     threshold: Annotated[int | None, Key(
         "With encryption: how many must help to open; all if empty.", on="combine", least=1)] = None
     processes: Annotated[bool, Key(

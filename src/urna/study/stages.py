@@ -382,7 +382,7 @@ class Stages:
         division, space = division_of(prepared), prepared.candidates
         if division is None:
             raise ParameterError("nothing follows the vote")
-        frame = Frame.of(space)  # refuses axes without numbers before anything is spent
+        frame = Frame.of(space, log=True)  # refuses axes without numbers before anything is spent
         of_vote, of_rest = staged_secrets(self.secrets, b"vote", b"combine")
         vote = self._vote(division.vote, of_vote)
         self.now = "combination"

@@ -10,7 +10,7 @@ from urna.systems.combine import Averaging, Clustering, Frame, LocalSearch, Sear
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 MOMENTA = (0.0, 0.3, 0.6, 0.9)
 SPACE = Space(lr=Axis.log(RATES), momentum=Axis.linear(MOMENTA))
-FRAME = Frame.of(SPACE)
+FRAME = Frame.of(SPACE, log=True)
 GRID = np.array(list(itertools.product(RATES, MOMENTA)))
 
 

@@ -30,10 +30,11 @@ from urna.systems.combine import (
 )
 
 
-def test_a_log_axis_is_averaged_on_its_log_scale_and_plainly_when_asked() -> None:
+def test_a_log_axis_is_averaged_as_it_is_and_on_its_log_scale_when_asked() -> None:
     searches = peaked((0.01, 0.0), (1.0, 0.6))
     assert MeanSetting().combine(searches).setting == {"lr": 0.1, "momentum": 0.3}
-    assert MeanSetting(plain=True).combine(searches).setting == {"lr": 0.505, "momentum": 0.3}
+    plain = Searches(Frame.of(SPACE), searches.clients)
+    assert MeanSetting().combine(plain).setting == {"lr": 0.505, "momentum": 0.3}
 
 
 def test_an_ordinal_axis_counts_by_position_and_gives_one_of_its_values() -> None:
@@ -44,7 +45,6 @@ def test_an_ordinal_axis_counts_by_position_and_gives_one_of_its_values() -> Non
         tuple(LocalSearch(settings, np.array(row)) for row in ([1, 0, 0], [0, 0, 1], [0, 0, 1.0])),
     )
     assert MeanSetting().combine(searches).setting == {"units": 16.0}
-    assert MeanSetting(plain=True).combine(searches).setting == {"units": 344.0}
 
 
 def test_texts_cannot_be_averaged() -> None:
@@ -118,6 +118,27 @@ def test_without_any_cluster_it_says_what_to_change() -> None:
         Dbscan(min_points=2).combine(peaked((0.01, 0.0), (1.0, 0.9)))
 
 
+def test_the_papers_rules_find_what_lies_together() -> None:
+    """Five settings .01 apart and three far away: the knee is between."""
+    tried = np.array([0.1, 0.11, 0.12, 0.13, 0.14, 0.5, 0.75, 1.0])[:, None]
+    frame = Frame((Ruler("x", 0.0, 1.0),))
+    clients = tuple(LocalSearch(row[None], np.array([0.9])) for row in tried)
+    # A client for whom all is good says nothing: give each a bad one as well.
+    clients = tuple(
+        LocalSearch(np.array([each.settings[0], [0.0]]), np.array([0.9, 0.1])) for each in clients
+    )
+    found = Dbscan(by_rule=True).combine(Searches(frame, clients))
+    assert [cluster.points for cluster in found.clusters] == [5]
+    assert found.setting == {"x": 0.12}
+    with pytest.raises(ParameterError, match="2 settings make a cluster, and 1 were kept"):
+        Dbscan(by_rule=True).combine(Searches(frame, clients[:1]))
+
+
+def test_settings_in_one_place_are_neighbours_by_rule() -> None:
+    found = Dbscan(by_rule=True).combine(peaked(*[(0.1, 0.6)] * 4))
+    assert found.setting == {"lr": 0.1, "momentum": 0.6}
+
+
 @pytest.mark.parametrize("kind", list(SurfaceKind))
 def test_a_surface_finds_the_one_good_candidate_of_all(kind: SurfaceKind) -> None:
     rng = np.random.default_rng(1)
@@ -151,7 +172,7 @@ def test_the_anchor_wins_unless_clients_say_that_it_fails() -> None:
     warned = Searches(FRAME, (LocalSearch(GRID, fails),) * 3)
     assert Anchored().combine(fine).setting == {"lr": 1.0, "momentum": 0.9}
     assert Anchored().combine(warned).setting == {"lr": 0.3, "momentum": 0.9}
-    server = Frame.of(Space(lr=Axis.log([0.01, 0.1]), momentum=Axis.linear([0.0, 0.6])))
+    server = Frame.of(Space(lr=Axis.log([0.01, 0.1]), momentum=Axis.linear([0.0, 0.6])), log=True)
     assert Anchored(within=server).combine(fine).setting == {"lr": 0.1, "momentum": 0.6}
 
 

@@ -25,7 +25,7 @@ from urna.tally import Run
 
 RATES, MOMENTA = (0.01, 0.1, 1.0), (0.0, 0.5, 0.9)
 GRID = np.array([(lr, momentum) for lr in RATES for momentum in MOMENTA])
-FRAME = Frame.of(Space(lr=Axis.log(RATES), momentum=Axis.linear(MOMENTA)))
+FRAME = Frame.of(Space(lr=Axis.log(RATES), momentum=Axis.linear(MOMENTA)), log=True)
 SCORES = np.random.default_rng(3).random((6, len(GRID))).round(3)
 SEARCHES = Searches(FRAME, tuple(LocalSearch(GRID, row) for row in SCORES))
 

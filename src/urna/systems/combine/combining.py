@@ -80,7 +80,9 @@ def combine(
     """Combine clients' searches into one setting for all.
 
     All clients are simulated in this process, or, under encryption, in processes of their own.
-    Under encryption and with noise there are the mean and federated density clusters.
+    Under encryption and with noise there are the mean and federated density clusters. A client
+    of whom no run ended in a score is left out and named in `lost`; with noise it counts like any
+    other, since whether it has one is its own affair.
 
     Guarantee:
         `none`: nothing. `encryption`: nobody learns more than what `Combination.opened` holds
@@ -114,41 +116,45 @@ def combine(
         )
     if run.ledger is not None and not guarantee.private:
         run.ledger.check(NonPrivateRelease("the result is exact"))
-    if guarantee is Guarantee.NONE:
-        done = _in_the_clear(searches, strategy)
-    elif guarantee is Guarantee.ENCRYPTION:
-        helpers = len(searches) if threshold is None else threshold
-        agreed = agreed_on(searches.frame, strategy, _most(searches))
-        task = task_for(agreed, len(searches), helpers)
-        if processes:
-            if not secrets.private:
-                raise ParameterError("parties in processes draw their own secrets: no script")
-            played = play_in_processes(task, searches.clients, recomputes=recomputes)
-        else:
-            played = play(task, searches.clients, secrets, recomputes=recomputes)
-        done = opened(
-            len(searches),
-            agreed,
-            played.outcome,
-            private=secrets.private,
-        )
-    else:
+    if guarantee.private:
         if budget is None:
             raise ParameterError("noise needs a budget: an epsilon and a delta")
         searches.check_public()
         return _with_noise(searches, strategy, guarantee, budget, run, options)
+    there = searches.usable()
+    heard = replace(searches, clients=tuple(searches.clients[place] for place in there))
+    if guarantee is Guarantee.NONE:
+        done = _in_the_clear(heard, strategy)
+    else:
+        agreed = agreed_on(heard.frame, strategy, _most(heard))
+        task = task_for(agreed, len(heard), len(heard) if threshold is None else threshold)
+        if processes:
+            if not secrets.private:
+                raise ParameterError("parties in processes draw their own secrets: no script")
+            played = play_in_processes(task, heard.clients, recomputes=recomputes)
+        else:
+            played = play(task, heard.clients, secrets, recomputes=recomputes)
+        done = opened(len(heard), agreed, played.outcome, private=secrets.private)
+    done = _of_all(done, len(searches), there)
     run.kept(done)
     return done
 
 
+def _of_all(done: Combination, clients: int, there: Sequence[int]) -> Combination:
+    """Return a combination of some clients as one of all: the others have nothing to combine."""
+    silent = dict.fromkeys(set(range(clients)) - set(there), "has no run that ended in a score")
+    lost = {there[place]: why for place, why in done.lost.items()} | silent
+    points = tuple(replace(point, client=there[point.client]) for point in done.points)
+    return replace(done, clients=clients, lost=dict(sorted(lost.items())), points=points)
+
+
 def _in_the_clear(searches: Searches, strategy: Strategy) -> Combination:
     combined = strategy.combine(searches)
-    frame = searches.frame.plain() if getattr(strategy, "plain", False) else searches.frame
     return Combination(
         setting=combined.setting,
         strategy=strategy.name,
         guarantee=Guarantee.NONE,
-        frame=frame,
+        frame=searches.frame,
         privacy=_statement(_CLEAR),
         clients=len(searches),
         took_part=len(searches),
@@ -212,16 +218,19 @@ def agreed_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging |
     """
     if isinstance(strategy, MeanSetting):
         most = 1 if strategy.share is None else math.ceil(strategy.share * tried)
-        return Averaging(frame.plain() if strategy.plain else frame, strategy.share, most)
+        return Averaging(frame, strategy.share, most)
     if isinstance(strategy, FederatedDbscan):
         return strategy.agreed(frame)
     if isinstance(strategy, Dbscan):
+        if strategy.stretched or strategy.by_rule:
+            raise ParameterError(
+                "stretched axes and the paper's rules look at everybody's settings"
+            )
         return FederatedDbscan(
             min_points=strategy.min_points,
             tolerance=strategy.tolerance,
             most=strategy.most,
             least=strategy.least,
-            plain=strategy.plain,
         ).agreed(frame)
     raise ParameterError(
         f"{strategy.name} needs everybody's settings in one place; under encryption and with noise "

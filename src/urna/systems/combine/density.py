@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.systems.combine.frame import Frame, mean_of
+from urna.systems.combine.frame import PLACE_BITS, Floats, Frame, mean_of
 from urna.systems.combine.searches import KeptSettings, Searches, keep_good
-from urna.systems.combine.strategies import Cluster, Combined, scaled
+from urna.systems.combine.strategies import Cluster, Combined
 
 __all__ = ["Dbscan"]
 
@@ -28,9 +28,10 @@ class Dbscan:
         tolerance: Clients keep what is within this part of their best score.
         most: How many settings a client keeps at most.
         least: A client whose best score is lower keeps nothing.
-        plain: Whether log scales are ignored.
         stretched: Whether axes go from the smallest to the largest setting that was kept, as
             in the authors' code, and not from end to end of the public axis.
+        by_rule: Whether `min_points` is twice the number of axes and `reach` the knee of the
+            settings' distances to their nearest ones, the paper's Appendix A.
     """
 
     reach: float = 0.3
@@ -38,8 +39,8 @@ class Dbscan:
     tolerance: float = 0.15
     most: int = 10
     least: float = 0.0
-    plain: bool = False
     stretched: bool = False
+    by_rule: bool = False
 
     def __post_init__(self) -> None:
         if self.min_points < 1 or self.most < 1:
@@ -52,14 +53,13 @@ class Dbscan:
     @property
     def name(self) -> str:
         """What tables call it."""
-        return "dbscan, plain" if self.plain else "dbscan"
+        return "dbscan"
 
     def combine(self, searches: Searches) -> Combined:
         """Return the centre of the best cluster."""
         # First used here: scikit-learn takes a second to import.
         from sklearn.cluster import DBSCAN  # noqa: PLC0415
 
-        searches = scaled(searches, self.plain)
         kept = [
             keep_good(client, tolerance=self.tolerance, most=self.most, least=self.least)
             for client in searches.clients
@@ -71,17 +71,44 @@ class Dbscan:
         if self.stretched:
             low, width = points.min(axis=0), np.ptp(points, axis=0)
             points = (points - low) / np.where(width > 0, width, 1.0)
-        found = DBSCAN(eps=self.reach, min_samples=self.min_points).fit(points).labels_
+        reach, few = self.reach, self.min_points
+        if self.by_rule:
+            few = 2 * points.shape[1]
+            reach = knee_of(points, few)
+        found = DBSCAN(eps=reach, min_samples=few).fit(points).labels_
         clusters, order = ranked(searches.frame, whole, found)
         if not clusters:
             raise ParameterError(
-                f"no {self.min_points} settings lie within {self.reach:g} of each other; lower "
-                "min_points or widen the reach"
+                f"no {few} settings lie within {reach:g} of each other; lower min_points or "
+                "widen the reach"
             )
         renamed = np.array([order.get(int(label), -1) for label in found])
         ends = np.cumsum([len(part) for part in kept])[:-1]
         labels = tuple(tuple(map(int, part)) for part in np.split(renamed, ends))
         return Combined(clusters[0].setting, clusters, labels)
+
+
+def knee_of(points: Floats, neighbours: int) -> float:
+    """Return the distance at which the curve of distances to a neighbour bends upwards.
+
+    The curve holds every point's distance to its nearest ones, so many and itself among them, in
+    order; it bends where it lies farthest below the line from its first to its last value.
+
+    Raises:
+        ParameterError: There are fewer points.
+    """
+    if len(points) < neighbours:
+        raise ParameterError(
+            f"by the paper's rule {neighbours} settings make a cluster, and {len(points)} were kept"
+        )
+    from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415
+
+    away, _ = NearestNeighbors(n_neighbors=neighbours).fit(points).kneighbors(points)
+    curve = np.sort(away[:, -1])
+    chord = np.linspace(curve[0], curve[-1], len(curve))
+    bend = float(curve[int(np.argmax(chord - curve))])
+    # Equal distances are equal but for rounding; settings in one place are neighbours.
+    return max(bend * (1 + 1e-9), 2.0**-PLACE_BITS)
 
 
 def ranked(

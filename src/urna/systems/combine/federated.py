@@ -18,7 +18,7 @@ from urna.errors import ParameterError
 from urna.systems.combine.frame import PLACE_BITS, Frame, Places, mean_of, to_places
 from urna.systems.combine.grid import Grid, Mask
 from urna.systems.combine.searches import LocalSearch, Searches, keep_best, keep_good
-from urna.systems.combine.strategies import Cluster, Combined, scaled
+from urna.systems.combine.strategies import Cluster, Combined
 
 __all__ = ["Averaging", "Clustering", "FederatedDbscan", "Points"]
 
@@ -227,7 +227,6 @@ class FederatedDbscan:
         tolerance: Clients keep what is within this part of their best score.
         most: How many settings a client keeps at most.
         least: A client whose best score is lower keeps nothing.
-        plain: Whether log scales are ignored.
     """
 
     cell: float = 0.15
@@ -235,28 +234,20 @@ class FederatedDbscan:
     tolerance: float = 0.15
     most: int = 10
     least: float = 0.0
-    plain: bool = False
 
     @property
     def name(self) -> str:
         """What tables call it."""
-        return "federated dbscan, plain" if self.plain else "federated dbscan"
+        return "federated dbscan"
 
     def agreed(self, frame: Frame) -> Clustering:
         """Return what the parties agree on."""
-        return Clustering(
-            frame.plain() if self.plain else frame,
-            self.cell,
-            self.min_points,
-            self.tolerance,
-            self.most,
-            self.least,
-        )
+        return Clustering(frame, self.cell, self.min_points, self.tolerance, self.most, self.least)
 
     def combine(self, searches: Searches) -> Combined:
         """Return the centre of the best cluster."""
         agreed = self.agreed(searches.frame)
-        clients = [agreed.points(c) for c in scaled(searches, self.plain).clients]
+        clients = [agreed.points(c) for c in searches.clients]
         dense = _total([agreed.occupied(points) for points in clients]) >= self.min_points
         combined = agreed.read(dense, _total([agreed.sums(points, dense) for points in clients]))
         order = {cell: n for n, c in enumerate(combined.clusters) for cell in c.cells}

@@ -1,8 +1,8 @@
-"""Settings as points: every axis from 0 to 1, on the scale on which its values compare."""
+"""Settings as points: every axis from 0 to 1, on the scale on which its values are averaged."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -94,7 +94,8 @@ class Frame:
 
     Example:
         >>> from urna.space import Axis
-        >>> frame = Frame.of(Space(lr=Axis.log([0.01, 1.0]), momentum=Axis.linear([0.0, 0.9])))
+        >>> space = Space(lr=Axis.log([0.01, 1.0]), momentum=Axis.linear([0.0, 0.9]))
+        >>> frame = Frame.of(space, log=True)
         >>> frame.units(np.array([[0.1, 0.9]]))
         array([[0.5, 1. ]])
         >>> frame.setting([0.5, 1.0])
@@ -108,8 +109,12 @@ class Frame:
             raise ParameterError("settings have at least one axis, and no two of one name")
 
     @classmethod
-    def of(cls, space: Space) -> "Frame":
-        """Return the frame of a space: each axis on the scale the space says.
+    def of(cls, space: Space, *, log: bool = False) -> "Frame":
+        """Return the frame of a space; ordinal axes count by position.
+
+        Args:
+            space: The axes.
+            log: Whether axes with a log scale are averaged on it, and not as they are.
 
         Raises:
             ParameterError: An axis has no numbers: nothing can be averaged along it.
@@ -123,17 +128,15 @@ class Frame:
                 )
             values = [float(value) for value in axis.values]
             listed = tuple(values) if axis.kind is AxisKind.ORDINAL else ()
-            rulers.append(Ruler(name, min(values), max(values), axis.kind is AxisKind.LOG, listed))
+            rulers.append(
+                Ruler(name, min(values), max(values), axis.kind is AxisKind.LOG and log, listed)
+            )
         return cls(tuple(rulers))
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the axes."""
         return tuple(ruler.name for ruler in self.rulers)
-
-    def plain(self) -> "Frame":
-        """Return the same axes without a log scale: averages are those of the plain values."""
-        return Frame(tuple(replace(ruler, log=False, listed=()) for ruler in self.rulers))
 
     def units(self, settings: Floats) -> Floats:
         """Return settings, one per row, as points of the unit cube."""

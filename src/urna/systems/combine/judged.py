@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.systems.combine.frame import Frame
-from urna.systems.combine.searches import LocalSearch, Searches
+from urna.systems.combine.recorded import Recorded
+from urna.systems.combine.searches import LocalSearch
 from urna.systems.combine.strategies import Strategy
 
 __all__ = ["Judged", "compare", "judge"]
@@ -49,13 +50,15 @@ class Judged:
 
 
 def judge(
-    name: str, setting: Mapping[str, float] | None, federated: LocalSearch, frame: Frame
+    name: str, setting: Mapping[str, float] | None, federated: LocalSearch | None, frame: Frame
 ) -> Judged:
-    """Hold a setting against the federation's own search.
+    """Hold a setting against the federation's own search, where there is one.
 
     The nearest federated setting is the nearest in parts of the axes; where several runs
     share it (other batch sizes), the best of them counts.
     """
+    if federated is None:
+        return Judged(name, setting, {}, math.nan, math.nan, math.nan)
     best = int(np.nanargmax(federated.scores))
     optimum, top = federated.settings[best], float(federated.scores[best])
     if setting is None:
@@ -71,17 +74,15 @@ def judge(
     return Judged(name, setting, distance, between, accuracy, top - accuracy)
 
 
-def compare(
-    searches: Searches, federated: LocalSearch, strategies: Sequence[Strategy]
-) -> list[Judged]:
+def compare(recorded: Recorded, strategies: Sequence[Strategy]) -> list[Judged]:
     """Judge several strategies on the same searches, each in the clear."""
     judged = []
     for strategy in strategies:
         try:
-            setting = strategy.combine(searches).setting
+            setting = strategy.combine(recorded.searches).setting
         except ParameterError:  # nothing was left to combine
             setting = None
-        judged.append(judge(strategy.name, setting, federated, searches.frame))
+        judged.append(judge(strategy.name, setting, recorded.federated, recorded.scale))
     return judged
 
 

@@ -32,6 +32,8 @@ class Recorded:
     searches: Searches
     space: Space
     """Every value of every axis that occurs, or the space that was named."""
+    scale: Frame
+    """Each axis on the scale on which its values compare: rates by their logarithm."""
     clients: tuple[int, ...]
     """The clients' numbers in the table, in the order of the searches."""
     federated: LocalSearch | None
@@ -45,6 +47,7 @@ def read_searches(
     axes: Sequence[str] | None = None,
     score: str = "accuracy",
     space: Space | None = None,
+    log: bool = False,
 ) -> Recorded:
     """Read a table of local searches, .csv or .csv.gz.
 
@@ -53,7 +56,8 @@ def read_searches(
 
     A column `client` numbers the clients; rows of client −1 are the federated search. Other
     columns are hyperparameters, but for `accuracy`, `train_accuracy` and `loss`. A rate (`lr`,
-    `learning_rate`, `eta`, `eta0`) has a log scale.
+    `learning_rate`, `eta`, `eta0`) has a log scale. Scores are fractions from 0 to 1; what is
+    better the smaller it is, is a `loss`.
 
     Args:
         path: The file.
@@ -61,6 +65,7 @@ def read_searches(
         axes: Columns that are; all that are left by default.
         score: The column that says how good a setting is.
         space: The axes and their scales; from the table by default.
+        log: Whether axes with a log scale are averaged on it; as they are by default.
 
     Raises:
         ParameterError: The table cannot be read, or has no such rows or columns.
@@ -80,7 +85,7 @@ def read_searches(
     names = list(space.axes) if space is not None else _axes(columns, chosen, axes)
     by_client: dict[int, list[dict[str, str]]] = {}
     for row in rows:
-        by_client.setdefault(int(_number(row, "client", path)), []).append(row)
+        by_client.setdefault(_client(row, path), []).append(row)
     federated = by_client.pop(FEDERATED, None)
     if not by_client:
         raise ParameterError(f"{path.name} holds no client's search, only the federation's")
@@ -88,12 +93,13 @@ def read_searches(
         client: _search(some, names, score, path) for client, some in sorted(by_client.items())
     }
     known = space or _space(names, found.values())
-    frame = Frame.of(known)
+    frame = Frame.of(known, log=log)
     if space is not None:
         found = {client: _within(search, frame) for client, search in found.items()}
     return Recorded(
         Searches(frame, tuple(found.values()), measured=space is None),
         known,
+        Frame.of(known, log=True),
         tuple(found),
         # The federation has no training accuracy of its own: it is judged by the other.
         None if federated is None else _search(federated, names, "accuracy", path, losses=False),
@@ -177,16 +183,33 @@ def _number(row: Mapping[str, str], name: str, path: Path) -> float:
     return value
 
 
+def _client(row: Mapping[str, str], path: Path) -> int:
+    number = _number(row, "client", path)
+    if number != int(number) or number < FEDERATED:
+        raise ParameterError(
+            f"column 'client' of {path.name} holds {row['client']!r}: clients are numbered 0, 1, 2 "
+            f"and so on, and {FEDERATED} is the federation's own search"
+        )
+    return int(number)
+
+
 def _score(row: Mapping[str, str], name: str, path: Path) -> float:
     """Return a score; an empty one is a run that failed, and so is one that is not finite."""
     text = row[name].strip()
     try:
-        return float(text) if text else math.nan
+        score = float(text) if text else math.nan
     except ValueError as error:
         raise ParameterError(
             f"column {name!r} of {path.name} holds {text!r}, which is no number. Leave the scores "
             "of runs that failed empty"
         ) from error
+    if name != "loss" and math.isfinite(score) and not 0 <= score <= 1:
+        raise ParameterError(
+            f"column {name!r} of {path.name} holds {text!r}: a score is a fraction from 0 to 1. "
+            "Divide per cent by 100; what is better the smaller it is goes into a column `loss` "
+            "(--score loss)"
+        )
+    return score
 
 
 def _same(found: str, wanted: str) -> bool:

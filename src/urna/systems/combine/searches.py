@@ -89,9 +89,9 @@ class Searches:
     def __len__(self) -> int:
         return len(self.clients)
 
-    def plain(self) -> "Searches":
-        """Return the same searches with no axis on a log scale."""
-        return Searches(self.frame.plain(), self.clients, self.measured)
+    def usable(self) -> list[int]:
+        """Return the places of the clients of whom some run ended in a score."""
+        return [n for n, client in enumerate(self.clients) if np.isfinite(client.scores).any()]
 
     def candidates(self) -> Floats:
         """Return all settings that some client tried, once each, in order."""

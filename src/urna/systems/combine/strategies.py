@@ -71,11 +71,6 @@ class Strategy(Protocol):
         ...
 
 
-def scaled(searches: Searches, plain: bool) -> Searches:
-    """Return searches on the scale a strategy works on."""
-    return searches.plain() if plain else searches
-
-
 def pooled(searches: Searches, keep: Callable[[LocalSearch], KeptSettings]) -> KeptSettings:
     """Return what all clients keep, as one list.
 
@@ -94,21 +89,17 @@ class MeanSetting:
 
     Args:
         share: Which part of its settings each client keeps; the one best by default.
-        plain: Whether learning rates are averaged as they are, as PrivTuna does, and not on
-            the log scale of their axis.
     """
 
     share: float | None = None
-    plain: bool = False
 
     @property
     def name(self) -> str:
         """What tables call it."""
-        return _named("mean", self.share, self.plain)
+        return _named("mean", self.share)
 
     def combine(self, searches: Searches) -> Combined:
         """Return the mean."""
-        searches = scaled(searches, self.plain)
         frame = searches.frame
         sums = [keep_best(client, self.share).sums(frame) for client in searches.clients]
         return Combined(frame.setting(mean_of(np.sum(sums, axis=0))))
@@ -119,16 +110,14 @@ class Median:
     """The median of each axis, over each client's best setting or its best ones."""
 
     share: float | None = None
-    plain: bool = False
 
     @property
     def name(self) -> str:
         """What tables call it."""
-        return _named("median", self.share, self.plain)
+        return _named("median", self.share)
 
     def combine(self, searches: Searches) -> Combined:
         """Return the median."""
-        searches = scaled(searches, self.plain)
         kept = pooled(searches, lambda client: keep_best(client, self.share))
         units = searches.frame.units(kept.settings)
         middle = [_weighted_median(column, kept.weights) for column in units.T]
@@ -141,20 +130,17 @@ class TrimmedMean:
 
     Args:
         trimmed: Part of the values left out at each end.
-        plain: Whether log scales are ignored.
     """
 
     trimmed: float = 0.1
-    plain: bool = False
 
     @property
     def name(self) -> str:
         """What tables call it."""
-        return _named("trimmed mean", None, self.plain)
+        return "trimmed mean"
 
     def combine(self, searches: Searches) -> Combined:
         """Return the trimmed mean: each client's best, equals averaged first."""
-        searches = scaled(searches, self.plain)
         rows = []
         for client in searches.clients:
             kept = keep_best(client)
@@ -178,6 +164,5 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
     return float((values[first] + values[min(second, len(values) - 1)]) / 2)
 
 
-def _named(name: str, share: float | None, plain: bool) -> str:
-    best = "" if share is None else f" of the best {100 * share:g} %"
-    return f"{name}{best}{', plain' if plain else ''}"
+def _named(name: str, share: float | None) -> str:
+    return name if share is None else f"{name} of the best {100 * share:g} %"

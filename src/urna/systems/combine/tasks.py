@@ -149,6 +149,11 @@ class _Together:
     threshold: int
 
     def __post_init__(self) -> None:
+        if self.parties < 2:
+            raise ParameterError(
+                "encryption hides what parties put in from each other: it takes 2 or more with a "
+                f"search of their own, and there is {self.parties}"
+            )
         if not 2 <= self.threshold <= self.parties:
             raise ParameterError(
                 f"2 to {self.parties} of {self.parties} parties must help to open, got "
