@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from urna.data import Samples
-from urna.local import BatchedObjective, Speed
+from urna.local import BatchedObjective
 from urna.local.models import authors_space
 from urna.space import Space
 
@@ -41,6 +41,7 @@ if not __package__:  # run as a file: the folder above holds the package
 from benchmarks.dp_hype.federated import STILL, train_federated
 from benchmarks.dp_hype.sets import clients_of, prepare_adult, read
 from benchmarks.dp_hype.settings import BATCH, MODELS, Setting, chosen
+from benchmarks.local_search.measure import scores_of_clients
 
 PARTS = ("local", "federated")
 SPACE = authors_space()
@@ -114,7 +115,6 @@ def objective_for(setting: Setting, options: Options) -> BatchedObjective:
         epochs=setting.local_epochs,
         batch_size=BATCH,
         device=options.device,
-        speed=Speed(stacked_clients=not options.compiled),
     )
 
 
@@ -138,7 +138,8 @@ def local_part(
 ) -> dict[str, Any]:
     """Return the clients' validation losses and accuracies."""
     trained = at_once() if still_once else SPACE
-    scores = objective.scores_of_clients(
+    scores = scores_of_clients(
+        objective,
         clients,
         trained,
         seeds=setting.client_seeds(),
@@ -195,7 +196,7 @@ def warm_up(
     """
     start = time.perf_counter()
     largest = max((c for s in settings for c in clients_of(s, train)), key=len)
-    objective.scores_of_clients([largest], at_once() if still_once else SPACE, seeds=[0])
+    objective.scores(largest, at_once() if still_once else SPACE, seed=0)
     synchronise(objective.device)
     return time.perf_counter() - start
 

@@ -23,7 +23,7 @@ from benchmarks.local_search import measure as base
 from benchmarks.papers.agreement import ballot_agreement
 
 from urna.data import Samples
-from urna.local import BatchedObjective, Race, SuccessiveHalving
+from urna.local import BatchedObjective, SuccessiveHalving
 from urna.local.engine.lanes import LaneGroup, lineages
 from urna.local.models import adult_mlp
 from urna.space import Axis, Space
@@ -33,7 +33,7 @@ Array = npt.NDArray[np.float64]
 
 MOVING = 0.01
 """Learning rates below this leave MNIST's losses where they were."""
-RACES: dict[str, Race] = {
+RACES: dict[str, SuccessiveHalving] = {
     **{
         f"halving, factor {factor:g}, {finalists} finalists": SuccessiveHalving(factor, finalists)
         for factor in (2.0, 3.0, 4.0)
@@ -85,7 +85,7 @@ def standing_still(start: float, count: int) -> Array:
     return np.array([start - 1e-3 * float(c["lr"]) / (1 - float(c["momentum"])) for c in last])
 
 
-def replay(group: LaneGroup, curves: Array, race: Race) -> tuple[Array, int, int]:
+def replay(group: LaneGroup, curves: Array, race: SuccessiveHalving) -> tuple[Array, int, int]:
     """Return a race's losses, the lanes times epochs it trained, and its finalists.
 
     Args:
@@ -109,7 +109,7 @@ def replay(group: LaneGroup, curves: Array, race: Race) -> tuple[Array, int, int
     return losses, work, finalists
 
 
-def summary(name: str, curves: Array, races: dict[str, Race]) -> list[Row]:
+def summary(name: str, curves: Array, races: dict[str, SuccessiveHalving]) -> list[Row]:
     """Compare races with the full search they are worked out from.
 
     Args:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ Row = dict[str, Any]
 
 
 def same_answer(folder: Path | None, device: str) -> list[Row]:
-    """Compare the plain loop, the batched run, chunks, stacked clients and the CPU."""
+    """Compare the plain loop, the batched run, chunks and the CPU."""
     space = Space(lr=[0.1, 0.01], decay=[0.0, 1.0], momentum=[0.0, 0.9])
     rows = []
     sets: list[tuple[str, Any, Any]] = [("adult", adult_mlp, base.adult_data(folder, 100)[0])]
@@ -36,15 +35,12 @@ def same_answer(folder: Path | None, device: str) -> list[Row]:
         here = BatchedObjective(factory, epochs=2, device=device)
         found = here.losses(data, space, seed=1)
         chunked = BatchedObjective(factory, epochs=2, device=device, most_lanes=3)
-        stacks = replace(here, speed=base.STACKS)
-        stacked = stacks.scores_of_clients([data] * 3, space, seeds=[1, 1, 2])[..., 0]
         cpu = BatchedObjective(factory, epochs=2, device="cpu").losses(data, space, seed=1)
         rows.append(
             {
                 "name": f"same answer, {name}",
                 "plain_loop": float(np.abs(plain - found).max()),
                 "chunks": float(np.abs(chunked.losses(data, space, seed=1) - found).max()),
-                "stacked": float(np.abs(stacked[:2] - found).max()),
                 "cpu": float(np.abs(cpu - found).max()),
             }
         )
@@ -102,7 +98,7 @@ def h200_suite(folder: Path, limit: float) -> list[Row]:
     suite = Suite(limit)
     device = "cuda"
     adult, mnist = base.adult_data(folder, 100), base.pictures("mnist", folder, 100)
-    one, ten = mnist[0], mnist[:10]
+    one = mnist[0]
     studies = [
         Study("mnist", mnist_cnn, mnist, device, repeats=1),
         Study("adult", adult_mlp, adult, device, repeats=3),
@@ -118,9 +114,9 @@ def h200_suite(folder: Path, limit: float) -> list[Row]:
     def ratio(name: str, factory: Any, data: Samples, needs: float = 10, **options: Any) -> None:  # noqa: ANN401
         suite.part(name, lambda: base.compare(name, factory, data, device, **options), needs)
 
-    ratio("adult", adult_mlp, adult[0], together=adult)
+    ratio("adult", adult_mlp, adult[0])
     ratio("mnist-cnn", mnist_cnn, one)
-    ratio("small-cnn", base.SMALL_CNN, one, together=ten, repeats=2)
+    ratio("small-cnn", base.SMALL_CNN, one, repeats=2)
     steady = Study("mnist, repeatable", mnist_cnn, mnist[:10], device, repeats=1, repeatable=True)
     suite.part(steady.name, steady.whole)
     suite.part("race", lambda: steady.race("halving", SuccessiveHalving()))
@@ -133,11 +129,13 @@ def cifar10_suite(folder: Path, limit: float) -> list[Row]:
     end = time.perf_counter() + limit
     suite = Suite(limit)
     clients = base.pictures("cifar10", folder, 100)
-    objective = BatchedObjective(cifar10_cnn, epochs=10, device="cuda", speed=base.STACKS)
+    objective = BatchedObjective(cifar10_cnn, epochs=10, device="cuda")
 
     def search(count: int) -> Row:
         took, losses = base.seconds(
-            lambda: objective.scores_of_clients(clients[:count], base.SPACE, seeds=range(count)),
+            lambda: base.scores_of_clients(
+                objective, clients[:count], base.SPACE, seeds=range(count)
+            ),
             "cuda",
         )
         row = {"name": f"cifar10, {count} clients", "clients": count, "seconds": took}

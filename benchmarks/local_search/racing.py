@@ -18,14 +18,14 @@ from benchmarks.local_search import measure as base
 from benchmarks.papers.agreement import ballot_agreement
 
 from urna.data import Samples
-from urna.local import BatchedObjective, Race, SuccessiveHalving
+from urna.local import BatchedObjective, SuccessiveHalving
 from urna.local.models import adult_mlp
 
 Row = dict[str, Any]
 Factory = Callable[..., Any]
 
-RACES: dict[str, Race] = {"halving": SuccessiveHalving()}
-MANY_RANKS: dict[str, Race] = {
+RACES: dict[str, SuccessiveHalving] = {"halving": SuccessiveHalving()}
+MANY_RANKS: dict[str, SuccessiveHalving] = {
     "halving, 20 finalists": SuccessiveHalving(finalists=20),
     "halving, 30 finalists": SuccessiveHalving(finalists=30),
 }
@@ -81,13 +81,12 @@ class Study:
             self.factory,
             device=self.device,
             repeatable=self.repeatable,
-            speed=base.STACKS,
             **options,
         )
 
         def work() -> np.ndarray:
             seeds = range(len(clients))
-            return objective.scores_of_clients(clients, base.SPACE, seeds=seeds)[..., 0]
+            return base.scores_of_clients(objective, clients, base.SPACE, seeds=seeds)[..., 0]
 
         first, cpu, losses = base.spent(work, self.device)
         row: Row = {"clients": len(clients), "seconds": first, "cpu_seconds": cpu}
@@ -106,7 +105,7 @@ class Study:
         row["clients_whose_first_two_tie"] = int((ranked[:, 1] == ranked[:, 0]).sum())
         return {"name": self.name, **row}
 
-    def race(self, label: str, race: Race) -> Row:
+    def race(self, label: str, race: SuccessiveHalving) -> Row:
         """Race on all clients and compare with the full search."""
         if self.full is None:
             return {"name": f"{self.name} {label}", "skipped": "there is no full search"}

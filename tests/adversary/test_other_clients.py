@@ -248,7 +248,6 @@ PATHS: dict[str, Handed] = AVERAGES | {
     "search, convolutions": voted(batched(cnn)),
     "search, rows that mix": voted(batched(mixing)),
     "search, a race": voted(batched(mlp, race=SuccessiveHalving(2.0, 3))),
-    "search, asked to stack": voted(batched(cnn, speed=Speed(stacked_clients=True))),
     "search, one by one": voted(TorchObjective(mlp, epochs=1, batch_size=8), SPACE.only([0, 5])),
     "search, an estimator": voted(
         EstimatorObjective(SGDClassifier(max_iter=5, tol=None)), Space(alpha=[1e-3, 1e-1])

@@ -22,7 +22,7 @@ from urna.local.objective import (
     losses_of_each,
 )
 from urna.local.processes import Limits
-from urna.local.racing import Race, SuccessiveHalving
+from urna.local.racing import SuccessiveHalving
 from urna.local.recipe import Optimiser, Recipe
 from urna.local.speed import Speed
 from urna.local.torch_sgd import TorchObjective
@@ -43,7 +43,6 @@ __all__ = [
     "Objective",
     "Optimiser",
     "Progress",
-    "Race",
     "Recipe",
     "Recordings",
     "Speed",

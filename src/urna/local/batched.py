@@ -26,8 +26,8 @@ from urna.local.engine.loss import (
     require_torch,
 )
 from urna.local.holdout import Holdout, hold_out
-from urna.local.objective import Losses, Progress, note_failure
-from urna.local.racing import Race
+from urna.local.objective import Losses, Progress
+from urna.local.racing import SuccessiveHalving
 from urna.local.recipe import Recipe, plan_candidates
 from urna.local.speed import Speed
 from urna.space import Space
@@ -61,9 +61,9 @@ class BatchedObjective:
         race: Stop candidates early; None trains all of them to the end.
         most_lanes: Candidates trained at once; None lets memory and cache decide.
         repeatable: Whether a GPU should give the same bits every time, at the price of time:
-            one client after the other, pieces of one width, deterministic kernels. Without it,
-            the last digits depend on how many candidates and clients run at once, and may
-            differ from one search to the next. A CPU always repeats itself.
+            pieces of one width, deterministic kernels. Without it, the last digits depend on how
+            many candidates run at once, and may differ from one search to the next. A CPU always
+            repeats itself.
         speed: What may be done to be faster; `Speed.plain()` does none of it.
     """
 
@@ -74,7 +74,7 @@ class BatchedObjective:
     defaults: Recipe = field(default_factory=Recipe)
     validation_fraction: float = 0.2
     device: str = "auto"
-    race: Race | None = None
+    race: SuccessiveHalving | None = None
     most_lanes: int | None = None
     repeatable: bool = False
     speed: Speed = field(default_factory=Speed, compare=False)
@@ -131,50 +131,46 @@ class BatchedObjective:
             ParameterError: The space cannot be judged, there are too few rows, or targets are
                 not among the module's classes.
         """
+        losses: Losses = self.scores(data, space, seed=seed, progress=progress)[:, 0]
+        return losses
+
+    def scores(
+        self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Return losses and accuracies, shape (candidates, 2), for studies.
+
+        An accuracy is NaN where targets are no classes, and where training did not come to its
+        end. Raises what `losses` raises.
+        """
         groups = self.groups(space)
         part = self._split(data, groups, seed)
-        result: Losses = self._scores([part], groups, [seed], progress)[0, :, 0]
-        return result
+        report = progress or (lambda done, total: None)
+        scores = np.full((len(space), 2), (math.inf, math.nan))
+        done = 0
+        for group in groups:
 
-    def scores_of_clients(
-        self,
-        clients: Sequence[Samples],
-        space: Space,
-        *,
-        seeds: Sequence[int],
-        progress: Progress | None = None,
-    ) -> npt.NDArray[np.float64]:
-        """Return losses and accuracies of many simulated clients, for studies.
+            def tick(share: float, before: int = done, members: int = len(group)) -> None:
+                if share < 1:
+                    report(before + int(members * share), len(space))
 
-        With `speed.stacked_clients`, equally large clients are trained together as far as that
-        is faster, unless the objective is `repeatable` on a GPU. Then the last digits of a
-        client's losses may depend on the others: a vote evaluates its clients one by one, by
-        `losses`, whose guarantee this has otherwise.
-
-        Args:
-            clients: The clients' data.
-            space: The candidates.
-            seeds: One public seed per client.
-            progress: Called with the work done, in candidates of all clients.
-
-        Returns:
-            Shape (clients, candidates, 2). An accuracy is NaN where targets are no classes, and
-            where training did not come to its end. All scores of a client whose rows cannot be
-            trained on are NaN, and the log says why, by the error's type.
-        """
-        if len(seeds) != len(clients):
-            raise ParameterError(
-                f"every client needs a seed, got {len(seeds)} seeds for {len(clients)} clients"
-            )
-        groups = self.groups(space)
-        parts: list[Holdout | None] = []
-        for number, (client, seed) in enumerate(zip(clients, seeds, strict=True)):
             try:
-                parts.append(self._split(client, groups, seed))
-            except Exception as error:  # whatever is wrong with these rows
-                note_failure(number, error)
-                parts.append(None)
-        return self._scores(parts, groups, seeds, progress)
+                scores[list(group.places)] = search_group(
+                    self.model(group),
+                    group,
+                    part,
+                    seed,
+                    recordings=self._recordings,
+                    race=self.race,
+                    most_lanes=self.most_lanes,
+                    tick=tick,
+                )
+            except RuntimeError as error:  # what torch raises when memory runs out
+                if not out_of_memory(error):
+                    raise
+                _log.warning("a module of shape %s does not fit into memory", dict(group.shape))
+            done += len(group)
+            report(done, len(space))
+        return scores
 
     def _split(self, data: Samples, groups: Sequence[LaneGroup], seed: int) -> Holdout:
         """Hold rows out, and refuse rows that a device should not see."""
@@ -187,66 +183,3 @@ class BatchedObjective:
                 if not out_of_memory(error):
                     raise  # else its candidates will fail, and no others
         return part
-
-    def _scores(
-        self,
-        parts: Sequence[Holdout | None],
-        groups: Sequence[LaneGroup],
-        seeds: Sequence[int],
-        progress: Progress | None,
-    ) -> npt.NDArray[np.float64]:
-        """Train every group on every client that has a part; the others' scores are NaN."""
-        there = [place for place, part in enumerate(parts) if part is not None]
-        clients = [part for part in parts if part is not None]
-        candidates = sum(map(len, groups))
-        scores = np.full((len(parts), candidates, 2), math.nan)
-        scores[there, :, 0] = math.inf
-        bar = _Bar(progress, len(parts) * candidates)
-        if len(there) < len(parts):
-            bar.finish((len(parts) - len(there)) * candidates)
-        for group in groups:
-            share = len(group)
-            finished = 0
-            try:
-                blocks = search_group(
-                    self.model(group),
-                    group,
-                    clients,
-                    [seeds[place] for place in there],
-                    recordings=self._recordings,
-                    race=self.race,
-                    most_lanes=self.most_lanes,
-                    tick=bar.part(share),
-                )
-                for places, found in blocks:
-                    scores[np.ix_([there[p] for p in places], group.places)] = found
-                    finished += len(places)
-                    bar.finish(len(places) * share)
-            except RuntimeError as error:  # what torch raises when memory runs out
-                if not out_of_memory(error):
-                    raise
-                _log.warning("a module of shape %s does not fit into memory", dict(group.shape))
-                bar.finish((len(clients) - finished) * share)
-        return scores
-
-
-class _Bar:
-    """Turns shares of blocks into candidates finished."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
-
-    def part(self, members: int) -> Callable[[int, float], None]:
-        """Return what the engine calls with (clients in the block, share done)."""
-
-        def tick(clients: int, share: float) -> None:
-            if self._progress is not None and share < 1:
-                self._progress(self._done + int(clients * members * share), self._total)
-
-        return tick
-
-    def finish(self, count: int) -> None:
-        """Note that this many candidates are finished for good."""
-        self._done += count
-        if self._progress is not None:
-            self._progress(self._done, self._total)

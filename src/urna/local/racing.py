@@ -26,39 +26,13 @@ A race is a client's own matter and costs no privacy. It may change whom a clien
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from urna.errors import ParameterError
 from urna.local.objective import Losses
 
-__all__ = ["Race", "SuccessiveHalving"]
-
-
-class Race(Protocol):
-    """Decides after each epoch who is trained further."""
-
-    @property
-    def finalists(self) -> int:
-        """Fewest candidates trained to the end; with no more left, nobody is asked again."""
-        ...
-
-    def survivors(
-        self,
-        *,
-        losses: Losses,
-        racing: Sequence[int],
-        epoch: int,
-    ) -> list[int]:
-        """Return those of `racing` that go on.
-
-        Args:
-            losses: Validation losses after this epoch, by place in the group.
-            racing: Places of the candidates still in the race.
-            epoch: The epoch just trained, from 0.
-        """
-        ...
+__all__ = ["SuccessiveHalving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +58,14 @@ class SuccessiveHalving:
                 f"{self.first_epoch}"
             )
 
-    def survivors(
-        self,
-        *,
-        losses: Losses,
-        racing: Sequence[int],
-        epoch: int,
-    ) -> list[int]:
-        """Keep the best share of those racing; ties at the border go on together."""
+    def survivors(self, *, losses: Losses, racing: Sequence[int], epoch: int) -> list[int]:
+        """Return those of `racing` that go on: the best share; ties at the border go together.
+
+        Args:
+            losses: Validation losses after this epoch, by place in the group.
+            racing: Places of the candidates still in the race.
+            epoch: The epoch just trained, from 0.
+        """
         if epoch + 1 < self.first_epoch:
             return list(racing)
         count = max(int(np.ceil(len(racing) / self.factor)), self.finalists)

@@ -25,9 +25,8 @@ class Speed:
     shared_lanes: bool = True
     """Candidates that have agreed in everything so far are trained as one."""
     stacked_clients: bool = False
-    """Studies only: simulated clients train in one stack, as many as the device has room for. The
-    shape of the stack depends on all of them, so no privacy guarantee covers what comes out: a
-    private training refuses it, and no vote uses it."""
+    """GPU, and studies only: the clients of a round train in one stack, whose kernels round by its
+    size. So no privacy guarantee covers what comes out: a private training refuses it."""
     threads: bool = True
     """CPU: every thread takes candidates of its own through an epoch."""
     recorded_steps: bool = True

@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from urna.data import Samples
-from urna.errors import CannotBatch, ParameterError
-from urna.local import BatchedObjective, Recipe, Speed, TorchObjective, hold_out
+from urna.errors import CannotBatch
+from urna.local import BatchedObjective, Recipe, TorchObjective, hold_out
 from urna.local.engine.batches import epoch_batches, seeded_module, step_key
 from urna.local.engine.lanes import group_plans
 from urna.local.recipe import plan_candidates
@@ -35,7 +34,6 @@ threads = pytest.importorskip("urna.local.engine.threads")
 nn = torch.nn
 
 features, targets = load_digits(return_X_y=True)
-STACKS = Speed(stacked_clients=True)
 DIGITS = Samples(features[:200].reshape(-1, 1, 8, 8) / 16, targets[:200])
 
 
@@ -241,49 +239,31 @@ def test_shapes_and_batch_sizes_are_grouped_unnoticed() -> None:
     assert seen == sorted(seen)
 
 
-def test_simulated_clients_get_the_losses_they_would_get_alone() -> None:
-    clients = [DIGITS.take(np.arange(i, i + 60 + 7 * (i > 50))) for i in (0, 50, 100)]
-    space = Space(lr=[0.1, 0.01], decay=[0.5, 1.0])
-    for factory in (mlp, cnn):
-        objective = BatchedObjective(factory, epochs=2, device="cpu", speed=STACKS)
-        together = objective.scores_of_clients(clients, space, seeds=[7, 8, 9])[..., 0]
-        for client, seed, row in zip(clients, (7, 8, 9), together, strict=True):
-            np.testing.assert_array_equal(objective.losses(client, space, seed=seed), row)
-
-
 def _run(
-    batched_clients: int,
     make_trainer: Callable[..., object],
     factory: Callable[[], Any],
     width: int | None = None,
 ) -> np.ndarray:
-    """Search on three stacked or separate clients with a given trainer."""
-    clients = [DIGITS.take(np.arange(start, start + 60)) for start in (0, 60, 120)]
+    """Search on three clients with a given trainer."""
     space = Space(lr=[0.2, 0.02], decay=[0.0, 0.5, 1.0])
     (group,) = group_plans(plan_candidates(space, Recipe(epochs=3, batch_size=20), factory))
     used = stack.Features.of(group.recipes)
     rows = []
-    for start in range(0, 3, batched_clients):
-        parts = [
-            hold_out(c, seed=start + i)
-            for i, c in enumerate(clients[start : start + batched_clients])
-        ]
-        seeds = range(start, start + batched_clients)
+    for seed in range(3):
+        part = hold_out(DIGITS.take(np.arange(60 * seed, 60 * seed + 60)), seed=seed)
         batched = gradients.Batched(factory().train(), "cross_entropy")
-        modules = []
-        for seed in seeds:
-            with seeded_module(seed):
-                modules.append(factory())
+        with seeded_module(seed):
+            module = factory()
         found = search.GroupSearch(
             group,
-            block.stack_clients(parts, list(seeds), "cpu"),
+            block.searched_client(part, seed, "cpu"),
             threads.Threads(batched),
             make_trainer(batched, used),
-            capacity.Capacity(width or 100, batched_clients, fixed=width is not None),
+            capacity.Capacity(width or 100, fixed=width is not None),
         )
-        found.run(stack.first_stack(modules, used, "cpu"), lambda share: None)
-        rows.append(found.scores()[..., 0])
-    return np.concatenate(rows)
+        found.run(stack.first_stack([module], used, "cpu"), lambda share: None)
+        rows.append(found.scores()[:, 0])
+    return np.array(rows)
 
 
 def _eager(batched: object, used: object) -> object:
@@ -303,16 +283,12 @@ def _recorded(**options: bool) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize("factory", [mlp, cnn])
-def test_stacked_clients_and_recorded_steps_change_nothing(factory: Callable[[], object]) -> None:
+def test_widths_and_recorded_steps_change_nothing(factory: Callable[[], object]) -> None:
     recorded = _recorded(deterministic=True)
-    alone = _run(1, _eager, factory)
+    alone = _run(_eager, factory)
     assert np.isfinite(alone).all()
     for width in (None, 2, 4):
-        np.testing.assert_array_equal(_run(1, recorded, factory, width), alone)
-        # Convolutions of several clients round otherwise, and otherwise for each width.
-        stacked = _run(3, _eager, factory, width)
-        np.testing.assert_allclose(stacked, alone, rtol=1e-5)
-        np.testing.assert_array_equal(_run(3, recorded, factory, width), stacked)
+        np.testing.assert_array_equal(_run(recorded, factory, width), alone)
 
 
 def test_only_who_is_to_repeat_itself_asks_for_deterministic_kernels() -> None:
@@ -326,7 +302,7 @@ def test_only_who_is_to_repeat_itself_asks_for_deterministic_kernels() -> None:
 
     def kernels_of(**options: bool) -> set[tuple[bool, bool]]:
         asked.clear()
-        _run(1, lambda b, used: graphs.GraphTrainer(b, used, Noting(), **options), mlp)
+        _run(lambda b, used: graphs.GraphTrainer(b, used, Noting(), **options), mlp)
         return set(asked)
 
     before = cudnn.deterministic, cudnn.benchmark
@@ -335,28 +311,21 @@ def test_only_who_is_to_repeat_itself_asks_for_deterministic_kernels() -> None:
     assert (cudnn.deterministic, cudnn.benchmark) == before
 
 
-def test_a_gpu_keeps_one_width_and_one_client_only_where_asked_to_repeat_itself(
+def test_a_gpu_keeps_one_width_only_where_asked_to_repeat_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A stand-in for a GPU: only what is planned for one is looked at.
     monkeypatch.setattr(capacity, "free_bytes", lambda device: 2**36)
     space = Space(lr=[0.3, 0.1, 0.03, 0.01], momentum=[0.0, 0.9], decay=[0.0, 0.5, 1.0])
     for factory in (mlp, cnn):
-        fast, steady = (
-            BatchedObjective(factory, device="cpu", repeatable=wanted, speed=STACKS)
-            for wanted in (False, True)
-        )
-        apart = replace(fast, speed=Speed())
-        (group,) = fast.groups(space)
         planned = []
-        for objective, clients in ((fast, 10), (steady, 10), (steady, 1), (apart, 10)):
+        for wanted in (False, True):
+            objective = BatchedObjective(factory, device="cpu", repeatable=wanted)
+            (group,) = objective.groups(space)
             here = runner.Runner(objective.model(group), stack.Features.of(group.recipes))
             here._device, here._on_gpu = "cuda", True
-            planned.append(here._search_capacity(group, DIGITS, clients, None, None))
-        assert (planned[0].lanes, planned[0].clients, planned[0].fixed) == (24, 10, False)
-        assert (planned[1].lanes, planned[1].clients, planned[1].fixed) == (20, 1, True)
-        assert planned[1] == planned[2]
-        assert (planned[3].lanes, planned[3].clients, planned[3].fixed) == (24, 1, False)
+            planned.append(here._search_capacity(group, DIGITS, None))
+        assert [(each.lanes, each.fixed) for each in planned] == [(24, False), (20, True)]
 
 
 def test_a_step_that_cannot_be_recorded_runs_eagerly(caplog: pytest.LogCaptureFixture) -> None:
@@ -365,8 +334,8 @@ def test_a_step_that_cannot_be_recorded_runs_eagerly(caplog: pytest.LogCaptureFi
             step()
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    alone = _run(1, _eager, mlp)
-    found = _run(1, lambda batched, used: graphs.GraphTrainer(batched, used, Refuses()), mlp)
+    alone = _run(_eager, mlp)
+    found = _run(lambda batched, used: graphs.GraphTrainer(batched, used, Refuses()), mlp)
     np.testing.assert_array_equal(found, alone)
     assert "could not be recorded" in caplog.text
 
@@ -418,18 +387,13 @@ def test_a_module_that_cannot_be_batched_is_told_so() -> None:
         BatchedObjective(Noisy, epochs=1, device="cpu").losses(DIGITS, Space(lr=[0.1]), seed=0)
 
 
-def test_every_client_needs_a_seed() -> None:
-    with pytest.raises(ParameterError, match="2 seeds for 1 clients"):
-        BatchedObjective(mlp).scores_of_clients([DIGITS], Space(lr=[0.1]), seeds=[1, 2])
-
-
 def test_accuracies_are_those_of_the_trained_module_on_the_held_out_rows() -> None:
     def linear() -> "torch.nn.Module":
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 
     space = Space(lr=[0.3, 0.01], momentum=[0.0, 0.9])
     objective = BatchedObjective(linear, epochs=2, batch_size=32, device="cpu")
-    scores = objective.scores_of_clients([DIGITS], space, seeds=[3])[0]
+    scores = objective.scores(DIGITS, space, seed=3)
     np.testing.assert_array_equal(scores[:, 0], objective.losses(DIGITS, space, seed=3))
     parts = hold_out(DIGITS, seed=3)
     x, y = torch.tensor(parts.train.features).float(), torch.tensor(parts.train.targets)

@@ -9,8 +9,6 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import (
     BatchedObjective,
-    Race,
-    Speed,
     SuccessiveHalving,
 )
 from urna.space import Space
@@ -29,7 +27,7 @@ def softmax() -> "torch.nn.Module":
     return torch.nn.Linear(64, 10)
 
 
-def survivors(race: Race, losses: list[float]) -> list[int]:
+def survivors(race: SuccessiveHalving, losses: list[float]) -> list[int]:
     return race.survivors(losses=np.array(losses), racing=range(len(losses)), epoch=1)
 
 
@@ -61,24 +59,25 @@ def test_finalists_have_the_full_searchs_losses_and_all_others_none() -> None:
     assert np.argmin(losses) == np.argmin(full)
 
 
-@pytest.mark.parametrize(("width", "clients"), [(4, 1), (5, 2), (7, 3)])
+@pytest.mark.parametrize("width", [4, 5, 7])
 def test_pieces_of_one_width_change_no_finalist(
-    width: int, clients: int, monkeypatch: pytest.MonkeyPatch
+    width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = [DIGITS.take(np.arange(n, n + 100)) for n in (0, 100, 200)]
-    seeds = [4, 5, 6]
-    stacks = Speed(stacked_clients=True)
-    full = BatchedObjective(softmax, epochs=4, device="cpu", speed=stacks).scores_of_clients(
-        data, SPACE, seeds=seeds
-    )[..., 0]
-    _plan(monkeypatch, capacity.Capacity(width, clients, fixed=True))
+    full = _losses(BatchedObjective(softmax, epochs=4, device="cpu"), data, SPACE)
+    _plan(monkeypatch, capacity.Capacity(width, fixed=True))
     race = SuccessiveHalving(4.0, 6)
-    raced = BatchedObjective(
-        softmax, epochs=4, device="cpu", race=race, speed=stacks
-    ).scores_of_clients(data, SPACE, seeds=seeds)[..., 0]
+    raced = _losses(BatchedObjective(softmax, epochs=4, device="cpu", race=race), data, SPACE)
     kept = np.isfinite(raced)
     assert (kept.sum(axis=1) < len(SPACE)).all()
     np.testing.assert_array_equal(raced[kept], full[kept])
+
+
+def _losses(objective: BatchedObjective, clients: list[Samples], space: Space) -> np.ndarray:
+    seeds = range(4, 4 + len(clients))
+    return np.array(
+        [objective.losses(c, space, seed=s) for c, s in zip(clients, seeds, strict=True)]
+    )
 
 
 def _cnn() -> "torch.nn.Module":
@@ -96,7 +95,7 @@ class _Repeat:
 
 
 def _plan(monkeypatch: pytest.MonkeyPatch, planned: object) -> None:
-    """Let so many candidates and clients run at once."""
+    """Let so many candidates run at once."""
     monkeypatch.setattr(runner.Runner, "_search_capacity", lambda *_: planned)
 
 
@@ -110,16 +109,14 @@ def test_recorded_finalists_with_all_their_state_go_on_as_in_the_full_search(
 ) -> None:
     # Batch norm, dropout, momentum, runs that end early, lanes that split, shorter last
     # batches and clients of different sizes that share recordings: none may tell apart.
-    _plan(monkeypatch, capacity.Capacity(width, 1, fixed=True))
+    _plan(monkeypatch, capacity.Capacity(width, fixed=True))
     monkeypatch.setattr(runner.Runner, "_make_graphs", _record_like_a_gpu)
     data = [DIGITS.take(np.arange(a, b)) for a, b in ((0, 100), (100, 200), (200, 287))]
     space = Space(lr=[1.0, 0.1, 0.01, 1e-5], momentum=[0.0, 0.9], decay=[0.0, 0.5, 1.0])
     options = {"epochs": 4, "batch_size": 32, "device": "cpu"}
     for factory in (_cnn, softmax):
         full, raced = (
-            BatchedObjective(factory, race=race, **options).scores_of_clients(
-                data, space, seeds=[1, 2, 3]
-            )[..., 0]
+            _losses(BatchedObjective(factory, race=race, **options), data, space)
             for race in (None, SuccessiveHalving(4.0, 5))
         )
         kept = np.isfinite(raced)

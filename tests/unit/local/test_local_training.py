@@ -162,15 +162,14 @@ def _stacks(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return seen
 
 
-@pytest.mark.parametrize("speed", [Speed(), Speed(stacked_clients=True)], ids=["slots", "stack"])
 def test_clients_that_take_equally_many_steps_train_together(
-    speed: Speed, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = _stacks(monkeypatch)
     recipe = Recipe(batch_size=16, epochs=1)
     for factory in (mlp, with_norm):
         weights = first_weights(factory, seed=0).parameters
-        train_clients(factory, weights, CLIENTS, recipe, seeds=SEEDS, device="cpu", speed=speed)
+        train_clients(factory, weights, CLIENTS, recipe, seeds=SEEDS, device="cpu")
     by_steps, by_size = seen[:4], seen[4:]
     assert by_steps == [[0, 2, 5], [1, 7], [3], [4, 6]]
     assert by_size == [[0, 5], [2], [1], [7], [3], [6], [4]]
@@ -194,12 +193,12 @@ def test_on_a_gpu_clients_train_one_after_the_other(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(capacity, "free_bytes", lambda device: 2**36)
     recipe = Recipe(batch_size=16, epochs=1)
     steps = [count_steps(size, 16) for size in SIZES]
-    for speed, most in ((Speed(), 1), (Speed(stacked_clients=True), 3)):
+    for speed, most in ((Speed(), 1), (Speed(stacked_clients=True), training.GPU_SLOTS)):
         model = engine.Model(mlp, device="cpu", speed=speed)
         here = runner.Runner(model, stack.Features.of([recipe]))
         here._device, here._on_gpu = "cuda", True
         planned = list(here._pieces(CLIENTS, SEEDS, steps, 16, 1))
-        assert max(len(piece.stack) for _, pieces in planned for piece in pieces) == most
+        assert {len(piece.stack) for _, pieces in planned for piece in pieces} == {most}
         assert {how.threads for how, _ in planned} == {1}
 
 

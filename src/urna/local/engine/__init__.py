@@ -1,7 +1,7 @@
 """Trains candidates, or clients, together and gives back scores or weights.
 
 Three functions are the whole interface, and all the rest of this package is there to make them
-fast: `search_group` trains a group of candidates on every client and gives back their scores,
+fast: `search_group` trains a group of candidates on a client and gives back their scores,
 `train_group` trains from given weights and gives back the trained ones, `score_group` judges
 weights. They know recipes, data and races, but no objective. Importing this package does not
 import torch.
@@ -19,7 +19,7 @@ from urna.local.engine.lanes import LaneGroup
 from urna.local.engine.loss import out_of_memory
 from urna.local.engine.model import Model, Tick, Weights, joined
 from urna.local.holdout import Holdout
-from urna.local.racing import Race
+from urna.local.racing import SuccessiveHalving
 from urna.local.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -99,33 +99,32 @@ def check_client(
 def search_group(
     model: Model,
     group: LaneGroup,
-    clients: Sequence[Holdout],
-    seeds: Sequence[int],
+    client: Holdout,
+    seed: int,
     *,
     recordings: Recordings,
-    race: Race | None = None,
+    race: SuccessiveHalving | None = None,
     most_lanes: int | None = None,
-    tick: Tick = lambda clients, share: None,
-) -> Iterator[tuple[list[int], npt.NDArray[np.float64]]]:
-    """Train a group of candidates on every client, and judge them.
+    tick: Tick = lambda share: None,
+) -> npt.NDArray[np.float64]:
+    """Train a group of candidates on a client, and judge them.
 
     Args:
         model: What is trained.
         group: The candidates' recipes.
-        clients: Each client's rows to train on and to judge by.
-        seeds: Each client's seed of first weights, batches and masks.
+        client: Its rows to train on and to judge by.
+        seed: Of first weights, batches and masks.
         recordings: What earlier calls recorded.
         race: Which candidates may stop early.
         most_lanes: Candidates trained at once; None lets memory and cache decide.
         tick: Called after each epoch.
 
-    Yields:
-        The places of some clients, and their scores, shape (clients, members, 2): losses and
-        shares of right answers.
+    Returns:
+        Shape (members, 2): losses and shares of right answers.
     """
     runner = recordings.runner(model, group.recipes)
     with runner.lock:
-        yield from runner.search(group, clients, seeds, race, most_lanes, tick)
+        return runner.search(group, client, seed, race, most_lanes, tick)
 
 
 def train_group(
@@ -141,9 +140,9 @@ def train_group(
 ) -> Iterator[tuple[list[int], Weights]]:
     """Train given weights on every client with a fresh optimiser.
 
-    Clients that take equally many steps are trained together, smaller ones padded with rows that
-    the loss ignores, where that is sound: cross entropy without smoothing, and a module in which
-    rows do not mix. Otherwise only equally large ones are.
+    On a CPU clients that take equally many steps are trained together, smaller ones padded with
+    rows that the loss ignores, where that is sound: cross entropy without smoothing, and a module
+    in which rows do not mix. Otherwise only equally large ones are.
 
     Args:
         model: What is trained.

@@ -16,7 +16,7 @@ from urna.local.engine.loss import as_tensors
 from urna.local.engine.stack import send, upload
 from urna.local.holdout import Holdout
 
-__all__ = ["Block", "Epoch", "alike", "pad_clients", "plan_epoch", "stack_clients", "take_rows"]
+__all__ = ["Block", "Epoch", "pad_clients", "plan_epoch", "searched_client", "take_rows"]
 
 IGNORED = -100
 """The target of a row that pads a batch: PyTorch's cross entropy leaves such rows out."""
@@ -61,11 +61,11 @@ class Epoch:
     """Rows of each step's batch."""
 
 
-def stack_clients(parts: Sequence[Holdout], seeds: Sequence[int], device: str) -> Block:
-    """Bring equally large clients to the device."""
-    train = _stacked((as_tensors(p.train) for p in parts), device)
-    held = _stacked((as_tensors(p.validation) for p in parts), device)
-    return Block(*train, tuple(seeds), (train[1].shape[1],) * len(seeds), validation=held)
+def searched_client(part: Holdout, seed: int, device: str) -> Block:
+    """Bring one client to the device, with the rows that candidates are judged by."""
+    train = _stacked([as_tensors(part.train)], device)
+    held = _stacked([as_tensors(part.validation)], device)
+    return Block(*train, (seed,), (train[1].shape[1],), validation=held)
 
 
 def pad_clients(
@@ -129,11 +129,3 @@ def take_rows(tensor: Tensor, rows: Tensor) -> Tensor:
         return tensor[0].index_select(0, rows[0]).unsqueeze(0)
     client = torch.arange(len(tensor), device=tensor.device).unsqueeze(1)
     return tensor[client, rows]
-
-
-def alike(kinds: Iterable[tuple[object, ...]]) -> list[list[int]]:
-    """Return the places of clients of the same kind, kind by kind."""
-    found: dict[tuple[object, ...], list[int]] = {}
-    for place, kind in enumerate(kinds):
-        found.setdefault(kind, []).append(place)
-    return list(found.values())

@@ -13,12 +13,10 @@ from torch import Tensor, nn
 
 from urna.local.engine.masks import KeyedDropout
 
-__all__ = ["Capacity", "lane_bytes", "plan_capacity", "rounds_alike", "rows_apart", "slots_of"]
+__all__ = ["Capacity", "lane_bytes", "plan_capacity", "rows_apart", "slots_of"]
 
 _CPU_CACHE = 12 * 2**20
 """What a chunk should keep for its backward pass on a CPU: more falls out of the cache."""
-_GPU_ENOUGH = 9 * 2**30
-"""What keeps a GPU busy: stacking more clients beyond this only takes memory."""
 _LEAST_LANES, _LEAST_BYTES = 8, 4 * 2**20
 """What is worth a thread, whichever comes first: a step has a fixed cost as well."""
 _SHARE = 0.5
@@ -29,40 +27,38 @@ _BACKWARD = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many lanes and clients run at once.
+    """How many lanes run at once.
 
     Args:
-        lanes: Most lanes of one client in a piece.
-        clients: Clients stacked together.
+        lanes: Most lanes of a client in a piece.
         fixed: Whether every piece has exactly `lanes` lanes, whatever a race leaves over.
         threads: Pieces that run at the same time.
         least: Fewest lanes worth a thread; 2 where a lane alone is much work.
     """
 
     lanes: int
-    clients: int
     fixed: bool = False
     threads: int = 1
     least: int = 2
 
     def width(self, lanes: int) -> int:
-        """Return how many lanes of one client a piece holds when so many are left.
+        """Return how many lanes a piece holds when so many are left.
 
         At least two unless there is room for one only: PyTorch has other kernels for a
         single lane, which may round the last digit otherwise.
 
         Example:
-            >>> capacity = Capacity(lanes=65, clients=1, threads=2, least=8)
+            >>> capacity = Capacity(lanes=65, threads=2, least=8)
             >>> capacity.width(80), capacity.width(20), capacity.width(12)
             (40, 10, 12)
-            >>> Capacity(lanes=10, clients=1, fixed=True).width(24)
+            >>> Capacity(lanes=10, fixed=True).width(24)
             10
         """
         if self.fixed or self.lanes == 1:
             return self.lanes
         pieces = -(-lanes // self.lanes)
         shared = -(-pieces // self.threads) * self.threads
-        pieces = max(pieces, min(shared, lanes * self.clients // self.least))
+        pieces = max(pieces, min(shared, lanes // self.least))
         return max(-(-lanes // pieces), 2)
 
 
@@ -146,55 +142,33 @@ def plan_capacity(
     state: int,
     *,
     lanes: int,
-    clients: int,
     device: str,
-    running: int | None = None,
     threads: int = 1,
     free: int | None = None,
 ) -> Capacity:
-    """Return how many lanes of one client, and how many clients, run at once.
+    """Return how many lanes of a client run at once.
 
     Args:
         activations: Bytes one lane keeps for its backward pass.
         state: Bytes of one lane's weights and optimiser state.
-        lanes: Lanes of one client.
-        clients: Clients that could be stacked.
+        lanes: Lanes of the client.
         device: Where it runs.
-        running: Lanes of one client that mostly run, where a race stops the others.
         threads: Pieces that run at the same time on a CPU.
         free: Free bytes; read from the machine when None.
 
     Example:
-        >>> plan_capacity(2**20, 2**20, lanes=100, clients=1, device="cpu", free=2**34).lanes
+        >>> plan_capacity(2**20, 2**20, lanes=100, device="cpu", free=2**34).lanes
         12
     """
     free = free_bytes(device) if free is None else free
-    budget = int(free * _SHARE)
     peak = int(activations * _BACKWARD) + 1
-    fitting = max((budget - lanes * state) // peak, 1)
-    if not device.startswith("cuda"):
-        fitting = max(fitting // threads, 1)
-        at_once = min(max(_CPU_CACHE // max(activations, 1), 2), fitting)
-        # Few lanes leave a step's fixed cost to be shared with other clients.
-        stacked = max(min(at_once * threads // (running or lanes), clients), 1)
-        least = min(max(_LEAST_BYTES // max(activations, 1), 2), _LEAST_LANES)
-        return Capacity(min(lanes, at_once), stacked, threads=threads, least=least)
-    whole_client = lanes * (peak + state)
-    if whole_client > budget or clients == 1:
-        return Capacity(lanes=min(lanes, fitting), clients=1)
-    running_client = min(running or lanes, lanes) * (peak + state)
-    stacked = min(clients, budget // whole_client, _GPU_ENOUGH // running_client)
-    return Capacity(lanes=lanes, clients=max(stacked, 1))
-
-
-def rounds_alike(module: nn.Module) -> bool:
-    """Whether a lane's numbers are the same in any company: all layers with weights are linear.
-
-    Matrix products over a stack take each lane by itself. Convolutions do not: which kernel
-    runs depends on how many lanes and clients there are.
-    """
-    weighted = [m for m in module.modules() if any(True for _ in m.parameters(recurse=False))]
-    return all(isinstance(m, nn.Linear) for m in weighted)
+    fitting = max((int(free * _SHARE) - lanes * state) // peak, 1)
+    if device.startswith("cuda"):
+        return Capacity(min(lanes, fitting))
+    fitting = max(fitting // threads, 1)
+    at_once = min(max(_CPU_CACHE // max(activations, 1), 2), fitting)
+    least = min(max(_LEAST_BYTES // max(activations, 1), 2), _LEAST_LANES)
+    return Capacity(min(lanes, at_once), threads=threads, least=least)
 
 
 def free_bytes(device: str) -> int:

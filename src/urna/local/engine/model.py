@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "Tick", "Weights", "joined"]
 
-Tick = Callable[[int, float], None]
-"""Called after each epoch with how many clients are at it, and the share of it that is done."""
+Tick = Callable[[float], None]
+"""Called after each epoch with the share of the work that is done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,11 @@ from torch import nn
 
 from urna.data import Samples
 from urna.local.engine.batches import count_steps, seeded_module
-from urna.local.engine.block import Block, alike, stack_clients
+from urna.local.engine.block import searched_client
 from urna.local.engine.capacity import (
     Capacity,
     lane_bytes,
     plan_capacity,
-    rounds_alike,
     rows_apart,
     slots_of,
 )
@@ -42,19 +41,18 @@ from urna.local.engine.model import Model, Tick, Weights, joined
 from urna.local.engine.patches import by_patches
 from urna.local.engine.recorded import RecordedSteps, has_hooks
 from urna.local.engine.search import GroupSearch
-from urna.local.engine.stack import Features, Stack, first_stack, fresh_state, send
+from urna.local.engine.stack import Features, first_stack, fresh_state, send
 from urna.local.engine.threads import Threads, cut, rounds_to_tf32
 from urna.local.engine.training import (
+    GPU_SLOTS,
     SLOTS,
     GroupTraining,
     Piece,
-    blocks_of,
-    cut_blocks,
     repeated,
     slotted,
 )
 from urna.local.holdout import Holdout
-from urna.local.racing import Race
+from urna.local.racing import SuccessiveHalving
 from urna.local.recipe import Optimiser, Recipe
 from urna.local.speed import Speed
 
@@ -75,22 +73,6 @@ def pick_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return device
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Equally large clients that are searched at once, and how much of them."""
-
-    places: Sequence[int]
-    parts: Sequence[Holdout]
-    seeds: Sequence[int]
-    capacity: Capacity
-
-    def one_by_one(self) -> "Iterator[_Job]":
-        """Yield the clients each by itself."""
-        capacity = replace(self.capacity, clients=1)
-        for place, part, seed in zip(self.places, self.parts, self.seeds, strict=True):
-            yield _Job([place], [part], [seed], capacity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,69 +157,78 @@ class Runner:
     def search(
         self,
         group: LaneGroup,
-        clients: Sequence[Holdout],
-        seeds: Sequence[int],
-        race: Race | None,
+        client: Holdout,
+        seed: int,
+        race: SuccessiveHalving | None,
         most_lanes: int | None,
         tick: Tick,
-    ) -> Iterator[tuple[list[int], npt.NDArray[np.float64]]]:
-        """Do what `search_group` says."""
-        for job in self._jobs(group, clients, seeds, race, most_lanes):
-            yield list(job.places), self._search(group, job, race, tick)
+    ) -> npt.NDArray[np.float64]:
+        """Do what `search_group` says; where memory runs out, again with half as much at once."""
+        capacity = self._search_capacity(group, client.train, most_lanes)
+        while True:
+            try:
+                return self._search_once(group, client, seed, capacity, race, tick)
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+            # Outside the handler: the error's traceback holds on to the tensors of the failed try.
+            self._forget()
+            if capacity.lanes == 1:
+                return self._search_alone(group, client, seed, tick)
+            _log.info("out of memory with %d candidates at once; trying half", capacity.lanes)
+            capacity = replace(capacity, lanes=-(-capacity.lanes // 2))
 
-    def _jobs(
+    def _search_alone(
+        self, group: LaneGroup, client: Holdout, seed: int, tick: Tick
+    ) -> npt.NDArray[np.float64]:
+        """Give each candidate all the memory; one that still does not fit has failed."""
+        scores = np.full((len(group), 2), (np.inf, np.nan))
+        for member in range(len(group)):
+            alone = group.only(member)
+            try:
+                scores[[member]] = self._search_once(alone, client, seed, Capacity(1), None, tick)
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+        return scores
+
+    def _search_once(
         self,
         group: LaneGroup,
-        clients: Sequence[Holdout],
-        seeds: Sequence[int],
-        race: Race | None,
-        most_lanes: int | None,
-    ) -> Iterator[_Job]:
-        """Yield equally large clients, as many as run at once."""
-        kinds = [
-            (len(p.train), len(p.validation), *np.shape(p.train.features)[1:]) for p in clients
-        ]
-        # The largest first: what is recorded for it serves all others.
-        for places in sorted(alike(kinds), key=lambda places: -kinds[places[0]][0]):
-            train = clients[places[0]].train
-            capacity = self._search_capacity(group, train, len(places), race, most_lanes)
-            for start in range(0, len(places), capacity.clients):
-                some = places[start : start + capacity.clients]
-                yield _Job(some, [clients[p] for p in some], [seeds[p] for p in some], capacity)
+        client: Holdout,
+        seed: int,
+        capacity: Capacity,
+        race: SuccessiveHalving | None,
+        tick: Tick,
+    ) -> npt.NDArray[np.float64]:
+        threads, trainer = self._tools(capacity)
+        block = searched_client(client, seed, self._device)
+        search = GroupSearch(
+            group, block, threads, trainer, capacity, race, self._speed.shared_lanes
+        )
+        with threads.between_pieces():
+            with seeded_module(seed):
+                module = self._model.build()
+            search.run(first_stack([module], self._features, self._device), tick)
+            return search.scores()
 
     def _search_capacity(
-        self,
-        group: LaneGroup,
-        train: Samples,
-        clients: int,
-        race: Race | None,
-        most_lanes: int | None,
+        self, group: LaneGroup, train: Samples, most_lanes: int | None
     ) -> Capacity:
-        """Plan how many lanes and clients run at once.
-
-        What is asked to be repeatable on a GPU runs client by client in pieces of one width. On a
-        CPU clients stack only where their losses are those they would get alone.
-        """
-        repeatable = self._on_gpu and self._model.repeatable
-        stacks = self._speed.stacked_clients and most_lanes is None
-        stacks = stacks and (not repeatable if self._on_gpu else rounds_alike(self._module))
-        running = None if race is None else min(race.finalists, len(group))
-        clients = clients if stacks else 1
-        capacity = self._capacity(train, group.batch_size, len(group), clients, running)
+        """Plan how many lanes run at once; what is to be repeatable on a GPU, in one width."""
+        capacity = self._capacity(train, group.batch_size, len(group))
         if most_lanes is not None:
             most = max(most_lanes, 2) if len(group) > 1 else 1
             capacity = replace(capacity, lanes=min(most, capacity.lanes))
-        if repeatable:
+        if self._on_gpu and self._model.repeatable:
             lanes = min(_REPEATABLE_LANES, capacity.lanes)
             capacity = replace(capacity, lanes=lanes, fixed=True)
         return capacity
 
-    def _capacity(
-        self, train: Samples, batch_size: int, lanes: int, clients: int, running: int | None = None
-    ) -> Capacity:
+    def _capacity(self, train: Samples, batch_size: int, lanes: int) -> Capacity:
         """Measure one lane of a client's shape and plan how many run at once."""
         batch = min(batch_size, len(train)), *np.shape(train.features)[1:]
-        return self._plan(*self._lane_bytes(batch), lanes, clients, running)
+        return self._plan(*self._lane_bytes(batch), lanes)
 
     def _lane_bytes(self, batch: tuple[int, ...]) -> tuple[int, int]:
         """Measure one lane on a batch of a shape; measuring takes longer than a small client."""
@@ -248,74 +239,15 @@ class Runner:
             )
         return self._bytes[batch]
 
-    def _plan(
-        self, activations: int, state: int, lanes: int, clients: int, running: int | None = None
-    ) -> Capacity:
+    def _plan(self, activations: int, state: int, lanes: int) -> Capacity:
         threaded = self._speed.threads and not self._on_gpu
         return plan_capacity(
             activations,
             state,
             lanes=lanes,
-            clients=clients,
             device=self._device,
-            running=running,
             threads=torch.get_num_threads() if threaded else 1,
         )
-
-    def _search(
-        self, group: LaneGroup, job: _Job, race: Race | None, tick: Tick
-    ) -> npt.NDArray[np.float64]:
-        """Search a job; where memory runs out, again with half as much at once."""
-        try:
-            return self._search_once(group, job, race, tick)
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-        # Outside the handler: the error's traceback holds on to the tensors of the failed try.
-        self._forget()
-        if len(job.parts) > 1:
-            return np.concatenate(
-                [self._search(group, alone, race, tick) for alone in job.one_by_one()]
-            )
-        lanes = job.capacity.lanes
-        if lanes > 1:
-            _log.info("out of memory with %d candidates at once; trying half", lanes)
-            half = replace(job.capacity, lanes=-(-lanes // 2))
-            return self._search(group, replace(job, capacity=half), race, tick)
-        return self._search_alone(group, job, tick)
-
-    def _search_alone(self, group: LaneGroup, job: _Job, tick: Tick) -> npt.NDArray[np.float64]:
-        """Give each candidate all the memory; one that still does not fit has failed."""
-        scores = np.full((1, len(group), 2), (np.inf, np.nan))
-        alone = replace(job, capacity=Capacity(1, 1))
-        for member in range(len(group)):
-            try:
-                scores[:, [member]] = self._search_once(group.only(member), alone, None, tick)
-            except RuntimeError as error:
-                if not out_of_memory(error):
-                    raise
-        return scores
-
-    def _search_once(
-        self, group: LaneGroup, job: _Job, race: Race | None, tick: Tick
-    ) -> npt.NDArray[np.float64]:
-        threads, trainer = self._tools(job.capacity)
-        block = stack_clients(job.parts, job.seeds, self._device)
-        search = GroupSearch(
-            group, block, threads, trainer, job.capacity, race, self._speed.shared_lanes
-        )
-        with threads.between_pieces():
-            search.run(self._first_weights(block), lambda share: tick(block.clients, share))
-            return search.scores()
-
-    def _first_weights(self, block: Block) -> Stack:
-        """Return the weights from which each client's candidates start, one lane each."""
-        modules: dict[int, nn.Module] = {}
-        for seed in block.seeds:
-            if seed not in modules:
-                with seeded_module(seed):
-                    modules[seed] = self._model.build()
-        return first_stack([modules[seed] for seed in block.seeds], self._features, self._device)
 
     def train(
         self,
@@ -373,22 +305,21 @@ class Runner:
     ) -> Iterator[tuple[Capacity, list[Piece]]]:
         """Yield what is trained at once, and how; the largest clients first.
 
-        Nothing that decides about a client's numbers depends on the other clients, unless they
-        are asked to train in one stack: not the shape of its stack, and not how many threads a
-        kernel has, which are one where several pieces run, and PyTorch's own where a lane alone is
-        much work.
+        Nothing that decides about a client's numbers depends on the other clients: not the shape
+        of its stack, and not how many threads a kernel has, which are one where several pieces
+        run, and PyTorch's own where a lane alone is much work. (A GPU's kernels may round by what
+        is in a stack: there each has one of its own, unless studies ask for one stack.)
         """
-        if self._speed.stacked_clients:
-            yield self._one_stack(clients, steps, batch_size, lanes)
-            return
         small: list[Piece] = []
         for kind, places in self._kinds(clients, steps, batch_size):
             batch = min(batch_size, len(clients[places[0]])) if kind.rows is None else batch_size
             activations, state = self._lane_bytes((batch, *kind.features))
-            capacity = self._plan(activations, state, lanes, 1)
+            capacity = self._plan(activations, state, lanes)
             width = 1
             if not self._on_gpu:
                 width = slots_of(activations, state, lanes=lanes, most=SLOTS)
+            elif self._speed.stacked_clients:
+                width = max(self._plan(activations, state, GPU_SLOTS * lanes).lanes // lanes, 1)
             parts = cut(lanes, capacity.width(lanes), least=2) if width == 1 else [slice(0, lanes)]
             pieces = slotted(places, seeds, width, parts, kind.rows)
             if capacity.least == _MUCH_WORK:
@@ -396,7 +327,7 @@ class Runner:
             else:
                 small += pieces
         if small:
-            yield Capacity(lanes, 1, threads=capacity.threads, least=_LITTLE_WORK), small
+            yield Capacity(lanes, threads=capacity.threads, least=_LITTLE_WORK), small
 
     def _kinds(
         self, clients: Sequence[Samples], steps: Sequence[int], batch_size: int
@@ -415,17 +346,6 @@ class Runner:
             found.setdefault(kind, []).append(place)
         return sorted(found.items(), key=lambda pair: -pair[0].size)
 
-    def _one_stack(
-        self, clients: Sequence[Samples], steps: Sequence[int], batch_size: int, lanes: int
-    ) -> tuple[Capacity, list[Piece]]:
-        """Return as many clients together as are fast: their last digits depend on each other."""
-        largest = max(clients, key=len)
-        features = np.shape(largest.features)[1:]
-        blocks = blocks_of(clients, steps, pads=self._pads(features))
-        batch = min(batch_size, len(largest)), *features
-        capacity = self._plan(*self._lane_bytes(batch), lanes, max(map(len, blocks)))
-        return capacity, cut_blocks(blocks, lanes, capacity)
-
     def _pads(self, features: tuple[int, ...]) -> bool:
         """Tell whether rows that the loss ignores may be added to a batch."""
         plain = self._model.loss == TorchLoss.CROSS_ENTROPY and not self._features.label_smoothing
@@ -438,7 +358,7 @@ class Runner:
         self.check(data)
         sent = self._sent(weights)
         stack = fresh_state(sent.parameters, sent.buffers, self._features)
-        capacity = self._capacity(data, rows, len(stack), 1)
+        capacity = self._capacity(data, rows, len(stack))
         threads, _ = self._tools(capacity)
         inputs, targets = (send(t.unsqueeze(0), self._device) for t in as_tensors(data))
         with threads.between_pieces():

@@ -21,19 +21,19 @@ import numpy as np
 from torch import Tensor
 
 from urna.data import Samples
-from urna.local.engine.block import alike, pad_clients, plan_epoch
-from urna.local.engine.capacity import Capacity
+from urna.local.engine.block import pad_clients, plan_epoch
 from urna.local.engine.epochs import EpochTrainer
 from urna.local.engine.model import Weights
 from urna.local.engine.stack import Features, SettingsTable, fresh_state, upload
-from urna.local.engine.threads import cut
 from urna.local.recipe import Recipe
 
-__all__ = ["SLOTS", "GroupTraining", "Piece", "blocks_of", "cut_blocks", "repeated", "slotted"]
+__all__ = ["GPU_SLOTS", "SLOTS", "GroupTraining", "Piece", "repeated", "slotted"]
 
 SLOTS = 16
 """Most slots of a run. With more a small network's client took a CPU no less time, and an empty
 slot is work all the same."""
+GPU_SLOTS = 128
+"""Likewise on a GPU, where clients are asked to train in one stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,38 +114,6 @@ class GroupTraining:
             stack = trainer.epoch(stack, table.at(members, epoch), block, plan, width)
         # A recording's places are written again by the next piece.
         return piece.kept(Weights(stack.parameters, stack.buffers)).each(Tensor.clone)
-
-
-def blocks_of(clients: Sequence[Samples], steps: Sequence[int], *, pads: bool) -> list[list[int]]:
-    """Return the places of clients that may train in one stack, the largest clients first.
-
-    Args:
-        clients: The clients' rows.
-        steps: How many batches each has in an epoch; one without any is left out.
-        pads: Whether smaller clients may be padded, so that equally many steps are enough.
-    """
-    busy = [place for place, count in enumerate(steps) if count]
-    kinds = [
-        (steps[p] if pads else len(clients[p]), *np.shape(clients[p].features)[1:]) for p in busy
-    ]
-    blocks = [[busy[i] for i in places] for places in alike(kinds)]
-    # What is recorded for the largest serves all others.
-    return sorted(blocks, key=lambda places: -max(len(clients[p]) for p in places))
-
-
-def cut_blocks(blocks: Sequence[list[int]], lanes: int, capacity: Capacity) -> list[Piece]:
-    """Cut blocks into what is trained at once: several clients, or a part of one client's lanes.
-
-    On a CPU every thread takes a piece of its own through all epochs.
-    """
-    most = max(-(-capacity.clients // capacity.threads), 1)
-    pieces = []
-    for block in blocks:
-        each = min(most, -(-len(block) // capacity.threads))
-        parts = [slice(0, lanes)] if each > 1 else cut(lanes, capacity.width(lanes), least=2)
-        for start in range(0, len(block), each):
-            pieces += [Piece(tuple(block[start : start + each]), part) for part in parts]
-    return pieces
 
 
 def slotted(

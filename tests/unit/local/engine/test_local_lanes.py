@@ -69,19 +69,11 @@ def test_the_authors_networks_have_the_papers_layers(
 def test_memory_decides_how_much_runs_at_once() -> None:
     capacity = pytest.importorskip("urna.local.engine.capacity")
     mega, giga = 2**20, 2**30
-    plenty = capacity.plan_capacity(
-        mega, mega, lanes=100, clients=50, device="cuda", free=100 * giga
-    )
+    plenty = capacity.plan_capacity(mega, mega, lanes=100, device="cuda", free=100 * giga)
     assert plenty.lanes == 100
-    assert 1 < plenty.clients <= 50
-    shapes = {"lanes": 100, "clients": 50, "device": "cuda", "free": 1000 * giga}
-    full = capacity.plan_capacity(10 * mega, mega, **shapes)
-    raced = capacity.plan_capacity(10 * mega, mega, running=20, **shapes)
-    assert 1 <= full.clients < raced.clients
-    tight = capacity.plan_capacity(mega, mega, lanes=100, clients=50, device="cuda", free=giga)
-    assert tight.clients == 1
+    tight = capacity.plan_capacity(mega, mega, lanes=100, device="cuda", free=giga)
     assert 100 * mega + tight.lanes * 3 * mega <= giga
-    hopeless = capacity.plan_capacity(giga, giga, lanes=100, clients=1, device="cuda", free=giga)
+    hopeless = capacity.plan_capacity(giga, giga, lanes=100, device="cuda", free=giga)
     assert hopeless.lanes == 1
 
 
