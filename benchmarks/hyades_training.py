@@ -1,7 +1,7 @@
 """The clients of a round trained together, beside a plain loop over them. Called by `hyades.py`.
 
 `together` is how a private training trains them: each client's weights are those it would get
-alone. `stacked` is the one stack of studies, in which last digits depend on all of them. All get
+alone. `stacked` is the one stack of studies on a GPU, in which last digits depend on all. All get
 the same weights, the same rows in the same batches' sizes, and the same steps; the loop is what
 people write: a module per client, `torch.optim.SGD`, data on the device before the clock starts.
 Rows are made up: only shapes matter here. Needs torch, numpy and nothing from a network.

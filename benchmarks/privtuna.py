@@ -49,27 +49,24 @@ from urna.systems.combine import (
     Averaging,
     Clustering,
     Dbscan,
-    DbscanTask,
     FederatedDbscan,
     Frame,
     Guarantee,
     LocalSearch,
     MeanSetting,
-    MeanTask,
     Median,
     PlayedRun,
     Searches,
     Strategy,
+    Task,
     TrimmedMean,
     combine,
     judge,
     play,
-    play_in_processes,
     private_dbscan,
     private_mean,
     read_searches,
 )
-from urna.systems.combine.tasks import Task
 from urna.tally import ClearSummation, Run
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "privtuna_results.csv.gz"
@@ -376,8 +373,8 @@ def cost(data: Path, parties: int, memory: bool) -> dict[str, Any]:
     online: list[int] = []
     for case in some:
         frame, clients = case.searches.frame, case.searches.clients
-        mean: Task = MeanTask(parties, parties, Averaging(frame, 0.05))
-        cells: Task = DbscanTask(parties, parties, Clustering(frame, min_points=case.min_points))
+        mean: Task = Task(parties, parties, Averaging(frame, 0.05))
+        cells: Task = Task(parties, parties, Clustering(frame, min_points=case.min_points))
         for task, plain, key in (
             (mean, MeanSetting(0.05), "mean"),
             (cells, FederatedDbscan(min_points=case.min_points), "dbscan"),
@@ -407,7 +404,7 @@ def cost(data: Path, parties: int, memory: bool) -> dict[str, Any]:
 
 
 def _played(task: Task, clients: Sequence[LocalSearch], memory: bool) -> PlayedRun:
-    return play(task, clients, OsSecrets()) if memory else play_in_processes(task, clients)
+    return play(task, clients, OsSecrets(), processes=not memory)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ clients). They are nobody's first choice and on no ballot of five.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,12 @@ RACES: dict[str, SuccessiveHalving] = {
 }
 
 
-@dataclass(slots=True)
-class Watcher:
+@dataclass(frozen=True, slots=True)
+class Watcher(SuccessiveHalving):
     """A race that stops nobody and keeps what it is shown."""
 
-    losses: list[Array]
     finalists: int = 1
+    losses: list[Array] = field(default_factory=list)
 
     def survivors(self, *, losses: Array, racing: Sequence[int], epoch: int) -> list[int]:
         """Keep the losses of this epoch."""
@@ -66,7 +66,7 @@ def record(factory: Callable[..., Any], data: Samples, seed: int, moving: float)
     """Return a client's losses after every epoch, shape (epochs, candidates of the whole space)."""
     moved = [rate for rate in map(float, base.SPACE.axes["lr"].values) if rate >= moving]
     others = {name: axis for name, axis in base.SPACE.axes.items() if name != "lr"}
-    watcher = Watcher([])
+    watcher = Watcher()
     objective = BatchedObjective(factory, device="cpu", race=watcher)
     final = objective.losses(data, Space(lr=Axis.log(moved), **others), seed=seed)
     found = np.stack([*watcher.losses, final])

@@ -39,12 +39,11 @@ from urna.space import Axis, Space
 from urna.systems.combine import (
     Averaging,
     Clustering,
-    DbscanTask,
     Frame,
     LocalSearch,
     MeanSetting,
-    MeanTask,
     Searches,
+    Task,
     conduct,
 )
 from urna.systems.combine.letters import LetterKind as Stage
@@ -104,7 +103,7 @@ def signing(folder: Path, count: int, **changes: Any) -> LocalGrid:
 
 def exact(parties: int = 3, threshold: int | None = None, **changes: Any) -> ExactAnnouncement:
     """Return what an honest server announces to nodes 0, 1, …, but for the changes."""
-    task = MeanTask(parties, threshold or parties, Averaging(FRAME))
+    task = Task(parties, threshold or parties, Averaging(FRAME))
     values: dict[str, Any] = {
         "nonce": OsSecrets().take(32),
         "issued": int(time.time()),
@@ -229,7 +228,7 @@ def test_no_cluster_is_opened_of_fewer_clients_than_the_node_asks_for(kind: Kind
     """However many take part: the sums of each cluster are opened by themselves."""
 
     def refused(min_points: int, letter: Kind = kind, **granted: int) -> str:
-        task = DbscanTask(10, 10, Clustering(FRAME, min_points=min_points))
+        task = Task(10, 10, Clustering(FRAME, min_points=min_points))
         grant = Grant(names=("dbscan",), most_runs=None, **granted)
         policy = replace(OPEN, fewest_clients=10, grants={"exact-settings": grant})
         announcement = exact(10, task=task)

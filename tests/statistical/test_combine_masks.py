@@ -13,7 +13,7 @@ from scipy import stats
 from urna.protocols import he
 from urna.randomness import ScriptedSecrets
 from urna.space import Axis, Space
-from urna.systems.combine import Clustering, DbscanTask, Frame
+from urna.systems.combine import Clustering, Frame, Task
 
 FALSE_ALARM = 1e-6
 PRIME = 65_537
@@ -24,9 +24,9 @@ Opened = npt.NDArray[np.int64]
 
 
 @functools.cache
-def task() -> DbscanTask:
+def task() -> Task:
     frame = Frame.of(Space(lr=Axis.log([0.01, 1.0]), momentum=Axis.linear([0.0, 0.9])))
-    return DbscanTask(2, 2, Clustering(frame, min_points=4))
+    return Task(2, 2, Clustering(frame, min_points=4))
 
 
 @functools.cache

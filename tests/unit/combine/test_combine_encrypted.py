@@ -14,10 +14,8 @@ from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.protocols import he
 from urna.randomness import ScriptedSecrets
 from urna.systems.combine import (
-    DbscanTask,
     FederatedDbscan,
     MeanSetting,
-    MeanTask,
     Task,
     combine,
     play,
@@ -93,7 +91,7 @@ def test_the_stated_depth_is_the_depth(min_points: int) -> None:
 @given(st.integers(0, 10**6))
 def test_the_encrypted_mean_is_the_mean(seed: int) -> None:
     searches = random_searches(PARTIES, seed)
-    task = MeanTask(PARTIES, PARTIES, averaging(0.1))
+    task = Task(PARTIES, PARTIES, averaging(0.1))
     outcome = play(task, searches.clients, ScriptedSecrets(b"mean")).outcome
     assert outcome.combined == MeanSetting(0.1).combine(searches)
     assert len(outcome.shown) == 1
@@ -104,7 +102,7 @@ def test_the_encrypted_mean_is_the_mean(seed: int) -> None:
 def test_encrypted_clusters_are_those_in_the_clear(min_points: int) -> None:
     parties = min_points + 1
     searches = random_searches(parties, seed=min_points)
-    task = DbscanTask(parties, parties, clustering(min_points, tolerance=0.5))
+    task = Task(parties, parties, clustering(min_points, tolerance=0.5))
     outcome = play(task, searches.clients, ScriptedSecrets(b"cells")).outcome
     clear = FederatedDbscan(min_points=min_points, tolerance=0.5).combine(searches)
     assert outcome.combined.clusters == clear.clusters
@@ -132,7 +130,7 @@ def test_the_others_go_on_without_one_that_vanishes(
     vanish: dict[int, int], threshold: int, fewest: int, left: set[int]
 ) -> None:
     searches = random_searches(4, seed=3)
-    task = MeanTask(4, threshold, averaging(0.1))
+    task = Task(4, threshold, averaging(0.1))
     played = play(task, searches.clients, ScriptedSecrets(b"vanish"), vanish=vanish, fewest=fewest)
     assert set(played.outcome.took_part) == left
     some = type(searches)(searches.frame, tuple(searches.clients[p] for p in sorted(left)))
@@ -140,21 +138,21 @@ def test_the_others_go_on_without_one_that_vanishes(
 
 
 def test_one_that_vanishes_before_anything_is_opened_aborts_where_all_are_needed() -> None:
-    searches, task = random_searches(3), MeanTask(3, 3, averaging())
+    searches, task = random_searches(3), Task(3, 3, averaging())
     with pytest.raises(RoundAborted, match="Nothing was opened") as aborted:
         play(task, searches.clients, ScriptedSecrets(b"abort"), vanish={2: 2})
     assert aborted.value.lost == {2: "did not answer (step 1: encrypting)"}
 
 
 def test_one_that_vanishes_while_opening_leaves_the_run_unfinished() -> None:
-    searches, task = random_searches(3), MeanTask(3, 3, averaging())
+    searches, task = random_searches(3), Task(3, 3, averaging())
     with pytest.raises(RoundUnfinished, match="Something may have been opened"):
         play(task, searches.clients, ScriptedSecrets(b"late"), vanish={2: 3})
 
 
 def test_a_run_is_not_begun_anew_after_something_was_opened() -> None:
     """A second mask, of fewer parties, would show what the missing one put in."""
-    searches, task = random_searches(3), DbscanTask(3, 3, clustering(2))
+    searches, task = random_searches(3), Task(3, 3, clustering(2))
     with pytest.raises(RoundUnfinished):
         play(task, searches.clients, ScriptedSecrets(b"twice"), vanish={2: 4}, fewest=2)
 
@@ -165,7 +163,7 @@ def test_clusters_are_not_opened_without_a_party_that_made_cells_dense(letter: i
     searches, task = peaked((0.01, 0.0), (0.01, 0.0), (1.0, 0.9), (1.0, 0.9)), clustering(2)
     with pytest.raises(RoundUnfinished, match="Only step 1 was opened") as unfinished:
         play(
-            DbscanTask(4, 3, task),
+            Task(4, 3, task),
             searches.clients,
             ScriptedSecrets(b"left"),
             vanish={1: letter},
@@ -175,14 +173,14 @@ def test_clusters_are_not_opened_without_a_party_that_made_cells_dense(letter: i
 
 
 def test_one_that_gave_its_sums_may_vanish_where_fewer_must_help() -> None:
-    searches, task = random_searches(4, seed=3), DbscanTask(4, 3, clustering(2, tolerance=0.5))
+    searches, task = random_searches(4, seed=3), Task(4, 3, clustering(2, tolerance=0.5))
     outcome = play(task, searches.clients, ScriptedSecrets(b"gave"), vanish={1: 5}).outcome
     clear = FederatedDbscan(min_points=2, tolerance=0.5).combine(searches)
     assert outcome.combined.clusters == clear.clusters
 
 
 def test_parties_that_compute_again_come_to_the_same() -> None:
-    searches, task = random_searches(3, seed=9), DbscanTask(3, 3, clustering(2))
+    searches, task = random_searches(3, seed=9), Task(3, 3, clustering(2))
     outcome = play(task, searches.clients, ScriptedSecrets(b"again"), recomputes=True).outcome
     assert outcome.combined.clusters == FederatedDbscan(min_points=2).combine(searches).clusters
 
@@ -190,9 +188,9 @@ def test_parties_that_compute_again_come_to_the_same() -> None:
 @pytest.mark.parametrize(
     ("task", "match"),
     [
-        (lambda: MeanTask(3, 4, averaging()), "2 to 3 of 3"),
-        (lambda: MeanTask(1, 1, averaging()), "2 to 1 of 1"),
-        (lambda: DbscanTask(3, 3, clustering(1)), "at least 2 clients"),
+        (lambda: Task(3, 4, averaging()), "2 to 3 of 3"),
+        (lambda: Task(1, 1, averaging()), "2 or more with a search of their own, and there is 1"),
+        (lambda: Task(3, 3, clustering(1)), "at least 2 clients"),
         (lambda: task_for(clustering(4), 3, 3), "there are 3: lower min_points"),
     ],
 )
@@ -204,8 +202,8 @@ def test_tasks_that_cannot_be_are_refused(task: Callable[[], Task], match: str) 
 def test_noise_is_expected_as_the_evaluator_states_it() -> None:
     """What a party computes in advance is what the server's result carries."""
     tasks: list[Task] = [
-        MeanTask(3, 3, averaging()),
-        DbscanTask(3, 3, clustering(2)),
+        Task(3, 3, averaging()),
+        Task(3, 3, clustering(2)),
     ]
     for step in itertools.chain.from_iterable(task.steps for task in tasks):
         secrets = ScriptedSecrets(b"noise")

@@ -10,7 +10,7 @@ from urna.privacy import Budget
 from urna.protocols.he import Parameters
 from urna.space import Axis, Space
 from urna.systems.combine import Clustering, Frame
-from urna.systems.combine.tasks import DbscanTask, MeanTask, Task
+from urna.systems.combine.tasks import Task
 from urna.tally import BoundedVector, Terms, plan_tally
 from urna.tally.encrypted import _parameters
 
@@ -28,14 +28,14 @@ def tasks() -> Iterator[Task]:
     """Yield every task, over the sizes, thresholds and grids people may ask for."""
     for parties in (2, 3, 5, 10, 20, 50, 100, 200):
         for threshold in {2, (parties + 2) // 2, parties}:
-            yield MeanTask(parties, threshold, averaging())
-            yield MeanTask(parties, threshold, averaging(0.5, 100))
+            yield Task(parties, threshold, averaging())
+            yield Task(parties, threshold, averaging(0.5, 100))
             for axes, cell in ((1, 0.15), (2, 0.15), (2, 0.3), (3, 0.15), (3, 0.3)):
                 for min_points in (2, 3, 4, 8):
                     if min_points > parties:
                         continue
                     agreed = clustering(axes, cell, min_points)
-                    yield DbscanTask(parties, threshold, agreed)
+                    yield Task(parties, threshold, agreed)
 
 
 def within(parameters: Parameters) -> bool:

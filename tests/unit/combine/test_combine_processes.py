@@ -6,21 +6,21 @@ import pytest
 from combine_play import averaging, clustering, random_searches
 
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
+from urna.randomness import OsSecrets
 from urna.systems.combine import (
-    DbscanTask,
     FederatedDbscan,
     LocalSearch,
     MeanSetting,
-    MeanTask,
     Searches,
-    play_in_processes,
+    Task,
+    play,
 )
 
 
 def test_parties_in_processes_find_what_is_found_in_the_clear() -> None:
     searches = random_searches(3, seed=6)
-    task = DbscanTask(3, 3, clustering(2))
-    played = play_in_processes(task, searches.clients)
+    task = Task(3, 3, clustering(2))
+    played = play(task, searches.clients, OsSecrets(), processes=True)
     clear = FederatedDbscan(min_points=2).combine(searches)
     assert played.outcome.combined.clusters == clear.clusters
     assert played.outcome.lost == {}
@@ -32,8 +32,10 @@ def load(place: int) -> LocalSearch:
 
 
 def test_a_party_may_load_its_search_in_its_own_process() -> None:
-    task = MeanTask(3, 3, averaging())
-    played = play_in_processes(task, [functools.partial(load, place) for place in range(3)])
+    task = Task(3, 3, averaging())
+    played = play(
+        task, [functools.partial(load, place) for place in range(3)], OsSecrets(), processes=True
+    )
     assert played.outcome.combined == MeanSetting().combine(random_searches(3, seed=7))
 
 
@@ -42,8 +44,10 @@ def test_a_party_may_load_its_search_in_its_own_process() -> None:
 )
 def test_the_others_go_on_without_one_that_dies(letters: int, threshold: int) -> None:
     searches = random_searches(4, seed=8)
-    task = MeanTask(4, threshold, averaging())
-    played = play_in_processes(task, searches.clients, vanish={2: letters}, fewest=3)
+    task = Task(4, threshold, averaging())
+    played = play(
+        task, searches.clients, OsSecrets(), processes=True, vanish={2: letters}, fewest=3
+    )
     there = [0, 1, 2, 3] if letters == 3 else [0, 1, 3]
     assert list(played.outcome.took_part) == there
     some = Searches(searches.frame, tuple(searches.clients[p] for p in there))
@@ -51,13 +55,13 @@ def test_the_others_go_on_without_one_that_dies(letters: int, threshold: int) ->
 
 
 def test_one_that_dies_while_all_must_help_ends_the_run() -> None:
-    searches, task = random_searches(3), MeanTask(3, 3, averaging())
+    searches, task = random_searches(3), Task(3, 3, averaging())
     with pytest.raises(RoundUnfinished):
-        play_in_processes(task, searches.clients, vanish={0: 3})
+        play(task, searches.clients, OsSecrets(), processes=True, vanish={0: 3})
     with pytest.raises(RoundAborted):
-        play_in_processes(task, searches.clients, vanish={0: 2})
+        play(task, searches.clients, OsSecrets(), processes=True, vanish={0: 2})
 
 
 def test_as_many_searches_as_parties_are_needed() -> None:
     with pytest.raises(ParameterError, match="3 parties, got 2"):
-        play_in_processes(MeanTask(3, 3, averaging()), random_searches(2).clients)
+        play(Task(3, 3, averaging()), random_searches(2).clients, OsSecrets(), processes=True)

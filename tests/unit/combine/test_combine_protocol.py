@@ -14,7 +14,7 @@ from urna.protocols.he.messages import ChannelBook
 from urna.protocols.he.wire import decode, encode
 from urna.protocols.secagg import Directory, Identity
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.systems.combine import DbscanTask, MeanTask, conduct, play
+from urna.systems.combine import conduct, play
 from urna.systems.combine.letters import (
     LetterKind,
     OpeningStatement,
@@ -169,7 +169,7 @@ def given_state(task: Task, label: bytes = b"checks") -> tuple[Given, OpeningSta
 def test_a_party_opens_only_what_is_said_to_be_its_steps_result(
     change: Callable[[OpeningStatement], OpeningStatement], reason: str
 ) -> None:
-    state, said, asked = given_state(MeanTask(3, 3, averaging()))
+    state, said, asked = given_state(Task(3, 3, averaging()))
     session = state.keyed.joined.run.sessions[0]
     request = decode(asked, session, he.DecryptionRequest)
     check_statement(state, said, request)
@@ -179,7 +179,7 @@ def test_a_party_opens_only_what_is_said_to_be_its_steps_result(
 
 def test_a_party_opens_no_clusters_without_those_whose_settings_made_cells_dense() -> None:
     """Three of four may open; without a party of the first total, a cluster could be of one."""
-    task, checked = DbscanTask(4, 3, clustering(2, tolerance=0.5)), list[int]()
+    task, checked = Task(4, 3, clustering(2, tolerance=0.5)), list[int]()
 
     def check(place: int, data: bytes) -> bytes:
         state = parties[place].state
@@ -205,7 +205,7 @@ def test_a_party_opens_no_clusters_without_those_whose_settings_made_cells_dense
 
 def test_a_ciphertext_of_one_party_does_not_carry_the_noise_of_a_sum() -> None:
     """The crude attempt: the right statement, and one party's own ciphertext to open."""
-    state, said, asked = given_state(MeanTask(3, 3, averaging()))
+    state, said, asked = given_state(Task(3, 3, averaging()))
     session = state.keyed.joined.run.sessions[0]
     request = decode(asked, session, he.DecryptionRequest)
     alone = replace(request, noise=he.NoiseModel(session.parameters).fresh())
@@ -233,7 +233,7 @@ def test_a_server_that_shows_another_ciphertext_is_caught_by_those_who_compute_a
     recomputes: bool,
 ) -> None:
     """Without computing again the lie goes through: honest-but-curious is what is assumed."""
-    task = MeanTask(3, 3, averaging())
+    task = Task(3, 3, averaging())
     parties = sessions(task, b"swap", recomputes=recomputes)
     nonce = ScriptedSecrets(b"swap nonce").take(32)
     run = RunName(task, nonce)
@@ -250,7 +250,7 @@ def test_a_server_that_shows_another_ciphertext_is_caught_by_those_who_compute_a
 
 
 def test_a_witness_that_was_not_named_is_refused() -> None:
-    task = MeanTask(3, 3, averaging())
+    task = Task(3, 3, averaging())
     parties = sessions(task, b"witness", recomputes=True)
 
     def other(place: int, data: bytes) -> bytes:
@@ -336,7 +336,7 @@ def substituted(task: Task, run: RunName) -> tuple[Change, list[he.KeyHolder]]:
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_joint_key_of_the_servers_own_gets_no_ciphertext(signed: bool) -> None:
-    task = MeanTask(3, 3, averaging())
+    task = Task(3, 3, averaging())
     swap, _ = substituted(task, RunName(task, NONCE))
     parties = placed(task, b"swapped key", recomputes=True, signed=signed)
     lying = Lying(MemoryParties(parties), LetterKind.KEY_SUMS, swap)
@@ -348,7 +348,7 @@ def test_a_joint_key_of_the_servers_own_gets_no_ciphertext(signed: bool) -> None
 
 def test_without_computing_again_such_a_server_reads_every_vector() -> None:
     """What the check above stops: honest-but-curious is what is assumed without it."""
-    task = MeanTask(3, 3, averaging())
+    task = Task(3, 3, averaging())
     run = RunName(task, NONCE)
     swap, holders = substituted(task, run)
     parties = placed(task, b"swapped key", recomputes=False, signed=False)
@@ -375,7 +375,7 @@ def test_without_computing_again_such_a_server_reads_every_vector() -> None:
 
 
 def test_a_server_that_plays_the_other_parties_is_stopped_by_signatures_alone() -> None:
-    task = MeanTask(3, 3, averaging())
+    task = Task(3, 3, averaging())
     honest = placed(task, b"played", recomputes=True, signed=False)
     alone = Impostor(task, {0: honest[0]}, {1, 2})
     conduct(task, alone, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)  # it cannot know
@@ -387,7 +387,7 @@ def test_a_server_that_plays_the_other_parties_is_stopped_by_signatures_alone() 
     assert isinstance(signing[0].state, Joined)
 
 
-@pytest.mark.parametrize("task", [MeanTask(3, 2, averaging()), DbscanTask(3, 3, clustering(2))])
+@pytest.mark.parametrize("task", [Task(3, 2, averaging()), Task(3, 3, clustering(2))])
 def test_parties_that_sign_come_to_the_same(task: Task) -> None:
     parties = placed(task, b"signed", recomputes=True, signed=True)
     transport = MemoryParties(parties)
@@ -427,7 +427,7 @@ class Altering(MemoryParties):
 )
 @pytest.mark.parametrize(
     "task",
-    [MeanTask(4, 2, averaging()), DbscanTask(4, 3, clustering(2))],
+    [Task(4, 2, averaging()), Task(4, 3, clustering(2))],
     ids=["mean", "clusters"],
 )
 def test_a_bit_flipped_on_the_way_costs_its_sender_alone_its_place(
@@ -496,7 +496,7 @@ def test_a_letter_of_an_earlier_step_is_lost_and_blames_nobody(
     kind: LetterKind, signed: bool
 ) -> None:
     """Its sender wrote it, but not now: it counts as not arrived."""
-    task, victim = DbscanTask(4, 3, clustering(2)), 1
+    task, victim = Task(4, 3, clustering(2)), 1
     parties = placed(task, b"replayed", recomputes=True, signed=signed)
     network = Replaying(parties, victim, kind, 1)
     verifier = Keys(0, task.parties) if signed else None
@@ -518,7 +518,7 @@ def test_a_letter_of_an_earlier_step_is_lost_and_blames_nobody(
 
 def test_help_with_an_earlier_request_of_the_same_step_is_lost() -> None:
     """One helper vanishes; the other's answer to the first request comes for the second."""
-    task = MeanTask(4, 2, averaging())
+    task = Task(4, 2, averaging())
     parties = placed(task, b"again", recomputes=True, signed=True)
 
     class Network(Replaying):
@@ -537,7 +537,7 @@ def test_help_with_an_earlier_request_of_the_same_step_is_lost() -> None:
 
 def test_letters_of_several_steps_are_not_shown_together() -> None:
     """A lying server shows one party's signed ciphertexts of another exchange."""
-    run, signer = RunName(MeanTask(2, 2, averaging()), NONCE), Keys(0, 2)
+    run, signer = RunName(Task(2, 2, averaging()), NONCE), Keys(0, 2)
     letters = [
         PartyLetter(LetterKind.GIVEN, ((b"x",),), 0, 2),
         PartyLetter(LetterKind.GIVEN, ((b"x",),), 1, 3),
@@ -558,14 +558,14 @@ def test_letters_of_several_steps_are_not_shown_together() -> None:
 
 
 def test_a_run_with_signatures_is_begun_once() -> None:
-    task = MeanTask(3, 3, averaging())
+    task = Task(3, 3, averaging())
     parties = placed(task, b"once", recomputes=True, signed=True)
     with pytest.raises(ParameterError, match="attempts=1"):
         conduct(task, MemoryParties(parties), OsSecrets(), verifier=Keys(0, 3))
 
 
 def test_channel_keys_of_the_servers_own_get_no_share() -> None:
-    task = MeanTask(3, 2, averaging())
+    task = Task(3, 2, averaging())
     run = RunName(task, NONCE)
     (session,) = run.sessions
 
@@ -587,7 +587,7 @@ def test_channel_keys_of_the_servers_own_get_no_share() -> None:
 
 @pytest.mark.parametrize("half", [0, 1])
 def test_a_key_for_products_of_the_servers_own_opens_nothing(half: int) -> None:
-    task = DbscanTask(3, 3, clustering(2))
+    task = Task(3, 3, clustering(2))
     run = RunName(task, NONCE)
     session = run.sessions[0]
 
@@ -616,7 +616,7 @@ def test_a_key_for_products_of_the_servers_own_opens_nothing(half: int) -> None:
     ],
 )
 def test_a_party_that_was_told_its_place_takes_no_other(changed: tuple[bytes, int, int]) -> None:
-    task = MeanTask(3, 2, averaging())
+    task = Task(3, 2, averaging())
     party = placed(task, b"place", recomputes=False, signed=False)[0]
     nonce, place, parties = changed
     reply = party.handle(invitation(task, RunName(task.among(parties), nonce), place))
@@ -625,14 +625,14 @@ def test_a_party_that_was_told_its_place_takes_no_other(changed: tuple[bytes, in
 
 
 def test_a_run_that_was_announced_is_begun_once() -> None:
-    task = MeanTask(3, 3, averaging())
+    task = Task(3, 3, averaging())
     transport = MemoryParties(placed(task, b"once", recomputes=False, signed=False))
     with pytest.raises(ParameterError, match="begun once"):
         conduct(task, transport, OsSecrets(), nonce=NONCE)
 
 
 def test_a_second_result_of_a_step_is_not_opened() -> None:
-    task = MeanTask(3, 2, averaging())
+    task = Task(3, 2, averaging())
     parties = sessions(task, b"second")
     transport = MemoryParties(parties)
     letters: dict[int, bytes] = {}
@@ -650,9 +650,9 @@ def test_a_second_result_of_a_step_is_not_opened() -> None:
 
 
 def test_an_invitation_to_another_task_or_among_too_few_is_refused() -> None:
-    task = MeanTask(3, 3, averaging())
+    task = Task(3, 3, averaging())
     party = sessions(task, b"invited")[0]
-    other = MeanTask(3, 3, averaging(share=0.5))
+    other = Task(3, 3, averaging(share=0.5))
     run = RunName(other, bytes(32))
     assert b"another task or another run" in party.handle(invitation(other, run, 0))
     few = RunName(task.among(2), bytes(32))
@@ -664,18 +664,18 @@ def test_an_invitation_to_another_task_or_among_too_few_is_refused() -> None:
 
 def test_tasks_that_differ_in_anything_have_different_digests() -> None:
     tasks: list[Task] = [
-        MeanTask(3, 3, averaging()),
-        MeanTask(4, 3, averaging()),
-        MeanTask(3, 2, averaging()),
-        MeanTask(3, 3, averaging(0.1)),
-        DbscanTask(3, 3, clustering(2)),
-        DbscanTask(3, 3, clustering(3)),
+        Task(3, 3, averaging()),
+        Task(4, 3, averaging()),
+        Task(3, 2, averaging()),
+        Task(3, 3, averaging(0.1)),
+        Task(3, 3, clustering(2)),
+        Task(3, 3, clustering(3)),
     ]
     assert len({digest_of(task) for task in tasks}) == len(tasks)
 
 
 def test_letters_out_of_order_are_not_answered() -> None:
-    task = MeanTask(3, 3, averaging())
+    task = Task(3, 3, averaging())
     party = sessions(task, b"order")[0]
     run = RunName(task, bytes(32))
     for kind in (LetterKind.KEY_SUMS, LetterKind.GIVE, LetterKind.OPEN, LetterKind.END):
@@ -691,7 +691,7 @@ def test_letters_out_of_order_are_not_answered() -> None:
 
 def test_a_refusal_tells_nothing_of_a_partys_search() -> None:
     """Its search keeps more than agreed: the reason must not say how many."""
-    task = MeanTask(3, 3, averaging(share=0.5, most=3))
+    task = Task(3, 3, averaging(share=0.5, most=3))
     with pytest.raises(RoundAborted) as aborted:
         conduct(task, MemoryParties(sessions(task, b"tells")), ScriptedSecrets(b"tells nonce"))
     assert set(aborted.value.lost.values()) == {
@@ -703,7 +703,7 @@ def test_a_refusal_tells_nothing_of_a_partys_search() -> None:
     "kind", [LetterKind.KEY_SHARES, LetterKind.KEY_REST, LetterKind.GIVEN, LetterKind.HELP]
 )
 def test_a_party_that_answers_with_garbage_is_named(kind: LetterKind) -> None:
-    task = MeanTask(3, 3, averaging())
+    task = Task(3, 3, averaging())
 
     class Garbled(PartySession):
         def handle(self, data: bytes) -> bytes:
@@ -730,7 +730,7 @@ def test_a_party_that_answers_with_garbage_is_named(kind: LetterKind) -> None:
 
 
 def test_secrets_do_not_show_in_a_partys_state() -> None:
-    state, _, _ = given_state(MeanTask(3, 3, averaging()))
+    state, _, _ = given_state(Task(3, 3, averaging()))
     shown = repr(state)
     assert "search" not in shown.replace("searches", "")
     assert "secret" not in shown
@@ -757,7 +757,7 @@ def test_a_party_goes_on_from_what_it_has_kept(
     threshold: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searches = random_searches(3, seed=5)
-    task = DbscanTask(3, threshold, clustering())
+    task = Task(3, threshold, clustering())
     straight = play(task, searches.clients, ScriptedSecrets(b"kept"))
     monkeypatch.setattr("urna.systems.combine.run.PartySession", Forgetful)
     anew = play(task, searches.clients, ScriptedSecrets(b"kept"))
@@ -767,14 +767,14 @@ def test_a_party_goes_on_from_what_it_has_kept(
 
 @pytest.mark.parametrize("data", [b"", b"x" * 100, b"PK\x03\x04" + bytes(60)])
 def test_what_was_not_kept_is_refused(data: bytes) -> None:
-    invited = InvitedParty(MeanTask(2, 2, averaging()), random_searches(2).clients[0])
+    invited = InvitedParty(Task(2, 2, averaging()), random_searches(2).clients[0])
     with pytest.raises(ProtocolError, match="cannot be read"):
         thaw(data, invited)
 
 
 def test_keys_that_were_kept_serve_no_other_task() -> None:
     search, secrets = random_searches(3).clients[0], ScriptedSecrets(b"other task")
-    first, second = (DbscanTask(3, 3, clustering(points)) for points in (2, 3))
+    first, second = (Task(3, 3, clustering(points)) for points in (2, 3))
     party = PartySession(InvitedParty(first, search), secrets)
     party.handle(invitation(first, RunName(first, bytes(32)), 0))
     held = kept(party.state)

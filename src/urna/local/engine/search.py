@@ -132,11 +132,11 @@ class GroupSearch:
         values = self._validate(stack, width)
         if done:
             self._pending.append((done, sharing.lane_of[done], values))
-        self._alive = racing
         if race is not None and undecided:
-            losses = np.full(len(self.group), np.inf)
-            losses[racing] = values[0].double().cpu().numpy()[sharing.lane_of[racing]]
-            self._alive = race.survivors(losses=losses, racing=racing, epoch=epoch)
+            losses, alive = np.full(len(self.group), np.inf), self._alive
+            losses[alive] = values[0].double().cpu().numpy()[sharing.lane_of[alive]]
+            racing = race.survivors(losses=losses, racing=racing, epoch=epoch)
+        self._alive = racing
 
     def _validate(self, stack: Stack, width: int) -> Tensor:
         """Return every lane's loss and share of right answers, shape (2, lanes)."""

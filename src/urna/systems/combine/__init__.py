@@ -13,7 +13,6 @@ from urna.systems.combine.frame import Frame, Ruler
 from urna.systems.combine.grid import Grid
 from urna.systems.combine.judged import Judged, compare, judge
 from urna.systems.combine.private import PrivateRun, private_dbscan, private_mean
-from urna.systems.combine.processes import play_in_processes
 from urna.systems.combine.recorded import Recorded, read_searches
 from urna.systems.combine.result import Combination, Guarantee, Point
 from urna.systems.combine.run import PlayedRun, play
@@ -29,7 +28,7 @@ from urna.systems.combine.strategies import (
     TrimmedMean,
 )
 from urna.systems.combine.surfaces import Surface, SurfaceKind
-from urna.systems.combine.tasks import DbscanTask, MeanTask, Task
+from urna.systems.combine.tasks import Task
 
 __all__ = [
     "FEDAVGM",
@@ -42,7 +41,6 @@ __all__ = [
     "Combination",
     "Combined",
     "Dbscan",
-    "DbscanTask",
     "EncryptedOutcome",
     "FederatedDbscan",
     "Frame",
@@ -52,7 +50,6 @@ __all__ = [
     "KeptSettings",
     "LocalSearch",
     "MeanSetting",
-    "MeanTask",
     "Median",
     "PlayedRun",
     "Point",
@@ -73,7 +70,6 @@ __all__ = [
     "keep_best",
     "keep_good",
     "play",
-    "play_in_processes",
     "private_dbscan",
     "private_mean",
     "read_searches",

@@ -11,6 +11,7 @@ was chosen; docs/decisions/0020-combining.md tells how.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 
@@ -39,14 +40,10 @@ class Anchored:
         within: The axes of what the setting is for, where they end sooner than clients' own.
     """
 
+    name: ClassVar[str] = "anchored"
     anchor: Mapping[str, float] = field(default_factory=lambda: FEDAVGM)
     tolerance: float = 0.9
     within: Frame | None = None
-
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return "anchored"
 
     def combine(self, searches: Searches) -> Combined:
         """Return the setting."""

@@ -15,14 +15,13 @@ from urna.systems.combine.density import Dbscan
 from urna.systems.combine.federated import Averaging, Clustering, FederatedDbscan
 from urna.systems.combine.frame import Frame
 from urna.systems.combine.private import PrivateRun, private_dbscan, private_mean
-from urna.systems.combine.processes import play_in_processes
 from urna.systems.combine.result import Combination, Guarantee, Point, name_of
 from urna.systems.combine.run import play
 from urna.systems.combine.searches import Searches, keep_best, keep_good
 from urna.systems.combine.server import EncryptedOutcome
 from urna.systems.combine.strategies import TOP_SHARE, MeanSetting, Median, Strategy, TrimmedMean
 from urna.systems.combine.surfaces import Surface, SurfaceKind
-from urna.systems.combine.tasks import DbscanTask, MeanTask
+from urna.systems.combine.tasks import Task
 from urna.tally import EncryptedSummation, Options, Run, SecureAggregation
 
 __all__ = ["STRATEGIES", "agreed_on", "combine", "opened", "strategy_named", "task_for"]
@@ -128,12 +127,7 @@ def combine(
     else:
         agreed = agreed_on(heard.frame, strategy, _most(heard))
         task = task_for(agreed, len(heard), len(heard) if threshold is None else threshold)
-        if processes:
-            if not secrets.private:
-                raise ParameterError("parties in processes draw their own secrets: no script")
-            played = play_in_processes(task, heard.clients, recomputes=recomputes)
-        else:
-            played = play(task, heard.clients, secrets, recomputes=recomputes)
+        played = play(task, heard.clients, secrets, recomputes=recomputes, processes=processes)
         done = opened(len(heard), agreed, played.outcome, private=secrets.private)
     done = _of_all(done, len(searches), there)
     run.kept(done)
@@ -188,21 +182,19 @@ def _points(
     return tuple(found)
 
 
-def task_for(agreed: Averaging | Clustering, parties: int, threshold: int) -> MeanTask | DbscanTask:
+def task_for(agreed: Averaging | Clustering, parties: int, threshold: int) -> Task:
     """Return what is computed under encryption.
 
     Raises:
         ParameterError: Fewer than two parties would have to help to open, or no cell can have
             clients enough to be dense.
     """
-    if isinstance(agreed, Clustering):
-        if agreed.min_points > parties:
-            raise ParameterError(
-                f"{agreed.min_points} clients make a cell dense, and there are {parties}: lower "
-                "min_points"
-            )
-        return DbscanTask(parties, threshold, agreed)
-    return MeanTask(parties, threshold, agreed)
+    if isinstance(agreed, Clustering) and agreed.min_points > parties:
+        raise ParameterError(
+            f"{agreed.min_points} clients make a cell dense, and there are {parties}: lower "
+            "min_points"
+        )
+    return Task(parties, threshold, agreed)
 
 
 def agreed_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging | Clustering:

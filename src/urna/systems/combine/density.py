@@ -1,6 +1,7 @@
 """Density clusters of clients' good settings (Ester et al. 1996), as PrivTuna uses them."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ class Dbscan:
             settings' distances to their nearest ones, the paper's Appendix A.
     """
 
+    name: ClassVar[str] = "dbscan"
     reach: float = 0.3
     min_points: int = 4
     tolerance: float = 0.15
@@ -49,11 +51,6 @@ class Dbscan:
             )
         if not self.reach > 0:
             raise ParameterError(f"neighbours have a positive reach, got {self.reach}")
-
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return "dbscan"
 
     def combine(self, searches: Searches) -> Combined:
         """Return the centre of the best cluster."""

@@ -9,7 +9,7 @@ results agree to the bit.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -229,16 +229,12 @@ class FederatedDbscan:
         least: A client whose best score is lower keeps nothing.
     """
 
+    name: ClassVar[str] = "federated dbscan"
     cell: float = 0.15
     min_points: int = 4
     tolerance: float = 0.15
     most: int = 10
     least: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return "federated dbscan"
 
     def agreed(self, frame: Frame) -> Clustering:
         """Return what the parties agree on."""

@@ -9,21 +9,24 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Self
 
-from urna.errors import ParameterError
 from urna.randomness import OsSecrets
 from urna.systems.combine.party import InvitedParty, PartySession
-from urna.systems.combine.run import PlayedRun
 from urna.systems.combine.searches import LocalSearch
-from urna.systems.combine.server import Place, conduct
+from urna.systems.combine.server import Place
 from urna.systems.combine.tasks import Task
 
-__all__ = ["Loader", "ProcessTransport", "play_in_processes"]
+__all__ = ["Loader", "ProcessTransport", "loaded"]
 
 Loader = Callable[[], LocalSearch]
 """Returns a party's search, in the party's own process. Must be picklable."""
 
 _PATIENCE = 300.0  # seconds for one exchange
 _HEAD = struct.Struct(">d")
+
+
+def loaded(search: LocalSearch | Loader) -> LocalSearch:
+    """Return a search, from what loads it where it is not there yet."""
+    return search() if callable(search) else search
 
 
 class ProcessTransport:
@@ -35,7 +38,7 @@ class ProcessTransport:
     Args:
         task: What all agreed to.
         searches: For each party its search, or what loads it in the party's process.
-        fewest: With fewer parties nothing is begun; the task's threshold by default.
+        fewest: With fewer parties nothing is begun.
         recomputes: Whether parties compute results again before they help to open them.
         vanish: Parties that die, and after how many letters.
         seconds: How long to wait for the replies of one exchange.
@@ -45,10 +48,9 @@ class ProcessTransport:
         self,
         task: Task,
         searches: Sequence[LocalSearch | Loader],
-        *,
-        fewest: int | None = None,
-        recomputes: bool = False,
-        vanish: Mapping[Place, int] | None = None,
+        fewest: int,
+        recomputes: bool,
+        vanish: Mapping[Place, int],
         seconds: float = _PATIENCE,
     ) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -59,10 +61,10 @@ class ProcessTransport:
         self._spent: dict[Place, float] = {}
         for place, search in enumerate(searches):
             here, there = context.Pipe()
-            last = (vanish or {}).get(place)
+            last = vanish.get(place)
             process = context.Process(
                 target=_serve,
-                args=(there, task, search, fewest or task.threshold, recomputes, last),
+                args=(there, task, search, fewest, recomputes, last),
                 daemon=True,
             )
             process.start()
@@ -121,43 +123,6 @@ class ProcessTransport:
         return replies
 
 
-def play_in_processes(
-    task: Task,
-    searches: Sequence[LocalSearch | Loader],
-    *,
-    fewest: int | None = None,
-    recomputes: bool = False,
-    vanish: Mapping[Place, int] | None = None,
-    seconds: float = _PATIENCE,
-) -> PlayedRun:
-    """Play a task with every party in its own process; this one is the server.
-
-    Args:
-        task: What is computed.
-        searches: For each party its search, or what loads it in the party's process.
-        fewest: With fewer parties nothing is begun; the task's threshold by default.
-        recomputes: Whether parties compute results again before they help to open them.
-        vanish: Parties that die, and after how many letters; for trying out what happens.
-        seconds: How long to wait for the replies of one exchange.
-
-    Raises:
-        RoundAborted: Too few parties stayed; nothing was opened.
-        RoundUnfinished: Too few stayed to go on after something was opened.
-    """
-    if len(searches) != task.parties:
-        raise ParameterError(f"the task is for {task.parties} parties, got {len(searches)}")
-    with ProcessTransport(
-        task,
-        searches,
-        fewest=fewest,
-        recomputes=recomputes,
-        vanish=vanish,
-        seconds=seconds,
-    ) as transport:
-        outcome = conduct(task, transport, OsSecrets(), fewest=fewest, witnesses=recomputes)
-        return PlayedRun(outcome, transport.seconds)
-
-
 def _serve(
     link: Connection,
     task: Task,
@@ -167,8 +132,7 @@ def _serve(
     last: int | None,
 ) -> None:
     """Be one party until the other end closes."""
-    found = search() if callable(search) else search
-    session = PartySession(InvitedParty(task, found, fewest, recomputes), OsSecrets())
+    session = PartySession(InvitedParty(task, loaded(search), fewest, recomputes), OsSecrets())
     start, answered = time.process_time(), 0
     while True:
         try:

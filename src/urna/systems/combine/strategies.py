@@ -7,7 +7,7 @@ privacy: `urna.systems.combine.encrypted`, `urna.systems.combine.private`.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -132,12 +132,8 @@ class TrimmedMean:
         trimmed: Part of the values left out at each end.
     """
 
+    name: ClassVar[str] = "trimmed mean"
     trimmed: float = 0.1
-
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return "trimmed mean"
 
     def combine(self, searches: Searches) -> Combined:
         """Return the trimmed mean: each client's best, equals averaged first."""

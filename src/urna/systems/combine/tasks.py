@@ -5,9 +5,8 @@ totals, and what is then opened. Parties and server build it from the same agree
 knows which circuit a request to open must come from.
 
 Guarantee:
-    Of a step the opened totals become known, and nothing else: for `MeanTask` the pooled sums
-    and the pooled count; for `DbscanTask` one bit per cell, and then every cluster's sums
-    and count.
+    Of a step the opened totals become known, and nothing else: for a mean the pooled sums and the
+    pooled count; for clusters one bit per cell, and then every cluster's sums and count.
 
 Assumes:
     What `urna.protocols.he` assumes: parties and a server that are honest but curious.
@@ -16,9 +15,9 @@ Assumes:
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -43,8 +42,6 @@ from urna.systems.combine.strategies import Combined
 
 __all__ = [
     "COPIES",
-    "DbscanTask",
-    "MeanTask",
     "Step",
     "Task",
     "read_task",
@@ -89,64 +86,28 @@ class Step:
         return evaluator.lower(self.circuit(evaluator, totals), 0)
 
 
-class Task(Protocol):
-    """What is computed together. All of it is public."""
-
-    @property
-    def parties(self) -> int:
-        """How many hold the key."""
-        ...
-
-    @property
-    def threshold(self) -> int:
-        """How many must help to open, and at least contribute."""
-        ...
-
-    @property
-    def fewest_in_result(self) -> int:
-        """Of how many parties at least every sum is that is opened."""
-        ...
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps, in order."""
-        ...
-
-    def vectors(
-        self, number: int, search: LocalSearch, shown: Sequence[Integers], source: SecretSource
-    ) -> list[Integers]:
-        """Return what a party encrypts in a step, given what earlier steps showed."""
-        ...
-
-    def shown(self, number: int, opened: Integers) -> Integers:
-        """Return what everybody is told of an opened step."""
-        ...
-
-    def read(self, shown: Sequence[Integers]) -> Combined:
-        """Return the result of all steps."""
-        ...
-
-    def among(self, parties: int) -> "Task":
-        """Return the same task for fewer parties."""
-        ...
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values that say the same."""
-        ...
-
-
-def digest_of(task: Task) -> bytes:
-    """Return 32 bytes that stand for a task."""
-    text = json.dumps(task.as_mapping(), sort_keys=True, allow_nan=False)
-    return hashlib.sha256(b"urna combine task\0" + text.encode()).digest()
-
-
 @dataclass(frozen=True, slots=True)
-class _Together:
-    """Who takes part."""
+class Task:
+    """What is computed together, exactly: PF-Mean or PF-DBSCAN. All of it is public.
+
+    Guarantee:
+        Of clusters every opened row holds settings of at least `agreed.min_points` parties: those
+        who are in the first total are in the second (`urna.systems.combine.server`, and each party
+        checks it).
+
+    Assumes:
+        Parties that follow the protocol, and whose search stays the same for both steps. Of
+        `min_points` parties all but one can subtract what they put in.
+
+    Args:
+        parties: How many hold the key.
+        threshold: How many must help to open, and at least contribute.
+        agreed: What is combined.
+    """
 
     parties: int
     threshold: int
+    agreed: Averaging | Clustering
 
     def __post_init__(self) -> None:
         if self.parties < 2:
@@ -159,68 +120,7 @@ class _Together:
                 f"2 to {self.parties} of {self.parties} parties must help to open, got "
                 f"{self.threshold}"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class MeanTask(_Together):
-    """PF-Mean, exact: the pooled sums and the pooled count are opened. Additions only."""
-
-    agreed: Averaging
-
-    @property
-    def fewest_in_result(self) -> int:
-        """Those who must help to open must contribute."""
-        return self.threshold
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """One sum."""
-        width = self.agreed.dimension
-        return (Step("mean", _additive(self, width, self.agreed.most), 1),)
-
-    def vectors(
-        self, number: int, search: LocalSearch, shown: Sequence[Integers], source: SecretSource
-    ) -> list[Integers]:
-        """Return a party's sums and count."""
-        del number, shown, source
-        return [self.agreed.vector(search)]
-
-    def shown(self, number: int, opened: Integers) -> Integers:
-        """Return the totals."""
-        del number
-        return opened[: self.agreed.dimension]
-
-    def read(self, shown: Sequence[Integers]) -> Combined:
-        """Return the mean."""
-        return self.agreed.read(shown[0])
-
-    def among(self, parties: int) -> "MeanTask":
-        """Return the same task for fewer parties."""
-        return MeanTask(parties, min(self.threshold, parties), self.agreed)
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values that say the same."""
-        return _mapping("mean", self, self.agreed.as_mapping())
-
-
-@dataclass(frozen=True, slots=True)
-class DbscanTask(_Together):
-    """PF-DBSCAN: which cells are dense, and then the sums of every cluster. Exact.
-
-    Guarantee:
-        Every opened row holds settings of at least `agreed.min_points` parties: those who are in
-        the first total are in the second (`urna.systems.combine.server`, and each party checks it).
-
-    Assumes:
-        Parties that follow the protocol, and whose search stays the same for both steps. Of
-        `min_points` parties all but one can subtract what they put in.
-    """
-
-    agreed: Clustering
-
-    def __post_init__(self) -> None:
-        _Together.__post_init__(self)
-        if self.agreed.min_points < 2:
+        if isinstance(self.agreed, Clustering) and self.agreed.min_points < 2:
             raise ParameterError(
                 "what is opened of a cluster is exact: at least 2 clients must make a cell dense, "
                 f"got min_points {self.agreed.min_points}"
@@ -228,24 +128,37 @@ class DbscanTask(_Together):
 
     @property
     def fewest_in_result(self) -> int:
-        """As many as make a cell dense: each cluster's sums are opened."""
-        return min(self.threshold, self.agreed.min_points)
+        """Of how many parties at least every sum is that is opened.
+
+        Those who must help to open must contribute; of clusters, those who make a cell dense.
+        """
+        if isinstance(self.agreed, Clustering):
+            return min(self.threshold, self.agreed.min_points)
+        return self.threshold
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The test for dense cells, and the clusters' sums."""
-        widest = self.agreed.grid.most_clusters * self.agreed.row
-        return (
-            _dense_step(
-                self.agreed.min_points, self.agreed.grid.size, self.parties, self.threshold
-            ),
-            Step("clusters", _additive(self, widest, self.agreed.most), 1),
-        )
+        """The steps in order: of a mean one sum; the test for dense cells, and clusters' sums."""
+        agreed, dense = self.agreed, []
+        if isinstance(agreed, Clustering):
+            width = agreed.grid.most_clusters * agreed.row
+            dense = [_dense_step(agreed.min_points, agreed.grid.size, self.parties, self.threshold)]
+        else:
+            width = agreed.dimension
+        largest = self.parties * agreed.most << PLACE_BITS  # of so many settings in whole steps
+        parameters = _sums(self.parties, self.threshold, width, largest)
+        return (*dense, Step("clusters" if dense else "mean", parameters, 1))
 
     def vectors(
         self, number: int, search: LocalSearch, shown: Sequence[Integers], source: SecretSource
     ) -> list[Integers]:
-        """Return a party's cells and its part of the random factors, or its clusters' sums."""
+        """Return what a party encrypts in a step, given what earlier steps showed.
+
+        Its sums and count; or its cells and its part of the random factors, then its clusters'
+        sums.
+        """
+        if isinstance(self.agreed, Averaging):
+            return [self.agreed.vector(search)]
         points = self.agreed.points(search)
         if number == 0:
             cells = np.tile(self.agreed.occupied(points), COPIES)
@@ -253,53 +166,63 @@ class DbscanTask(_Together):
         return [self.agreed.sums(points, shown[0].astype(bool)).reshape(-1)]
 
     def shown(self, number: int, opened: Integers) -> Integers:
-        """Return the mask of dense cells: 1 where any copy is not zero; or the clusters' sums."""
+        """Return what everybody is told of an opened step: totals, or the mask of dense cells.
+
+        A cell is dense where any of its copies is not zero.
+        """
+        if isinstance(self.agreed, Averaging):
+            return opened[: self.agreed.dimension]
         if number == 0:
             copies = opened[: COPIES * self.agreed.grid.size].reshape(COPIES, -1)
             return np.asarray(copies.any(axis=0), dtype=np.int64)
         return opened
 
     def read(self, shown: Sequence[Integers]) -> Combined:
-        """Return the centre of the best cluster, and all clusters."""
+        """Return the result of all steps: the mean, or all clusters and the best one's centre."""
+        if isinstance(self.agreed, Averaging):
+            return self.agreed.read(shown[0])
         dense = shown[0].astype(bool)
         clusters = int(self.agreed.grid.clusters(dense).max(initial=-1)) + 1
         rows = shown[1][: clusters * self.agreed.row]
         return self.agreed.read(dense, rows.reshape(clusters, self.agreed.row))
 
-    def among(self, parties: int) -> "DbscanTask":
+    def among(self, parties: int) -> "Task":
         """Return the same task for fewer parties."""
-        return DbscanTask(parties, min(self.threshold, parties), self.agreed)
+        return Task(parties, min(self.threshold, parties), self.agreed)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
-        return _mapping("dbscan", self, self.agreed.as_mapping())
+        return {
+            "kind": "mean" if isinstance(self.agreed, Averaging) else "dbscan",
+            "parties": self.parties,
+            "threshold": self.threshold,
+            "agreed": self.agreed.as_mapping(),
+        }
 
 
-def read_task(mapping: Mapping[str, Any]) -> MeanTask | DbscanTask:
+def digest_of(task: Task) -> bytes:
+    """Return 32 bytes that stand for a task."""
+    text = json.dumps(task.as_mapping(), sort_keys=True, allow_nan=False)
+    return hashlib.sha256(b"urna combine task\0" + text.encode()).digest()
+
+
+def read_task(mapping: Mapping[str, Any]) -> Task:
     """Read what a task's `as_mapping` wrote.
 
     Raises:
         ParameterError: It is no task, or one that cannot be.
     """
+    readers: dict[str, Callable[[Mapping[str, Any]], Averaging | Clustering]] = {
+        "mean": Averaging.from_mapping,
+        "dbscan": Clustering.from_mapping,
+    }
     try:
-        kind, agreed = mapping["kind"], mapping["agreed"]
-        parties, threshold = int(mapping["parties"]), int(mapping["threshold"])
-        if kind == "mean":
-            return MeanTask(parties, threshold, Averaging.from_mapping(agreed))
-        if kind == "dbscan":
-            return DbscanTask(parties, threshold, Clustering.from_mapping(agreed))
+        kind, parties = mapping["kind"], int(mapping["parties"])
+        if kind in readers:
+            return Task(parties, int(mapping["threshold"]), readers[kind](mapping["agreed"]))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ParameterError("the task cannot be read") from error
     raise ParameterError("this kind of task is not known")
-
-
-def _mapping(kind: str, task: _Together, agreed: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": kind, "parties": task.parties, "threshold": task.threshold, "agreed": agreed}
-
-
-def _additive(task: _Together, width: int, most: int) -> Parameters:
-    """Plan sums of so many settings in whole steps."""
-    return _sums(task.parties, task.threshold, width, (task.parties * most << PLACE_BITS))
 
 
 @functools.lru_cache(maxsize=16)
