@@ -42,7 +42,7 @@ ON_GPU = ("h200", "cifar10", "convolve")
 RACING_SECONDS = 300.0  # no part of the racing suite starts later
 TARGETS = {
     "cpu": {"adult": 6, "small-cnn": 10},
-    "cuda": {"adult": 500, "small-cnn": 60, "mnist-cnn": 20},
+    "cuda": {"adult": 150, "small-cnn": 60, "mnist-cnn": 20},
 }
 
 
