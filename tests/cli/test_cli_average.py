@@ -220,7 +220,7 @@ WRONG = [
     ("{tables} --classes ant,bee --test {tables}", "is a folder"),
     ("{tables} --classes ant,bee --test {empty}", "no row with a target"),
     ("{tables} --classes ant,bee --test {narrow}", "has no column"),
-    ("{tables}/0.csv --classes ant,bee", "say `clients` to deal it out"),
+    ("{tables}/0.csv --classes ant,bee", "2 clients with at least 10 samples each need 20"),
     ("{tables} --classes 9..0", "smallest first"),
     ("{tables} --classes 0..999999999", "2 to 100,000"),
     ("{tables} --classes 0..1" + 20 * "0", "two or more different"),

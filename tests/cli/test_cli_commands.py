@@ -184,7 +184,7 @@ def test_a_quiet_search_writes_its_result_whole(
     assert text.endswith("}\n")
     again = urna("search", *few, "--quiet", "--output", folder, "--format", "json")
     written = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    run = written.pop("run")
+    run, _ = written.pop("run"), written.pop("baseline")
     assert written == again.json()  # and nothing was spent
     assert run["command"].startswith("urna search --data digits")
     assert run["title"].startswith("digits, 12 clients (iid)")

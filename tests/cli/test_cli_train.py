@@ -125,7 +125,7 @@ def test_plans_of_trainings(urna: Command) -> None:
     assert "16,777,216 entries of 16 clients a round cannot be summed" in refused.stderr
     refused = urna(*asked[:-1], 100_000_000, "--sampling", "poisson")
     assert refused.code == 2
-    assert "at most 20,000 rounds by lot" in refused.stderr.replace("\n", " ")
+    assert "at most 20,000 sampled rounds" in refused.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def test_twelve_clients_of_many_records_find_what_twelve_ballots_cannot(
     assert max(shown["revealed"]["counts"]) > 12 + 4 * shown["standard_error"]
     kept = json.loads((tmp_path / "out" / "result.json").read_text())
     assert kept.pop("run")["version"]
+    assert 0 < kept.pop("baseline") < 0.2
     assert kept == shown
     assert "NOT protected" in (tmp_path / "out" / "report.html").read_text()
 

@@ -228,7 +228,7 @@ def test_the_state_between_stages_forgets_the_ballot_once_it_is_sent() -> None:
         federation=Federation(deadlines=QUICK),
     )
     kept = [state["urna"] for state in seen if state]
-    kinds = [(chr(held["state"][4]), held["vector"], held["sent"]) for held in kept]
+    kinds = [(chr(held["state"][0]), held["vector"], held["sent"]) for held in kept]
     order = [kind for kind, _ in itertools.groupby(kind for kind, *_ in kinds)]
     assert order == ["A", "S", "M"], "advertised, shared, masked"
     assert all(bool(vector) == (kind != "M") for kind, vector, _ in kinds)

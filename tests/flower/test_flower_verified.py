@@ -372,7 +372,7 @@ def lengthened(letter: Letter) -> Letter:
 def test_what_was_confirmed_is_not_given_up_and_voters_count_it(quick_path: Path) -> None:
     grid = signed(quick_path)
     altered = changing(grid, lambda at: at.kind is Kind.HELP and bool(at.body), lengthened)
-    with pytest.raises(RoundUnfinished, match="TRANSFER has") as unfinished:
+    with pytest.raises(RoundUnfinished, match="altered on its") as unfinished:
         held(grid, quick_path)
     assert (len(altered), unfinished.value.receipts) == (1, {})
     assert spent(quick_path, 0) == spent(quick_path, VOTERS) == 8.0
@@ -413,7 +413,7 @@ ALTERED: Mapping[str, tuple[Kind, Change, str]] = {
     "no offer": (Kind.STAGE, lambda at: replace(at, beside=b""), "OFFER has"),
     "verdict": (Kind.HELP, lambda at: replace(at, body=flipped(at.body, 30)), "no verdict"),
     "transfer": (Kind.HELP, lambda at: replace(at, beside=flipped(at.beside)), "altered on its"),
-    "no transfer": (Kind.HELP, lambda at: replace(at, beside=b""), "TRANSFER has"),
+    "no transfer": (Kind.HELP, lambda at: replace(at, beside=b""), "altered on its"),
 }
 
 
