@@ -153,7 +153,7 @@ def accuracies_of_winners(
     table = tally.noise.table(tally.most_noise)  # Skellam: all clients' noise is one draw
     found = []
     for _ in range(draws):
-        votes = vote.in_votes(total + table.draw(rng.bytes(32), len(space)))
+        votes = (total + table.draw(rng.bytes(32), len(space))) / vote.vote
         noisy = NoisyVotes(space, votes, vote.most_noise_std, ballots, vote.ballot_norm)
         found.append(scores[decoder.decode(noisy).winner])
     return np.array(found)

@@ -11,7 +11,7 @@ of the winners is printed, in per cent of the distance from the worst to the bes
 With `--opens winner` ballots of levels are compared, for votes of which only the winner is opened
 (docs/decisions/0032-levels-again.md); winners' probabilities are computed, not drawn.
 
-The defaults of `urna.systems.vote.ballot.choose_ballot` are the winners of this table;
+The defaults of `urna.systems.vote.settings.choose_ballot` are the winners of this table;
 docs/decisions/0008-default-ballot-and-decoder.md shows it.
 """
 
@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from urna.forecast import surfaces
 from urna.privacy import SelectionRelease
-from urna.space import Space
+from urna.space import Axis, Space
 from urna.systems.vote import (
     ArgmaxDecoder,
     Ballot,
@@ -38,10 +38,9 @@ from urna.systems.vote import (
     PosteriorDecoder,
     ScoreShape,
     fill_ballot,
-    head_start,
 )
-from urna.systems.vote.ballot import reference_loss
-from urna.systems.vote.shapes import LEVELS
+from urna.systems.vote.ballot import LEVELS, reference_loss
+from urna.systems.vote.plan import head_start
 
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator
@@ -70,12 +69,34 @@ PARTS = (0.4, 0.5, 0.7, 0.85, 1.0)
 LEVEL_POWERS = (1.0, 2.0, 3.0, 4.0, 6.0)
 
 
+def draw_space(rng: Rng) -> Space:
+    """Draw axes, one learning rate and one to three others: 20 to 250 candidates."""
+    while True:
+        low, high = rng.uniform(-8, -3), rng.uniform(-1.5, 0.5)
+        count = int(rng.integers(5, 13))
+        exponents = np.linspace(low, high, count)
+        if rng.random() < 0.3:
+            exponents = np.sort(rng.uniform(low, high, count))
+        axes = [Axis.log([float(f"{10**e:.5g}") for e in exponents])]
+        for _ in range(int(rng.integers(1, 4))):
+            values, kind = int(rng.integers(2, 6)), rng.random()
+            if kind < 0.5:
+                axes.append(Axis.linear_range(0.0, 1.0, values))
+            elif kind < 0.8:
+                axes.append(Axis.ordinal(list(range(values))))
+            else:
+                axes.append(Axis.categorical([f"kind {i}" for i in range(values)]))
+        rate, *others = axes
+        space = Space(lr=rate, **{f"axis{i}": axis for i, axis in enumerate(others)})
+        if 20 <= len(space) <= 250:
+            return space
+
+
 def _seen(kind: str, rng: Rng, space: Space) -> tuple[Array, Array]:
     found = surfaces.KINDS[kind](rng, space, CLIENTS)
     return found.seen, found.quality
 
 
-space_of = surfaces.draw_space
 KINDS = {kind: functools.partial(_seen, kind) for kind in surfaces.KINDS}
 """What 100 clients see and what is true, by kind of landscape."""
 
@@ -97,7 +118,7 @@ def compare(landscapes: int, seed: int) -> dict[str, dict[str, dict[str, float]]
     decoders = (ArgmaxDecoder(), PosteriorDecoder())
     for number in range(landscapes):
         kind = list(KINDS)[number % len(KINDS)]
-        space = space_of(rng)
+        space = draw_space(rng)
         seen, quality = KINDS[kind](rng, space)
         regret = (quality.max() - quality) / np.ptp(quality)
         for name, shape in ballots_of(len(space)).items():
@@ -135,7 +156,7 @@ def compare_levels(landscapes: int, seed: int) -> dict[str, dict[str, dict[str, 
     regrets: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for number in range(landscapes):
         kind = list(KINDS)[number % len(KINDS)]
-        space = space_of(rng)
+        space = draw_space(rng)
         seen, quality = KINDS[kind](rng, space)
         regret = (quality.max() - quality) / np.ptp(quality)
         behind = np.array(head_start(space, SelectionRelease(1.0, 1000, len(space)))) / 1000

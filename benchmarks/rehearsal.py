@@ -15,11 +15,17 @@ import json
 import math
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from urna.forecast.surfaces import KINDS, draw_space
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.landscapes import draw_space
+
+from urna.forecast.surfaces import KINDS
 from urna.privacy import Budget
 from urna.space import Space
 from urna.systems.vote import (

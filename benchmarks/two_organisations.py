@@ -24,7 +24,9 @@ import math
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +37,7 @@ if not __package__:  # run as a file: the folder above holds the package
 from benchmarks.battery.tables import FOLDER, read_tables
 from benchmarks.papers.replay import Recording, read_recording, replay
 
+from urna.errors import ParameterError
 from urna.forecast.votes import draw_winners, forecast
 from urna.privacy import Budget, Cover, SelectionRelease, parts_of, pure_first
 from urna.protocols.winner import Circuit
@@ -42,12 +45,15 @@ from urna.protocols.winner import run as find_winner
 from urna.randomness import OsSecrets
 from urna.space import Space
 from urna.systems.vote import (
+    LevelShape,
     PosteriorDecoder,
     Reveal,
     VotePlan,
+    VoteSettings,
     plan_vote,
 )
-from urna.systems.vote.levels import ALONE, BESIDE, priced_beside
+from urna.systems.vote.plan import head_start
+from urna.systems.vote.settings import choose_levels
 from urna.tally import Terms
 
 RESULTS = Path(__file__).parent / "dp_hype" / "results"
@@ -84,7 +90,7 @@ def winner_regret(
 
     The noise is the mechanism's own, from a public generator: nothing here is secret.
     """
-    plan = plan_vote(Terms.of(len(recording.losses), Budget(epsilon, 1e-5)), space, reveal=WINNER)
+    plan = plan_vote(Terms.of(len(recording.losses), Budget(epsilon, 1e-5)), space, WINNER)
     total = sum(plan.fill(losses, b"") for losses in recording.losses)
     order = np.array(plan.selection.order)
     start = np.array(plan.selection.head_start)
@@ -128,7 +134,7 @@ def circuit(largest_of: int) -> tuple[float, float, int]:
     return seconds, sum(found.traffic.values()) / 1e6, gates
 
 
-WINNER = Reveal("winner", "a helper")
+WINNER = VoteSettings(reveal=Reveal("winner", "a helper"))
 DELTA = 1e-5
 
 
@@ -140,15 +146,44 @@ def openings(clients: int, epsilon: float, part: float, space: Space) -> dict[st
     terms = Terms.of(clients, tally)
     found: dict[str, VotePlan] = {
         "tally": plan_vote(terms, len(space)),
-        "first": plan_vote(terms.costing(first), space, reveal=WINNER),
+        "first": plan_vote(terms.costing(first), space, WINNER),
     }
-    for name, kind in (("k1", ALONE), ("k4", BESIDE)):
-        mu = Cover(whole).mu * math.sqrt(part)
-        bought = priced_beside(mu, len(space), kind)
+    alone: dict[str, Any] = {}
+    several = {"largest_of": 4, "fineness": 4, "gap": False}
+    for name, kind in (("k1", alone), ("k4", several)):
+        bought = priced_beside(Cover(whole).mu * math.sqrt(part), len(space), kind)
         if bought is not None:
-            costing = terms.costing(Budget(bought.epsilon, DELTA))
-            found[name] = plan_vote(costing, space, reveal=WINNER, kind=kind)
+            found[name] = selecting(terms, space, bought)
     return found
+
+
+def priced_beside(mu: float, candidates: int, kind: dict[str, Any]) -> SelectionRelease | None:
+    """Return the selection of largest epsilon that costs at most μ beside sums, to 1 %."""
+    low, high, found = 1e-4, 50.0, None
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        try:
+            tried = SelectionRelease(middle, LevelShape(candidates).reach, candidates, **kind)
+        except ParameterError:  # no noise is that fine
+            low = middle
+            continue
+        if tried.mu <= mu:
+            low, found = middle, tried
+        else:
+            high = middle
+    return found
+
+
+def selecting(terms: Terms, space: Space, release: SelectionRelease) -> VotePlan:
+    """Plan a vote whose winner is selected with this noise."""
+    terms = terms.costing(Budget(release.epsilon, DELTA))
+    plan = plan_vote(terms, space, WINNER)
+    ballots = terms.clients * terms.shards
+    return replace(
+        plan,
+        mechanism=replace(plan.selection, release=release, head_start=head_start(space, release)),
+        shape=choose_levels(len(space), noise_std=release.noise_std, ballots=ballots),
+    )
 
 
 def found_on(

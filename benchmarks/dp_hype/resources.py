@@ -14,7 +14,7 @@ from urna.privacy import Budget
 from urna.protocols import secagg
 from urna.protocols.secagg.masks import zeros
 from urna.randomness import OsSecrets
-from urna.systems.vote import BallotShape, plan_vote
+from urna.systems.vote import BallotShape, VoteSettings, plan_vote
 from urna.tally import Terms
 
 __all__ = ["estimates", "training", "votes"]
@@ -81,7 +81,7 @@ def votes() -> list[dict[str, Any]]:
 def _vote(clients: int) -> dict[str, Any]:
     """Hold one vote by secure aggregation, all parties in this process, nobody lost."""
     terms = Terms(clients, Budget(1.0, DELTA), dropout=Fraction(1, 5), colluding=Fraction(1, 10))
-    tally = plan_vote(terms, 100, ballot=BallotShape.top_k(VOTES, 100)).tally
+    tally = plan_vote(terms, 100, VoteSettings(ballot=BallotShape.top_k(VOTES, 100))).tally
     plan = tally.round_plan
     if plan.noise:
         seeds = dict.fromkeys(range(plan.noise.shared + 1), bytes(32))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.forecast import exact_interval
+from urna.forecast.votes import exact_interval
 from urna.privacy import Budget
 from urna.systems.vote.plan import plan
 

@@ -21,19 +21,18 @@ from numpy.lib.npyio import NpzFile
 
 from urna.errors import ParameterError
 from urna.files import check_folder, write_whole
-from urna.local import Progress, losses_of_each
+from urna.local import Losses, Progress, losses_of_each
 from urna.noise import IntVector, Table
 from urna.privacy import Budget
 from urna.privacy.accountant import GAUSSIAN
 from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES
 from urna.space import Axis, Space
-from urna.systems.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
-from urna.systems.vote.decode import Decoder, NoisyVotes
-from urna.systems.vote.inputs import as_clients, as_objective, as_space
-from urna.systems.vote.plan import plan, usable
-from urna.systems.vote.posterior import PosteriorDecoder
-from urna.systems.vote.shapes import Ballot, BallotShape
+from urna.systems.vote.ballot import Ballot, BallotKind, BallotShape, fill_ballot
+from urna.systems.vote.decode import Decoder, NoisyVotes, PosteriorDecoder
+from urna.systems.vote.fill import as_clients, as_objective, as_space
+from urna.systems.vote.plan import plan
+from urna.systems.vote.settings import choose_ballot
 
 __all__ = [
     "NOT_PRIVATE",
@@ -207,7 +206,7 @@ def replay(
                 delta=vote.delta,
                 adjacency=vote.adjacency,
                 accountant=vote.accountant,
-                ballot=describe_ballot(vote.shape),
+                ballot=str(vote.shape),
                 decoder=decoder.name,
                 noise_std=vote.std,
                 draws=draws,
@@ -339,12 +338,21 @@ def record_losses(
             seeds=[seed] * len(data),
             progress=lambda done, total: report("evaluating candidates", done, total),
         )
-        losses = np.array([usable(found, len(space)) for found in each])
+        losses = np.array([_one_each(found, len(space)) for found in each])
     room = io.BytesIO()
     np.savez(room, losses=losses, space=np.array(space.as_json()), warning=np.array(NOT_PRIVATE))
     recording = _judged(losses, space)
     write_whole(path, room.getvalue(), mode=0o600)
     return recording
+
+
+def _one_each(losses: object, candidates: int) -> Losses:
+    """Return losses; where they are not one number for each candidate, none of them is finite."""
+    try:
+        found = np.asarray(losses, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        found = np.empty(0)
+    return found if found.shape == (candidates,) else np.full(candidates, np.nan)
 
 
 def read_recording(path: Path) -> Recording:

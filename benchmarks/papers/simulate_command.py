@@ -11,10 +11,11 @@ from urna.cli.options import QuietOption
 from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
 from urna.cli.progress import live_progress
 from urna.errors import ParameterError
-from urna.forecast import AGREEMENTS, WITHIN, Forecast, forecast, stand_in
+from urna.forecast.surfaces import stand_in
+from urna.forecast.votes import AGREEMENTS, WITHIN, Forecast, forecast
 from urna.privacy import Adjacency, Budget
 from urna.privacy.accountant import GAUSSIAN
-from urna.systems.vote import BallotKind, DecoderKind, VotePlan, describe_ballot, plan
+from urna.systems.vote import BallotKind, DecoderKind, VotePlan, plan
 
 __all__ = ["simulate"]
 
@@ -118,7 +119,7 @@ def simulate(
         for vote, reader, name, each in found:
             if vote.terms.budget == budget:
                 chances = (f"{100 * each.within(part):.0f}" for part in WITHIN)
-                said = (describe_ballot(vote.shape), str(reader), name)
+                said = (str(vote.shape), str(reader), name)
                 rows.add_row(*said, *chances, each.described_regret())
         print_table(rows)
     results().print(
@@ -133,7 +134,7 @@ def _plain(vote: VotePlan, decoder: DecoderKind, name: str, each: Forecast) -> d
     return {
         "epsilon": vote.terms.budget.epsilon,
         "delta": vote.terms.budget.delta,
-        "ballot": describe_ballot(vote.shape),
+        "ballot": str(vote.shape),
         "decoder": str(decoder),
         "clients_are": name,
         "noise_std": vote.noise_std,

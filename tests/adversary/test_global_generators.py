@@ -40,7 +40,7 @@ from urna.systems.train import (
     plan_training,
 )
 from urna.systems.train.contributions import contributions
-from urna.systems.vote.search import check_objective
+from urna.systems.vote.fill import try_objective
 from urna.tally import Terms
 
 torch = pytest.importorskip("torch", reason="its generator is one of them")
@@ -130,7 +130,7 @@ def voted(objective: Any, space: Space = SPACE) -> Handed:
 
 def tried(clients: Sequence[Samples]) -> list[Table]:
     """Evaluate after an objective was tried on the first clients, as a search does."""
-    check_objective(OwnObjective(), SPACE, clients[1:], seed=5)
+    try_objective(OwnObjective(), SPACE, clients[1:], seed=5)
     return [np.frombuffer(repr(states()).encode(), np.uint8)] * len(clients)
 
 

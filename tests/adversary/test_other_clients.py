@@ -59,7 +59,7 @@ from urna.systems.train import (
 )
 from urna.systems.train.contributions import contributions
 from urna.systems.vote import plan_vote
-from urna.systems.vote.search import fill_all
+from urna.systems.vote.fill import fill_all
 from urna.tally import Terms
 
 torch = pytest.importorskip("torch", reason="most stacks are torch's")

@@ -87,7 +87,7 @@ def killed(point: str, *arguments: str) -> None:
     if point == "paid":  # a release is in the ledger, and nothing of it is on disk
         dying(Ledger, "charge", lambda *_: True)
     elif point == "summed":  # the same where nothing is counted
-        dying(sys.modules["urna.systems.vote.search"], "fill_all", lambda *_: True)
+        dying(sys.modules["urna.systems.vote.fill"], "fill_all", lambda *_: True)
     elif point == "tallied":  # the tally is on disk, its winner is not weighed
         dying(Journal, "keep", lambda _, name, *__: name == "vote.json")
     elif point == "trained":  # a round of training is on disk

@@ -332,11 +332,9 @@ def test_a_plan_says_which_opening_suits(urna: Command) -> None:
         "json",
     )
     said = json.loads(found.stdout)
-    assert said["lead_needed"]["winner_alone"] > 0
-    alone, beside = (said["openings"][name] for name in ("alone in its ledger", "beside training"))
-    assert alone["tally"] == beside["tally"]
-    assert alone["winner"]["epsilon"] == 0.2 != beside["winner"]["epsilon"]
-    assert {alone["better"], beside["better"]} <= {"winner", "tally", "either"}
+    alone = said["openings"]["alone in its ledger"]
+    assert alone["winner"]["epsilon"] == alone["tally"]["epsilon"] == 0.2
+    assert alone["better"] in ("winner", "tally", "either")
 
 
 def test_a_search_over_verified_ballots_names_who_could_read_them(

@@ -46,7 +46,7 @@ def evaluate_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         return _losses_here(objective, pieces, space, seeds, limits.get("failed"))
 
     monkeypatch.setattr("urna.flower.votes.losses_apart", evaluate)
-    monkeypatch.setattr("urna.systems.vote.shards.losses_apart", evaluate)
+    monkeypatch.setattr("urna.systems.vote.fill.losses_apart", evaluate)
 
 
 def _losses_here(

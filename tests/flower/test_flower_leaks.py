@@ -393,7 +393,7 @@ def test_one_bad_record_changes_one_shards_ballot_and_nothing_that_is_seen(value
     assert heard.all_but_the_sum() == good.all_but_the_sum()
     assert heard.vectors != good.vectors
     terms = Terms.of(SIZE, BUDGET, adjacency=RECORD, shards=SHARDS, dropout=0.25, colluding=0.1)
-    plan = plan_vote(terms, len(SPACE), votes=2)
+    plan = plan_vote(terms, len(SPACE), VoteSettings(votes=2))
     before, after = (
         shard_ballots(Mean(), records(v), SPACE, plan, key=bytes(32), seed=0, smallest=5)
         for v in (None, value)

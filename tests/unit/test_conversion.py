@@ -7,7 +7,7 @@ import pytest
 from urna.conversion import from_configspace, from_optuna, to_configspace, to_optuna
 from urna.errors import DataMissing, ParameterError
 from urna.space import Axis, AxisKind, Space
-from urna.systems.vote.inputs import as_space
+from urna.systems.vote.fill import as_space
 
 SPACE = Space(
     lr=Axis.log([1e-4, 1e-3, 1e-2]),

@@ -206,7 +206,7 @@ def test_the_engine_of_local_search_knows_no_objective() -> None:
         ("systems.vote", "import urna.forecast"),
         ("tally", "from urna.forecast import stand_in"),
         ("protocols.secagg", "from urna.tally import Terms"),
-        ("flower", "from urna.forecast.openings import Openings"),
+        ("flower", "from urna.forecast.votes import Openings"),
     ],
 )
 def test_an_import_that_points_upwards_would_be_found(room: str, line: str) -> None:

@@ -20,7 +20,6 @@ from urna.cli.output import Format, FormatOption, print_json, print_table, resul
 from urna.cli.plan_study import plan_file
 from urna.cli.plan_train import plan_train
 from urna.errors import ParameterError
-from urna.forecast.openings import Openings, forecast_openings, winner_beside
 from urna.forecast.surfaces import stand_in
 from urna.forecast.votes import (
     AGREEMENTS,
@@ -28,6 +27,7 @@ from urna.forecast.votes import (
     WIDE,
     WITHIN,
     Forecast,
+    Openings,
     alternatives,
     clients_needed,
     forecast,
@@ -39,11 +39,9 @@ from urna.space import Space
 from urna.systems.vote import (
     Decoder,
     DecoderKind,
-    Leads,
     Reveal,
     VotePlan,
-    compare_leads,
-    describe_ballot,
+    VoteSettings,
     plan_vote,
 )
 from urna.systems.vote.kernels import describe_structure
@@ -120,7 +118,8 @@ def _plan_votes(
     asked = said.study()
     terms = Terms.of(clients, asked.privacy.budget, **asked.privacy.options)
     ballots, decoder = asked.vote, asked.vote.decoder
-    again = functools.partial(plan_vote, ballot=ballots.ballot, votes=ballots.votes or None)
+    how = VoteSettings(ballot=ballots.ballot, votes=ballots.votes or None)
+    again = functools.partial(plan_vote, how=how)
     vote = again(terms, count)
     protocol = vote.tally.round_plan
     answers: dict[str, Any] = {"probability": probability, "gap": vote.gap_for(probability, bad)}
@@ -147,8 +146,6 @@ def _plan_votes(
             else None,
             "votes": {name: each.as_mapping() for name, each in forecasts.items()},
         }
-    leads = compare_leads(vote, probability) if count > 1 else None
-    answers["lead_needed"] = None if leads is None else leads.as_mapping()
     openings = _openings(vote, known, forecasts.get(_AS_PLANNED), held)
     answers["openings"] = {name: each.as_mapping() for name, each in openings.items()}
     if output is Format.JSON:
@@ -162,7 +159,7 @@ def _plan_votes(
         }
         print_json(vote.as_mapping() | answers | {"summation": summation})
     else:
-        _print(vote, answers, protocol, leads)
+        _print(vote, answers, protocol)
         if forecasts:
             _print_forecasts(answers["forecast"], forecasts)
             _print_openings(openings)
@@ -205,26 +202,20 @@ def _forecasts(
     return found | alternatives(vote, space, again, decoder=decoder, held=half)
 
 
-_ALONE, _BESIDE = "alone in its ledger", "beside training"
+_ALONE = "alone in its ledger"
 
 
 def _openings(
     vote: VotePlan, known: Space | None, found: Forecast | None, held: int
 ) -> dict[str, Openings]:
-    """Hold the same made-up votes with only the winner opened, for the same room in a ledger."""
+    """Run the same made-up votes with only the winner revealed, for the same budget."""
     if found is None:
         return {}
     space = known or stand_in(vote.candidates)
-    try:
-        alone = plan_vote(vote.terms, space, reveal=Reveal("winner", "a helper"))
-        plans = {_ALONE: alone, _BESIDE: winner_beside(vote, space)}
-    except ParameterError:  # no such noise can be drawn: there is nothing to compare with
-        return {}
-    return {
-        name: forecast_openings(vote, each, space, held=held, found=found)
-        for name, each in plans.items()
-        if each is not None
-    }
+    with suppress(ParameterError):  # no such noise can be drawn: there is nothing to compare with
+        alone = plan_vote(vote.terms, space, VoteSettings(reveal=Reveal("winner", "a helper")))
+        return {_ALONE: Openings(found, forecast(alone, space, held=held))}
+    return {}
 
 
 def _print_openings(openings: dict[str, Openings]) -> None:
@@ -287,12 +278,12 @@ def _verdict(forecasts: dict[str, Forecast], needed: int | None) -> str:
     )
 
 
-def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan, leads: Leads | None) -> None:
+def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan) -> None:
     tally, terms = vote.tally, vote.terms
     sure = f"{100 * answers['probability']:g} %"
     lines = table("A vote, before any budget is spent", "", ">")
     lines.add_row("clients, candidates", f"{terms.clients}, {vote.candidates}")
-    lines.add_row("ballot", describe_ballot(vote.shape))
+    lines.add_row("ballot", str(vote.shape))
     epsilon = tally.whole_epsilon
     lines.add_row("epsilon, delta", f"{rounded_up(epsilon)}, {terms.budget.delta:g}")
     lines.add_row("neighbouring relation", str(terms.adjacency))
@@ -327,18 +318,9 @@ def _print(vote: VotePlan, answers: dict[str, Any], protocol: Plan, leads: Leads
         lines.add_row("… clients needed at this agreement", f"{answers['clients_needed']}")
     if "shards_needed" in answers:
         lines.add_row("… or shards of each of these clients", f"{answers['shards_needed']}")
-    if leads is not None:
-        lines.add_row(f"lead that wins, {sure}, by a tally, argmax only", _lead(leads.tally))
-        lines.add_row("… by a winner alone in its ledger", _lead(leads.winner_alone))
-        lines.add_row("… by a winner beside sums", _lead(leads.winner_beside))
     lines.add_row("server", str(protocol.server))
     lines.add_row("neighbours, shares that rebuild", f"{protocol.neighbours}, {protocol.threshold}")
     lines.add_row("sent and received by a client", f"{protocol.bytes_per_client:,} bytes")
     lines.add_row("computed by a client, about", f"{1000 * protocol.client_seconds:.1f} ms")
     lines.add_row("computed by the server, about", f"{1000 * protocol.server_seconds:.0f} ms")
     print_table(lines)
-
-
-def _lead(part: float) -> str:
-    """Return a lead, as a part of what all ballots can give a candidate."""
-    return f"{100 * part:.0f} % of the ballots" if part <= 1 else "none is enough"

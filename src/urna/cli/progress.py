@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.text import Text
 
 from urna.cli.output import errors
-from urna.systems.vote import SearchProgress
+from urna.progress import Steps
 
 __all__ = ["live_progress"]
 
@@ -50,7 +50,7 @@ _FEW = 5  # steps below which a rate says nothing
 
 
 @contextmanager
-def live_progress(quiet: bool) -> Iterator[SearchProgress]:
+def live_progress(quiet: bool) -> Iterator[Steps]:
     """Show one bar per kind of work while the block runs.
 
     On a terminal the bars move; elsewhere (a pipe, a log file) nothing is shown.

@@ -30,7 +30,7 @@ from urna.systems.average import (
 from urna.systems.average.fit import label_of, read_model
 from urna.systems.average.learners import check_named
 from urna.systems.average.moments import moments_length
-from urna.systems.vote.inputs import as_data
+from urna.systems.vote.fill import as_data
 from urna.tally import Options, Released, Run, TallyPlan, Terms
 
 __all__ = ["AverageSubject", "Averages", "average"]

@@ -16,7 +16,7 @@ from urna.errors import UnknownName
 from urna.flower.strategy import PrivateTraining
 from urna.systems.train import Settings, TorchLearner, TrainResult
 from urna.systems.train.learner import Vector
-from urna.systems.vote.inputs import as_data
+from urna.systems.vote.fill import as_data
 
 __all__ = ["LearnerTraining", "server_strategy", "train_learner"]
 

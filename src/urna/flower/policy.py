@@ -19,7 +19,7 @@ from urna.flower.shard_key import kept_key
 from urna.privacy import Adjacency, Budget, Unit
 from urna.protocols.secagg import ServerModel
 from urna.randomness import OsSecrets
-from urna.systems.vote.shards import LEAST_RECORDS
+from urna.systems.vote.fill import LEAST_RECORDS
 from urna.tally import Part, exact_part
 
 __all__ = ["EXACT", "ExactRequest", "Grant", "Participants", "Policy"]

@@ -21,10 +21,9 @@ from urna.systems.vote import (
     choose_ballot,
     read_again,
     relative_noise,
-    unread_result,
 )
-from urna.systems.vote.hold import check_readable, selected_result
-from urna.systems.vote.inputs import as_budget, as_space
+from urna.systems.vote.fill import as_budget, as_space
+from urna.systems.vote.search import check_ready, selected_result, unread_result
 from urna.tally import Options, Released, Run, Selected
 from urna.tally.selection import rests_on, statement_of
 
@@ -82,7 +81,6 @@ def poll(
     """
     space, budget = as_space(space), as_budget(budget)
     how = settings or VoteSettings()
-    how.check()
     reveal, rehearsal = how.reveal, how.rehearsal
     reached = federation or Federation()
     run = (run or Run()).only("a vote over Flower", "ledger", "entry", "keep", "progress", "force")
@@ -120,9 +118,7 @@ def poll(
         reason = f"the helper {reveal.helper} takes no part. Nothing was begun."
         raise RoundAborted(reason, sums.lost)
     planned = vote_of(announced).vote(announced.terms)
-    if not run.force:
-        planned.check_hopeful(rehearsed=how.informed)
-    check_readable(vote_of(announced).space, planned, how.reader, rehearsal)
+    check_ready(planned, vote_of(announced).space, how, force=run.force)
     leader: Leader | VerifiedLeader | None = None
     if reveal.winner:
         leader = (VerifiedLeader if reveal.verified else Leader)(announced)

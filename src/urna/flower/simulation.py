@@ -30,12 +30,14 @@ from urna.flower.voter import Voter
 from urna.local import Objective
 from urna.privacy import Budget, Unit
 from urna.space import Space
-from urna.systems.vote import (
-    VoteResult,
-    VoteSettings,
+from urna.systems.vote import VoteResult, VoteSettings
+from urna.systems.vote.fill import (
+    as_budget,
+    as_clients,
+    as_objective,
+    as_space,
+    try_objective,
 )
-from urna.systems.vote.inputs import as_budget, as_clients, as_objective, as_space
-from urna.systems.vote.search import check_objective
 from urna.tally import Options, Run, Terms
 
 __all__ = ["run_among", "run_apps", "simulate"]
@@ -82,13 +84,12 @@ def simulate(
     """
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
     how = settings or VoteSettings()
-    how.check()
     reveal = how.reveal
     helper, everybody = reveal.helper, len(clients) + reveal.winner
     check_helper(helper, len(clients), scripted=script is not None)
     options = {"colluding": 0, **options}
     terms = Terms.of(len(clients), as_budget(budget), **options)
-    check_objective(objective, space, clients, seed)
+    try_objective(objective, space, clients, seed)
     policy = Policy(
         epsilon=budget.epsilon,
         delta=budget.delta,

@@ -19,7 +19,7 @@ from urna.flower.updates import ModelLetter, flattened
 from urna.flower.votes import Votes
 from urna.space import Space
 from urna.systems.train.layout import norm_of
-from urna.systems.vote.inputs import as_space
+from urna.systems.vote.fill import as_space
 
 __all__ = ["NodeApp"]
 

@@ -11,7 +11,15 @@ from urna.flower.subjects import register
 from urna.protocols.ballots import CODEC, CountPlan
 from urna.protocols.winner import Circuit
 from urna.space import Space
-from urna.systems.vote import COUNTS, Ballot, Reveal, VotePlan, plan_vote, read_ballot
+from urna.systems.vote import (
+    COUNTS,
+    Ballot,
+    Reveal,
+    VotePlan,
+    VoteSettings,
+    plan_vote,
+    read_ballot,
+)
 from urna.tally import SelectionPlan, SharedPlan, TallyPlan, Terms
 from urna.tally.verified import circuit_modulo, count_of
 
@@ -73,7 +81,7 @@ class VoteSubject:
     def vote(self, terms: Terms) -> VotePlan:
         """Return the vote's plan: a helper is one of those who take part and has no ballot."""
         voters = terms.among(terms.clients - 1) if self.reveal.winner else terms
-        return plan_vote(voters, self.space, reveal=self.reveal, ballot=self.ballot)
+        return plan_vote(voters, self.space, VoteSettings(reveal=self.reveal, ballot=self.ballot))
 
     def count(self, terms: Terms) -> CountPlan:
         """Return what a valid ballot is, and with how many of them the count goes on.

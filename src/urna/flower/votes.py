@@ -16,7 +16,7 @@ from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.space import Space
 from urna.systems.vote import check_records, shard_ballots
-from urna.systems.vote.inputs import as_data, as_objective, as_space
+from urna.systems.vote.fill import as_data, as_objective, as_space
 
 __all__ = ["DataT", "Votes"]
 

@@ -17,8 +17,6 @@ from urna.errors import ParameterError
 from urna.space import Axis, AxisKind, Space
 from urna.systems.vote.windows import windows_of
 
-__all__ = ["KINDS", "LossSurface", "draw_space", "kinds_of", "stand_in", "within_windows"]
-
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator
 
@@ -46,29 +44,6 @@ class LossSurface:
         true = self.quality - self.quality.mean()
         lengths = np.linalg.norm(seen, axis=1) * np.linalg.norm(true)
         return float(np.mean(seen @ true / lengths))
-
-
-def draw_space(rng: Rng) -> Space:
-    """Draw axes, one learning rate and one to three others: 20 to 250 candidates."""
-    while True:
-        low, high = rng.uniform(-8, -3), rng.uniform(-1.5, 0.5)
-        count = int(rng.integers(5, 13))
-        exponents = np.linspace(low, high, count)
-        if rng.random() < 0.3:
-            exponents = np.sort(rng.uniform(low, high, count))
-        axes = [Axis.log([float(f"{10**e:.5g}") for e in exponents])]
-        for _ in range(int(rng.integers(1, 4))):
-            values, kind = int(rng.integers(2, 6)), rng.random()
-            if kind < 0.5:
-                axes.append(Axis.linear_range(0.0, 1.0, values))
-            elif kind < 0.8:
-                axes.append(Axis.ordinal(list(range(values))))
-            else:
-                axes.append(Axis.categorical([f"kind {i}" for i in range(values)]))
-        rate, *others = axes
-        space = Space(lr=rate, **{f"axis{i}": axis for i, axis in enumerate(others)})
-        if 20 <= len(space) <= 250:
-            return space
 
 
 def stand_in(candidates: int) -> Space:

@@ -1,4 +1,4 @@
-"""Forecast a vote: hold it on synthetic loss surfaces, with the ballot and decoder it will have.
+"""Forecast a vote: run it on synthetic loss surfaces, with the ballot and decoder it will have.
 
 A forecast says what such votes found on surfaces that were made up over the same space, under
 the same noise. It is no guarantee: clients may differ in ways no loss surface does. Everything
@@ -21,28 +21,8 @@ from urna.forecast.surfaces import KINDS, LossSurface, kinds_of, within_windows
 from urna.privacy import Budget
 from urna.randomness import SEED_BYTES
 from urna.space import AxisKind, Space
-from urna.systems.vote import (
-    Decoder,
-    NoisyVotes,
-    PosteriorDecoder,
-    VotePlan,
-    fill_ballot,
-)
+from urna.systems.vote import Decoder, NoisyVotes, PosteriorDecoder, VotePlan, fill_ballot
 from urna.tally import Terms
-
-__all__ = [
-    "AGREEMENTS",
-    "HELD",
-    "WIDE",
-    "WITHIN",
-    "Forecast",
-    "alternatives",
-    "clients_needed",
-    "draw_winners",
-    "exact_interval",
-    "forecast",
-    "thinned",
-]
 
 Array = npt.NDArray[np.float64]
 
@@ -54,11 +34,14 @@ WIDE = 1.96
 """Standard errors to either side of a mean that make a 95 % interval."""
 AGREEMENTS = {"much alike": 0.05, "apart": 0.3, "far apart": 1.0}
 """How far clients deviate from what is true, over how far qualities spread."""
+NEAR = 0.03
+"""How far a winner may fall short of the best candidate to be called near it."""
 
 _MOST_FILLED = 60  # ballots that are filled in for one vote; more are counted in proportion
 _STRUCTURELESS = 10  # one loss surface in so many has no structure
 _EARLIEST = 0.05  # quantile of a logarithmic axis before which no plateau begins
 _EVEN, _NINE_OF_TEN = 0.5, 0.9
+_ERRORS = 2.0  # standard errors beyond which one opening is called better
 
 
 def exact_interval(successes: int, repetitions: int) -> tuple[float, float]:
@@ -73,6 +56,8 @@ def exact_interval(successes: int, repetitions: int) -> tuple[float, float]:
 class Forecast:
     """What made-up votes found. Regret is over the distance from the worst to the best."""
 
+    epsilon: float
+    """What the vote costs by itself."""
     agreement: float
     """Mean correlation of what a client saw with what was true."""
     regrets: tuple[float, ...]
@@ -145,6 +130,47 @@ class Forecast:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Openings:
+    """What votes found that reveal counts or the winner alone, on the same loss surfaces."""
+
+    tally: Forecast
+    winner: Forecast
+
+    @property
+    def gain(self) -> tuple[float, float]:
+        """How much less regret the winner has, and its standard error."""
+        return self.tally.gain_of(self.winner)
+
+    @property
+    def better(self) -> str:
+        """`winner`, `tally`, or `either` where chance may explain the difference."""
+        gain, error = self.gain
+        if abs(gain) <= _ERRORS * error:
+            return "either"
+        return "winner" if gain > 0 else "tally"
+
+    def __str__(self) -> str:
+        what = "either" if self.better == "either" else f"the {self.better}"
+        return (
+            f"{what} (winner, epsilon {self.winner.epsilon:.3g}: "
+            f"{100 * self.winner.within(NEAR):.0f} % within {100 * NEAR:g} % of the best, regret "
+            f"{100 * self.winner.regret:.1f}; tally, epsilon {self.tally.epsilon:.3g}: "
+            f"{100 * self.tally.within(NEAR):.0f} %, regret {100 * self.tally.regret:.1f})"
+        )
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        gain, error = self.gain
+        return {
+            "better": self.better,
+            "gain": gain,
+            "gain_error": error,
+            "tally": {"epsilon": self.tally.epsilon, **self.tally.as_mapping()},
+            "winner": {"epsilon": self.winner.epsilon, **self.winner.as_mapping()},
+        }
+
+
 def forecast(
     vote: VotePlan,
     space: Space,
@@ -196,6 +222,7 @@ def forecast(
         blind.append(float(regret.mean()))
         chances.append([float(np.mean(regret <= part)) for part in WITHIN])
     return Forecast(
+        float(vote.terms.budget.epsilon),
         float(np.mean(agreements)),
         tuple(regrets),
         tuple(np.mean(chances, axis=0).tolist()),

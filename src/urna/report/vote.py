@@ -7,7 +7,7 @@ from urna.report.stages import StageAnswer, StageView, participation_of, warning
 from urna.report.tally import STEPS, TallyView
 from urna.report.winner import VALID, answer_of, cheating_of, parties_of
 from urna.report.words import at_least, count, said, settings, slug
-from urna.systems.vote import VoteResult, describe_ballot
+from urna.systems.vote import VoteResult
 from urna.systems.vote.result import BY_REHEARSAL, UNREAD
 
 __all__ = ["vote_stage"]
@@ -80,7 +80,7 @@ def _facts(result: VoteResult) -> dict[str, str]:
     return {
         "candidates": f"{len(result.space):,}",
         "axes": "; ".join(axes),
-        "ballots": describe_ballot(result.ballot),
+        "ballots": str(result.ballot),
         **how,
         "digest of the candidates": result.space.fingerprint,
     }

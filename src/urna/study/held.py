@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from urna.errors import ParameterError
 from urna.privacy import Ledger
+from urna.progress import Steps
 from urna.space import Space
-from urna.systems.vote import SearchProgress, VotePlan, VoteResult
+from urna.systems.vote import VotePlan, VoteResult
 
 __all__ = ["Held", "check_same", "said_of"]
 
@@ -28,7 +29,7 @@ class Held:
     vote: VoteResult | None = None
     entry: str | None = None
     keep: Callable[[VoteResult], None] | None = None
-    progress: SearchProgress | None = None
+    progress: Steps | None = None
 
 
 def said_of(vote: VoteResult) -> tuple[str, ...]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from urna.data import count_records
 from urna.errors import ParameterError
-from urna.forecast.openings import Openings, forecast_openings
-from urna.forecast.votes import WIDE
+from urna.forecast.votes import WIDE, Openings, forecast
 from urna.privacy import Budget, Unit
 from urna.privacy.accountant import DECLARED, GAUSSIAN
 from urna.space import Space
@@ -22,7 +21,7 @@ from urna.systems.average import AverageLearner, choose, plan_average
 from urna.systems.average.blind import Blind
 from urna.systems.average.objective import default_space
 from urna.systems.train.plan import TrainPlan, plan_training
-from urna.systems.vote import COUNTS, DecoderKind, Reveal, VotePlan, plan_vote
+from urna.systems.vote import COUNTS, DecoderKind, Reveal, VotePlan, VoteSettings, plan_vote
 from urna.tally import Terms
 from urna.tally.selection import ACCOUNTANT
 
@@ -165,9 +164,9 @@ def _voting_stage(vote: VotePlan) -> StagePlan:
 def _vote(study: Study, terms: Terms, space: Space, reveal: Reveal) -> VotePlan:
     """Plan a study's vote, whatever it reveals; its file may say what is a ballot of counts."""
     if reveal.winner:
-        return plan_vote(terms, space, reveal=reveal)
+        return plan_vote(terms, space, VoteSettings(reveal=reveal))
     ballot, votes = study.vote.ballot or None, study.vote.votes or None
-    return plan_vote(terms, space, ballot=ballot, votes=votes)
+    return plan_vote(terms, space, VoteSettings(ballot=ballot, votes=votes))
 
 
 def _openings(
@@ -186,7 +185,8 @@ def _openings(
     with suppress(ParameterError):  # one of them cannot be planned: nothing to compare
         winner = planned(Reveal("winner", study.vote.helper or "a helper"))
         decoder = DecoderKind(study.vote.decoder).build()
-        return forecast_openings(planned(COUNTS), winner, space, decoder=decoder, held=_HELD)
+        counts = forecast(planned(COUNTS), space, decoder=decoder, held=_HELD)
+        return Openings(counts, forecast(winner, space, held=_HELD))
     return None
 
 

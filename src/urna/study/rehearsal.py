@@ -10,11 +10,12 @@ from urna.data import MIN_SAMPLES, Dataset, Samples, Split, holds_pictures, spli
 from urna.errors import ParameterError
 from urna.local import CachedObjective
 from urna.privacy import Unit
+from urna.progress import Steps
 from urna.study.draft import labels_of, seen_of
 from urna.study.objectives import choose_objective
 from urna.study.prepare import Prepared
 from urna.study.sources import gather, is_known
-from urna.systems.vote import Rehearsal, SearchProgress
+from urna.systems.vote import Rehearsal
 from urna.systems.vote import rehearse as rehearse_votes
 
 __all__ = ["rehearse"]
@@ -22,7 +23,7 @@ __all__ = ["rehearse"]
 _PRETEND = 5  # clients of a rehearsal; were it to follow the voters' sizes, it would tell them
 
 
-def rehearse(prepared: Prepared, cache: Path | None, progress: SearchProgress) -> Rehearsal:
+def rehearse(prepared: Prepared, cache: Path | None, progress: Steps) -> Rehearsal:
     """Evaluate a study's candidates on the public data that it names.
 
     Raises:

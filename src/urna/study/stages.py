@@ -13,6 +13,7 @@ from urna.files import write_whole
 from urna.local import losses_of_each
 from urna.privacy import Budget, PrivacyStatement
 from urna.privacy.accountant import DECLARED, GAUSSIAN
+from urna.progress import Steps
 from urna.randomness import SecretSource, secrets_of, staged_secrets
 from urna.study.alone import average_alone, train_alone
 from urna.study.averages import named_clients, named_targets, said_of_learner, schema_of
@@ -33,7 +34,6 @@ from urna.systems.train.checkpoint import read_tensors, write_model
 from urna.systems.train.pipelined import PipelinedSummation
 from urna.systems.vote import (
     DecoderKind,
-    SearchProgress,
     VoteResult,
     VoteSettings,
     read_again,
@@ -93,7 +93,7 @@ Done = tuple[VoteResult | None, TrainResult | ModelResult | Combination | None, 
 class Hooks:
     """Who is told what while a study runs."""
 
-    progress: SearchProgress = lambda what, done, total: None
+    progress: Steps = lambda what, done, total: None
     say: Callable[[str], None] = lambda sentence: None
     page: Callable[[Path, StudyOutcome, str], None] = lambda path, outcome, title: None
     """Writes the page about all stages."""

@@ -25,8 +25,8 @@ from urna.systems.vote import (
     plan_vote,
     read_again,
 )
-from urna.systems.vote.hold import hold_vote
-from urna.systems.vote.search import fill_all
+from urna.systems.vote.fill import fill_all
+from urna.systems.vote.search import hold_vote
 from urna.tally import Options, Run, SecureAggregation, Summation, Terms
 
 __all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
@@ -102,7 +102,6 @@ def tune_then_fit(
     if not 0 < share < 1:
         raise ParameterError(f"the vote's share of the budget lies in (0, 1), got {share}")
     how, before, run = voting or VoteSettings(), held or Held(), run or Run()
-    how.check()
     reveal, vote, ledger = how.reveal, before.vote, run.ledger
     data = as_samples(clients)
     check_samples(data, schema)
@@ -122,7 +121,10 @@ def tune_then_fit(
     objective = BlindObjective(base, for_model)
     objective.check(candidates)
     planned = plan_vote(
-        for_vote, candidates, reveal=reveal, removes_excess=summation.removes_excess
+        for_vote,
+        candidates,
+        VoteSettings(reveal=reveal),
+        removes_excess=summation.removes_excess,
     )
     if not run.force:
         planned.check_hopeful()

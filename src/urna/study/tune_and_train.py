@@ -236,7 +236,6 @@ def tune_and_train(
             Nothing was released.
     """
     asking, before = voting or VoteSettings(), held or Held()
-    asking.check()
     run = (run or Run()).only("a training", "ledger", "secrets", "progress", "force")
     how, source, ledger, vote = settings or Settings(), run.secrets, run.ledger, before.vote
     say = announce or (lambda sentence: None)
@@ -274,9 +273,7 @@ def tune_and_train(
     planned_vote = plan_vote(
         Terms.of(len(clients), divided.vote, **options),
         asked,
-        reveal=asking.reveal,
-        ballot=asking.ballot,
-        votes=asking.votes,
+        asking,
         removes_excess=adding.removes_excess,
     )
     if not run.force:
@@ -388,6 +385,6 @@ def _winners(
 ) -> np.typing.NDArray[np.float64]:
     """Return how often each candidate wins a vote among such clients, as it would be held."""
     space = Space(lr=Axis.log(rates.tolist()))
-    planned = plan_vote(terms, space, reveal=reveal)
+    planned = plan_vote(terms, space, VoteSettings(reveal=reveal))
     winners = list(draw_winners(losses, space, planned, PosteriorDecoder(), rng, _VOTES))
     return np.bincount(winners, minlength=len(space)) / _VOTES

@@ -156,7 +156,7 @@ def test_clients_that_would_be_enough_are_found_by_doubling() -> None:
 
 def test_a_gain_compares_the_same_landscapes_only() -> None:
     def made(*regrets: float) -> Forecast:
-        return Forecast(1.0, regrets, (0.0, 0.0, 0.0), 0.5)
+        return Forecast(1.0, 1.0, regrets, (0.0, 0.0, 0.0), 0.5)
 
     assert made(0.5, 0.3, 0.9).gain_of(made(0.4, 0.2)) == (pytest.approx(0.1), pytest.approx(0.0))
 

@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from urna.forecast.openings import NEAR, Openings, forecast_openings, winner_beside
-from urna.forecast.votes import draw_winners, forecast
+from urna.forecast.votes import NEAR, Openings, draw_winners, forecast
 from urna.privacy import Adjacency, Budget
 from urna.space import Axis, Space
-from urna.systems.vote import ArgmaxDecoder, Reveal, VotePlan, plan_vote
-from urna.systems.vote.levels import leading_chance
+from urna.systems.vote import ArgmaxDecoder, Reveal, VotePlan, VoteSettings, plan_vote
+from urna.systems.vote.plan import leading_chance
 from urna.tally import Terms
 
 GRID = Space(lr=Axis.log_range(1e-5, 1.0, 6), depth=[1, 2, 3])
@@ -18,7 +17,7 @@ TERMS = Terms.of(20, Budget(1.0, 1e-5))
 
 
 def plan_winner(terms: Terms, space: Space) -> VotePlan:
-    return plan_vote(terms, space, reveal=Reveal("winner", "a helper"))
+    return plan_vote(terms, space, VoteSettings(reveal=Reveal("winner", "a helper")))
 
 
 def test_made_up_winners_win_as_often_as_their_noise_says() -> None:
@@ -40,12 +39,12 @@ def test_made_up_winners_win_as_often_as_their_noise_says() -> None:
 
 def test_a_winner_alone_finds_more_and_a_hopeless_one_does_not() -> None:
     tally = plan_vote(TERMS, len(GRID))
-    alone = forecast_openings(tally, plan_winner(TERMS, GRID), GRID, held=60)
+    counts = forecast(tally, GRID, held=60)
+    alone = Openings(counts, forecast(plan_winner(TERMS, GRID), GRID, held=60))
     assert alone.better == "winner"
     assert alone.winner.regret < alone.tally.regret
-    assert alone.tally == forecast(tally, GRID, held=60)
     faint = plan_winner(TERMS.costing(Budget(0.01, 1e-5)), GRID)
-    other = forecast_openings(tally, faint, GRID, held=60, found=alone.tally)
+    other = Openings(counts, forecast(faint, GRID, held=60))
     assert other.better == "tally"
     assert "epsilon 0.01" in str(other)
     assert "the tally" in str(other)
@@ -54,21 +53,10 @@ def test_a_winner_alone_finds_more_and_a_hopeless_one_does_not() -> None:
 def test_what_chance_may_explain_is_called_either() -> None:
     tally = plan_vote(TERMS, len(GRID))
     found = forecast(tally, GRID, held=10)
-    same = Openings(found, found, 1.0, 1.0)
+    same = Openings(found, found)
     assert same.better == "either"
     assert same.as_mapping()["gain"] == 0.0
     assert f"within {100 * NEAR:g} % of the best" in str(same)
-
-
-def test_a_winner_beside_sums_costs_what_the_tally_does() -> None:
-    tally = plan_vote(TERMS, len(GRID))
-    winner = winner_beside(tally, GRID)
-    assert winner is not None
-    release = tally.tally.release
-    assert release is not None
-    assert 0.98 * release.cost().mu < winner.selection.release.mu <= release.cost().mu
-    assert not winner.selection.release.gap
-    assert winner.selection.release.largest_of == 4
 
 
 @pytest.mark.parametrize("shards", [1, 4])

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from benchmarks.landscapes import draw_space
 
 from urna.errors import ParameterError
-from urna.forecast.surfaces import KINDS, LossSurface, draw_space, kinds_of, stand_in
+from urna.forecast.surfaces import KINDS, LossSurface, kinds_of, stand_in
 from urna.space import Axis, Space
 
 GRID = Space(lr=Axis.log_range(1e-5, 1.0, 6), depth=[1, 2, 3], kind=["a", "b"])

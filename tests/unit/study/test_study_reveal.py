@@ -22,6 +22,7 @@ from urna.systems.vote import (
     ArgmaxDecoder,
     Reveal,
     VoteResult,
+    VoteSettings,
     plan_vote,
     search,
 )
@@ -117,9 +118,9 @@ def test_a_vote_is_read_as_what_it_is_and_told_from_another(tmp_path: Path) -> N
     assert held.entry == "vote"
     again = VoteResult.read(held.as_mapping())
     assert again == held
-    voting = plan_vote(Terms.of(12, BUDGET), SPACE, reveal=ALONE)
+    voting = plan_vote(Terms.of(12, BUDGET), SPACE, VoteSettings(reveal=ALONE))
     check_same(again, voting, SPACE, ledger)
-    smaller = plan_vote(Terms.of(12, Budget(3.0, 1e-5)), SPACE, reveal=ALONE)
+    smaller = plan_vote(Terms.of(12, Budget(3.0, 1e-5)), SPACE, VoteSettings(reveal=ALONE))
     counts = plan_vote(Terms.of(12, BUDGET), SPACE)
     for other in (smaller, counts):
         with pytest.raises(ParameterError, match="another one"):
@@ -222,8 +223,8 @@ def test_a_plan_prices_the_winner_and_compares_both_openings() -> None:
     assert found.vote.selection.release.epsilon == vote.budget.epsilon
     assert "basic composition" in found.accountant
     assert found.openings is not None
-    assert found.openings.winner_epsilon == vote.budget.epsilon
-    assert found.openings.tally_epsilon == COUNTS.divide(Budget(1.0, 1e-5), 0.4)[0].epsilon
+    assert found.openings.winner.epsilon == vote.budget.epsilon
+    assert found.openings.tally.epsilon == COUNTS.divide(Budget(1.0, 1e-5), 0.4)[0].epsilon
     said = found.as_mapping()
     assert said["openings"]["better"] in ("winner", "tally", "either")
     assert said["vote"]["opens"] == "winner"

@@ -15,7 +15,6 @@ from urna.systems.vote import (
     BallotShape,
     ScoreShape,
     choose_ballot,
-    describe_ballot,
     fill_ballot,
     read_ballot,
 )
@@ -227,7 +226,7 @@ def test_ballots_are_chosen_from_public_facts_and_read_back(
     shape = choose_ballot(kind, candidates=40, noise=noise)
     assert read_ballot(shape.as_mapping(), 40) == shape
     assert choose_ballot(shape, candidates=40, noise=9.0) == shape
-    assert describe_ballot(shape).startswith(str(kind or BallotKind.SCORED))
+    assert str(shape).startswith(str(kind or BallotKind.SCORED))
 
 
 def test_stronger_noise_makes_ballots_no_narrower() -> None:

@@ -12,8 +12,8 @@ from urna.systems.vote import (
     Decoder,
     NoisyVotes,
     PosteriorDecoder,
-    leading_probability,
 )
+from urna.systems.vote.decode import leading_probability
 
 FALSE_ALARM = 1e-6  # how often a right probability would fail the calibration on a fresh seed
 

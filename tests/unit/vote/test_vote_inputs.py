@@ -16,7 +16,7 @@ from urna.privacy import Budget
 from urna.randomness import ScriptedSecrets
 from urna.space import Space
 from urna.systems.vote import search
-from urna.systems.vote.inputs import as_budget, as_clients, as_objective, as_space
+from urna.systems.vote.fill import as_budget, as_clients, as_objective, as_space
 from urna.tally import ClearSummation
 
 SPACE = Space(x=[0.0, 1.0, 2.0], y=["a", "b"])

@@ -20,7 +20,6 @@ from urna.systems.vote import (
     NoisyVotes,
     PosteriorDecoder,
     Rehearsal,
-    RehearsedDecoder,
     VoteResult,
     VoteSettings,
     choose_ballot,
@@ -28,7 +27,8 @@ from urna.systems.vote import (
     relative_noise,
     search,
 )
-from urna.systems.vote.rehearsal import FEWEST, USELESS
+from urna.systems.vote.decode import USELESS
+from urna.systems.vote.rehearsal import FEWEST
 from urna.tally import Run
 
 Array = npt.NDArray[np.float64]
@@ -56,10 +56,10 @@ def tally_of(rng: np.random.Generator, best: float, noise: float, clients: int =
     return NoisyVotes(GRID, votes, std, clients, norm)
 
 
-def decoder_for(best: float, noise: float) -> RehearsedDecoder:
+def decoder_for(best: float, noise: float) -> PosteriorDecoder:
     shape = choose_ballot(None, candidates=len(GRID), noise=noise)
     decoder = rehearsed(best).decoder(shape, GRID, PosteriorDecoder())
-    assert isinstance(decoder, RehearsedDecoder)
+    assert isinstance(decoder, PosteriorDecoder)
     return decoder
 
 

@@ -31,10 +31,10 @@ from urna.systems.vote import (
     NoisyVotes,
     ScoreShape,
     VotePlan,
+    fill,
     plan,
     search,
     shard_ballots,
-    shards,
 )
 from urna.tally import ClearSummation, SecureAggregation, to_grid
 from urna.testing import unpriced_plan
@@ -92,7 +92,7 @@ def here(
 @pytest.fixture(autouse=True)
 def in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "apart" not in request.keywords:
-        monkeypatch.setattr(shards, "losses_apart", here)
+        monkeypatch.setattr(fill, "losses_apart", here)
 
 
 @dataclass
@@ -300,7 +300,7 @@ def test_shards_are_evaluated_in_processes_of_their_own_with_the_same_ballots(
     data, vote = client([float(n % 5) for n in range(24)], named=True), sharded(3)
     options: Any = {"key": KEY, "seed": 0, "smallest": 2}
     apart = shard_ballots(NEAR, data, SPACE, vote, **options)
-    monkeypatch.setattr(shards, "losses_apart", here)
+    monkeypatch.setattr(fill, "losses_apart", here)
     together = shard_ballots(NEAR, data, SPACE, vote, **options)
     assert [ballot.tolist() for ballot in apart] == [ballot.tolist() for ballot in together]
 

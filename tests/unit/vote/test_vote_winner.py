@@ -15,7 +15,14 @@ from urna.protocols.secagg import Stage
 from urna.randomness import ScriptedSecrets
 from urna.report import load_result, page
 from urna.space import Space
-from urna.systems.vote import ArgmaxDecoder, Reveal, VoteResult, plan_vote, search
+from urna.systems.vote import (
+    ArgmaxDecoder,
+    Reveal,
+    VoteResult,
+    VoteSettings,
+    plan_vote,
+    search,
+)
 from urna.tally import HelperSelection, Terms
 
 SPACE = Space(lr=[0.1, 0.2, 0.3, 0.4])
@@ -132,7 +139,7 @@ def test_what_may_be_revealed_is_counts_or_a_winner_with_a_helper() -> None:
 
 def test_a_plan_reveals_what_its_mechanism_can() -> None:
     terms = Terms.of(12, BUDGET)
-    counts, alone = plan_vote(terms, SPACE), plan_vote(terms, SPACE, reveal=ALONE)
+    counts, alone = plan_vote(terms, SPACE), plan_vote(terms, SPACE, VoteSettings(reveal=ALONE))
     for plan, reveal in ((counts, ALONE), (alone, Reveal())):
         with pytest.raises(ParameterError, match="a winner alone is selected"):
             replace(plan, reveal=reveal)
@@ -141,10 +148,12 @@ def test_a_plan_reveals_what_its_mechanism_can() -> None:
     with pytest.raises(ParameterError, match="no winner is selected"):
         print(counts.selection)
     with pytest.raises(ParameterError, match="name the candidates"):
-        plan_vote(terms, 4, reveal=ALONE)
-    dishonest = replace(plan_vote(terms, SPACE, reveal=ALONE), reveal=VERIFIED)
+        plan_vote(terms, 4, VoteSettings(reveal=ALONE))
+    dishonest = replace(plan_vote(terms, SPACE, VoteSettings(reveal=ALONE)), reveal=VERIFIED)
     with pytest.raises(ParameterError, match="not summed under masks"):
-        plan_vote(Terms.of(12, BUDGET, server="dishonest"), SPACE, reveal=dishonest.reveal)
+        plan_vote(
+            Terms.of(12, BUDGET, server="dishonest"), SPACE, VoteSettings(reveal=dishonest.reveal)
+        )
 
 
 def test_a_winner_alone_has_no_counts() -> None:
@@ -184,8 +193,10 @@ def test_a_result_is_read_back_and_shown(tmp_path: Path) -> None:
 
 
 def test_the_best_case_is_that_of_the_fewest_ballots() -> None:
-    sure = plan_vote(Terms.of(100, Budget(1.0, 1e-5)), SPACE, reveal=ALONE).best_case
-    half = plan_vote(Terms.of(100, Budget(1.0, 1e-5), dropout="1/2"), SPACE, reveal=ALONE).best_case
-    none = plan_vote(Terms.of(2, Budget(0.001, 1e-5)), SPACE, reveal=ALONE).best_case
+    sure = plan_vote(Terms.of(100, Budget(1.0, 1e-5)), SPACE, VoteSettings(reveal=ALONE)).best_case
+    half = plan_vote(
+        Terms.of(100, Budget(1.0, 1e-5), dropout="1/2"), SPACE, VoteSettings(reveal=ALONE)
+    ).best_case
+    none = plan_vote(Terms.of(2, Budget(0.001, 1e-5)), SPACE, VoteSettings(reveal=ALONE)).best_case
     assert sure > half > none
     assert none == pytest.approx(0.25, abs=0.01)

@@ -23,8 +23,6 @@ import numpy.typing as npt
 from urna.space import Axis, AxisKind, Space
 from urna.systems.vote.windows import Window, merged, windows_of
 
-__all__ = ["Family", "describe_structure", "families", "structure_left_out", "unrelated"]
-
 Array = npt.NDArray[np.float64]
 
 RANGES = ((), (3.0,), (1.0, 4.0), (0.8, 2.0, 8.0), (0.7, 1.5, 4.0, 12.0))

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Unpack
@@ -12,32 +13,23 @@ import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from urna.errors import ParameterError
-from urna.local import Losses
 from urna.noise import IntVector
 from urna.privacy import Budget, NonPrivateRelease, Release, SelectionRelease, gaussian_std
+from urna.privacy.budget import rounded_up
 from urna.privacy.calibration import LARGEST_EPSILON
+from urna.protocols.secagg import ServerModel
 from urna.space import Space
-from urna.systems.vote.ballot import BallotKind, choose_ballot, describe_ballot, fill_ballot
-from urna.systems.vote.levels import (
-    ALONE,
-    SelectionKind,
-    choose_levels,
-    head_start,
-    lead_needed,
-    leading_chance,
-)
-from urna.systems.vote.reveal import COUNTS, Reveal
-from urna.systems.vote.shapes import LEVELS, Ballot, Ballots, LevelShape
+from urna.systems.vote.ballot import LEVELS, Ballot, BallotKind, Ballots, LevelShape, fill_ballot
+from urna.systems.vote.settings import COUNTS, Reveal, VoteSettings, choose_ballot, choose_levels
+from urna.systems.vote.windows import windows_of
 from urna.tally import Options, SelectionPlan, TallyPlan, Terms, plan_tally, public_order, to_grid
-
-__all__ = ["EVEN", "VotePlan", "plan", "plan_vote", "relative_noise", "usable"]
 
 _log = logging.getLogger(__name__)
 
 _MOST_CLIENTS = 10_000_000
 EVEN = 0.5
 """A vote in which the unanimous choice of all wins less often than this is hopeless."""
-_FORCE = "To hold it all the same, say so (`force=True`, --force)."
+_TRUST = 2.0  # exponent of what is expected of an axis: more than once was better
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,11 @@ class VotePlan:
     def __post_init__(self) -> None:
         if isinstance(self.mechanism, SelectionPlan) is not self.reveal.winner:
             raise ParameterError("counts are read from a sum, and a winner alone is selected")
-        self.reveal.check(self.terms)
+        if self.reveal.verified and self.terms.server is ServerModel.DISHONEST:
+            raise ParameterError(
+                "verified ballots are not summed under masks, so nothing is planned against a "
+                "dishonest server: leave `server` (--server) out"
+            )
 
     @property
     def tally(self) -> TallyPlan:
@@ -117,8 +113,8 @@ class VotePlan:
 
     @property
     def most_noise_std(self) -> float:
-        """Largest standard deviation of the noise in a count, in votes."""
-        return self.tally.most_noise_std / self.shape.vote
+        """Largest standard deviation of the noise, in votes."""
+        return self.noise_std if self.reveal.winner else self.tally.most_noise_std / self.shape.vote
 
     @property
     def ballot_norm(self) -> float:
@@ -135,7 +131,7 @@ class VotePlan:
             key: Secret bytes that break ties.
         """
         try:
-            ballot = fill_ballot(usable(losses, self.candidates), self.shape, key)
+            ballot = fill_ballot(np.asarray(losses, dtype=np.float64), self.shape, key)
             self.shape.check(ballot)
         except Exception as error:
             _log.warning("a ballot stays empty: none was filled (%s)", type(error).__name__)
@@ -148,10 +144,6 @@ class VotePlan:
             Ballots(self.shape, self.terms.shards).check(ballot)
             return np.asarray(ballot, dtype=np.int64)
         return to_grid(ballot, self.tally)
-
-    def in_votes(self, total: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return a sum in votes."""
-        return np.asarray(total / self.vote)
 
     @property
     def largest_gap(self) -> float:
@@ -191,16 +183,11 @@ class VotePlan:
             raise ParameterError("there is one candidate only: nothing is left to vote on")
         if rehearsed or self.best_case >= EVEN:
             return
-        if self.reveal.winner:
-            raise ParameterError(
-                f"this vote cannot succeed: even the unanimous choice of all wins with probability "
-                f"{self.best_case:.2f} only. Raise epsilon, or ask more clients. {_FORCE}"
-            )
         raise ParameterError(
             f"this vote cannot succeed: {self.fewest_ballots} ballots that all agree make a lead "
             f"of {self.largest_gap:.1f} votes, the noise is ± {self.most_noise_std:.1f}, and even "
             f"then their choice wins with probability {self.best_case:.2f} only. {self._remedy()} "
-            f"{_FORCE}"
+            "To hold it all the same, say so (`force=True`, --force)."
         )
 
     def _remedy(self) -> str:
@@ -210,24 +197,16 @@ class VotePlan:
             return vote.best_case >= EVEN
 
         said = []
-        clients = next(
-            (n for k in range(1, 40) if enough(self.under(self.terms.among(n := _up(self, k))))),
-            None,
-        )
-        if clients is not None:
-            said.append(f"{clients} clients would do")
-        epsilons = (self.terms.budget.epsilon * 1.25**k for k in range(1, 30))
-        for epsilon in epsilons:
-            budget = Budget(epsilon, self.terms.budget.delta)
-            if epsilon <= LARGEST_EPSILON and enough(self.under(self.terms.costing(budget))):
-                said.append(f"epsilon {epsilon:.2g} would")
-                break
-        if self.terms.shards == 1:
+        with suppress(ParameterError):  # no number is enough: the rest may be
+            said.append(f"{self._least_clients(enough)} clients would do")
+        with suppress(ParameterError):
+            said.append(f"epsilon {rounded_up(self._least_epsilon(enough))} would")
+        if self.terms.shards == 1 and not self.reveal.winner:
             said.append(
                 "or, where clients may be seen and only their records may not, shards that vote "
                 "(--unit record --shards B)"
             )
-        text = "; ".join(said)
+        text = "; ".join(said) or "ask more clients, or raise epsilon"
         return text[:1].upper() + text[1:] + "."
 
     def success_probability(self, gap: float, bad: int | None = None) -> float:
@@ -255,9 +234,11 @@ class VotePlan:
 
     def gap_for(self, probability: float, bad: int | None = None) -> float:
         """Return the least gap in votes at which a good candidate wins this probably."""
-        _check_probability(probability)
+        if not 0 < probability < 1:
+            raise ParameterError(f"a probability lies strictly between 0 and 1, got {probability}")
         if self.reveal.winner:
-            return lead_needed(probability, self._against(bad))
+            against = self._against(bad)
+            return _least_whole(lambda lead: leading_chance(lead, against) >= probability, high=1)
         enough = self._bad(bad) * self._difference_tail() <= 1 - probability
         return int(np.argmax(enough)) / self.vote
 
@@ -275,22 +256,10 @@ class VotePlan:
         Returns:
             A number that is enough, at most 0.5 % above the least.
         """
-        if not 0 < agreement <= 1:
-            raise ParameterError(f"agreement must lie in (0, 1], got {agreement}")
-
-        def enough(clients: int) -> bool:
-            vote = self.under(self.terms.among(clients))
-            return vote.gap_for(probability, bad) <= vote.gap_of(agreement)
-
-        low, high = 1, self.terms.clients
-        while not enough(high):
-            low, high = high, 2 * high
-            if high > _MOST_CLIENTS:
-                raise ParameterError("more than ten million clients would be needed")
-        while high - low > max(1, low // 200):
-            middle = (low + high) // 2
-            low, high = (low, middle) if enough(middle) else (middle, high)
-        return high
+        _check_agreement(agreement)
+        return self._least_clients(
+            lambda vote: vote.gap_for(probability, bad) <= vote.gap_of(agreement)
+        )
 
     def shards_for(
         self, agreement: float, probability: float = 0.95, bad: int | None = None
@@ -300,14 +269,9 @@ class VotePlan:
         The noise does not grow with the number of shards, so the answer is the gap over the
         fewest clients' share of it. It protects records, not clients, and more shards are
         smaller ones, which agree less: ask again with the agreement to be expected of them.
-
-        Args:
-            agreement: The gap as a fraction of the fewest ballots that may be left.
-            probability: How probably a good candidate should win.
-            bad: Number of bad candidates; all but one by default.
+        The arguments are those of `clients_for`.
         """
-        if not 0 < agreement <= 1:
-            raise ParameterError(f"agreement must lie in (0, 1], got {agreement}")
+        _check_agreement(agreement)
         gap = Fraction(self.gap_for(probability, bad))
         return max(1, math.ceil(gap / (Fraction(agreement) * self.terms.fewest * self._ballot)))
 
@@ -315,25 +279,21 @@ class VotePlan:
         """Return the least epsilon, to 1 %, at which this gap suffices."""
         if not (math.isfinite(gap) and gap > 0):
             raise ParameterError(f"the gap must be finite and positive, got {gap}")
-
-        def enough(epsilon: float) -> bool:
-            if self.reveal.winner:
-                return _leads(math.floor(gap), self._against(bad), epsilon, probability)
-            budget = Budget(epsilon, self.terms.budget.delta)
-            return self.under(self.terms.costing(budget)).gap_for(probability, bad) <= gap
-
-        return _least(enough, start=self.terms.budget.epsilon)
+        return self._least_epsilon(lambda vote: vote.gap_for(probability, bad) <= gap)
 
     def under(self, terms: Terms) -> "VotePlan":
-        """Return the plan of the same counts of the same ballots under other terms."""
-        return replace(self, mechanism=self.tally.under(terms))
+        """Return the plan of a vote that reveals the same of the same ballots under other terms."""
+        if not self.reveal.winner:
+            return replace(self, mechanism=self.tally.under(terms))
+        release = replace(self.selection.release, epsilon=float(terms.budget.epsilon))
+        return replace(self, mechanism=replace(self.selection, terms=terms, release=release))
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values for JSON."""
         both = {
             **self.mechanism.as_mapping(),
             "candidates": self.candidates,
-            "ballot": describe_ballot(self.shape),
+            "ballot": str(self.shape),
             "best_case": self.best_case,
         }
         if self.reveal.winner:
@@ -377,17 +337,41 @@ class VotePlan:
             tails.append(tail / total)
         return np.array([*reversed(tails), 0.0])
 
+    def _least_clients(self, enough: Callable[["VotePlan"], bool]) -> int:
+        """Return a number of clients that is enough, at most 0.5 % above the least."""
+        return _least_whole(
+            lambda clients: enough(self.under(self.terms.among(clients))),
+            low=1,
+            high=self.terms.clients,
+            most=_MOST_CLIENTS,
+            slack=0.005,
+        )
 
-def usable(losses: object, candidates: int) -> Losses:
-    """Return losses; where they are not one number per candidate, whose they are abstains."""
-    try:
-        found = np.asarray(losses, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        found = np.empty(0)
-    if found.shape == (candidates,):
-        return found
-    _log.warning("a ballot stays empty: its losses are not one number per candidate")
-    return np.full(candidates, np.nan)
+    def _least_epsilon(self, enough: Callable[["VotePlan"], bool]) -> float:
+        """Return the least epsilon that is enough, to 1 %, rounded up."""
+
+        def does(epsilon: float) -> bool:
+            budget = Budget(epsilon, self.terms.budget.delta)
+            with suppress(ParameterError):  # there is no such noise
+                return enough(self.under(self.terms.costing(budget)))
+            return False
+
+        low = high = min(self.terms.budget.epsilon, LARGEST_EPSILON)
+        while not does(high):
+            if high >= LARGEST_EPSILON:
+                raise ParameterError(
+                    f"even epsilon {LARGEST_EPSILON:g} is not enough for this gap. Ask for more "
+                    "clients, a larger gap or a lower probability."
+                )
+            low, high = high, min(2 * high, LARGEST_EPSILON)
+        while does(low):
+            low, high = low / 2, low
+            if low < 1e-4:
+                return high
+        while high > 1.01 * low:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if does(middle) else (middle, high)
+        return high
 
 
 def plan(
@@ -419,25 +403,17 @@ def plan(
         >>> f"noise {vote.noise_std:.1f} votes, gap {vote.gap_for(0.95):.0f} votes"
         'noise 11.8 votes, gap 55 votes'
     """
-    return plan_vote(
-        Terms.of(clients, budget, **options),
-        candidates,
-        reveal=reveal,
-        ballot=ballot,
-        votes=votes,
-        removes_excess=removes_excess,
-    )
+    how = VoteSettings(reveal=reveal, ballot=ballot, votes=votes)
+    terms = Terms.of(clients, budget, **options)
+    return plan_vote(terms, candidates, how, removes_excess=removes_excess)
 
 
 def plan_vote(
     terms: Terms,
     candidates: Space | int,
+    how: VoteSettings | None = None,
     *,
-    reveal: Reveal = COUNTS,
-    ballot: Ballot | BallotKind | str | None = None,
-    votes: int | None = None,
     removes_excess: bool = True,
-    kind: SelectionKind = ALONE,
 ) -> VotePlan:
     """Plan a vote under terms that are there already; nothing is spent.
 
@@ -445,41 +421,67 @@ def plan_vote(
         terms: Who takes part, what it may cost, and what may go wrong. A winner alone takes all of
             epsilon, and no delta.
         candidates: What is voted on, or how many there are: enough where counts are revealed.
-        reveal: What the vote reveals.
-        ballot: How a client spreads its vote; see `plan`.
-        votes: How many candidates each client names in a top-k ballot.
+        how: What is revealed, and how ballots are filled.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
-        kind: What noise a winner alone is selected with, and whether its gap is revealed too.
 
     Raises:
         ParameterError: The parts do not go with each other, or no such noise can be drawn.
     """
+    how = how or VoteSettings()
     count = len(candidates) if isinstance(candidates, Space) else candidates
     if type(count) is not int or count < 1:
         raise ParameterError(f"a vote needs at least one candidate, got {candidates}")
-    reveal.check(terms, ballot=ballot, votes=votes)
-    if reveal.winner:
+    if how.reveal.winner:
         if not isinstance(candidates, Space):
             raise ParameterError("a winner alone is selected from a space: name the candidates")
-        return _plan_winner(terms, candidates, reveal, kind)
+        return _plan_winner(terms, candidates, how.reveal)
     noise = relative_noise(terms.budget, terms.clients * terms.shards)
-    shape = choose_ballot(ballot, candidates=count, noise=noise, votes=votes)
+    shape = choose_ballot(how.ballot, candidates=count, noise=noise, votes=how.votes)
     tally = plan_tally(terms, Ballots(shape, terms.shards), removes_excess=removes_excess)
-    return VotePlan(tally, shape, reveal)
+    return VotePlan(tally, shape, how.reveal)
 
 
-def _plan_winner(terms: Terms, space: Space, reveal: Reveal, kind: SelectionKind) -> VotePlan:
+def _plan_winner(terms: Terms, space: Space, reveal: Reveal) -> VotePlan:
     """Plan a vote of which only the winner is revealed."""
     count = len(space)
     if count < 2:
         raise ParameterError("there is one candidate only: nothing is left to vote on")
-    release = SelectionRelease(float(terms.budget.epsilon), LevelShape(count).reach, count, **kind)
+    release = SelectionRelease(float(terms.budget.epsilon), LevelShape(count).reach, count)
     ballots = terms.clients * terms.shards
     shape = choose_levels(count, noise_std=release.noise_std, ballots=ballots)
     order = public_order(space.fingerprint.encode(), count)
     start = head_start(space, release)
     Ballots(shape, terms.shards).sensitivity(terms.adjacency)  # refuses unknown relations
     return VotePlan(SelectionPlan(terms, release, LEVELS, start, order), shape, reveal)
+
+
+def head_start(space: Space, release: SelectionRelease) -> tuple[int, ...]:
+    """Return what each candidate is given in advance, in steps of the noise's grid.
+
+    Where an axis works may be said or, by its name, expected (`urna.systems.vote.windows`); nobody
+    knows it. What is expected of a candidate is averaged over those windows, and one of prior
+    weight b starts 2·ln b behind, in units in which the noise falls by a factor e: noise then
+    makes it win b² times as often as others, since what fails once here mostly fails for all
+    clients. It depends on the public space and noise alone.
+    """
+    weight = np.ones(len(space))
+    for name, axis in space.axes.items():
+        windows = windows_of(name, axis, [candidate[name] for candidate in space])
+        weight *= sum(window.weight * window.expected for window in windows)
+    behind = _TRUST * np.log(weight) / release.rate
+    return tuple(int(steps) for steps in np.rint(behind - behind.min()))
+
+
+def leading_chance(lead: int, release: SelectionRelease) -> float:
+    """Return how probably a candidate wins that leads all others, which are equal, by so much.
+
+    Σ_t P(N = t)·P(N < t + lead)^(m − 1), for noise on whole votes and ties that are lost.
+    """
+    rate = release.rate * (1 << release.fineness)
+    steps = np.arange(math.ceil(40 / rate))
+    chance = np.diff((-np.expm1(-rate * (steps + 1))) ** release.largest_of, prepend=0.0)
+    behind = np.maximum(-np.expm1(-rate * (steps + lead)), 0.0) ** release.largest_of
+    return float(chance @ behind ** (release.candidates - 1))
 
 
 def relative_noise(budget: Budget, ballots: int) -> float:
@@ -491,39 +493,29 @@ def relative_noise(budget: Budget, ballots: int) -> float:
     return gaussian_std(capped, sensitivity=math.sqrt(2)) / max(ballots, 1)
 
 
-def _up(vote: VotePlan, step: int) -> int:
-    """Return a number of clients some steps of a quarter above a plan's."""
-    return math.ceil(vote.terms.clients * 1.25**step)
+def _check_agreement(agreement: float) -> None:
+    if not 0 < agreement <= 1:
+        raise ParameterError(f"agreement must lie in (0, 1], got {agreement}")
 
 
-def _check_probability(probability: float) -> None:
-    if not 0 < probability < 1:
-        raise ParameterError(f"a probability lies strictly between 0 and 1, got {probability}")
+def _least_whole(
+    enough: Callable[[int], bool],
+    *,
+    high: int,
+    low: int = 0,
+    most: float = math.inf,
+    slack: float = 0.0,
+) -> int:
+    """Return the least number above `low` that is enough, or one larger by this part of it.
 
-
-def _leads(lead: int, release: SelectionRelease, epsilon: float, probability: float) -> bool:
-    """Say whether this lead wins this probably at another epsilon."""
-    try:
-        return leading_chance(lead, replace(release, epsilon=epsilon)) >= probability
-    except ParameterError:  # no noise is that fine
-        return False
-
-
-def _least(enough: Callable[[float], bool], *, start: float) -> float:
-    """Return the least value that is enough, to 1 %, rounded up."""
-    low = high = min(start, LARGEST_EPSILON)
+    Raises:
+        ParameterError: More than `most` are needed.
+    """
     while not enough(high):
-        if high >= LARGEST_EPSILON:
-            raise ParameterError(
-                f"even epsilon {LARGEST_EPSILON:g} is not enough for this gap. Ask for more "
-                "clients, a larger gap or a lower probability."
-            )
-        low, high = high, min(2 * high, LARGEST_EPSILON)
-    while enough(low):
-        low, high = low / 2, low
-        if low < 1e-4:
-            return high
-    while high > 1.01 * low:
-        middle = math.sqrt(low * high)
+        low, high = high, 2 * high
+        if high > most:
+            raise ParameterError("more than ten million clients would be needed")
+    while high - low > max(1, int(slack * low)):
+        middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high

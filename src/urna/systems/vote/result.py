@@ -13,13 +13,11 @@ from urna.display import as_frame, axes_for, card
 from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
 from urna.space import Candidate, Space
+from urna.systems.vote.ballot import Ballot, read_ballot
 from urna.systems.vote.decode import NoisyVotes
 from urna.systems.vote.plan import EVEN
-from urna.systems.vote.reveal import Reveal, Revealed
-from urna.systems.vote.shapes import Ballot, read_ballot
+from urna.systems.vote.settings import COUNTS, Reveal
 from urna.tally import Terms
-
-__all__ = ["BY_REHEARSAL", "KIND", "UNREAD", "VERSION", "VoteResult"]
 
 KIND, VERSION = "vote", 2
 """What a file that holds a result says it is."""
@@ -33,6 +31,44 @@ _READABLE = ((KIND, VERSION), (KIND, 1), ("winner", 1))  # 0.2 had a kind for wi
 _MOST_VOTES, _MOST_CANDIDATES = 1e15, 10**9  # beyond them a file lies
 _NAMED = 3  # near ties that are written out
 _COLOURS = ("#c8ccd4", "#7f9fd1", "#1f4e9c")  # others, near ties, the winner
+
+
+@dataclass(frozen=True, slots=True)
+class Revealed:
+    """What a vote has revealed beside its winner, and whom that rested on.
+
+    Raises:
+        ParameterError: No vote reveals this.
+    """
+
+    counts: npt.NDArray[np.float64] | None = None
+    """Noisy votes for each candidate; None where nobody has seen any."""
+    gap: float | None = None
+    """Fewest votes the winner would have to lose to be overtaken, noise included, where a full
+    ballot gives three; None where it was not revealed."""
+    by: Reveal = COUNTS
+    """What was to be revealed, and who helped."""
+
+    def __post_init__(self) -> None:
+        if (self.counts is None) is not self.by.winner or (
+            self.gap is not None and not self.by.winner
+        ):
+            raise ParameterError("a vote reveals counts, or its winner and perhaps the gap to it")
+
+    @property
+    def kind(self) -> str:
+        """`counts`, or `winner` where nothing else is known."""
+        return self.by.kind
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "kind": self.kind,
+            "counts": None if self.counts is None else self.counts.tolist(),
+            "gap": self.gap,
+            "helper": self.by.helper,
+            "verified": self.by.verified,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,46 @@
-"""A private search, end to end: losses, ballots, noise, sum, winner, account."""
+"""A private search, end to end: settings, plan, ballots, release, decoding, result."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
 from urna.errors import ParameterError
-from urna.local import Losses, Objective, losses_apart, losses_of_each
-from urna.local import check_objective as check_space
-from urna.local.generators import own_generators
+from urna.files import today
+from urna.local import Objective
 from urna.noise import IntVector
-from urna.privacy import Budget, NonPrivateRelease, Unit
-from urna.progress import Steps, live_line
-from urna.randomness import SEED_BYTES, SecretSource
+from urna.privacy import Budget, NonPrivateRelease, PrivacyStatement, Unit
+from urna.progress import live_line
 from urna.space import Space
-from urna.systems.vote.hold import check_readable, hold_vote, read_again
-from urna.systems.vote.inputs import as_budget, as_clients, as_objective, as_space
+from urna.systems.vote.decode import Decoder, NoisyVotes, PosteriorDecoder
+from urna.systems.vote.fill import (
+    as_budget,
+    as_clients,
+    as_objective,
+    as_space,
+    ballots_of,
+    check_records,
+    try_objective,
+)
 from urna.systems.vote.plan import VotePlan, plan_vote, relative_noise
-from urna.systems.vote.result import VoteResult
+from urna.systems.vote.rehearsal import Rehearsal
+from urna.systems.vote.result import UNREAD, Revealed, VoteResult
 from urna.systems.vote.settings import VoteSettings
-from urna.systems.vote.shards import check_clients, shard_ballots
-from urna.tally import Options, Run, Selection, Summation, Terms
-
-__all__ = ["SearchProgress", "check_objective", "fill_all", "search"]
-
-SearchProgress = Steps
-
-_TRIED = 3  # clients on which a broken objective is looked for
+from urna.tally import (
+    Options,
+    Released,
+    Releases,
+    Run,
+    SecureAggregation,
+    Selected,
+    Selection,
+    Summation,
+    Tallied,
+    Terms,
+    open_selection,
+)
 
 DataT = TypeVar("DataT")
 
@@ -84,50 +98,35 @@ def search(
     """
     space, objective, clients = as_space(space), as_objective(objective), as_clients(clients)
     run, how = run or Run(), settings or VoteSettings()
-    secrets, reveal, rehearsal = run.secrets, how.reveal, how.rehearsal
-    terms = Terms.of(len(clients), as_budget(budget), **options)
-    by_record = terms.adjacency.unit is Unit.RECORD
-    how.check(terms, summation=summation)
+    reveal, rehearsal = how.reveal, how.rehearsal
+    reveal.refuse(summation=summation)
     if selection is not None:
         selection = reveal.selection(selection)
+    terms = Terms.of(len(clients), as_budget(budget), **options)
+    removes_excess = summation is None or summation.removes_excess
     if rehearsal is not None:
         rehearsal.check(space)
         space = rehearsal.shortlist(relative_noise(terms.budget, terms.clients * terms.shards))
-    vote = plan_vote(
-        terms,
-        space,
-        reveal=reveal,
-        ballot=how.ballot,
-        votes=how.votes,
-        removes_excess=summation is None or summation.removes_excess,
-    )
-    if not run.force:
-        vote.check_hopeful(rehearsed=how.informed)
-    check_readable(space, vote, how.reader, rehearsal)
+    vote = plan_vote(terms, space, how, removes_excess=removes_excess)
+    check_ready(vote, space, how, force=run.force)
     if run.ledger is not None:
+        event = vote.event if run.secrets.private else NonPrivateRelease("scripted secrets")
         run.ledger.check_relation(terms.adjacency)
-        event = vote.event if secrets.private else NonPrivateRelease("scripted secrets")
         run.ledger.check(event, ids=[run.entry])
+    seconds = None
+    if terms.adjacency.unit is Unit.RECORD:
+        seconds = how.shard_seconds * terms.shards
+        for number, data in enumerate(clients):
+            try:
+                check_records(data, terms.shards, how.smallest_shard)
+            except ParameterError as error:
+                raise ParameterError(f"client {number}: {error}") from error
     with live_line(run.progress) as report:
-        if by_record:
-            check_clients(clients, terms.shards, how.smallest_shard)
-        if run.force:
-            check_space(objective, space)
-        else:
-            allowed = how.shard_seconds * terms.shards if by_record else None
-            check_objective(objective, space, clients, seed, allowed)
-        if by_record:
-            each = (how.smallest_shard, how.shard_seconds)
-            ballots = _record_ballots(space, objective, clients, vote, secrets, seed, report, *each)
-        else:
-            evaluated = losses_of_each(
-                objective,
-                clients,
-                space,
-                seeds=[seed] * len(clients),
-                progress=lambda done, total: report("evaluating candidates", done, total),
-            )
-            ballots = fill_all(evaluated, vote, secrets)
+        if not run.force:
+            try_objective(objective, space, clients, seed, seconds)
+        ballots = ballots_of(
+            objective, clients, space, vote, how, secrets=run.secrets, seed=seed, report=report
+        )
         what = "finding the winner" if reveal.winner else "summing ballots"
         report(what, 0, 1)
         unread = hold_vote(
@@ -143,107 +142,156 @@ def search(
     return read_again(unread, how.reader, rehearsal)
 
 
-def check_objective(
-    objective: Objective[DataT],
-    space: Space,
-    clients: Sequence[DataT],
-    seed: int,
-    seconds: float | None = None,
-) -> None:
-    """Find out that an objective is broken before anything is spent on it.
-
-    What no data cause is told at once. For the rest a few candidates are evaluated on one
-    client; only if none of them has a finite loss on any of the first clients is the objective
-    to blame, and is that told, to whoever holds all clients' data in this process.
-
-    Assumes:
-        Nobody else learns that a search was refused: data decide it.
+def check_ready(vote: VotePlan, space: Space, how: VoteSettings, *, force: bool) -> None:
+    """Refuse a vote that cannot succeed, or that its decoder cannot read, before it is paid for.
 
     Args:
-        objective: What is tried.
+        vote: The plan.
         space: The candidates.
-        clients: Everybody's data.
-        seed: Public seed of local training.
-        seconds: How long it may take, in a process of its own; in this one by default.
+        how: The settings.
+        force: Whether to go on where the noise will probably drown the result.
 
     Raises:
-        ParameterError: The objective cannot judge this space, or fails on the first clients.
+        ParameterError: It says what would make it work.
     """
-    check_space(objective, space)
-    some = space.only(sorted({0, len(space) // 2, len(space) - 1}))
-    errors: list[Exception] = []
-    for data in clients[:_TRIED]:
-        try:
-            for candidates in (some, space):  # all of them only if some were not enough
-                if _works(objective, data, candidates, seed, seconds):
-                    return
-            raise ValueError("no candidate has a finite loss (the log names the first error)")
-        except Exception as error:
-            # Whatever a stranger's function raises: what it means is decided below.
-            errors.append(error)
-    raise ParameterError(
-        f"the objective fails on each of the first {len(errors)} clients: "
-        f"{type(errors[0]).__name__}: {errors[0]}. Nothing was spent"
-    ) from errors[0]
+    if not force:
+        vote.check_hopeful(rehearsed=how.informed)
+    if not vote.reveal.winner:  # what is revealed would be read from this
+        decoder = how.reader
+        if how.rehearsal is not None:
+            decoder = how.rehearsal.decoder(vote.shape, space, decoder)
+        votes, norm = np.arange(len(space), dtype=np.float64), vote.ballot_norm
+        decoder.winner(NoisyVotes(space, votes, vote.most_noise_std, vote.fewest_ballots, norm))
 
 
-def _works(
-    objective: Objective[DataT], data: DataT, space: Space, seed: int, seconds: float | None
-) -> bool:
-    """Say whether some candidate has a finite loss on a client's data."""
-    if seconds is None:
-        with own_generators(seed):
-            found: Losses | None = objective.losses(data, space, seed=seed)
-    else:
-        (found,) = losses_apart(objective, [data], space, seeds=[seed], seconds=seconds)
-    if found is None:
-        raise RuntimeError(f"it raised, ended its process, or took longer than {seconds:g} s")
-    if np.shape(found) != (len(space),):
-        raise ValueError("an objective returns one loss per candidate")
-    return bool(np.isfinite(found).any())
-
-
-def fill_all(
-    evaluated: Iterable[Losses], vote: VotePlan, secrets: SecretSource
-) -> dict[int, IntVector]:
-    """Return every client's ballot, in grid steps, from its losses."""
-    return {
-        client: vote.contribution(vote.fill(losses, secrets.take(SEED_BYTES)))
-        for client, losses in enumerate(evaluated)
-    }
-
-
-def _record_ballots(
-    space: Space,
-    objective: Objective[DataT],
-    clients: Sequence[DataT],
+def hold_vote(
     vote: VotePlan,
-    secrets: SecretSource,
-    seed: int,
-    report: SearchProgress,
-    smallest: int,
-    seconds: float,
-) -> dict[int, IntVector]:
-    """Let every shard of every client's records fill a ballot; each client adds up its own."""
-    ballots, each = {}, vote.terms.shards * len(space)
-    steps = len(clients) * each
-    for client, data in enumerate(clients):
+    space: Space,
+    ballots: Mapping[int, IntVector],
+    run: Run,
+    *,
+    summation: Summation | None = None,
+    selection: Selection | None = None,
+    rehearsal: Rehearsal | None = None,
+) -> VoteResult:
+    """Reveal what a vote is to reveal, and return it; counts are not weighed yet.
 
-        def advance(done: int, _: int, before: int = client * each) -> None:
-            report("evaluating candidates", before + done, steps)
+    Args:
+        vote: The plan.
+        space: The candidates.
+        ballots: Every client's, in grid steps.
+        run: Where it is counted and kept.
+        summation: How ballots are added up; securely by default.
+        selection: How a winner alone is found; as the plan says by default.
+        rehearsal: The same search on public data, if there was one.
+    """
+    results: list[VoteResult] = []
 
-        filled = shard_ballots(
-            objective,
-            data,
-            space,
-            vote,
-            key=secrets.take(SEED_BYTES),
-            seed=seed,
-            smallest=smallest,
-            seconds=seconds,
-            progress=advance,
+    def take(result: VoteResult) -> None:
+        results.append(result)
+        run.kept(result)
+
+    terms, secrets = vote.terms, run.secrets
+    shards = f", {terms.shards} shards" if terms.adjacency.unit is Unit.RECORD else ""
+    label = f"vote on {len(space)} candidates{shards}"
+    counted: dict[str, Any] = {"ledger": run.ledger, "private": secrets.private, "id": run.entry}
+    if vote.reveal.winner:
+        finds = selection or vote.reveal.selection()
+        open_selection(
+            vote.selection,
+            lambda started: finds.select(ballots, vote.selection, secrets, started),
+            label=f"winner of a {label}",
+            described=finds.describe(terms),
+            keep=lambda *found: take(selected_result(space, vote, *found)),
+            **counted,
         )
-        ballots[client] = vote.contribution(np.sum(filled, axis=0))
-        # Shards that are too small are done as well.
-        report("evaluating candidates", (client + 1) * each, steps)
-    return ballots
+    else:
+        adds = summation or SecureAggregation()
+        releases = Releases(vote.tally, label, adds.describe(terms), **counted)
+        releases.release(
+            lambda: adds.tally(ballots, vote.tally, secrets),
+            lambda released: take(unread_result(space, vote, released, rehearsal)),
+        )
+    return results[0]
+
+
+def selected_result(
+    space: Space, vote: VotePlan, found: Selected, privacy: PrivacyStatement, entry: str | None
+) -> VoteResult:
+    """Return what a selection says about the candidates."""
+    revealed = Revealed(gap=found.gap, by=replace(vote.reveal, verified=found.verified))
+    return _result(space, vote, found, found.winner, revealed, vote.noise_std, privacy, entry)
+
+
+def unread_result(
+    space: Space, vote: VotePlan, released: Released, rehearsal: Rehearsal | None = None
+) -> VoteResult:
+    """Return released counts as a result whose winner, so far, is the most voted candidate."""
+    tallied, privacy = released.tallied, released.privacy
+    votes = np.asarray(tallied.total / vote.vote)
+    error = math.sqrt(tallied.noise_variance) / vote.vote
+    winner, said = int(np.argmax(votes)), None
+    if rehearsal is not None:
+        said = rehearsal.as_mapping(space, None)
+        privacy = replace(privacy, caveats=(*privacy.caveats, rehearsal.caveat))
+    made = _result(space, vote, tallied, winner, Revealed(votes), error, privacy, released.entry)
+    return replace(made, decoder=UNREAD, rehearsal=said)
+
+
+def _result(
+    space: Space,
+    vote: VotePlan,
+    found: Tallied | Selected,
+    winner: int,
+    revealed: Revealed,
+    standard_error: float,
+    privacy: PrivacyStatement,
+    entry: str | None,
+) -> VoteResult:
+    return VoteResult(
+        space=space,
+        winner=winner,
+        revealed=revealed,
+        standard_error=standard_error,
+        credible_set=(winner,),
+        privacy=privacy,
+        terms=vote.terms,
+        ballot=vote.shape,
+        took_part=len(found.accepted),
+        lost=found.lost,
+        faults=found.faults,
+        plan=vote.as_mapping(),
+        entry=entry,
+        when=today() if privacy.private else None,
+    )
+
+
+def read_again(
+    result: VoteResult, decoder: Decoder | None = None, rehearsal: Rehearsal | None = None
+) -> VoteResult:
+    """Read the winner out of counts that were kept: free, and the same every time.
+
+    Args:
+        result: Of which the counts are read; where only the winner was revealed it stays as it is.
+        decoder: How the winner is read; `PosteriorDecoder` by default.
+        rehearsal: The same search on public data, if there was one.
+    """
+    if result.revealed.counts is None:
+        return result
+    decoder, said = decoder or PosteriorDecoder(), result.rehearsal
+    if rehearsal is not None:
+        decoder = rehearsal.decoder(result.ballot, result.space, decoder)
+        trust = decoder.trust(result.tally) if isinstance(decoder, PosteriorDecoder) else None
+        said = rehearsal.as_mapping(result.space, trust)
+    decoded = decoder.decode(result.tally)
+    read = replace(
+        result,
+        winner=decoded.winner,
+        confidence=decoded.confidence,
+        credible_set=(decoded.winner, *decoded.near_ties),
+        decoder=decoder.name,
+        rehearsal=said,
+    )
+    if read.by_rehearsal:  # whose word is no odds
+        return replace(read, confidence=None, credible_set=(read.winner,))
+    return read

@@ -21,8 +21,6 @@ from scipy.special import expit
 
 from urna.space import Axis, AxisKind, Value
 
-__all__ = ["Window", "merged", "usual_edges", "windows_of"]
-
 Array = npt.NDArray[np.float64]
 Edges = tuple[float, ...]
 
