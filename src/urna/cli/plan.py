@@ -140,7 +140,7 @@ def _plan_votes(
         answers["forecast"] = {
             "space": repr(grid),
             "decoder": str(decoder),
-            "known": None if known is None else describe_structure(known),
+            "known": known and "; not ".join(filter(None, describe_structure(known))),
             "clients_needed": clients_needed(vote, grid, again, decoder=decoder.build())
             if forecasts[_AS_PLANNED].hopeless
             else None,

@@ -39,7 +39,7 @@ from urna.systems.vote import (
     read_again,
     search,
 )
-from urna.systems.vote.kernels import structure_left_out
+from urna.systems.vote.kernels import describe_structure
 from urna.systems.vote.result import UNREAD
 from urna.tally import ClearSummation, EncryptedSummation, Run, SecureAggregation, Summation
 
@@ -224,7 +224,7 @@ class Stages:
             return before
         prepared, study, journal = self.prepared, self.study, self.journal
         reads = not self.reveal.winner and study.vote.decoder is DecoderKind.POSTERIOR
-        if reads and (missing := structure_left_out(prepared.candidates)):
+        if reads and (missing := describe_structure(prepared.candidates)[1]):
             self.hooks.say(f"the decoder leaves out {missing}")
         how = self.voting
         if study.vote.rehearse:

@@ -53,7 +53,7 @@ def test_what_is_known_of_a_space_is_said_and_so_is_what_is_left_out() -> None:
             "nothing; not neighbours along lr, a, b and c:",
         ),
     ):
-        assert describe_structure(space).startswith(said)
+        assert "; not ".join(filter(None, describe_structure(space))).startswith(said)
         assert bool(families(space)) != said.startswith("nothing")
 
 
@@ -97,7 +97,7 @@ def test_windows_far_from_all_candidates_say_nothing(space: Space) -> None:
 def test_categories_by_the_thousand_are_not_compared() -> None:
     space = Space(o=[f"kind {i}" for i in range(1100)], p=[1, 2])
     assert families(space) == ()
-    assert "neighbours along o and p: there are too many" in describe_structure(space)
+    assert "neighbours along o and p: there are too many" in describe_structure(space)[1]
 
 
 def test_a_name_of_any_length_is_looked_up_at_once() -> None:
@@ -130,9 +130,9 @@ def test_what_was_declared_is_left_out_last() -> None:
     short = Axis.log([1e-6, 1e-2, 10.0])
     axes = {f"{name}_lr": short for name in "abcdefg"}
     said = Space(**axes | {"g_lr": Axis.log(short.values, works=(1e-4, 1.0))})
-    told = describe_structure(said)
-    assert told.endswith(" may work: there is no room")
-    kept, left_out = told.split(", and where ")[1].split("; not where ")
+    told, left_out = describe_structure(said)
+    assert left_out.endswith(" may work: there is no room")
+    kept = told.split(", and where ")[1]
     assert "g_lr" in kept
     assert "a_lr" in left_out
 

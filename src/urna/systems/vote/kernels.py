@@ -181,51 +181,36 @@ def families(space: Space) -> tuple[Family, ...]:
     return tuple(_listed(each, shape, ranges, space.places[:, columns]) for shape in _SHAPES)
 
 
-def describe_structure(space: Space) -> str:
-    """Say in a few words what a decoder knows of a space before it sees a tally.
+def describe_structure(space: Space) -> tuple[str, str]:
+    """Return in words what a decoder knows of a space before a tally, and what it has no room for.
 
     Example:
         >>> describe_structure(Space(lr=Axis.log([0.001, 0.01, 0.1]), momentum=[0.0, 0.9]))
-        'neighbours along lr and momentum, and where lr may work'
+        ('neighbours along lr and momentum, and where lr may work', '')
+        >>> describe_structure(Space(a=list(range(600)), b=list(range(1000))))
+        ('nothing', 'neighbours along a and b: there are too many candidates to compare')
     """
     lines = _lines(space)
     if not lines:
-        return "nothing: no candidate is nearer to another than the rest"
+        return "nothing: no candidate is nearer to another than the rest", ""
     _, room = _room(space, lines)
-    missing = structure_left_out(space)
+    along = f"neighbours along {_listing(list(lines))}"
     if room < 1:
-        return f"nothing; not {missing}"
-    kept = [name for name, line in _fitting(lines, room).items() if len(line.windows) > 1]
-    return (
-        f"neighbours along {_listing(list(lines))}"
-        + (f", and where {_listing(kept)} may work" if kept else "")
-        + (f"; not {missing}" if missing else "")
-    )
-
-
-def structure_left_out(space: Space) -> str:
-    """Say what is known of a space that a decoder has no room for; empty where it has.
-
-    Example:
-        >>> structure_left_out(Space(lr=Axis.log([0.001, 0.01, 0.1]), momentum=[0.0, 0.9]))
-        ''
-        >>> structure_left_out(Space(a=list(range(600)), b=list(range(1000))))
-        'neighbours along a and b: there are too many candidates to compare'
-    """
-    lines = _lines(space)
-    _, room = _room(space, lines)
-    if lines and room < 1:
-        return f"neighbours along {_listing(list(lines))}: there are too many candidates to compare"
+        return "nothing", f"{along}: there are too many candidates to compare"
     windowed = [name for name, line in lines.items() if len(line.windows) > 1]
-    fitting = _fitting(lines, room) if windowed else lines
-    names = [name for name in windowed if len(fitting[name].windows) == 1]
-    return f"where {_listing(names)} may work: there is no room" if names else ""
+    fitting = _fitting(lines, room)
+    kept = [name for name in windowed if len(fitting[name].windows) > 1]
+    missing = [name for name in windowed if name not in kept]
+    return (
+        along + (f", and where {_listing(kept)} may work" if kept else ""),
+        f"where {_listing(missing)} may work: there is no room" if missing else "",
+    )
 
 
 def _lines(space: Space) -> "dict[str, _Line]":
     """Return the axes along which candidates have neighbours."""
     named = {name: axis for name, axis in space.axes.items() if len(axis.values) > 1}
-    if len(named) == 1 and _only(named).kind is AxisKind.CATEGORICAL:
+    if len(named) == 1 and {axis.kind for axis in named.values()} == {AxisKind.CATEGORICAL}:
         return {}  # nobody is anybody's neighbour
     return {name: _Line.of(name, axis) for name, axis in named.items()}
 
@@ -412,7 +397,3 @@ def _features(
 def _scaled(window: Array) -> Array:
     """Return a window under which candidates vary as much on average as under the flat one."""
     return np.asarray(window / math.sqrt(np.mean(window**2)))
-
-
-def _only(named: dict[str, Axis]) -> Axis:
-    return next(iter(named.values()))

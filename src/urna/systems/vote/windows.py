@@ -36,7 +36,8 @@ _NUMBERS = (AxisKind.LOG, AxisKind.LINEAR, AxisKind.ORDINAL)
 class _Known:
     """What everybody knows of hyperparameters of some names, on axes of some kinds."""
 
-    names: re.Pattern[str]
+    names: str
+    """Pattern of the last word of a name."""
     kinds: tuple[AxisKind, ...]
     lows: Edges = ()
     """Where values may begin to work."""
@@ -44,32 +45,21 @@ class _Known:
     """Where they may cease to."""
     reach: float = 0.0
     """Times a low edge that an axis must reach: whoever lets it end before knows better."""
-
-    @classmethod
-    def of(
-        cls,
-        names: str,
-        kinds: tuple[AxisKind, ...],
-        *,
-        lows: Edges = (),
-        highs: Edges = (),
-        reach: float = 0.0,
-        unless: str = "",
-    ) -> "_Known":
-        return cls(re.compile(rf"{unless}(.*(__|[./]))?({names})"), kinds, lows, highs, reach)
+    unless: str = ""
+    """Pattern of names that mean something else."""
 
 
 _ENDS = r"(?!(.*[_\-./ ])?(min|max|final|end|warmup|log)[_\-./ ])"  # of schedules, or logarithms
 _KNOWN = (
     # Linear models trained by SGD: what is large depends on the features, which may have any scale.
-    _Known.of(
+    _Known(
         r"(.*[_\- ])?(?i:eta0)",
         _LOG,
         lows=(1e-6, 1e-4, 1e-2),
         highs=(1e-6, 1e-4, 0.1, 2.0),
         unless=_ENDS,
     ),
-    _Known.of(
+    _Known(
         r"(.*[_\- ])?(?i:lr0?|learning[_\-. ]?rate([_\-. ]init)?|eta)",
         _LOG,
         lows=(1e-4, 1e-3, 1e-2),
@@ -77,17 +67,17 @@ _KNOWN = (
         reach=30.0,  # rates up to 10⁻³ are for fine-tuning
         unless=_ENDS,
     ),
-    _Known.of("C", _LOG, lows=(0.1, 10.0)),  # one over a penalty
-    _Known.of("gamma", _LOG, lows=(1e-4, 1e-2), highs=(0.1, 1.0)),  # of a kernel
-    _Known.of(
+    _Known("C", _LOG, lows=(0.1, 10.0)),  # one over a penalty
+    _Known("gamma", _LOG, lows=(1e-4, 1e-2), highs=(0.1, 1.0)),  # of a kernel
+    _Known(
         "(reg_)?(alpha|lambda)|lambda_(l[12])?|l[12](_reg(ularization)?)?|(.*_)?weight_decay",
         _LOG,
         highs=(0.1, 10.0),
     ),
-    _Known.of("min_samples_leaf", _NUMBERS, highs=(3.0, 8.0)),
-    _Known.of("max_features|colsample_bytree|feature_fraction", _NUMBERS, lows=(0.15, 0.4)),
-    _Known.of("n_estimators|num_boost_round", _NUMBERS, lows=(10.0, 30.0)),
-    _Known.of("n_neighbors", _NUMBERS, highs=(8.0, 16.0)),
+    _Known("min_samples_leaf", _NUMBERS, highs=(3.0, 8.0)),
+    _Known("max_features|colsample_bytree|feature_fraction", _NUMBERS, lows=(0.15, 0.4)),
+    _Known("n_estimators|num_boost_round", _NUMBERS, lows=(10.0, 30.0)),
+    _Known("n_neighbors", _NUMBERS, highs=(8.0, 16.0)),
 )
 """The first that matches counts."""
 
@@ -114,7 +104,8 @@ def usual_edges(name: str, axis: Axis) -> tuple[Edges, Edges]:
     if len(name) > _LONGEST:  # a server may announce any: nobody waits for a pattern
         return (), ()
     for known in _KNOWN:
-        if axis.kind in known.kinds and axis.takes_bounds and known.names.fullmatch(name):
+        pattern = rf"{known.unless}(.*(__|[./]))?({known.names})"
+        if axis.kind in known.kinds and axis.takes_bounds and re.fullmatch(pattern, name):
             most = max(float(value) for value in axis.values)
             return tuple(low for low in known.lows if known.reach * low <= most), known.highs
     return (), ()
