@@ -154,7 +154,9 @@ def accuracies_of_winners(
     found = []
     for _ in range(draws):
         votes = (total + table.draw(rng.bytes(32), len(space))) / vote.vote
-        noisy = NoisyVotes(space, votes, vote.most_noise_std, ballots, vote.ballot_norm)
+        noisy = NoisyVotes(
+            space, votes, vote.most_noise_std, ballots, vote.shape.norm / vote.shape.vote
+        )
         found.append(scores[decoder.decode(noisy).winner])
     return np.array(found)
 

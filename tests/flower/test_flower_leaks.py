@@ -45,7 +45,8 @@ from urna.flower.messages import Kind, Letter
 from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Ledger
 from urna.space import Space
-from urna.systems.vote import VoteSettings, plan_vote, shard_ballots
+from urna.systems.vote import VoteSettings, plan_vote
+from urna.systems.vote.fill import shard_ballots
 from urna.tally import BoundedVector, Terms
 
 VICTIM, SIZE = 1000, 8

@@ -119,8 +119,8 @@ def _plan_votes(
     terms = Terms.of(clients, asked.privacy.budget, **asked.privacy.options)
     ballots, decoder = asked.vote, asked.vote.decoder
     how = VoteSettings(ballot=ballots.ballot, votes=ballots.votes or None)
-    again = functools.partial(plan_vote, how=how)
-    vote = again(terms, count)
+    again = functools.partial(plan_vote, candidates=count, how=how)
+    vote = again(terms)
     protocol = vote.tally.round_plan
     answers: dict[str, Any] = {"probability": probability, "gap": vote.gap_for(probability, bad)}
     if agreement is not None:
@@ -192,7 +192,7 @@ def _forecasts(
     space: Space,
     decoder: Decoder,
     held: int,
-    again: Callable[[Terms, int], VotePlan],
+    again: Callable[[Terms], VotePlan],
 ) -> dict[str, Forecast]:
     """Hold made-up votes as planned, by how far clients agree, and with more to spend."""
     found = {_AS_PLANNED: forecast(vote, space, decoder=decoder, held=held)}

@@ -23,7 +23,7 @@ from urna.systems.vote import (
     relative_noise,
 )
 from urna.systems.vote.fill import as_budget, as_space
-from urna.systems.vote.search import check_ready, selected_result, unread_result
+from urna.systems.vote.search import check_ready, result_of
 from urna.tally import Options, Released, Run, Selected
 from urna.tally.selection import rests_on, statement_of
 
@@ -129,7 +129,8 @@ def poll(
         vote = voted.vote(sums.announcement.terms)
         if leader is not None:
             return _selected(voted, vote, sums, leader, released)
-        found = unread_result(voted.space, vote, released, rehearsal)
+        tallied, privacy = released.tallied, released.privacy
+        found = result_of(vote, voted.space, tallied, privacy, released.entry, rehearsal)
         return replace(found, lost=dict(sums.lost), faults=dict(sums.faults))
 
     # Kept before nodes are told: a transcript's digest names the winner to who tries all.
@@ -137,7 +138,7 @@ def poll(
         b"" if leader is None else leader.inputs,
         keep=lambda found: run.kept(unread(found)),
     )
-    return read_again(unread(released), how.reader, rehearsal)
+    return read_again(unread(released), how)
 
 
 def _selected(
@@ -172,4 +173,4 @@ def _selected(
             ". No directory of identity keys was used: who the helper is was the server's word"
         )
     privacy = statement_of(selection, described, released.privacy.private)
-    return selected_result(subject.space, vote, found, privacy, released.entry)
+    return result_of(vote, subject.space, found, privacy, released.entry)

@@ -214,12 +214,7 @@ def within_windows(rng: Rng, space: Space, land: LossSurface) -> LossSurface:
     """Return a loss surface of which little is left where its axes may not work.
 
     Of every axis's windows (`urna.systems.vote.windows`) one is drawn with the weight that a
-    decoder gives it: each end that is known or declared has no edge with one half.
-
-    Args:
-        rng: Public generator; an axis of which nothing is known draws nothing.
-        space: The candidates.
-        land: Of these candidates.
+    decoder gives it; an axis of which nothing is known draws nothing.
     """
     left = np.ones(len(space))
     for place, (name, axis) in enumerate(space.axes.items()):

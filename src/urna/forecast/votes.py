@@ -5,7 +5,6 @@ the same noise. It is no guarantee: clients may differ in ways no loss surface d
 here is public, and nothing is spent.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,7 +19,7 @@ from urna.errors import ParameterError
 from urna.forecast.surfaces import KINDS, LossSurface, kinds_of, within_windows
 from urna.privacy import Budget
 from urna.randomness import SEED_BYTES
-from urna.space import AxisKind, Space
+from urna.space import Space
 from urna.systems.vote import Decoder, NoisyVotes, PosteriorDecoder, VotePlan, fill_ballot
 from urna.tally import Terms
 
@@ -175,49 +174,45 @@ def forecast(
     vote: VotePlan,
     space: Space,
     *,
-    asked: Space | None = None,
     decoder: Decoder | None = None,
     held: int = HELD,
     apart: float | None = None,
     seed: int = 0,
 ) -> Forecast:
-    """Hold a planned vote on synthetic loss surfaces and return what it found.
+    """Run a planned vote on synthetic loss surfaces and return what it found.
 
-    Noise is the plan's, the most the opened sum can hold, over the fewest ballots it can hold;
-    where only the winner is opened it is the one around the winner.
-    One loss surface in ten has no structure.
+    Noise is the plan's, the most the sum can hold, over the fewest ballots it can hold; where only
+    the winner is revealed it is the one around the winner. One loss surface in ten has no
+    structure.
 
     Args:
         vote: The plan: ballots, noise, who may be missing.
-        space: The candidates among which winners are judged.
-        asked: Those that are voted on, some of the same values of the same axes; all by default.
+        space: The candidates.
         decoder: How winners are read; `PosteriorDecoder` by default.
         held: How many votes, each on a loss surface of its own.
         apart: How far clients deviate from what is true; from 0.03 to 0.6, drawn, by default.
         seed: Public seed. Equal seeds have equal loss surfaces, whatever the plan.
 
     Raises:
-        ParameterError: There is nothing to hold, or the plan is for another number of candidates.
+        ParameterError: There is nothing to run, or the plan is for another number of candidates.
     """
-    asked = space if asked is None else asked
     if held < 1:
         raise ParameterError(f"a forecast needs at least one made-up vote, got {held}")
-    if vote.candidates != len(asked):
+    if vote.candidates != len(space):
         raise ParameterError(
-            f"the plan is for {vote.candidates} candidates, the space has {len(asked)}"
+            f"the plan is for {vote.candidates} candidates, the space has {len(space)}"
         )
     if len(space) < 2:
         raise ParameterError("there is one candidate only: nothing is left to forecast")
     decoder = decoder or PosteriorDecoder()
-    places = space.places_of(asked)
     filled = min(vote.fewest_ballots, _MOST_FILLED)
     agreements, regrets, blind, chances = [], [], [], []
     for number in range(held):
         rng = np.random.default_rng([0x464F5245, seed, number])
         land = _surface(rng, space, number, filled, apart)
-        (winner,) = draw_winners(-land.seen[:, places], asked, vote, decoder, rng, 1)
+        (winner,) = draw_winners(-land.seen, space, vote, decoder, rng, 1)
         regret = land.regret
-        regrets.append(float(regret[places[winner]]))
+        regrets.append(float(regret[winner]))
         agreements.append(land.agreement)
         blind.append(float(regret.mean()))
         chances.append([float(np.mean(regret <= part)) for part in WITHIN])
@@ -255,11 +250,10 @@ def draw_winners(
     total = np.sum([fill_ballot(row, vote.shape, rng.bytes(SEED_BYTES)) for row in losses], axis=0)
     exact = total * (ballots / len(losses)) / vote.shape.vote
     table = vote.tally.noise.table(vote.tally.most_noise)
+    norm = vote.shape.norm / vote.shape.vote
     for _ in range(draws):
         noisy = exact + table.draw(rng.bytes(SEED_BYTES), len(space)) / vote.vote
-        yield decoder.winner(
-            NoisyVotes(space, noisy, vote.most_noise_std, ballots, vote.ballot_norm)
-        )
+        yield decoder.winner(NoisyVotes(space, noisy, vote.most_noise_std, ballots, norm))
 
 
 def _selected_winners(
@@ -279,37 +273,33 @@ def _selected_winners(
 def alternatives(
     vote: VotePlan,
     space: Space,
-    plan: Callable[[Terms, int], VotePlan],
+    plan: Callable[[Terms], VotePlan],
     **how: Any,  # noqa: ANN401 - of `forecast`
 ) -> dict[str, Forecast]:
-    """Forecast what a vote would find if more were spent on it, or less asked of it.
+    """Forecast what a vote would find if more were spent on it.
 
     Args:
         vote: The plan as it is.
         space: Its candidates.
-        plan: Plans a vote under other terms, or on another number of candidates.
+        plan: Plans a vote under other terms.
         how: What else `forecast` takes.
     """
-    terms, fewer = vote.terms, thinned(space)
+    terms, found = vote.terms, {}
     double = Budget(2 * terms.budget.epsilon, terms.budget.delta)
-    changes = [
-        ("twice the clients", terms.among(2 * terms.clients), space),
-        ("twice the epsilon", terms.costing(double), space),
-        (f"{len(fewer)} candidates, every other value of the longest axis", terms, fewer),
-    ]
-    found = {}
-    for name, changed, asked in changes:
-        if (changed, len(asked)) != (terms, len(space)):
-            with suppress(ParameterError):  # it cannot be planned: nothing to recommend
-                other = plan(changed, len(asked))
-                found[name] = forecast(other, space, asked=asked, **how)
+    changes = {
+        "twice the clients": terms.among(2 * terms.clients),
+        "twice the epsilon": terms.costing(double),
+    }
+    for name, changed in changes.items():
+        with suppress(ParameterError):  # it cannot be planned: nothing to recommend
+            found[name] = forecast(plan(changed), space, **how)
     return found
 
 
 def clients_needed(
     vote: VotePlan,
     space: Space,
-    plan: Callable[[Terms, int], VotePlan],
+    plan: Callable[[Terms], VotePlan],
     *,
     decoder: Decoder | None = None,
     held: int = 40,
@@ -317,41 +307,14 @@ def clients_needed(
     """Return a number of clients at which nine of ten made-up votes find a good candidate.
 
     Numbers are tried by doubling, 64 times the plan's at most; None if none of them is enough.
-
-    Args:
-        vote: The plan as it is.
-        space: Its candidates.
-        plan: Plans a vote under other terms.
-        decoder: How winners are read.
-        held: Votes that are held for each number.
+    The arguments are those of `alternatives` and `forecast`.
     """
     for times in (2, 4, 8, 16, 32, 64):
         clients = times * vote.terms.clients
-        more = plan(vote.terms.among(clients), len(space))
+        more = plan(vote.terms.among(clients))
         if forecast(more, space, decoder=decoder, held=held).within(WITHIN[-1]) >= _NINE_OF_TEN:
             return clients
     return None
-
-
-def thinned(space: Space) -> Space:
-    """Return a space with every other value of its longest ordered axis, where it has three.
-
-    Example:
-        >>> list(thinned(Space(x=[1, 2, 3, 4])))
-        [{'x': 2}, {'x': 4}]
-    """
-    ordered = {n: a for n, a in space.axes.items() if a.kind is not AxisKind.CATEGORICAL}
-    longest = max(ordered, key=lambda name: len(ordered[name].values), default=None)
-    if longest is None or len(ordered[longest].values) < 3:
-        return space
-    axis = ordered[longest]
-    kept = axis.values[1::2]
-    if space.chosen is not None:
-        places = [i for i, candidate in enumerate(space) if candidate[longest] in kept]
-        return space.only(places) if places else space
-    with suppress(ParameterError):  # none of them is where the axis is said to work
-        return Space(**{**space.axes, longest: dataclasses.replace(axis, values=kept)})
-    return Space(**{**space.axes, longest: dataclasses.replace(axis, values=axis.values[::2])})
 
 
 def _surface(

@@ -169,7 +169,7 @@ class Stages:
             return None
         vote = VoteResult.read(mapping)
         if vote.decoder == UNREAD:
-            vote = read_again(vote, self.decoder)
+            vote = read_again(vote, VoteSettings(decoder=self.decoder))
             self.keep_vote(vote)
         return vote
 

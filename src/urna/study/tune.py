@@ -154,7 +154,7 @@ def tune_then_fit(
             Run(ledger=ledger, entry=before.entry, secrets=of_vote, keep=before.keep),
             summation=summation,
         )
-        chosen = read_again(unread, how.decoder)
+        chosen = read_again(unread, how)
         if before.keep is not None and chosen is not unread:
             before.keep(chosen)
 

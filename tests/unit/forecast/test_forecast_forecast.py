@@ -13,7 +13,6 @@ from urna.forecast.votes import (
     clients_needed,
     draw_winners,
     forecast,
-    thinned,
 )
 from urna.privacy import Budget
 from urna.space import Axis, Space
@@ -86,7 +85,7 @@ def test_the_decoder_named_reads_the_tally_of_the_plan() -> None:
     for tally in watched.tallies:
         assert tally.clients == 40
         assert tally.std == planned.most_noise_std
-        assert tally.norm == planned.ballot_norm
+        assert tally.norm == planned.shape.norm / planned.shape.vote
     assert len(watched.tallies) == found.held == 5
 
 
@@ -98,39 +97,18 @@ def test_winners_without_much_noise_are_those_of_the_clients(decoder: Decoder) -
 
 
 def test_more_to_spend_is_forecast_on_the_same_landscapes() -> None:
-    again = functools.partial(plan_vote)
+    again = functools.partial(plan_vote, candidates=len(GRID))
     planned = vote(0.3)
     found = alternatives(planned, GRID, again, held=40)
     assert list(found) == [
         "twice the clients",
         "twice the epsilon",
-        "9 candidates, every other value of the longest axis",
     ]
     before = forecast(planned, GRID, held=40)
     gain, error = before.gain_of(found["twice the epsilon"])
     assert gain == pytest.approx(before.regret - found["twice the epsilon"].regret)
     assert error > 0
     assert {each.blind_regret for each in found.values()} == {before.blind_regret}
-
-
-def test_fewer_candidates_are_judged_among_all() -> None:
-    """However little noise there is, what was left out cannot win."""
-    fewer = thinned(GRID)
-    found = forecast(vote(50.0, candidates=len(fewer)), GRID, asked=fewer, held=40)
-    whole = forecast(vote(50.0), GRID, held=40)
-    assert found.regret > whole.regret
-
-
-def test_thinning_leaves_every_other_value_of_the_longest_ordered_axis() -> None:
-    assert [c["lr"] for c in thinned(GRID)][::3] == [1e-4, 1e-2, 1.0]
-    assert list(thinned(GRID.only([0, 3, 5, 17]))) == [GRID[3], GRID[5], GRID[17]]
-    names = Space(a=["x", "y", "z"], b=[1, 2])
-    assert thinned(names) is names
-
-
-def test_thinning_keeps_a_value_where_its_axis_works() -> None:
-    axis = Axis.log([0.001, 0.01, 0.1], works=(0.05, 0.5))
-    assert [c["lr"] for c in thinned(Space(lr=axis))] == [0.001, 0.1]
 
 
 def test_what_a_name_says_is_as_often_true_as_the_decoder_expects() -> None:
@@ -147,10 +125,15 @@ def test_what_a_name_says_is_as_often_true_as_the_decoder_expects() -> None:
 
 def test_clients_that_would_be_enough_are_found_by_doubling() -> None:
     planned = vote(1.0, clients=5)
-    needed = clients_needed(planned, GRID, functools.partial(plan_vote), held=30)
+    needed = clients_needed(
+        planned, GRID, functools.partial(plan_vote, candidates=len(GRID)), held=30
+    )
     assert needed in {10, 20, 40, 80, 160, 320}
     assert (
-        clients_needed(vote(0.02, clients=2), GRID, functools.partial(plan_vote), held=20) is None
+        clients_needed(
+            vote(0.02, clients=2), GRID, functools.partial(plan_vote, candidates=len(GRID)), held=20
+        )
+        is None
     )
 
 

@@ -28,7 +28,7 @@ from urna.systems.vote import (
     search,
 )
 from urna.systems.vote.decode import USELESS
-from urna.systems.vote.rehearsal import FEWEST
+from urna.systems.vote.settings import FEWEST
 from urna.tally import Run
 
 Array = npt.NDArray[np.float64]

@@ -34,8 +34,8 @@ from urna.systems.vote import (
     fill,
     plan,
     search,
-    shard_ballots,
 )
+from urna.systems.vote.fill import shard_ballots
 from urna.tally import ClearSummation, SecureAggregation, to_grid
 from urna.testing import unpriced_plan
 

@@ -1,7 +1,6 @@
 """Voting on hyperparameters (DP-Hype): plan, ballots, what is revealed, winner."""
 
 from urna.systems.vote.ballot import (
-    VOTES,
     Ballot,
     BallotKind,
     Ballots,
@@ -19,16 +18,14 @@ from urna.systems.vote.decode import (
     NoisyVotes,
     PosteriorDecoder,
 )
-from urna.systems.vote.fill import check_records, rehearse, shard_ballots
+from urna.systems.vote.fill import rehearse
 from urna.systems.vote.plan import VotePlan, plan, plan_vote, relative_noise
-from urna.systems.vote.rehearsal import Rehearsal
 from urna.systems.vote.result import Revealed, VoteResult
 from urna.systems.vote.search import read_again, search
-from urna.systems.vote.settings import COUNTS, Reveal, VoteSettings, choose_ballot
+from urna.systems.vote.settings import COUNTS, Rehearsal, Reveal, VoteSettings, choose_ballot
 
 __all__ = [
     "COUNTS",
-    "VOTES",
     "ArgmaxDecoder",
     "Ballot",
     "BallotKind",
@@ -47,7 +44,6 @@ __all__ = [
     "VotePlan",
     "VoteResult",
     "VoteSettings",
-    "check_records",
     "choose_ballot",
     "fill_ballot",
     "plan",
@@ -57,5 +53,4 @@ __all__ = [
     "rehearse",
     "relative_noise",
     "search",
-    "shard_ballots",
 ]

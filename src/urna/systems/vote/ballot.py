@@ -201,13 +201,9 @@ class ScoreShape:
     def fill(self, losses: npt.NDArray[np.float64], key: bytes) -> IntVector:
         """Return (reference − loss)^power, scaled to the norm, in whole numbers.
 
-        The reference is that of `reference_loss`. A client for which all candidates are alike
-        abstains.
-
-        Whole numbers are found as seats are by largest remainders: all scores are rounded towards
-        zero, and those that lost most get one more while the norm allows. Rounding towards zero
-        alone would leave a wide ballot an eighth short of its norm. Of equal remainders the lower
-        loss comes first, and equal losses are decided by lot.
+        Whole numbers are found as seats are by largest remainders: rounding towards zero alone
+        would leave a wide ballot an eighth short of its norm. Of equal remainders the lower loss
+        comes first, and equal losses are decided by lot.
         """
         best, reference, scaled = reference_loss(losses)
         if reference <= best:
@@ -258,8 +254,7 @@ class LevelShape:
 
     Args:
         candidates: How many candidates there are.
-        part: From which part of the way from the reference to the best loss on a candidate
-            gets the top level.
+        part: From which part of the way to the best loss on a candidate gets the top level.
         levels: The top level.
     """
 
@@ -307,11 +302,7 @@ class LevelShape:
         return 2 * self.levels
 
     def fill(self, losses: npt.NDArray[np.float64], key: bytes) -> IntVector:
-        """Return min(1, (reference − loss)/(part·(reference − best)))² in levels.
-
-        The reference is that of `reference_loss`. Equal losses get equal levels: there is nothing
-        to draw. A client for which all candidates are alike abstains.
-        """
+        """Return min(1, (reference − loss)/(part·(reference − best)))² in levels."""
         del key
         best, reference, scaled = reference_loss(losses)
         if reference <= best:
@@ -417,8 +408,9 @@ def fill_ballot(losses: npt.NDArray[np.float64], shape: Ballot, key: bytes) -> I
 
     Ties are broken by a random order under the client's own secret key: an order by index
     would favour the first corner of the grid, and a common order the same candidates at
-    every client. Equal losses get equal scores but for one step. Losses that are not finite
-    (diverged, failed) rank last. A client with no finite loss abstains: its ballot is empty.
+    every client. Equal losses get equal levels, and equal scores but for one step. Losses that are
+    not finite (diverged, failed) rank last. A client with no finite loss abstains: its ballot is
+    empty. So does one for which all candidates are alike, where ballots are scores or levels.
 
     Args:
         losses: One loss per candidate; lower is better.
@@ -443,13 +435,12 @@ def reference_loss(
 ) -> tuple[float, float, npt.NDArray[np.float64]]:
     """Return the best loss, the one that counts nothing, and all of them, scaled alike.
 
-    The reference is the median, so neither the scale of the losses matters nor how bad the
-    bad ones are; or, where that is less, a loss twice as far behind the best as the fifth part of
-    the candidates (of those behind the best, where as many share its place), so that a ballot does
-    not go flat where more than half of them diverge to large finite losses. Where it is as good as
-    the best, it is the next worse loss; where it did not converge, it lies as far beyond the worst
-    that did as that is from the best. Where all are alike, or none is finite, it is no larger than
-    the best. What is not finite must be infinite.
+    The reference is the median; or, where that is less, a loss twice as far behind the best as a
+    fifth of the candidates (of those behind the best, where as many share its place), so that a
+    ballot does not go flat where more than half of them diverge to large finite losses. Where it is
+    as good as the best, it is the next worse loss; where it did not converge, it lies as far beyond
+    the worst that did as that is from the best. Where all are alike, or none is finite, it is no
+    larger than the best. What is not finite must be infinite.
     """
     finite = np.isfinite(losses)
     if not finite.any():
@@ -475,10 +466,6 @@ def read_ballot(mapping: Mapping[str, Any], candidates: int) -> Ballot:
 
     Raises:
         ParameterError: It is no ballot.
-
-    Example:
-        >>> read_ballot({"weights": [1, 1]}, candidates=4)
-        BallotShape(weights=(1, 1), candidates=4)
     """
     if mapping.keys() == {"weights"} and isinstance(mapping["weights"], list):
         return BallotShape(tuple(mapping["weights"]), candidates)

@@ -111,11 +111,7 @@ class ArgmaxDecoder:
     name: str = "argmax"
 
     def winner(self, tally: NoisyVotes) -> int:
-        """Return the candidate with the most noisy votes.
-
-        Equal noisy votes are decided by a public order that depends on the space alone, not
-        by index.
-        """
+        """Return the candidate with the most noisy votes; equals by a public lot (`leader`)."""
         return leader(tally.votes, tally.space)
 
     def decode(self, tally: NoisyVotes) -> Decoded:
@@ -133,20 +129,17 @@ class PosteriorDecoder:
     """Take the candidate of highest posterior mean, averaged over Gaussian-process priors.
 
     Every prior of `kernels.families`, at several amplitudes and shares of unevenness, and a
-    prior without any structure are weighed by the marginal likelihood of the tally. Before the
-    tally is seen a tenth of the weight lies on no structure: where neighbours do not resemble
-    each other the tally says so, and the decoder becomes argmax by itself. How much the true votes
-    can vary is public: at most as if all clients voted alike.
+    prior without any structure are weighed by the marginal likelihood of the tally. Where
+    neighbours do not resemble each other the tally says so, and the decoder becomes argmax by
+    itself. How much the true votes can vary is public: at most as if all clients voted alike.
 
     After a rehearsal the true votes are some scale times those rehearsed, and such a surface beside
     them; or that surface alone, if the rehearsal is useless. The tally weighs that as well. Where
     noise is weak the vote speaks for itself and the rehearsal is left out.
 
-    What is said of the winner comes from the same posterior, but with caution: priors may be
-    wrong, and leaders are often nearly tied. So every candidate's chance to lead is averaged
-    with its chance under a model without structure, and the winner's is corrected by what
-    came true on simulated loss surfaces. Where more than half of the candidates may lead, the tally
-    cannot tell, and no number is given.
+    Priors may be wrong, and leaders are often nearly tied. So every candidate's chance to lead is
+    averaged with its chance under a model without structure, and the winner's is corrected by what
+    came true on simulated loss surfaces.
 
     Args:
         level: Probability with which the true leader is to be in the credible set.
@@ -169,22 +162,23 @@ class PosteriorDecoder:
         """Return the winner alone, which takes no draws."""
         if tally.std == 0 or np.ptp(tally.votes) == 0:
             return leader(tally.votes, tally.space)
-        return leader(_Mixture.of(tally, self._heeded(tally)).mean, tally.space)
+        return leader(_mean(_weighed(tally, self._heeded(tally))), tally.space)
 
     def decode(self, tally: NoisyVotes) -> Decoded:
         """Return the winner, how probably it leads, and who may lead as well."""
         if tally.std == 0 or np.ptp(tally.votes) == 0:
             return ArgmaxDecoder(self.level).decode(tally)
-        mixture = _Mixture.of(tally, self._heeded(tally))
-        winner = leader(mixture.mean, tally.space)
-        leading = (mixture.leading(public_generator(tally)) + leading_alone(tally)) / 2
+        parts, rng = _weighed(tally, self._heeded(tally)), public_generator(tally)
+        winner = leader(_mean(parts), tally.space)
+        drawn = sum(weight * each.leading(rng, shift) for weight, shift, each in parts)
+        leading = (drawn + leading_alone(tally)) / 2
         sure = calibrated(float(leading[winner]), tally)
         return told(winner, sure, leading, self.level, tally)
 
     def trust(self, tally: NoisyVotes) -> float | None:
         """Return how probable the tally makes it that the rehearsal is right, if it was heeded."""
         expected = self._heeded(tally)
-        return None if expected is None else 1.0 - _Mixture.of(tally, expected).weights[0]
+        return None if expected is None else 1.0 - _weighed(tally, expected)[0][0]
 
     def _heeded(self, tally: NoisyVotes) -> Array | None:
         """Return what was rehearsed, unless the vote speaks for itself."""
@@ -288,39 +282,24 @@ class Posterior:
         return wins / DRAWS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Mixture:
-    """What the tally says if a rehearsal is useless, or right at some scale."""
+def _weighed(tally: NoisyVotes, expected: Array | None) -> list[tuple[float, Array, Posterior]]:
+    """Return what the tally says if a rehearsal is useless, then if it is right at each scale.
 
-    shifts: tuple[Array, ...]
-    """Votes that were rehearsed, at each scale; none first."""
-    posteriors: tuple[Posterior, ...]
-    """Of what is left of the tally."""
-    weights: tuple[float, ...]
+    Each has its weight, the votes that were rehearsed at this scale, and what is left of the tally.
+    """
+    scales = (0.0,) if expected is None else (0.0, *SCALES)
+    rehearsed = np.zeros(1) if expected is None else expected - expected.mean()
+    shifts = [scale * (tally.clients * rehearsed) for scale in scales]
+    posteriors = [Posterior.of(replace(tally, votes=tally.votes - shift)) for shift in shifts]
+    prior = np.array([USELESS, *[(1 - USELESS) / len(SCALES)] * len(SCALES)])[: len(scales)]
+    logs = np.log(prior) + np.array([posterior.evidence for posterior in posteriors])
+    weights = np.exp(logs - logs.max())
+    return list(zip((weights / weights.sum()).tolist(), shifts, posteriors, strict=True))
 
-    @classmethod
-    def of(cls, tally: NoisyVotes, expected: Array | None) -> "_Mixture":
-        scales = (0.0,) if expected is None else (0.0, *SCALES)
-        rehearsed = np.zeros(1) if expected is None else expected - expected.mean()
-        shifts = tuple(scale * (tally.clients * rehearsed) for scale in scales)
-        posteriors = tuple(
-            Posterior.of(replace(tally, votes=tally.votes - shift)) for shift in shifts
-        )
-        prior = np.array([USELESS, *[(1 - USELESS) / len(SCALES)] * len(SCALES)])[: len(scales)]
-        logs = np.log(prior) + np.array([posterior.evidence for posterior in posteriors])
-        weights = np.exp(logs - logs.max())
-        return cls(shifts, posteriors, tuple((weights / weights.sum()).tolist()))
 
-    @property
-    def mean(self) -> Array:
-        """Posterior mean of the votes, less their mean."""
-        parts = zip(self.weights, self.shifts, self.posteriors, strict=True)
-        return np.asarray(sum(weight * (shift + each.mean) for weight, shift, each in parts))
-
-    def leading(self, rng: np.random.Generator) -> Array:
-        """Return how probably each candidate leads."""
-        parts = zip(self.weights, self.shifts, self.posteriors, strict=True)
-        return np.asarray(sum(weight * each.leading(rng, shift) for weight, shift, each in parts))
+def _mean(parts: list[tuple[float, Array, Posterior]]) -> Array:
+    """Return the posterior mean of the votes, less their mean."""
+    return np.asarray(sum(weight * (shift + each.mean) for weight, shift, each in parts))
 
 
 def calibrated(chance: float, tally: NoisyVotes) -> float:
@@ -363,8 +342,6 @@ def leading_probability(votes: npt.NDArray[np.float64], std: float, candidate: i
     Example:
         >>> leading_probability(np.array([90.0, 5.0, 5.0]), 10.0, 0) > 0.999
         True
-        >>> round(leading_probability(np.zeros(4), 10.0, 0), 6)
-        0.25
     """
     others = np.delete(votes, candidate)
     if std == 0:
@@ -412,21 +389,13 @@ def told(
 ) -> Decoded:
     """Return a winner with what can be said of it, or that nothing can.
 
-    A set is what the model finds probable, and whoever is (at 90 %) within 2.3 deviations of
-    the most noisy votes, whatever the model says: where many are nearly tied, a model that is
-    a little wrong leaves the leader out. A set that names more than half of the candidates is
-    no choice, and a probability beside it would say no more: then the tally cannot tell. A set
-    of whole candidates holds more than it must, and caution makes it larger still; how much
-    less mass will do was measured on loss surfaces and recordings
-    (docs/decisions/0034-sets-near-ties.md). Nor can it where so many may lead that draws
-    met most of them once or twice, or not at all.
-
-    Args:
-        winner: Who won.
-        sure: How probably it leads.
-        leading: How probably each candidate leads.
-        level: Probability with which the true leader is to be in the credible set.
-        tally: What the votes are, and how noisy.
+    A set is what the model finds probable, and each candidate within 2.3 deviations (at 90 %) of
+    the most noisy votes, whatever the model says: where many are nearly tied, a model that is a
+    little wrong leaves the leader out. A set of whole candidates holds more than it must, and
+    caution makes it larger still; how much less mass will do was measured
+    (docs/decisions/0034-sets-near-ties.md). A set that names more than half of the candidates is
+    no choice: then the tally cannot tell. Nor can it where so many may lead that draws met most of
+    them once or twice, or not at all.
     """
     mass = level ** float(np.clip(1.5 + 4.0 * (tally.noise - 0.05), 1.5, 2.0))
     near = credible_set(leading, winner, mass)
@@ -455,11 +424,6 @@ def public_generator(tally: NoisyVotes) -> np.random.Generator:
 
 def credible_set(leading: npt.NDArray[np.float64], winner: int, level: float) -> tuple[int, ...]:
     """Return who else may lead: with the winner, the smallest set of at least this probability.
-
-    Args:
-        leading: Probability that each candidate leads.
-        winner: The candidate that is in the set already.
-        level: Probability the set is to have.
 
     Example:
         >>> credible_set(np.array([0.5, 0.05, 0.25, 0.2]), 0, 0.9)

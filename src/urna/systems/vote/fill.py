@@ -33,8 +33,7 @@ from urna.progress import Steps
 from urna.randomness import SEED_BYTES, SecretSource, derive_seed
 from urna.space import Space
 from urna.systems.vote.plan import VotePlan
-from urna.systems.vote.rehearsal import Rehearsal
-from urna.systems.vote.settings import SHARD_SECONDS, VoteSettings
+from urna.systems.vote.settings import SHARD_SECONDS, Rehearsal, VoteSettings
 
 LEAST_RECORDS = 2
 """One record to train on, one to judge by."""
@@ -45,11 +44,7 @@ DataT = TypeVar("DataT")
 
 
 def as_space(space: Space | Mapping[str, Any]) -> Space:
-    """Return a space; a mapping from names to values is one.
-
-    Raises:
-        ParameterError: It is neither.
-    """
+    """Return a space; a mapping from names to values is one, anything else a ParameterError."""
     if isinstance(space, Space):
         return space
     for tool, named in (("optuna", "from_optuna"), ("ConfigSpace", "from_configspace")):
@@ -95,11 +90,7 @@ def as_objective(objective: Any) -> Objective[Any]:  # noqa: ANN401 - whatever p
 
 
 def as_clients(clients: Sequence[Any]) -> list[Any]:
-    """Return each client's data; see `as_data`.
-
-    Raises:
-        ParameterError: This is no sequence of clients.
-    """
+    """Return each client's data as `as_data` does, or raise ParameterError."""
     if isinstance(clients, str | bytes | Mapping | Samples) or not hasattr(clients, "__len__"):
         raise ParameterError(
             "clients are a list with each client's data, such as `split` returns; got "
@@ -109,20 +100,12 @@ def as_clients(clients: Sequence[Any]) -> list[Any]:
 
 
 def as_data(data: Any) -> Any:  # noqa: ANN401 - whatever people hand in
-    """Return one client's data: a pair of features and targets is made into `Samples`.
-
-    Raises:
-        ParameterError: Features and targets have not equally many rows.
-    """
+    """Return one client's data: a pair of features and targets is made into `Samples`."""
     return Samples(*data) if isinstance(data, tuple) and len(data) in (2, 3) else data
 
 
 def as_budget(budget: Any) -> Budget:  # noqa: ANN401 - whatever people hand in
-    """Return a budget.
-
-    Raises:
-        ParameterError: It is none. A lone epsilon is not enough: delta is a choice.
-    """
+    """Return a budget. A lone epsilon is a ParameterError: delta is a choice."""
     if isinstance(budget, Budget):
         return budget
     raise ParameterError(

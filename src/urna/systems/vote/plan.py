@@ -2,6 +2,7 @@
 
 import logging
 import math
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from urna.tally import Options, SelectionPlan, TallyPlan, Terms, plan_tally, pub
 _log = logging.getLogger(__name__)
 
 _MOST_CLIENTS = 10_000_000
+_FAINTEST, _STEP = 1e-4, 1.01  # epsilons that are tried
 EVEN = 0.5
 """A vote in which the unanimous choice of all wins less often than this is hopeless."""
 _TRUST = 2.0  # exponent of what is expected of an axis: more than once was better
@@ -59,22 +61,14 @@ class VotePlan:
 
     @property
     def tally(self) -> TallyPlan:
-        """The noisy sum.
-
-        Raises:
-            ParameterError: Only the winner is revealed.
-        """
+        """The noisy sum; a ParameterError where only the winner is revealed."""
         if not isinstance(self.mechanism, TallyPlan):
             raise ParameterError("this vote reveals its winner alone: there is no noisy sum")
         return self.mechanism
 
     @property
     def selection(self) -> SelectionPlan:
-        """The noisy selection of the winner.
-
-        Raises:
-            ParameterError: Counts are revealed.
-        """
+        """The noisy selection; a ParameterError where counts are revealed."""
         if not isinstance(self.mechanism, SelectionPlan):
             raise ParameterError("this vote reveals counts: no winner is selected")
         return self.mechanism
@@ -116,19 +110,10 @@ class VotePlan:
         """Largest standard deviation of the noise, in votes."""
         return self.noise_std if self.reveal.winner else self.tally.most_noise_std / self.shape.vote
 
-    @property
-    def ballot_norm(self) -> float:
-        """L2 norm of one ballot, in votes."""
-        return self.shape.norm / self.shape.vote
-
     def fill(self, losses: object, key: bytes) -> IntVector:
-        """Return a ballot from losses, an empty one if they allow for none.
+        """Return a ballot from losses, an empty one if they allow for none; the key breaks ties.
 
         What a client's data caused is nobody else's business: it is logged, and not raised.
-
-        Args:
-            losses: One for each candidate.
-            key: Secret bytes that break ties.
         """
         try:
             ballot = fill_ballot(np.asarray(losses, dtype=np.float64), self.shape, key)
@@ -172,12 +157,7 @@ class VotePlan:
     def check_hopeful(self, *, rehearsed: bool = False) -> None:
         """Refuse a vote that could not name even the unanimous choice of all.
 
-        Args:
-            rehearsed: Whether its decoder expects what a rehearsal found, which decides what
-                the counts cannot: no noise is then too much.
-
-        Raises:
-            ParameterError: It says what would make it work.
+        Where its decoder heeds a rehearsal, that decides what counts cannot: no noise is too much.
         """
         if self.candidates < 2:
             raise ParameterError("there is one candidate only: nothing is left to vote on")
@@ -215,16 +195,14 @@ class VotePlan:
         With `gap` votes between the worst good candidate and the best bad one before noise,
         P[good wins] ≥ 1 − |bad|·P[D ≥ gap], where D is the difference of two entries' noise
         (DP-Hype, Theorem V.1, with the exact distribution of the integer noise for Φ). Of a
-        winner alone it is the chance where all bad candidates are equal.
-
-        Args:
-            gap: Votes between the fewest of a good and the most of a bad candidate.
-            bad: Number of bad candidates; all but one by default.
+        winner alone it is the chance where all bad candidates are equal. All but one are bad by
+        default.
         """
         if not math.isfinite(gap):
             raise ParameterError(f"the gap must be a finite number of votes, got {gap}")
         if self.reveal.winner:
-            return leading_chance(math.floor(gap), self._against(bad))
+            release = replace(self.selection.release, candidates=self._bad(bad) + 1)
+            return leading_chance(math.floor(gap), release)
         tail = self._difference_tail()
         steps = math.ceil(gap * self.vote)
         # D is symmetric: P[D ≥ −s] = 1 − P[D ≥ s + 1].
@@ -237,8 +215,9 @@ class VotePlan:
         if not 0 < probability < 1:
             raise ParameterError(f"a probability lies strictly between 0 and 1, got {probability}")
         if self.reveal.winner:
-            against = self._against(bad)
-            return _least_whole(lambda lead: leading_chance(lead, against) >= probability, high=1)
+            release = replace(self.selection.release, candidates=self._bad(bad) + 1)
+            lead = _least_whole(lambda lead: leading_chance(lead, release) >= probability, high=1)
+            return math.inf if lead is None else lead
         enough = self._bad(bad) * self._difference_tail() <= 1 - probability
         return int(np.argmax(enough)) / self.vote
 
@@ -322,10 +301,6 @@ class VotePlan:
             )
         return number
 
-    def _against(self, bad: int | None) -> SelectionRelease:
-        """Return the selection among a good candidate and so many bad ones."""
-        return replace(self.selection.release, candidates=self._bad(bad) + 1)
-
     def _difference_tail(self) -> npt.NDArray[np.float64]:
         """Return P[D ≥ s] for s = 0, 1, … grid steps, D the difference of two noises."""
         variance = 2 * self.tally.most_noise
@@ -339,39 +314,37 @@ class VotePlan:
 
     def _least_clients(self, enough: Callable[["VotePlan"], bool]) -> int:
         """Return a number of clients that is enough, at most 0.5 % above the least."""
-        return _least_whole(
+        found = _least_whole(
             lambda clients: enough(self.under(self.terms.among(clients))),
             low=1,
             high=self.terms.clients,
             most=_MOST_CLIENTS,
             slack=0.005,
         )
+        if found is None:
+            raise ParameterError("more than ten million clients would be needed")
+        return found
 
     def _least_epsilon(self, enough: Callable[["VotePlan"], bool]) -> float:
-        """Return the least epsilon that is enough, to 1 %, rounded up."""
+        """Return an epsilon that is enough, at most 1 % above the least."""
 
-        def does(epsilon: float) -> bool:
-            budget = Budget(epsilon, self.terms.budget.delta)
+        def epsilon_at(step: int) -> float:
+            return LARGEST_EPSILON * _STEP ** (step - steps)
+
+        def does(step: int) -> bool:
+            budget = Budget(epsilon_at(step), self.terms.budget.delta)
             with suppress(ParameterError):  # there is no such noise
                 return enough(self.under(self.terms.costing(budget)))
             return False
 
-        low = high = min(self.terms.budget.epsilon, LARGEST_EPSILON)
-        while not does(high):
-            if high >= LARGEST_EPSILON:
-                raise ParameterError(
-                    f"even epsilon {LARGEST_EPSILON:g} is not enough for this gap. Ask for more "
-                    "clients, a larger gap or a lower probability."
-                )
-            low, high = high, min(2 * high, LARGEST_EPSILON)
-        while does(low):
-            low, high = low / 2, low
-            if low < 1e-4:
-                return high
-        while high > 1.01 * low:
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if does(middle) else (middle, high)
-        return high
+        steps = math.ceil(math.log(LARGEST_EPSILON / _FAINTEST, _STEP))
+        found = _least_whole(does, high=steps, most=steps)
+        if found is None:
+            raise ParameterError(
+                f"even epsilon {LARGEST_EPSILON:g} is not enough for this gap. Ask for more "
+                "clients, a larger gap or a lower probability."
+            )
+        return epsilon_at(found)
 
 
 def plan(
@@ -431,28 +404,22 @@ def plan_vote(
     count = len(candidates) if isinstance(candidates, Space) else candidates
     if type(count) is not int or count < 1:
         raise ParameterError(f"a vote needs at least one candidate, got {candidates}")
-    if how.reveal.winner:
-        if not isinstance(candidates, Space):
-            raise ParameterError("a winner alone is selected from a space: name the candidates")
-        return _plan_winner(terms, candidates, how.reveal)
-    noise = relative_noise(terms.budget, terms.clients * terms.shards)
-    shape = choose_ballot(how.ballot, candidates=count, noise=noise, votes=how.votes)
-    tally = plan_tally(terms, Ballots(shape, terms.shards), removes_excess=removes_excess)
-    return VotePlan(tally, shape, how.reveal)
-
-
-def _plan_winner(terms: Terms, space: Space, reveal: Reveal) -> VotePlan:
-    """Plan a vote of which only the winner is revealed."""
-    count = len(space)
+    ballots = terms.clients * terms.shards
+    if not how.reveal.winner:
+        noise = relative_noise(terms.budget, ballots)
+        shape = choose_ballot(how.ballot, candidates=count, noise=noise, votes=how.votes)
+        tally = plan_tally(terms, Ballots(shape, terms.shards), removes_excess=removes_excess)
+        return VotePlan(tally, shape, how.reveal)
+    if not isinstance(candidates, Space):
+        raise ParameterError("a winner alone is selected from a space: name the candidates")
     if count < 2:
         raise ParameterError("there is one candidate only: nothing is left to vote on")
     release = SelectionRelease(float(terms.budget.epsilon), LevelShape(count).reach, count)
-    ballots = terms.clients * terms.shards
-    shape = choose_levels(count, noise_std=release.noise_std, ballots=ballots)
-    order = public_order(space.fingerprint.encode(), count)
-    start = head_start(space, release)
-    Ballots(shape, terms.shards).sensitivity(terms.adjacency)  # refuses unknown relations
-    return VotePlan(SelectionPlan(terms, release, LEVELS, start, order), shape, reveal)
+    levels = choose_levels(count, noise_std=release.noise_std, ballots=ballots)
+    Ballots(levels, terms.shards).sensitivity(terms.adjacency)  # refuses unknown relations
+    order = public_order(candidates.fingerprint.encode(), count)
+    start = head_start(candidates, release)
+    return VotePlan(SelectionPlan(terms, release, LEVELS, start, order), levels, how.reveal)
 
 
 def head_start(space: Space, release: SelectionRelease) -> tuple[int, ...]:
@@ -503,18 +470,17 @@ def _least_whole(
     *,
     high: int,
     low: int = 0,
-    most: float = math.inf,
+    most: int = sys.maxsize,
     slack: float = 0.0,
-) -> int:
+) -> int | None:
     """Return the least number above `low` that is enough, or one larger by this part of it.
 
-    Raises:
-        ParameterError: More than `most` are needed.
+    None where `most` is not enough. `high` is tried first.
     """
     while not enough(high):
-        low, high = high, 2 * high
-        if high > most:
-            raise ParameterError("more than ten million clients would be needed")
+        if high >= most:
+            return None
+        low, high = high, min(2 * high, most)
     while high - low > max(1, int(slack * low)):
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)

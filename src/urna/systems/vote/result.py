@@ -35,11 +35,7 @@ _COLOURS = ("#c8ccd4", "#7f9fd1", "#1f4e9c")  # others, near ties, the winner
 
 @dataclass(frozen=True, slots=True)
 class Revealed:
-    """What a vote has revealed beside its winner, and whom that rested on.
-
-    Raises:
-        ParameterError: No vote reveals this.
-    """
+    """What a vote has revealed beside its winner, and whom that rested on."""
 
     counts: npt.NDArray[np.float64] | None = None
     """Noisy votes for each candidate; None where nobody has seen any."""
@@ -119,11 +115,7 @@ class VoteResult:
 
     @property
     def votes(self) -> npt.NDArray[np.float64]:
-        """The noisy votes for each candidate.
-
-        Raises:
-            ParameterError: Only the winner was revealed.
-        """
+        """The noisy votes for each candidate; a ParameterError where nobody has seen any."""
         if self.revealed.counts is None:
             raise ParameterError("only the winner of this vote was revealed: there are no counts")
         return self.revealed.counts
@@ -153,23 +145,11 @@ class VoteResult:
         }
 
     def to_frame(self) -> Any:  # noqa: ANN401 - a pandas.DataFrame
-        """Return `cv_results_` as a pandas frame, one row per candidate.
-
-        Raises:
-            DataMissing: pandas is not installed.
-        """
+        """Return `cv_results_` as a pandas frame, one row per candidate."""
         return as_frame(self.cv_results_)
 
     def plot(self, axes: Any = None, *, count: int = 20) -> Any:  # noqa: ANN401 - matplotlib's
-        """Draw the noisy votes of the foremost candidates with their noise; return the axes.
-
-        Args:
-            axes: matplotlib's axes to draw on; new ones by default.
-            count: How many candidates.
-
-        Raises:
-            DataMissing: matplotlib is not installed.
-        """
+        """Draw the noisy votes of the foremost candidates, with their noise, with matplotlib."""
         axes = axes_for(axes)
         places = self.places(count)[::-1]  # matplotlib begins at the bottom
         axes.barh(

@@ -14,7 +14,7 @@ from urna.noise import IntVector
 from urna.privacy import Budget, NonPrivateRelease, PrivacyStatement, Unit
 from urna.progress import live_line
 from urna.space import Space
-from urna.systems.vote.decode import Decoder, NoisyVotes, PosteriorDecoder
+from urna.systems.vote.decode import NoisyVotes, PosteriorDecoder
 from urna.systems.vote.fill import (
     as_budget,
     as_clients,
@@ -25,12 +25,10 @@ from urna.systems.vote.fill import (
     try_objective,
 )
 from urna.systems.vote.plan import VotePlan, plan_vote, relative_noise
-from urna.systems.vote.rehearsal import Rehearsal
 from urna.systems.vote.result import UNREAD, Revealed, VoteResult
-from urna.systems.vote.settings import VoteSettings
+from urna.systems.vote.settings import Rehearsal, VoteSettings
 from urna.tally import (
     Options,
-    Released,
     Releases,
     Run,
     SecureAggregation,
@@ -139,28 +137,20 @@ def search(
             rehearsal=rehearsal,
         )
         report(what, 1, 1)
-    return read_again(unread, how.reader, rehearsal)
+    return read_again(unread, how)
 
 
 def check_ready(vote: VotePlan, space: Space, how: VoteSettings, *, force: bool) -> None:
     """Refuse a vote that cannot succeed, or that its decoder cannot read, before it is paid for.
 
-    Args:
-        vote: The plan.
-        space: The candidates.
-        how: The settings.
-        force: Whether to go on where the noise will probably drown the result.
-
-    Raises:
-        ParameterError: It says what would make it work.
+    With `force` it may go on where the noise will probably drown the result.
     """
+    decoder = how.reader(vote.shape, space)
     if not force:
-        vote.check_hopeful(rehearsed=how.informed)
+        heeded = isinstance(decoder, PosteriorDecoder) and decoder.expected is not None
+        vote.check_hopeful(rehearsed=heeded)
     if not vote.reveal.winner:  # what is revealed would be read from this
-        decoder = how.reader
-        if how.rehearsal is not None:
-            decoder = how.rehearsal.decoder(vote.shape, space, decoder)
-        votes, norm = np.arange(len(space), dtype=np.float64), vote.ballot_norm
+        votes, norm = np.arange(len(space), dtype=np.float64), vote.shape.norm / vote.shape.vote
         decoder.winner(NoisyVotes(space, votes, vote.most_noise_std, vote.fewest_ballots, norm))
 
 
@@ -187,9 +177,9 @@ def hold_vote(
     """
     results: list[VoteResult] = []
 
-    def take(result: VoteResult) -> None:
-        results.append(result)
-        run.kept(result)
+    def take(found: Tallied | Selected, privacy: PrivacyStatement, entry: str | None) -> None:
+        results.append(result_of(vote, space, found, privacy, entry, rehearsal))
+        run.kept(results[0])
 
     terms, secrets = vote.terms, run.secrets
     shards = f", {terms.shards} shards" if terms.adjacency.unit is Unit.RECORD else ""
@@ -202,7 +192,7 @@ def hold_vote(
             lambda started: finds.select(ballots, vote.selection, secrets, started),
             label=f"winner of a {label}",
             described=finds.describe(terms),
-            keep=lambda *found: take(selected_result(space, vote, *found)),
+            keep=take,
             **counted,
         )
     else:
@@ -210,79 +200,63 @@ def hold_vote(
         releases = Releases(vote.tally, label, adds.describe(terms), **counted)
         releases.release(
             lambda: adds.tally(ballots, vote.tally, secrets),
-            lambda released: take(unread_result(space, vote, released, rehearsal)),
+            lambda released: take(released.tallied, released.privacy, released.entry),
         )
     return results[0]
 
 
-def selected_result(
-    space: Space, vote: VotePlan, found: Selected, privacy: PrivacyStatement, entry: str | None
-) -> VoteResult:
-    """Return what a selection says about the candidates."""
-    revealed = Revealed(gap=found.gap, by=replace(vote.reveal, verified=found.verified))
-    return _result(space, vote, found, found.winner, revealed, vote.noise_std, privacy, entry)
-
-
-def unread_result(
-    space: Space, vote: VotePlan, released: Released, rehearsal: Rehearsal | None = None
-) -> VoteResult:
-    """Return released counts as a result whose winner, so far, is the most voted candidate."""
-    tallied, privacy = released.tallied, released.privacy
-    votes = np.asarray(tallied.total / vote.vote)
-    error = math.sqrt(tallied.noise_variance) / vote.vote
-    winner, said = int(np.argmax(votes)), None
-    if rehearsal is not None:
-        said = rehearsal.as_mapping(space, None)
-        privacy = replace(privacy, caveats=(*privacy.caveats, rehearsal.caveat))
-    made = _result(space, vote, tallied, winner, Revealed(votes), error, privacy, released.entry)
-    return replace(made, decoder=UNREAD, rehearsal=said)
-
-
-def _result(
-    space: Space,
+def result_of(
     vote: VotePlan,
+    space: Space,
     found: Tallied | Selected,
-    winner: int,
-    revealed: Revealed,
-    standard_error: float,
     privacy: PrivacyStatement,
     entry: str | None,
+    rehearsal: Rehearsal | None = None,
 ) -> VoteResult:
+    """Return what was revealed as a result; of counts the winner, so far, is the most voted."""
+    decoder, said = None, None
+    if isinstance(found, Selected):
+        revealed = Revealed(gap=found.gap, by=replace(vote.reveal, verified=found.verified))
+        winner, error = found.winner, vote.noise_std
+    else:
+        counts, decoder = np.asarray(found.total / vote.vote), UNREAD
+        revealed, winner = Revealed(counts), int(np.argmax(counts))
+        error = math.sqrt(found.noise_variance) / vote.vote
+        if rehearsal is not None:
+            said = rehearsal.as_mapping(space, None)
+            privacy = replace(privacy, caveats=(*privacy.caveats, rehearsal.caveat))
     return VoteResult(
         space=space,
         winner=winner,
         revealed=revealed,
-        standard_error=standard_error,
+        standard_error=error,
         credible_set=(winner,),
         privacy=privacy,
         terms=vote.terms,
         ballot=vote.shape,
         took_part=len(found.accepted),
         lost=found.lost,
+        decoder=decoder,
         faults=found.faults,
         plan=vote.as_mapping(),
         entry=entry,
         when=today() if privacy.private else None,
+        rehearsal=said,
     )
 
 
-def read_again(
-    result: VoteResult, decoder: Decoder | None = None, rehearsal: Rehearsal | None = None
-) -> VoteResult:
+def read_again(result: VoteResult, how: VoteSettings | None = None) -> VoteResult:
     """Read the winner out of counts that were kept: free, and the same every time.
 
-    Args:
-        result: Of which the counts are read; where only the winner was revealed it stays as it is.
-        decoder: How the winner is read; `PosteriorDecoder` by default.
-        rehearsal: The same search on public data, if there was one.
+    Where only the winner was revealed a result stays as it is.
     """
     if result.revealed.counts is None:
         return result
-    decoder, said = decoder or PosteriorDecoder(), result.rehearsal
-    if rehearsal is not None:
-        decoder = rehearsal.decoder(result.ballot, result.space, decoder)
+    how, said = how or VoteSettings(), result.rehearsal
+    decoder = how.reader(result.ballot, result.space)
+    if how.rehearsal is not None:
         trust = decoder.trust(result.tally) if isinstance(decoder, PosteriorDecoder) else None
-        said = rehearsal.as_mapping(result.space, trust)
+        said = how.rehearsal.as_mapping(result.space, trust)
     decoded = decoder.decode(result.tally)
     read = replace(
         result,

@@ -1,12 +1,18 @@
 """What a vote is asked to be: what it reveals, how ballots are filled, how the winner is read."""
 
+import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError, UnknownName
 from urna.privacy import Budget, parts_of, pure_first
+from urna.space import Space
 from urna.systems.vote.ballot import (
     LEVELS,
     STRONG,
@@ -17,13 +23,16 @@ from urna.systems.vote.ballot import (
     BallotShape,
     LevelShape,
     ScoreShape,
+    fill_ballot,
 )
 from urna.systems.vote.decode import Decoder, PosteriorDecoder
-from urna.systems.vote.rehearsal import Rehearsal
 from urna.tally import HelperSelection, Selection, VerifiedSelection
 
 SHARD_SECONDS = 600.0
 """How long the evaluation of one shard may take."""
+
+SHORTLISTED, FEWEST = 0.25, 8
+"""Fraction of the candidates that is voted on where noise is strong, and the fewest of them."""
 
 _WIDTHS = {STRONG: 0.1, WEAK: 0.05, -math.inf: 0.02}
 """By the noise above which it counts: within which fraction of candidates weights fall to 1/e."""
@@ -91,9 +100,6 @@ class Reveal:
 
         Args:
             of_counts: What was asked for by its name; None where it was not.
-
-        Raises:
-            ParameterError: It says what to leave out.
         """
         asked = [f"`{name}`" for name, value in of_counts.items() if value is not None]
         if self.winner and asked:
@@ -105,11 +111,8 @@ class Reveal:
     def selection(self, chosen: Selection | None = None) -> Selection:
         """Return what finds the winner where all parties are played in this process.
 
-        Args:
-            chosen: Finds it instead, with the same helper.
-
         Raises:
-            ParameterError: Counts are revealed, or another helper is named.
+            ParameterError: Counts are revealed, or the one that is chosen has another helper.
         """
         if self.helper is None:
             raise ParameterError("nobody helps where counts are revealed: leave `selection` out")
@@ -136,6 +139,108 @@ class Reveal:
 
 COUNTS = Reveal()
 """Noisy votes for each candidate, of which everybody reads the winner."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rehearsal:
+    """A rehearsal: losses of every candidate on public data of the same kind, for no privacy.
+
+    It may decide which candidates are voted on and what a decoder expects of the tally. Whether
+    public data resemble the clients' nobody knows beforehand: the tally says so itself, as far
+    as its noise lets it.
+
+    Assumes:
+        The data are public. Nothing can check that: to call private data public voids every
+        statement about whose they are.
+
+    Args:
+        space: The candidates, all of them.
+        losses: One row for each pretend client; lower is better, not finite is worst.
+        data: What the data are called.
+        digest: SHA-256 of the rows; of the losses where data are no rows.
+    """
+
+    space: Space
+    losses: npt.NDArray[np.float64]
+    data: str
+    digest: str
+
+    def __post_init__(self) -> None:
+        if self.losses.ndim != 2 or self.losses.shape[1] != len(self.space):
+            raise ParameterError(
+                f"a rehearsal of {len(self.space)} candidates has losses of the shape (pretend "
+                f"clients, {len(self.space)}), got {self.losses.shape}"
+            )
+        if not np.isfinite(self.losses).any():
+            raise ParameterError(
+                f"no candidate has a finite loss on {self.data}: the rehearsal says nothing"
+            )
+
+    def check(self, space: Space) -> None:
+        """Raise ParameterError where a search is of other candidates than were rehearsed."""
+        if space != self.space:
+            raise ParameterError(
+                "the rehearsal was of other candidates: rehearse the space that is searched"
+            )
+
+    def expected(self, shape: Ballot, asked: Space) -> npt.NDArray[np.float64]:
+        """Return the votes that a pretend ballot gives the candidates asked, on average."""
+        places = self.space.places_of(asked)
+        keys = (hashlib.sha256(b"urna rehearsal %d" % i).digest() for i in range(len(self.losses)))
+        filled = [
+            fill_ballot(row[places], shape, key) for row, key in zip(self.losses, keys, strict=True)
+        ]
+        return np.asarray(np.mean(filled, axis=0) / shape.vote)
+
+    def shortlist(self, noise: float) -> Space:
+        """Return the candidates to vote on: all, or the best quarter where noise is strong.
+
+        A ballot over fewer candidates says more about each. Where noise is weaker the vote can
+        find out by itself what a wrong rehearsal would have kept from it.
+
+        Args:
+            noise: Of the tally over what all ballots can weigh; see `relative_noise`.
+        """
+        count = max(FEWEST, math.ceil(SHORTLISTED * len(self.space)))
+        if noise <= STRONG or count >= len(self.space):
+            return self.space
+        ranks = np.argsort(
+            np.argsort(np.where(np.isfinite(self.losses), self.losses, np.inf), kind="stable"),
+            kind="stable",
+        )
+        best = np.argsort(ranks.mean(axis=0), kind="stable")[:count]
+        return self.space.only(sorted(best.tolist()))
+
+    def decoder(self, shape: Ballot, asked: Space, decoder: Decoder) -> Decoder:
+        """Return a decoder that expects what was rehearsed; argmax expects nothing."""
+        if isinstance(decoder, PosteriorDecoder):
+            return replace(decoder, expected=self.expected(shape, asked))
+        return decoder
+
+    def as_mapping(self, asked: Space, trust: float | None) -> dict[str, Any]:
+        """Return what a result says about it.
+
+        Args:
+            asked: The candidates that were voted on.
+            trust: How probable the tally makes it that the rehearsal is right, if it was asked.
+        """
+        return {
+            "data": self.data,
+            "sha256": self.digest,
+            "public": True,
+            "pretend_clients": len(self.losses),
+            "candidates": len(self.space),
+            "voted_on": len(asked),
+            "trust": trust,
+        }
+
+    @property
+    def caveat(self) -> str:
+        """What a privacy statement says about it."""
+        return (
+            f"It assumes that {self.data} (SHA-256 {self.digest[:12]}…), on which candidates were "
+            "rehearsed, is public: whoever's private data it holds is promised nothing"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,15 +275,10 @@ class VoteSettings:
             ballot=self.ballot, votes=self.votes, decoder=self.decoder, rehearsal=self.rehearsal
         )
 
-    @property
-    def reader(self) -> Decoder:
-        """How the winner is read from counts."""
-        return self.decoder or PosteriorDecoder()
-
-    @property
-    def informed(self) -> bool:
-        """Whether the rehearsal, if there is one, informs the decoder."""
-        return self.rehearsal is not None and isinstance(self.reader, PosteriorDecoder)
+    def reader(self, shape: Ballot, space: Space) -> Decoder:
+        """Return how the winner is read from counts of such ballots on these candidates."""
+        decoder = self.decoder or PosteriorDecoder()
+        return decoder if self.rehearsal is None else self.rehearsal.decoder(shape, space, decoder)
 
 
 def choose_ballot(
@@ -201,10 +301,6 @@ def choose_ballot(
         candidates: How many candidates there are.
         noise: Standard deviation of the noise over what all ballots together can weigh, in L2.
         votes: How many candidates a top-k ballot names; five by default.
-
-    Example:
-        >>> choose_ballot("top-k", candidates=100, noise=0.1).most
-        1
     """
     if isinstance(kind, Ballot):
         if kind.candidates != candidates or votes is not None:
@@ -229,12 +325,7 @@ def choose_ballot(
 
 
 def choose_levels(candidates: int, *, noise_std: float, ballots: int) -> LevelShape:
-    """Return ballots as wide as the noise asks for; how wide was fixed on simulated loss surfaces.
-
-    Example:
-        >>> choose_levels(100, noise_std=6.0, ballots=100).part
-        1.0
-    """
+    """Return levels as wide as the noise asks for (docs/decisions/0032-levels-again.md)."""
     return LevelShape(candidates, _under(noise_std / (ballots * LEVELS), _PARTS))
 
 
