@@ -36,10 +36,9 @@ from urna.systems.vote import (
     BallotShape,
     NoisyVotes,
     PosteriorDecoder,
-    ScoreShape,
     fill_ballot,
 )
-from urna.systems.vote.ballot import LEVELS, reference_loss
+from urna.systems.vote.ballot import LEVELS, ScoreShape, reference_loss
 from urna.systems.vote.plan import head_start
 
 Array = npt.NDArray[np.float64]

@@ -23,7 +23,8 @@ from urna.flower.messages import Kind, Letter
 from urna.flower.transcript import Ending
 from urna.privacy import Ledger
 from urna.randomness import ScriptedSecrets
-from urna.systems.vote import Revealed, VoteResult
+from urna.systems.vote import VoteResult
+from urna.systems.vote.result import Revealed
 
 SERVER = NodeKey.draw("server", ScriptedSecrets(b"server"))
 SIZE, SILENT = 8, 2

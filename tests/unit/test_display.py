@@ -22,7 +22,8 @@ from urna.space import Axis, Space
 from urna.systems.combine import Combination, Guarantee
 from urna.systems.combine.frame import Frame
 from urna.systems.train import RoundReport, TrainResult
-from urna.systems.vote import Revealed, VoteResult
+from urna.systems.vote import VoteResult
+from urna.systems.vote.result import Revealed
 from urna.tally import ClearSummation, Run, Terms
 
 SPACE = {"depth": [2, 4, None], "sizes": [(8,), (8, 8)], "kind": ["<b>", "b"]}

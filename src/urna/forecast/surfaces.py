@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.space import Axis, AxisKind, Space
+from urna.systems.vote.kernels import SHAPES
 from urna.systems.vote.windows import windows_of
 
 Array = npt.NDArray[np.float64]
@@ -50,10 +51,6 @@ def stand_in(candidates: int) -> Space:
     """Return a grid of so many candidates, where nothing but their number is known.
 
     A learning rate and up to two ordered axes, as the number's divisors allow.
-
-    Example:
-        >>> stand_in(100)
-        Space(lr=log[10], x=ordinal[5], y=ordinal[2]: 100 candidates)
     """
     if candidates < 1:
         raise ParameterError(f"a vote needs at least one candidate, got {candidates}")
@@ -75,12 +72,9 @@ def _smooth(rng: Rng, space: Space) -> Callable[..., Array]:
     """Return a sampler of surfaces with random ranges: one small root of covariance per axis."""
     roots = []
     for axis in space.axes.values():
-        steps = axis.steps()
         reach = math.exp(rng.uniform(math.log(0.7), math.log(6.0)))
-        gaussian = rng.random() < 0.5
-        values, vectors = np.linalg.eigh(
-            np.exp(-0.5 * (steps / reach) ** 2) if gaussian else np.exp(-steps / reach)
-        )
+        shape = SHAPES[0] if rng.random() < 0.5 else SHAPES[1]
+        values, vectors = np.linalg.eigh(shape(axis.steps(), reach))
         roots.append(vectors * np.sqrt(np.maximum(values, 0.0)))
     sizes = [len(root) for root in roots]
 
@@ -105,12 +99,8 @@ def rates(
 ) -> LossSurface:
     """Return a plateau along the first logarithmic axis, with a cliff behind it.
 
-    Args:
-        rng: Public generator.
-        space: The candidates; `kinds_of` says whether it has such an axis.
-        clients: How many see it.
-        apart: How far they deviate; drawn by default.
-        earliest: Quantile of the axis before which no plateau begins.
+    `apart` is how far clients deviate, drawn by default; no plateau begins before the quantile
+    `earliest` of the axis.
     """
     places, names = space.places, list(space.axes)
     along = next(i for i, axis in enumerate(space.axes.values()) if axis.kind is AxisKind.LOG)
@@ -213,8 +203,8 @@ KINDS: dict[str, Callable[..., LossSurface]] = {
 def within_windows(rng: Rng, space: Space, land: LossSurface) -> LossSurface:
     """Return a loss surface of which little is left where its axes may not work.
 
-    Of every axis's windows (`urna.systems.vote.windows`) one is drawn with the weight that a
-    decoder gives it; an axis of which nothing is known draws nothing.
+    Of every axis's windows one is drawn with the weight that a decoder gives it; an axis of which
+    nothing is known draws nothing.
     """
     left = np.ones(len(space))
     for place, (name, axis) in enumerate(space.axes.items()):
@@ -226,14 +216,7 @@ def within_windows(rng: Rng, space: Space, land: LossSurface) -> LossSurface:
 
 
 def kinds_of(space: Space) -> tuple[str, ...]:
-    """Return the kinds of loss surfaces with structure that a space can have.
-
-    Example:
-        >>> kinds_of(Space(lr=Axis.log([0.01, 0.1, 1.0]), depth=[2, 4, 8]))
-        ('rates', 'bowl', 'process')
-        >>> kinds_of(Space(optimiser=["sgd", "adam"]))
-        ()
-    """
+    """Return the kinds of loss surfaces with structure that a space can have."""
     axes = [axis for axis in space.axes.values() if len(axis.values) > 1]
     ordered = [axis for axis in axes if axis.kind is not AxisKind.CATEGORICAL]
     rated = any(a.kind is AxisKind.LOG and len(a.values) >= _LEAST_RATES for a in ordered)

@@ -192,9 +192,6 @@ def forecast(
         held: How many votes, each on a loss surface of its own.
         apart: How far clients deviate from what is true; from 0.03 to 0.6, drawn, by default.
         seed: Public seed. Equal seeds have equal loss surfaces, whatever the plan.
-
-    Raises:
-        ParameterError: There is nothing to run, or the plan is for another number of candidates.
     """
     if held < 1:
         raise ParameterError(f"a forecast needs at least one made-up vote, got {held}")
@@ -235,13 +232,8 @@ def draw_winners(
 ) -> Iterator[int]:
     """Yield the winners of votes with a plan's noise, among clients with these losses.
 
-    Args:
-        losses: Shape (some clients, candidates): those that vote, or some that stand for them.
-        space: The candidates.
-        vote: The plan; the fewest ballots it allows are in the sum, the most noise is.
-        decoder: How winners are read from a tally.
-        rng: Public generator of ties and noise.
-        draws: How many votes are held.
+    Losses are of those that vote, or of some that stand for them. The fewest ballots that the plan
+    allows are in the sum, and the most noise. `rng` is public: of ties and noise.
     """
     ballots = vote.fewest_ballots
     if vote.reveal.winner:
@@ -278,11 +270,7 @@ def alternatives(
 ) -> dict[str, Forecast]:
     """Forecast what a vote would find if more were spent on it.
 
-    Args:
-        vote: The plan as it is.
-        space: Its candidates.
-        plan: Plans a vote under other terms.
-        how: What else `forecast` takes.
+    `plan` plans a vote under other terms; `how` is what else `forecast` takes.
     """
     terms, found = vote.terms, {}
     double = Budget(2 * terms.budget.epsilon, terms.budget.delta)

@@ -13,7 +13,8 @@ from urna.errors import ParameterError
 from urna.files import write_json
 from urna.privacy import PrivacyStatement
 from urna.report import FailedRound, StudyResult, load_result, load_run, load_whole, page
-from urna.systems.vote import Revealed, VoteResult
+from urna.systems.vote import VoteResult
+from urna.systems.vote.result import Revealed
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -10,7 +10,8 @@ from urna.errors import InvalidSum
 from urna.noise import FAMILIES, IntVector
 from urna.privacy import Budget
 from urna.randomness import ScriptedSecrets
-from urna.systems.vote import Ballots, BallotShape, ScoreShape
+from urna.systems.vote import Ballots, BallotShape
+from urna.systems.vote.ballot import ScoreShape
 from urna.tally import BoundedVector, TallyPlan, Terms, check_sum, plan_exact, plan_tally, to_grid
 from urna.tally.mechanism import FALSE_ALARM, _tail_bound, sum_of
 

@@ -13,11 +13,11 @@ from urna.systems.vote import (
     Ballot,
     BallotKind,
     BallotShape,
-    ScoreShape,
     choose_ballot,
     fill_ballot,
     read_ballot,
 )
+from urna.systems.vote.ballot import ScoreShape
 
 FALSE_ALARM = 1e-6  # how often right ballots would fail a statistical test on fresh keys
 

@@ -18,12 +18,12 @@ from urna.systems.vote import (
     COUNTS,
     BallotShape,
     Reveal,
-    Revealed,
-    ScoreShape,
     VoteResult,
     VoteSettings,
     search,
 )
+from urna.systems.vote.ballot import ScoreShape
+from urna.systems.vote.result import Revealed
 from urna.tally import ClearSummation, Run, Terms
 
 SPACE = Space(lr=Axis.log([1e-3, 1e-2, 0.1]), kind=["a", "b"])

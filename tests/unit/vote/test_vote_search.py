@@ -19,7 +19,6 @@ from urna.randomness import SEED_BYTES, SecretSource
 from urna.space import Space
 from urna.systems.vote import (
     ArgmaxDecoder,
-    Decoded,
     NoisyVotes,
     VotePlan,
     VoteResult,
@@ -27,6 +26,7 @@ from urna.systems.vote import (
     plan,
     search,
 )
+from urna.systems.vote.decode import Decoded
 from urna.tally import ClearSummation, Contributions, Run, Tallied, TallyPlan
 from urna.testing import ScriptedSecrets
 

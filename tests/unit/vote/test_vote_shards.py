@@ -27,14 +27,14 @@ from urna.systems.vote import (
     Ballot,
     Ballots,
     BallotShape,
-    Decoded,
     NoisyVotes,
-    ScoreShape,
     VotePlan,
     fill,
     plan,
     search,
 )
+from urna.systems.vote.ballot import ScoreShape
+from urna.systems.vote.decode import Decoded
 from urna.systems.vote.fill import shard_ballots
 from urna.tally import ClearSummation, SecureAggregation, to_grid
 from urna.testing import unpriced_plan

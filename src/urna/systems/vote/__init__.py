@@ -5,14 +5,11 @@ from urna.systems.vote.ballot import (
     BallotKind,
     Ballots,
     BallotShape,
-    LevelShape,
-    ScoreShape,
     fill_ballot,
     read_ballot,
 )
 from urna.systems.vote.decode import (
     ArgmaxDecoder,
-    Decoded,
     Decoder,
     DecoderKind,
     NoisyVotes,
@@ -20,7 +17,7 @@ from urna.systems.vote.decode import (
 )
 from urna.systems.vote.fill import rehearse
 from urna.systems.vote.plan import VotePlan, plan, plan_vote, relative_noise
-from urna.systems.vote.result import Revealed, VoteResult
+from urna.systems.vote.result import VoteResult
 from urna.systems.vote.search import read_again, search
 from urna.systems.vote.settings import COUNTS, Rehearsal, Reveal, VoteSettings, choose_ballot
 
@@ -31,16 +28,12 @@ __all__ = [
     "BallotKind",
     "BallotShape",
     "Ballots",
-    "Decoded",
     "Decoder",
     "DecoderKind",
-    "LevelShape",
     "NoisyVotes",
     "PosteriorDecoder",
     "Rehearsal",
     "Reveal",
-    "Revealed",
-    "ScoreShape",
     "VotePlan",
     "VoteResult",
     "VoteSettings",

@@ -73,12 +73,7 @@ class BallotShape:
 
     @classmethod
     def ranked(cls, width: float, candidates: int) -> "BallotShape":
-        """Return the weights 16·e^(−rank/width), rounded, at most for the better half.
-
-        Example:
-            >>> BallotShape.ranked(2.0, candidates=20).weights
-            (16, 10, 6, 4, 2, 1, 1)
-        """
+        """Return the weights 16·e^(−rank/width), rounded, at most for the better half."""
         if not (math.isfinite(width) and width > 0):
             raise ParameterError(f"the width of a ballot must be finite and positive, got {width}")
         ranks = range(max(1, candidates // 2))

@@ -338,10 +338,6 @@ def leading_probability(votes: npt.NDArray[np.float64], std: float, candidate: i
     noise is not read as its largest entry would have it. For one B, posterior means differ by
     B·(v_i − v_j) with a deviation of √B·noise each, and the probability is
     E_z ∏_{j≠i} Φ(√B·(v_i − v_j)/noise + z), z standard normal. It is only as good as this model.
-
-    Example:
-        >>> leading_probability(np.array([90.0, 5.0, 5.0]), 10.0, 0) > 0.999
-        True
     """
     others = np.delete(votes, candidate)
     if std == 0:
@@ -423,12 +419,7 @@ def public_generator(tally: NoisyVotes) -> np.random.Generator:
 
 
 def credible_set(leading: npt.NDArray[np.float64], winner: int, level: float) -> tuple[int, ...]:
-    """Return who else may lead: with the winner, the smallest set of at least this probability.
-
-    Example:
-        >>> credible_set(np.array([0.5, 0.05, 0.25, 0.2]), 0, 0.9)
-        (2, 3)
-    """
+    """Return who else may lead: with the winner, the smallest set of at least this probability."""
     order = [place for place in np.argsort(-leading, kind="stable").tolist() if place != winner]
     held = leading[winner] + np.concatenate([[0.0], np.cumsum(leading[order])])
     # Sums of probabilities may miss the level by a rounding error.

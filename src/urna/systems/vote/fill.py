@@ -62,11 +62,7 @@ def as_space(space: Space | Mapping[str, Any]) -> Space:
 
 
 def as_objective(objective: Any) -> Objective[Any]:  # noqa: ANN401 - whatever people hand in
-    """Return an objective; a function of (candidate, data) or an estimator is one.
-
-    Raises:
-        ParameterError: It is none of them.
-    """
+    """Return an objective; a function of (candidate, data) or an estimator is one."""
     if isinstance(objective, type):
         raise ParameterError(
             f"a class was handed in; hand in an object of it, as in {objective.__name__}()"
@@ -124,17 +120,11 @@ def try_objective(
 
     What no data cause is told at once. For the rest a few candidates are evaluated on one
     client; only if none of them has a finite loss on any of the first clients is the objective
-    to blame, and is that told, to whoever holds all clients' data in this process.
+    to blame, and is that told, to whoever holds all clients' data in this process. With `seconds`
+    each evaluation has a process of its own and may take as long.
 
     Assumes:
         Nobody else learns that a search was refused: data decide it.
-
-    Args:
-        objective: What is tried.
-        space: The candidates.
-        clients: Everybody's data.
-        seed: Public seed of local training.
-        seconds: How long it may take, in a process of its own; in this one by default.
 
     Raises:
         ParameterError: The objective cannot judge this space, or fails on the first clients.
@@ -247,35 +237,24 @@ def shard_ballots(
     """Split a client's records into the plan's shards and let each fill a ballot.
 
     A shard with fewer than `smallest` records abstains, and so does one whose evaluation
-    raises anything, crashes, or takes too long: what one record does to its shard must not be
-    seen, neither by an error nor by what becomes of the other shards. Each is evaluated in a
-    process of its own.
+    raises anything, crashes, or takes more than `seconds`: what one record does to its shard must
+    not be seen, neither by an error nor by what becomes of the other shards. Each is evaluated in a
+    process of its own. `progress` counts candidates of the shards that vote; `failed` is called with
+    a failed shard's place and traceback.
 
     Guarantee:
         Replacing one record (its id staying) changes at most one of the returned ballots.
 
-        Proof. The record is in one shard, decided by its id (`split_records`). Every other
-        shard holds the same rows as before, and its ballot is computed in its own process
-        from these rows, the space, the seed and a tie-breaking key that no data enters.
+        Proof. The record is in one shard, decided by its id (`split_records`) and `shard_key`, which
+        is the same in every round. Every other shard holds the same rows as before, and its ballot
+        is computed in its own process from these rows, the space, the seed and a tie-breaking key
+        (derived from `key`, 32 secret bytes) that no data enters.
 
     Assumes:
         The objective's losses depend on the rows it is given, the space and the seed alone:
         scaling by all of the client's rows beforehand would break this. A process has the
         machine it needs: a record that slows down others' processes could push them over
         their time.
-
-    Args:
-        objective: How a shard's rows are evaluated.
-        data: All records of the client.
-        space: The candidates.
-        vote: How many shards, and what a ballot is.
-        key: 32 secret bytes that break ties; each shard derives its own.
-        seed: Public seed of local training.
-        shard_key: 32 bytes that decide the split, the same in every round.
-        smallest: Fewest records of a shard that votes.
-        seconds: How long one shard's evaluation may take.
-        progress: Called with candidates finished, of all shards that vote, and how many they are.
-        failed: Called with a failed shard's place and traceback; see `losses_apart`.
     """
     shards = vote.terms.shards
     check_records(data, shards, smallest)
@@ -302,9 +281,6 @@ def check_records(data: object, shards: int, smallest: int) -> None:
 
     How many records a client has is no secret under `replace-one-record`: neighbours have
     equally many.
-
-    Raises:
-        ParameterError: The data is not made of records, or shards would be too small.
     """
     if smallest < LEAST_RECORDS:
         raise ParameterError(

@@ -38,15 +38,11 @@ _MOST_RANGES = 256  # combinations of all axes' ranges
 _FEWEST_RANGES = 16  # combinations for which windows make room
 
 
-def _squared_exponential(steps: Array, reach: float) -> Array:
-    return np.asarray(np.exp(-0.5 * (steps / reach) ** 2))
-
-
-def _exponential(steps: Array, reach: float) -> Array:
-    return np.asarray(np.exp(-steps / reach))
-
-
-_SHAPES: tuple[Callable[[Array, float], Array], ...] = (_squared_exponential, _exponential)
+SHAPES: tuple[Callable[[Array, float], Array], ...] = (
+    lambda steps, reach: np.asarray(np.exp(-0.5 * (steps / reach) ** 2)),
+    lambda steps, reach: np.asarray(np.exp(-steps / reach)),
+)
+"""How the correlation of two values falls with the steps between them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,11 +87,8 @@ class Family:
     def restore(self, coordinates: Array) -> Array:
         """Return the sum over all priors of the vectors with these coordinates.
 
-        Args:
-            coordinates: As `values` without the rest, or several such one after the other.
-
-        Returns:
-            One vector for each set of coordinates.
+        They are as `values` without the rest, or several such one after the other; each set gives a
+        vector.
         """
         spread, size = coordinates, coordinates.shape[-1]
         after = 1
@@ -108,12 +101,7 @@ class Family:
         return np.asarray(spread.reshape(-1, size))
 
     def shrunk(self, votes: Array, gains: Array) -> Array:
-        """Return the sum over all priors of the votes with each coordinate times its gain.
-
-        Args:
-            votes: One tally.
-            gains: As `values`.
-        """
+        """Return the sum over all priors of the votes with each coordinate times its gain."""
         found = self.project(votes)
         if not self.rest:
             return np.asarray(self.restore(gains * found)[0])
@@ -124,11 +112,7 @@ class Family:
     def drawn(self, votes: Array, gains: Array, noise: float, rng: np.random.Generator) -> Array:
         """Return draws from the posterior of a family of one prior.
 
-        Args:
-            votes: One tally.
-            gains: Shape (draws, coordinates).
-            noise: Variance of the noise in each entry.
-            rng: A public generator.
+        `gains` has the shape (draws, coordinates); `noise` is the variance in each entry.
         """
         deviations = np.sqrt(gains * noise)
         if not self.rest:
@@ -176,20 +160,13 @@ def families(space: Space) -> tuple[Family, ...]:
     ranges = _ranges(len(lines), min(_MOST_RANGES, min(room, _MOST_PRIORS) // _variants(lines)))
     each = list(lines.values())
     if is_grid:
-        return tuple(_grid(each, shape, ranges) for shape in _SHAPES)
+        return tuple(_grid(each, shape, ranges) for shape in SHAPES)
     columns = [list(space.axes).index(name) for name in lines]
-    return tuple(_listed(each, shape, ranges, space.places[:, columns]) for shape in _SHAPES)
+    return tuple(_listed(each, shape, ranges, space.places[:, columns]) for shape in SHAPES)
 
 
 def describe_structure(space: Space) -> tuple[str, str]:
-    """Return in words what a decoder knows of a space before a tally, and what it has no room for.
-
-    Example:
-        >>> describe_structure(Space(lr=Axis.log([0.001, 0.01, 0.1]), momentum=[0.0, 0.9]))
-        ('neighbours along lr and momentum, and where lr may work', '')
-        >>> describe_structure(Space(a=list(range(600)), b=list(range(1000))))
-        ('nothing', 'neighbours along a and b: there are too many candidates to compare')
-    """
+    """Return in words what a decoder knows of a space, and what there is no room for."""
     lines = _lines(space)
     if not lines:
         return "nothing: no candidate is nearer to another than the rest", ""
@@ -219,7 +196,7 @@ def _room(space: Space, lines: "dict[str, _Line]") -> tuple[bool, int]:
     """Return whether a space is a full grid of short axes, and how many priors it may have."""
     if any(len(line.steps) > _WIDEST for line in lines.values()):
         return False, 0
-    is_grid = space.chosen is None and all(line.is_whole for line in lines.values())
+    is_grid = space.chosen is None and all(line.mixing is None for line in lines.values())
     if is_grid:
         return True, _MOST_ENTRIES // len(space)
     return False, _MOST_LISTED // (len(space) * min(_RANK, len(space)))
@@ -282,10 +259,6 @@ class _Line:
         mixing[np.arange(count), left + 1] = at - left
         knots = np.arange(_KNOTS, dtype=np.float64)
         return cls(np.abs(knots[:, None] - knots), mixing, windows, weights, declared)
-
-    @property
-    def is_whole(self) -> bool:
-        return self.mixing is None
 
     def with_mean_window(self) -> "_Line":
         if len(self.windows) == 1:

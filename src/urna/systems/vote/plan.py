@@ -390,12 +390,8 @@ def plan_vote(
 ) -> VotePlan:
     """Plan a vote under terms that are there already; nothing is spent.
 
-    Args:
-        terms: Who takes part, what it may cost, and what may go wrong. A winner alone takes all of
-            epsilon, and no delta.
-        candidates: What is voted on, or how many there are: enough where counts are revealed.
-        how: What is revealed, and how ballots are filled.
-        removes_excess: Whether the summation removes noise that turns out not to be needed.
+    A winner alone takes all of epsilon, and no delta, and needs to know the space. `removes_excess`
+    says whether the summation removes noise that turns out not to be needed.
 
     Raises:
         ParameterError: The parts do not go with each other, or no such noise can be drawn.

@@ -166,14 +166,8 @@ def hold_vote(
 ) -> VoteResult:
     """Reveal what a vote is to reveal, and return it; counts are not weighed yet.
 
-    Args:
-        vote: The plan.
-        space: The candidates.
-        ballots: Every client's, in grid steps.
-        run: Where it is counted and kept.
-        summation: How ballots are added up; securely by default.
-        selection: How a winner alone is found; as the plan says by default.
-        rehearsal: The same search on public data, if there was one.
+    `ballots` are every client's, in grid steps. They are added up securely by default, and a
+    winner alone is found as the plan says.
     """
     results: list[VoteResult] = []
 

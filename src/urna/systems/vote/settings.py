@@ -96,11 +96,7 @@ class Reveal:
         return self.kind == "winner"
 
     def refuse(self, **of_counts: object) -> None:
-        """Refuse what only counts have, where they are not revealed.
-
-        Args:
-            of_counts: What was asked for by its name; None where it was not.
-        """
+        """Refuse what only counts have, each by its name, where they are not revealed."""
         asked = [f"`{name}`" for name, value in of_counts.items() if value is not None]
         if self.winner and asked:
             raise ParameterError(
@@ -143,7 +139,7 @@ COUNTS = Reveal()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsal:
-    """A rehearsal: losses of every candidate on public data of the same kind, for no privacy.
+    """A rehearsal: losses of every candidate on public data of the same kind, at no privacy cost.
 
     It may decide which candidates are voted on and what a decoder expects of the tally. Whether
     public data resemble the clients' nobody knows beforehand: the tally says so itself, as far
@@ -195,11 +191,8 @@ class Rehearsal:
     def shortlist(self, noise: float) -> Space:
         """Return the candidates to vote on: all, or the best quarter where noise is strong.
 
-        A ballot over fewer candidates says more about each. Where noise is weaker the vote can
-        find out by itself what a wrong rehearsal would have kept from it.
-
-        Args:
-            noise: Of the tally over what all ballots can weigh; see `relative_noise`.
+        A ballot over fewer candidates says more about each. Where noise (see `relative_noise`) is
+        weaker the vote can find out by itself what a wrong rehearsal would have kept from it.
         """
         count = max(FEWEST, math.ceil(SHORTLISTED * len(self.space)))
         if noise <= STRONG or count >= len(self.space):
@@ -218,12 +211,7 @@ class Rehearsal:
         return decoder
 
     def as_mapping(self, asked: Space, trust: float | None) -> dict[str, Any]:
-        """Return what a result says about it.
-
-        Args:
-            asked: The candidates that were voted on.
-            trust: How probable the tally makes it that the rehearsal is right, if it was asked.
-        """
+        """Return what a result says about it; `trust` is how probably the tally has it right."""
         return {
             "data": self.data,
             "sha256": self.digest,
@@ -291,16 +279,12 @@ def choose_ballot(
     """Return the ballot of a vote. Ranks and scores are as wide as the noise asks for.
 
     Under strong noise wide ballots win, because neighbours of good candidates are counted as
-    well; under weak noise narrow ones are more precise. The noise per client is public, so
-    the width may follow it. How it does was fixed on simulated loss surfaces
-    (docs/decisions/0008-default-ballot-and-decoder.md).
+    well; under weak noise narrow ones are more precise. The noise (its standard deviation over what
+    all ballots together can weigh, in L2) is public, so the width may follow it. How it does was
+    fixed on simulated loss surfaces (docs/decisions/0008-default-ballot-and-decoder.md).
 
-    Args:
-        kind: The kind of ballot; top-k if `votes` are given, else scored. A ballot that is
-            chosen already stays as it is.
-        candidates: How many candidates there are.
-        noise: Standard deviation of the noise over what all ballots together can weigh, in L2.
-        votes: How many candidates a top-k ballot names; five by default.
+    A ballot that is chosen already stays as it is. No kind is top-k if `votes` are given, else
+    scored; top-k ballots name five candidates by default.
     """
     if isinstance(kind, Ballot):
         if kind.candidates != candidates or votes is not None:

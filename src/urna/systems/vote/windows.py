@@ -93,14 +93,7 @@ class Window:
 
 
 def usual_edges(name: str, axis: Axis) -> tuple[Edges, Edges]:
-    """Return where axes of a name may begin and cease to work; nothing of names nobody knows.
-
-    Example:
-        >>> usual_edges("client_lr", Axis.log([1e-5, 1.0]))
-        ((0.0001, 0.001, 0.01), (0.1, 2.0))
-        >>> usual_edges("client_lr", Axis.log([1e-6, 1e-3])), usual_edges("x", Axis.log([1, 2]))
-        (((), (0.1, 2.0)), ((), ()))
-    """
+    """Return where axes of a name may begin and cease to work; nothing of names nobody knows."""
     if len(name) > _LONGEST:  # a server may announce any: nobody waits for a pattern
         return (), ()
     for known in _KNOWN:
@@ -112,14 +105,9 @@ def usual_edges(name: str, axis: Axis) -> tuple[Edges, Edges]:
 
 
 def windows_of(name: str, axis: Axis, values: Sequence[Value]) -> list[Window]:
-    """Return the windows of an axis, the flat one first.
+    """Return the windows of an axis, the flat one first, at values of it or of listed candidates.
 
     Each end has no edge with a probability of one half, or one of the edges that are tried.
-
-    Args:
-        name: Of the axis.
-        axis: Says the kind and perhaps where it works.
-        values: Where to evaluate: the axis's values, or those of listed candidates.
 
     Example:
         >>> axis = Axis.log([1e-6, 1e-4, 1e-2, 1.0, 100.0], works=(1e-4, 1.0))
@@ -153,8 +141,7 @@ def windows_of(name: str, axis: Axis, values: Sequence[Value]) -> list[Window]:
 def merged(windows: Iterable[Window]) -> list[Window]:
     """Return windows that differ, without those in which no candidate lies; weights are one again.
 
-    Args:
-        windows: At the same candidates; the first is kept whatever it holds.
+    All are at the same candidates. The first is kept whatever it holds.
     """
     found: list[Window] = []
     for window in windows:
