@@ -54,18 +54,17 @@ def stand_in(candidates: int) -> Space:
     """
     if candidates < 1:
         raise ParameterError(f"a vote needs at least one candidate, got {candidates}")
-    rest = _divisor(candidates, 1 / 2)
-    first, third = candidates // rest, _divisor(rest, 1 / 2)
+    rest = _divisor(candidates)
+    first, third = candidates // rest, _divisor(rest)
     rate = Axis.log_range(1e-6, 1.0, first) if first > 1 else Axis.log([0.1])
     others = {"x": rest // third, "y": third}
     axes = {name: Axis.ordinal(list(range(n))) for name, n in others.items() if n > 1}
     return Space(lr=rate, **axes)
 
 
-def _divisor(number: int, power: float) -> int:
-    """Return the largest divisor that is at most this power of a number."""
-    most = int(number**power + 1e-9)
-    return next(divisor for divisor in range(max(most, 1), 0, -1) if number % divisor == 0)
+def _divisor(number: int) -> int:
+    """Return the largest divisor that is at most the root of a number."""
+    return next(d for d in range(math.isqrt(number), 0, -1) if number % d == 0)
 
 
 def _smooth(rng: Rng, space: Space) -> Callable[..., Array]:

@@ -237,18 +237,18 @@ def shard_ballots(
     """Split a client's records into the plan's shards and let each fill a ballot.
 
     A shard with fewer than `smallest` records abstains, and so does one whose evaluation
-    raises anything, crashes, or takes more than `seconds`: what one record does to its shard must
-    not be seen, neither by an error nor by what becomes of the other shards. Each is evaluated in a
-    process of its own. `progress` counts candidates of the shards that vote; `failed` is called with
-    a failed shard's place and traceback.
+    raises anything, crashes, or takes more than `seconds`: what one record does to its shard
+    must not be seen, neither by an error nor by what becomes of the other shards. Each is
+    evaluated in a process of its own. `progress` counts candidates of the shards that vote;
+    `failed` is called with a failed shard's place and traceback.
 
     Guarantee:
         Replacing one record (its id staying) changes at most one of the returned ballots.
 
-        Proof. The record is in one shard, decided by its id (`split_records`) and `shard_key`, which
-        is the same in every round. Every other shard holds the same rows as before, and its ballot
-        is computed in its own process from these rows, the space, the seed and a tie-breaking key
-        (derived from `key`, 32 secret bytes) that no data enters.
+        Proof. The record is in one shard, decided by its id and `shard_key`, which is the same
+        in every round (`split_records`). Every other shard holds the same rows as before, and
+        its ballot is computed in its own process from these rows, the space, the seed and a
+        tie-breaking key (derived from `key`, 32 secret bytes) that no data enters.
 
     Assumes:
         The objective's losses depend on the rows it is given, the space and the seed alone:

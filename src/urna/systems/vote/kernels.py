@@ -1,10 +1,9 @@
 """Gaussian-process priors over a space of candidates, ready to be compared.
 
-Good candidates are neighbours: a learning rate next to a good one is seldom bad. How far that
-reaches differs from axis to axis and from task to task, so there is one prior for each
-combination of ranges, and a decoder weighs them by how well they explain the tally. Where an
-axis can be expected to work (`windows`) there are priors for each window too. All of this
-depends on the public space alone.
+Good candidates are neighbours. How far that reaches differs from axis to axis and from task to
+task, so there is one prior for each combination of ranges, and a decoder weighs them by how well
+they explain the tally. Where an axis can be expected to work (`windows`) there are priors for
+each window too. All of this depends on the public space alone.
 
 On a full grid a correlation matrix is a Kronecker product of one small matrix per axis and is
 never written out. Subsets and long axes use the largest eigenvectors of such a product, at
@@ -236,21 +235,17 @@ class _Line:
     """Distances between knots, shape (knots, knots)."""
     mixing: Array | None
     """How each value mixes knots, shape (values, knots); None where every value is a knot."""
-    windows: tuple[Array, ...]
+    windows: tuple[Window, ...]
     """Over the values, the flat one first."""
-    weights: tuple[float, ...]
-    """Of the windows; together one."""
     declared: bool = False
     """Whether the axis itself says where it works."""
 
     @classmethod
     def of(cls, name: str, axis: Axis) -> "_Line":
-        found = windows_of(name, axis, axis.values)
-        windows = tuple(window.expected for window in found)
-        weights = tuple(window.weight for window in found)
+        windows = tuple(windows_of(name, axis, axis.values))
         count, declared = len(axis.values), axis.works is not None
         if count <= _KNOTS or axis.kind is AxisKind.CATEGORICAL:
-            return cls(axis.steps(), None, windows, weights, declared)
+            return cls(axis.steps(), None, windows, declared)
         places = axis.places()
         at = (places - places.min()) / (np.ptp(places) or 1.0) * (_KNOTS - 1)
         left = np.minimum(at.astype(int), _KNOTS - 2)
@@ -258,17 +253,18 @@ class _Line:
         mixing[np.arange(count), left] = 1 - (at - left)
         mixing[np.arange(count), left + 1] = at - left
         knots = np.arange(_KNOTS, dtype=np.float64)
-        return cls(np.abs(knots[:, None] - knots), mixing, windows, weights, declared)
+        return cls(np.abs(knots[:, None] - knots), mixing, windows, declared)
 
     def with_mean_window(self) -> "_Line":
-        if len(self.windows) == 1:
+        flat, *others = self.windows
+        if not others:
             return self
-        mean = np.average(self.windows[1:], axis=0, weights=self.weights[1:])
-        windows = (self.windows[0], mean / mean.max())
-        return replace(self, windows=windows, weights=(self.weights[0], 1 - self.weights[0]))
+        weights = [window.weight for window in others]
+        mean = np.average([window.expected for window in others], axis=0, weights=weights)
+        return replace(self, windows=(flat, Window(mean / mean.max(), 1 - flat.weight)))
 
     def without_windows(self) -> "_Line":
-        return replace(self, windows=self.windows[:1], weights=(1.0,))
+        return replace(self, windows=(Window(self.windows[0].expected, 1.0),))
 
 
 def _ranges(axes: int, most: int) -> list[tuple[float, ...]]:
@@ -299,7 +295,7 @@ def _grid(
         grown = np.einsum("cb,rk->crbk", values, np.maximum(value, 0.0))
         values = grown.reshape(len(values) * len(each), -1)
         vectors.append(vector)
-        of_axis = np.repeat(line.weights, len(reaches)) / len(reaches)
+        of_axis = np.repeat([w.weight for w in line.windows], len(reaches)) / len(reaches)
         shares = np.multiply.outer(shares, of_axis).ravel()
     return Family(tuple(vectors), values, shares)
 
@@ -318,19 +314,18 @@ def _listed(
     windows = merged(
         Window(
             functools.reduce(
-                np.multiply,
-                (line.windows[i][at] for line, i, at in zip(lines, some, places.T, strict=True)),
+                np.multiply, (w.expected[at] for w, at in zip(some, places.T, strict=True))
             ),
-            math.prod(line.weights[i] for line, i in zip(lines, some, strict=True)),
+            math.prod(window.weight for window in some),
         )
-        for some in itertools.product(*(range(len(line.windows)) for line in lines))
+        for some in itertools.product(*(line.windows for line in lines))
     )
     rank = min(_RANK, len(places))
     found = []
     for some in itertools.product(*parts):
         features = _features(lines, some, places)
         for window in windows:
-            weighed = features * _scaled(window.expected)[:, None]
+            weighed = features * _scaled(window)[:, None]
             if features.shape[1] > len(places):
                 value, vector = np.linalg.eigh(weighed @ weighed.T)
                 value, vector = np.maximum(value[-rank:], 0.0), vector[:, -rank:]
@@ -367,6 +362,6 @@ def _features(
     return np.asarray(features)
 
 
-def _scaled(window: Array) -> Array:
+def _scaled(window: Window) -> Array:
     """Return a window under which candidates vary as much on average as under the flat one."""
-    return np.asarray(window / math.sqrt(np.mean(window**2)))
+    return np.asarray(window.expected / math.sqrt(np.mean(window.expected**2)))

@@ -216,8 +216,7 @@ class VotePlan:
             raise ParameterError(f"a probability lies strictly between 0 and 1, got {probability}")
         if self.reveal.winner:
             release = replace(self.selection.release, candidates=self._bad(bad) + 1)
-            lead = _least_whole(lambda lead: leading_chance(lead, release) >= probability, high=1)
-            return math.inf if lead is None else lead
+            return _least_whole(lambda lead: leading_chance(lead, release) >= probability, high=1)
         enough = self._bad(bad) * self._difference_tail() <= 1 - probability
         return int(np.argmax(enough)) / self.vote
 
@@ -226,14 +225,8 @@ class VotePlan:
     ) -> int:
         """Return how many clients to invite when a fraction of those left makes up the gap.
 
-        Args:
-            agreement: The gap as a fraction of the fewest ballots that may be left: 0.3 if
-                good candidates are named on 30 percentage points more of them than bad ones.
-            probability: How probably a good candidate should win.
-            bad: Number of bad candidates; all but one by default.
-
-        Returns:
-            A number that is enough, at most 0.5 % above the least.
+        The agreement is the gap as a fraction of the fewest ballots that may be left: 0.3 if good
+        candidates are named on 30 percentage points more of them than bad ones.
         """
         _check_agreement(agreement)
         return self._least_clients(
@@ -313,17 +306,13 @@ class VotePlan:
         return np.array([*reversed(tails), 0.0])
 
     def _least_clients(self, enough: Callable[["VotePlan"], bool]) -> int:
-        """Return a number of clients that is enough, at most 0.5 % above the least."""
-        found = _least_whole(
+        """Return the least number of clients that is enough."""
+        return _least_whole(
             lambda clients: enough(self.under(self.terms.among(clients))),
-            low=1,
             high=self.terms.clients,
             most=_MOST_CLIENTS,
-            slack=0.005,
+            beyond=f"more than {_MOST_CLIENTS:,} clients would be needed",
         )
-        if found is None:
-            raise ParameterError("more than ten million clients would be needed")
-        return found
 
     def _least_epsilon(self, enough: Callable[["VotePlan"], bool]) -> float:
         """Return an epsilon that is enough, at most 1 % above the least."""
@@ -338,13 +327,11 @@ class VotePlan:
             return False
 
         steps = math.ceil(math.log(LARGEST_EPSILON / _FAINTEST, _STEP))
-        found = _least_whole(does, high=steps, most=steps)
-        if found is None:
-            raise ParameterError(
-                f"even epsilon {LARGEST_EPSILON:g} is not enough for this gap. Ask for more "
-                "clients, a larger gap or a lower probability."
-            )
-        return epsilon_at(found)
+        beyond = (
+            f"even epsilon {LARGEST_EPSILON:g} is not enough for this gap. Ask for more "
+            "clients, a larger gap or a lower probability."
+        )
+        return epsilon_at(_least_whole(does, high=steps, most=steps, beyond=beyond))
 
 
 def plan(
@@ -462,22 +449,19 @@ def _check_agreement(agreement: float) -> None:
 
 
 def _least_whole(
-    enough: Callable[[int], bool],
-    *,
-    high: int,
-    low: int = 0,
-    most: int = sys.maxsize,
-    slack: float = 0.0,
-) -> int | None:
-    """Return the least number above `low` that is enough, or one larger by this part of it.
+    enough: Callable[[int], bool], *, high: int, most: int = sys.maxsize, beyond: str = ""
+) -> int:
+    """Return the least number above 1 that is enough, or `high`, which is tried first.
 
-    None where `most` is not enough. `high` is tried first.
+    Raises:
+        ParameterError: `most` is not enough; it says `beyond`.
     """
+    low = 1
     while not enough(high):
         if high >= most:
-            return None
+            raise ParameterError(beyond)
         low, high = high, min(2 * high, most)
-    while high - low > max(1, int(slack * low)):
+    while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high

@@ -1,12 +1,11 @@
 """Where on an axis good candidates can be expected: public knowledge that a decoder weighs.
 
-A learning rate has two ends. Below some value nothing is learnt, above another training
-diverges, and both lie at absolute values: 10⁻⁵ is small and 10 is large for nearly any model.
-Other hyperparameters are as well known: a support vector machine with C = 10⁻⁴ is a constant, a
-penalty of 10⁴ leaves nothing to learn. Whoever makes a space may say where an axis works
-(`Axis.works`); where nothing is said, the axis's name is looked up in a short table. A window never
+A learning rate has two ends: below some value nothing is learnt, above another training
+diverges, and both lie at absolute values for nearly any model. Other hyperparameters are as well
+known: a support vector machine with C = 10⁻⁴ is a constant. Whoever makes a space may say where
+an axis works (`Axis.works`); else its name is looked up in a short table. A window never
 excludes: it is one prior among several, the flat one included, and the tally decides between
-them. What the table holds was chosen on models trained on made-up data
+them. What the table holds was chosen on models trained on synthetic data
 (docs/decisions/0039-what-everybody-knows.md).
 """
 
