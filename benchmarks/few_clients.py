@@ -43,14 +43,14 @@ from urna.randomness import derive_seed
 from urna.space import Space
 from urna.systems.vote import (
     ArgmaxDecoder,
-    BallotKind,
-    Decoder,
     NoisyVotes,
     PosteriorDecoder,
     VotePlan,
     fill_ballot,
     plan,
 )
+from urna.systems.vote.ballot import BallotKind
+from urna.systems.vote.decode import Decoder
 
 DELTA = 1e-5
 ROWS = {"adult": 12_000, "mnist": 8_000}

@@ -30,15 +30,8 @@ import numpy.typing as npt
 from urna.forecast import surfaces
 from urna.privacy import SelectionRelease
 from urna.space import Axis, Space
-from urna.systems.vote import (
-    ArgmaxDecoder,
-    Ballot,
-    BallotShape,
-    NoisyVotes,
-    PosteriorDecoder,
-    fill_ballot,
-)
-from urna.systems.vote.ballot import LEVELS, ScoreShape, reference_loss
+from urna.systems.vote import ArgmaxDecoder, BallotShape, NoisyVotes, PosteriorDecoder, fill_ballot
+from urna.systems.vote.ballot import LEVELS, Ballot, ScoreShape, reference_loss
 from urna.systems.vote.plan import head_start
 
 Array = npt.NDArray[np.float64]

@@ -28,15 +28,10 @@ from benchmarks.landscapes import draw_space
 from urna.forecast.surfaces import KINDS
 from urna.privacy import Budget
 from urna.space import Space
-from urna.systems.vote import (
-    Decoder,
-    NoisyVotes,
-    PosteriorDecoder,
-    Rehearsal,
-    choose_ballot,
-    fill_ballot,
-    relative_noise,
-)
+from urna.systems.vote import NoisyVotes, PosteriorDecoder, Rehearsal, fill_ballot
+from urna.systems.vote.decode import Decoder
+from urna.systems.vote.plan import relative_noise
+from urna.systems.vote.settings import choose_ballot
 
 Array = npt.NDArray[np.float64]
 STRUCTURED = [kind for kind in KINDS if kind != "none"]

@@ -25,7 +25,8 @@ from landscapes import CLIENTS, NOISES, Array, Rng
 from sklearn.datasets import load_breast_cancer, load_digits
 
 from urna.space import Axis, Space
-from urna.systems.vote import NoisyVotes, PosteriorDecoder, choose_ballot, fill_ballot
+from urna.systems.vote import NoisyVotes, PosteriorDecoder, fill_ballot
+from urna.systems.vote.settings import choose_ballot
 
 PARTS = 20
 COUNTED = CLIENTS // PARTS

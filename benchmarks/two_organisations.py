@@ -44,13 +44,7 @@ from urna.protocols.winner import Circuit
 from urna.protocols.winner import run as find_winner
 from urna.randomness import OsSecrets
 from urna.space import Space
-from urna.systems.vote import (
-    PosteriorDecoder,
-    Reveal,
-    VotePlan,
-    VoteSettings,
-    plan_vote,
-)
+from urna.systems.vote import PosteriorDecoder, Reveal, VotePlan, VoteSettings, plan_vote
 from urna.systems.vote.ballot import LevelShape
 from urna.systems.vote.plan import head_start
 from urna.systems.vote.settings import choose_levels

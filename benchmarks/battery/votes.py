@@ -15,8 +15,8 @@ from benchmarks.papers.replay import Recording, replay
 
 from urna.privacy import Budget
 from urna.space import Space
-from urna.systems.vote import Decoder, DecoderKind, NoisyVotes, plan
-from urna.systems.vote.decode import Decoded
+from urna.systems.vote import DecoderKind, NoisyVotes, plan
+from urna.systems.vote.decode import Decoded, Decoder
 
 __all__ = ["BINS", "METHODS", "Cell", "hold"]
 

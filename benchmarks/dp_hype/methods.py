@@ -15,7 +15,9 @@ from benchmarks.papers.replay import FEDERATED, Recording, replay
 from urna.local.models import authors_space
 from urna.privacy import Budget
 from urna.space import Space
-from urna.systems.vote import ArgmaxDecoder, BallotKind, Decoder
+from urna.systems.vote import ArgmaxDecoder
+from urna.systems.vote.ballot import BallotKind
+from urna.systems.vote.decode import Decoder
 
 __all__ = ["METHODS", "SPACE", "Method", "noise_of"]
 

@@ -7,7 +7,8 @@ import typer
 
 from urna.errors import ParameterError
 from urna.space import Space
-from urna.systems.vote import BallotKind, DecoderKind
+from urna.systems.vote import DecoderKind
+from urna.systems.vote.ballot import BallotKind
 
 __all__ = ["BallotOption", "DecoderOption", "VotesOption", "asked_space"]
 

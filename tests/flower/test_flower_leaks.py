@@ -396,7 +396,9 @@ def test_one_bad_record_changes_one_shards_ballot_and_nothing_that_is_seen(value
     terms = Terms.of(SIZE, BUDGET, adjacency=RECORD, shards=SHARDS, dropout=0.25, colluding=0.1)
     plan = plan_vote(terms, len(SPACE), VoteSettings(votes=2))
     before, after = (
-        shard_ballots(Mean(), records(v), SPACE, plan, key=bytes(32), seed=0, smallest=5)
+        shard_ballots(
+            Mean(), records(v), SPACE, plan, key=bytes(32), seed=0, smallest=5, seconds=60.0
+        )
         for v in (None, value)
     )
     changed = [not np.array_equal(a, b) for a, b in zip(before, after, strict=True)]

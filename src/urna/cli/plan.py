@@ -36,14 +36,8 @@ from urna.privacy import Unit
 from urna.privacy.budget import rounded_up
 from urna.protocols.secagg import Plan
 from urna.space import Space
-from urna.systems.vote import (
-    Decoder,
-    DecoderKind,
-    Reveal,
-    VotePlan,
-    VoteSettings,
-    plan_vote,
-)
+from urna.systems.vote import DecoderKind, Reveal, VotePlan, VoteSettings, plan_vote
+from urna.systems.vote.decode import Decoder
 from urna.systems.vote.kernels import describe_structure
 from urna.tally import Terms
 

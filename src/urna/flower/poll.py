@@ -14,16 +14,11 @@ from urna.flower.vote_subject import VoteSubject, vote_of
 from urna.flower.winner import Leader
 from urna.privacy import Budget
 from urna.space import Space
-from urna.systems.vote import (
-    VotePlan,
-    VoteResult,
-    VoteSettings,
-    choose_ballot,
-    read_again,
-    relative_noise,
-)
+from urna.systems.vote import VotePlan, VoteResult, VoteSettings, read_again
 from urna.systems.vote.fill import as_budget, as_space
+from urna.systems.vote.plan import relative_noise
 from urna.systems.vote.search import check_ready, result_of
+from urna.systems.vote.settings import choose_ballot
 from urna.tally import Options, Released, Run, Selected
 from urna.tally.selection import rests_on, statement_of
 

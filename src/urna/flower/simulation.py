@@ -31,13 +31,7 @@ from urna.local import Objective
 from urna.privacy import Budget, Unit
 from urna.space import Space
 from urna.systems.vote import VoteResult, VoteSettings
-from urna.systems.vote.fill import (
-    as_budget,
-    as_clients,
-    as_objective,
-    as_space,
-    try_objective,
-)
+from urna.systems.vote.fill import as_budget, as_clients, as_objective, as_space, try_objective
 from urna.tally import Options, Run, Terms
 
 __all__ = ["run_among", "run_apps", "simulate"]

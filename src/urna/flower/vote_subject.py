@@ -11,15 +11,8 @@ from urna.flower.subjects import register
 from urna.protocols.ballots import CODEC, CountPlan
 from urna.protocols.winner import Circuit
 from urna.space import Space
-from urna.systems.vote import (
-    COUNTS,
-    Ballot,
-    Reveal,
-    VotePlan,
-    VoteSettings,
-    plan_vote,
-    read_ballot,
-)
+from urna.systems.vote import COUNTS, Reveal, VotePlan, VoteSettings, plan_vote
+from urna.systems.vote.ballot import Ballot, read_ballot
 from urna.tally import SelectionPlan, SharedPlan, TallyPlan, Terms
 from urna.tally.verified import circuit_modulo, count_of
 

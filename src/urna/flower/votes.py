@@ -15,13 +15,7 @@ from urna.local import Losses, Objective, Progress, check_objective, losses_apar
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.space import Space
-from urna.systems.vote.fill import (
-    as_data,
-    as_objective,
-    as_space,
-    check_records,
-    shard_ballots,
-)
+from urna.systems.vote.fill import as_data, as_objective, as_space, check_records, shard_ballots
 
 __all__ = ["DataT", "Votes"]
 

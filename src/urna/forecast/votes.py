@@ -20,7 +20,8 @@ from urna.forecast.surfaces import KINDS, LossSurface, kinds_of, within_windows
 from urna.privacy import Budget
 from urna.randomness import SEED_BYTES
 from urna.space import Space
-from urna.systems.vote import Decoder, NoisyVotes, PosteriorDecoder, VotePlan, fill_ballot
+from urna.systems.vote import NoisyVotes, PosteriorDecoder, VotePlan, fill_ballot
+from urna.systems.vote.decode import Decoder
 from urna.tally import Terms
 
 Array = npt.NDArray[np.float64]
@@ -235,31 +236,24 @@ def draw_winners(
     Losses are of those that vote, or of some that stand for them. The fewest ballots that the plan
     allows are in the sum, and the most noise. `rng` is public: of ties and noise.
     """
-    ballots = vote.fewest_ballots
+    ballots, shape = vote.fewest_ballots, vote.shape
+    total = np.sum([fill_ballot(row, shape, rng.bytes(SEED_BYTES)) for row in losses], axis=0)
     if vote.reveal.winner:
-        yield from _selected_winners(losses, vote, rng, draws)
+        selection, release = vote.selection, vote.selection.release
+        levels = np.rint(total * (ballots / len(losses))).astype(np.int64)
+        drawn = rng.geometric(
+            -math.expm1(-release.rate), (draws, release.largest_of, vote.candidates)
+        )
+        noise = (drawn - 1).max(axis=1) + np.array(selection.head_start)
+        order = np.array(selection.order)
+        noisy = ((levels << release.fineness) + noise)[:, order]
+        yield from order[np.argmax(noisy, axis=1)].tolist()
         return
-    total = np.sum([fill_ballot(row, vote.shape, rng.bytes(SEED_BYTES)) for row in losses], axis=0)
-    exact = total * (ballots / len(losses)) / vote.shape.vote
-    table = vote.tally.noise.table(vote.tally.most_noise)
-    norm = vote.shape.norm / vote.shape.vote
+    exact = total * (ballots / len(losses)) / shape.vote
+    table, norm = vote.tally.noise.table(vote.tally.most_noise), shape.norm / shape.vote
     for _ in range(draws):
         noisy = exact + table.draw(rng.bytes(SEED_BYTES), len(space)) / vote.vote
         yield decoder.winner(NoisyVotes(space, noisy, vote.most_noise_std, ballots, norm))
-
-
-def _selected_winners(
-    losses: Array, vote: VotePlan, rng: np.random.Generator, draws: int
-) -> list[int]:
-    """Return the winners of votes of which nothing else is revealed."""
-    selection, release = vote.selection, vote.selection.release
-    filled = np.sum([vote.fill(row, rng.bytes(SEED_BYTES)) for row in losses], axis=0)
-    total = np.rint(filled * (vote.fewest_ballots / len(losses))).astype(np.int64)
-    shape = (draws, release.largest_of, vote.candidates)
-    noise = (rng.geometric(-math.expm1(-release.rate), shape) - 1).max(axis=1)
-    noisy = (total << release.fineness) + np.array(selection.head_start) + noise
-    order = np.array(selection.order)
-    return [int(place) for place in order[np.argmax(noisy[:, order], axis=1)]]
 
 
 def alternatives(

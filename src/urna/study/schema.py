@@ -19,7 +19,8 @@ from urna.systems.average import LearnerKind
 from urna.systems.average.blind import LocalTraining
 from urna.systems.combine import STRATEGIES, Guarantee
 from urna.systems.train.sampling import SamplingKind
-from urna.systems.vote import BallotKind, DecoderKind
+from urna.systems.vote import DecoderKind
+from urna.systems.vote.ballot import BallotKind
 from urna.tally import Options
 
 __all__ = [

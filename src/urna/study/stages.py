@@ -32,13 +32,7 @@ from urna.systems.train import RoundReport, TorchLearner, TrainResult
 from urna.systems.train.card import model_card as train_card
 from urna.systems.train.checkpoint import read_tensors, write_model
 from urna.systems.train.pipelined import PipelinedSummation
-from urna.systems.vote import (
-    DecoderKind,
-    VoteResult,
-    VoteSettings,
-    read_again,
-    search,
-)
+from urna.systems.vote import DecoderKind, VoteResult, VoteSettings, read_again, search
 from urna.systems.vote.kernels import describe_structure
 from urna.systems.vote.result import UNREAD
 from urna.tally import ClearSummation, EncryptedSummation, Run, SecureAggregation, Summation

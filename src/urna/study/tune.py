@@ -19,12 +19,7 @@ from urna.systems.average.choose import LearnerKind, LearnerSettings
 from urna.systems.average.fit import as_samples
 from urna.systems.average.learners import check_samples
 from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
-from urna.systems.vote import (
-    VoteResult,
-    VoteSettings,
-    plan_vote,
-    read_again,
-)
+from urna.systems.vote import VoteResult, VoteSettings, plan_vote, read_again
 from urna.systems.vote.fill import fill_all
 from urna.systems.vote.search import hold_vote
 from urna.tally import Options, Run, SecureAggregation, Summation, Terms

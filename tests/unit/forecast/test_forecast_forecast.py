@@ -16,15 +16,8 @@ from urna.forecast.votes import (
 )
 from urna.privacy import Budget
 from urna.space import Axis, Space
-from urna.systems.vote import (
-    ArgmaxDecoder,
-    Decoder,
-    NoisyVotes,
-    PosteriorDecoder,
-    VotePlan,
-    plan,
-    plan_vote,
-)
+from urna.systems.vote import ArgmaxDecoder, NoisyVotes, PosteriorDecoder, VotePlan, plan, plan_vote
+from urna.systems.vote.decode import Decoder
 
 GRID = Space(lr=Axis.log_range(1e-5, 1.0, 6), depth=[1, 2, 3])
 

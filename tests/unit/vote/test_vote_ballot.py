@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from urna.errors import ParameterError
-from urna.systems.vote import (
-    Ballot,
-    BallotKind,
-    BallotShape,
-    choose_ballot,
-    fill_ballot,
-    read_ballot,
-)
-from urna.systems.vote.ballot import ScoreShape
+from urna.systems.vote import BallotShape, fill_ballot
+from urna.systems.vote.ballot import Ballot, BallotKind, ScoreShape, read_ballot
+from urna.systems.vote.settings import choose_ballot
 
 FALSE_ALARM = 1e-6  # how often right ballots would fail a statistical test on fresh keys
 

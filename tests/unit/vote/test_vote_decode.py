@@ -7,13 +7,8 @@ from scipy import integrate, stats
 from scipy.special import ndtr
 
 from urna.space import Space
-from urna.systems.vote import (
-    ArgmaxDecoder,
-    Decoder,
-    NoisyVotes,
-    PosteriorDecoder,
-)
-from urna.systems.vote.decode import leading_probability
+from urna.systems.vote import ArgmaxDecoder, NoisyVotes, PosteriorDecoder
+from urna.systems.vote.decode import Decoder, leading_probability
 
 FALSE_ALARM = 1e-6  # how often a right probability would fail the calibration on a fresh seed
 

@@ -10,8 +10,8 @@ from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.privacy import SelectionRelease
 from urna.space import Axis, Space
-from urna.systems.vote import fill_ballot, read_ballot
-from urna.systems.vote.ballot import LevelShape
+from urna.systems.vote import fill_ballot
+from urna.systems.vote.ballot import LevelShape, read_ballot
 from urna.systems.vote.plan import head_start
 from urna.systems.vote.settings import choose_levels
 

@@ -11,8 +11,8 @@ from scipy import stats
 
 from urna.errors import ParameterError
 from urna.space import Axis, Space
-from urna.systems.vote import ArgmaxDecoder, Decoder, DecoderKind, NoisyVotes, PosteriorDecoder
-from urna.systems.vote.decode import credible_set
+from urna.systems.vote import ArgmaxDecoder, DecoderKind, NoisyVotes, PosteriorDecoder
+from urna.systems.vote.decode import Decoder, credible_set
 from urna.systems.vote.kernels import RANGES, describe_structure, families, unrelated
 from urna.systems.vote.windows import usual_edges, windows_of
 

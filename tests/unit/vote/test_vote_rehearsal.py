@@ -22,13 +22,12 @@ from urna.systems.vote import (
     Rehearsal,
     VoteResult,
     VoteSettings,
-    choose_ballot,
     rehearse,
-    relative_noise,
     search,
 )
 from urna.systems.vote.decode import USELESS
-from urna.systems.vote.settings import FEWEST
+from urna.systems.vote.plan import relative_noise
+from urna.systems.vote.settings import FEWEST, choose_ballot
 from urna.tally import Run
 
 Array = npt.NDArray[np.float64]

@@ -14,14 +14,7 @@ from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.randomness import ScriptedSecrets
 from urna.report import StudyResult, load_result, page
 from urna.space import Axis, Space
-from urna.systems.vote import (
-    COUNTS,
-    BallotShape,
-    Reveal,
-    VoteResult,
-    VoteSettings,
-    search,
-)
+from urna.systems.vote import COUNTS, BallotShape, Reveal, VoteResult, VoteSettings, search
 from urna.systems.vote.ballot import ScoreShape
 from urna.systems.vote.result import Revealed
 from urna.tally import ClearSummation, Run, Terms

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Sensitivity
-from urna.systems.vote import Ballot, Ballots, BallotShape, read_ballot
-from urna.systems.vote.ballot import ScoreShape
+from urna.systems.vote import Ballots, BallotShape
+from urna.systems.vote.ballot import Ballot, ScoreShape, read_ballot
 from urna.tally import SumRange
 
 REPLACE, ZERO_OUT = Adjacency.REPLACE_ONE_CLIENT, Adjacency.ZERO_OUT_CLIENT

@@ -24,7 +24,6 @@ from urna.report import page
 from urna.space import Space
 from urna.systems.vote import (
     ArgmaxDecoder,
-    Ballot,
     Ballots,
     BallotShape,
     NoisyVotes,
@@ -33,7 +32,7 @@ from urna.systems.vote import (
     plan,
     search,
 )
-from urna.systems.vote.ballot import ScoreShape
+from urna.systems.vote.ballot import Ballot, ScoreShape
 from urna.systems.vote.decode import Decoded
 from urna.systems.vote.fill import shard_ballots
 from urna.tally import ClearSummation, SecureAggregation, to_grid
@@ -118,7 +117,9 @@ def client(values: list[float], *, named: bool) -> Samples:
 
 def ballots_of(values: list[float], tally: VotePlan, *, named: bool = False) -> list[IntVector]:
     data = client(values, named=named)
-    return shard_ballots(Near(), data, SPACE, tally, key=KEY, seed=0, smallest=2)
+    return shard_ballots(
+        Near(), data, SPACE, tally, key=KEY, seed=0, smallest=2, seconds=600.0, seconds=600.0
+    )
 
 
 def scaled_by_all(values: list[float], tally: VotePlan, *, named: bool = False) -> list[IntVector]:
@@ -195,11 +196,15 @@ def test_a_shard_that_is_too_small_abstains_and_leaves_the_rest_alone() -> None:
     values = [float(n % 5) for n in range(60)]
     data, tally = client(values, named=True), sharded(12)
     objective = Near()
-    few = shard_ballots(objective, data, SPACE, tally, key=KEY, seed=0, smallest=5)
+    few = shard_ballots(
+        objective, data, SPACE, tally, key=KEY, seed=0, smallest=5, seconds=600.0, seconds=600.0
+    )
     silent = [not ballot.any() for ballot in few]
     assert 0 < sum(silent) < 12
     assert objective.calls == 12 - sum(silent)
-    every = shard_ballots(Near(), data, SPACE, tally, key=KEY, seed=0, smallest=2)
+    every = shard_ballots(
+        Near(), data, SPACE, tally, key=KEY, seed=0, smallest=2, seconds=600.0, seconds=600.0
+    )
     assert all(
         quiet or np.array_equal(a, b) for quiet, a, b in zip(silent, few, every, strict=True)
     )
@@ -217,7 +222,14 @@ def test_a_shard_whose_evaluation_fails_abstains(caplog: pytest.LogCaptureFixtur
     values, tally = [1.0] * 11 + [99.0], sharded(3)
     with caplog.at_level(logging.WARNING):
         ballots = shard_ballots(
-            Brittle(), client(values, named=False), SPACE, tally, key=KEY, seed=0, smallest=2
+            Brittle(),
+            client(values, named=False),
+            SPACE,
+            tally,
+            key=KEY,
+            seed=0,
+            smallest=2,
+            seconds=600.0,
         )
     assert sorted(int(ballot.sum()) for ballot in ballots) == [0, 2, 2]
     assert "SECRET" not in caplog.text
@@ -234,7 +246,9 @@ def test_losses_that_fit_no_ballot_cost_their_shard_alone(wrong: str) -> None:
             return odd[wrong]
 
     data = client([1.0] * 11 + [99.0], named=False)
-    ballots = shard_ballots(Odd(), data, SPACE, sharded(3), key=KEY, seed=0, smallest=2)
+    ballots = shard_ballots(
+        Odd(), data, SPACE, sharded(3), key=KEY, seed=0, smallest=2, seconds=600.0, seconds=600.0
+    )
     assert sorted(int(ballot.sum()) for ballot in ballots) == [0, 2, 2]
 
 
@@ -298,7 +312,7 @@ def test_shards_are_evaluated_in_processes_of_their_own_with_the_same_ballots(
 ) -> None:
     """The real thing, once: what it guarantees is tested where it stands."""
     data, vote = client([float(n % 5) for n in range(24)], named=True), sharded(3)
-    options: Any = {"key": KEY, "seed": 0, "smallest": 2}
+    options: Any = {"key": KEY, "seed": 0, "smallest": 2, "seconds": 600.0}
     apart = shard_ballots(NEAR, data, SPACE, vote, **options)
     monkeypatch.setattr(fill, "losses_apart", here)
     together = shard_ballots(NEAR, data, SPACE, vote, **options)

@@ -15,14 +15,7 @@ from urna.protocols.secagg import Stage
 from urna.randomness import ScriptedSecrets
 from urna.report import load_result, page
 from urna.space import Space
-from urna.systems.vote import (
-    ArgmaxDecoder,
-    Reveal,
-    VoteResult,
-    VoteSettings,
-    plan_vote,
-    search,
-)
+from urna.systems.vote import ArgmaxDecoder, Reveal, VoteResult, VoteSettings, plan_vote, search
 from urna.tally import HelperSelection, Terms
 
 SPACE = Space(lr=[0.1, 0.2, 0.3, 0.4])

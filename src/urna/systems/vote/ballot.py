@@ -312,11 +312,8 @@ class LevelShape:
 
     def check(self, ballot: npt.NDArray[np.integer]) -> None:
         """Raise ParameterError unless every candidate has a level."""
-        if (
-            ballot.shape != (self.candidates,)
-            or int(ballot.min()) < 0
-            or int(ballot.max()) > self.levels
-        ):
+        fits = ballot.shape == (self.candidates,)
+        if not (fits and int(ballot.min()) >= 0 and int(ballot.max()) <= self.levels):
             raise ParameterError(
                 f"ballots of levels give {self.candidates} candidates 0 to {self.levels}"
             )
@@ -457,11 +454,7 @@ def reference_loss(
 
 
 def read_ballot(mapping: Mapping[str, Any], candidates: int) -> Ballot:
-    """Read what a ballot's `as_mapping` wrote.
-
-    Raises:
-        ParameterError: It is no ballot.
-    """
+    """Read what a ballot's `as_mapping` wrote; anything else is a ParameterError."""
     if mapping.keys() == {"weights"} and isinstance(mapping["weights"], list):
         return BallotShape(tuple(mapping["weights"]), candidates)
     if mapping.keys() == {"power", "norm"} and isinstance(mapping["power"], float):

@@ -214,7 +214,10 @@ def _priors(space: Space, noise: float, alike: float) -> tuple[_Priors, ...]:
     """Prepare all priors; kept, because a replay asks for the same again and again."""
     structured, found = families(space), []
     for family in (*structured, unrelated(len(space))):
-        total = _variances(family, alike) + noise
+        uneven = _UNEVEN if family.vectors else (0.0,)
+        total = noise + np.stack(
+            [a**2 * alike * ((1 - u) * family.values + u) for a in _AGREEMENTS for u in uneven]
+        )
         share = (1 - _STRUCTURELESS) / len(structured) if family.vectors else _STRUCTURELESS
         weight = np.log(share / len(total) * family.shares)
         found.append(
@@ -314,12 +317,6 @@ def calibrated(chance: float, tally: NoisyVotes) -> float:
     raised = math.exp(_RAISED * min(max(tally.noise - 0.05, 0.0), 0.25))
     odds = raised * (chance / (1 - chance)) ** _DRAWN
     return float(odds / (1 + odds))
-
-
-def _variances(family: Family, alike: float) -> Array:
-    """Return the prior variance of each coordinate, shape (settings, priors, candidates)."""
-    settings = [(a, u) for a in _AGREEMENTS for u in (_UNEVEN if family.vectors else (0.0,))]
-    return np.stack([a**2 * alike * ((1 - u) * family.values + u) for a, u in settings])
 
 
 def leader(votes: npt.NDArray[np.float64], space: Space) -> int:

@@ -6,14 +6,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from urna.data import (
-    MIN_SAMPLES,
-    PUBLIC_SHARD_KEY,
-    Records,
-    Samples,
-    count_records,
-    split_records,
-)
+from urna.data import PUBLIC_SHARD_KEY, Records, Samples, count_records, split_records
 from urna.errors import ParameterError
 from urna.local import (
     CallableObjective,
@@ -33,7 +26,8 @@ from urna.progress import Steps
 from urna.randomness import SEED_BYTES, SecretSource, derive_seed
 from urna.space import Space
 from urna.systems.vote.plan import VotePlan
-from urna.systems.vote.settings import SHARD_SECONDS, Rehearsal, VoteSettings
+from urna.systems.vote.settings import Rehearsal, VoteSettings
+from urna.tally import Run
 
 LEAST_RECORDS = 2
 """One record to train on, one to judge by."""
@@ -169,17 +163,30 @@ def ballots_of(
     space: Space,
     vote: VotePlan,
     how: VoteSettings,
+    run: Run,
     *,
-    secrets: SecretSource,
     seed: int,
     report: Steps,
 ) -> dict[int, IntVector]:
     """Let every client evaluate the candidates, and return their ballots in grid steps.
 
     Where records are protected every shard fills a ballot, and each client adds up its own.
+
+    Raises:
+        ParameterError: A client's records do not fill its shards, or the objective is broken: see
+            `try_objective`. Where the run is forced it is not tried first.
     """
-    doing, shards = "evaluating candidates", vote.terms.shards
-    if vote.terms.adjacency.unit is Unit.CLIENT:
+    doing, shards, secrets = "evaluating candidates", vote.terms.shards, run.secrets
+    by_record = vote.terms.adjacency.unit is Unit.RECORD
+    for client, data in enumerate(clients if by_record else ()):
+        try:
+            check_records(data, shards, how.smallest_shard)
+        except ParameterError as error:
+            raise ParameterError(f"client {client}: {error}") from error
+    if not run.force:
+        seconds = how.shard_seconds * shards if by_record else None
+        try_objective(objective, space, clients, seed, seconds)
+    if not by_record:
         evaluated = losses_of_each(
             objective,
             clients,
@@ -229,8 +236,8 @@ def shard_ballots(
     key: bytes,
     seed: int,
     shard_key: bytes = PUBLIC_SHARD_KEY,
-    smallest: int = MIN_SAMPLES,
-    seconds: float = SHARD_SECONDS,
+    smallest: int,
+    seconds: float,
     progress: Progress | None = None,
     failed: Callable[[int, str], None] | None = None,
 ) -> list[IntVector]:

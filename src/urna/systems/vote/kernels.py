@@ -195,10 +195,10 @@ def _room(space: Space, lines: "dict[str, _Line]") -> tuple[bool, int]:
     """Return whether a space is a full grid of short axes, and how many priors it may have."""
     if any(len(line.steps) > _WIDEST for line in lines.values()):
         return False, 0
-    is_grid = space.chosen is None and all(line.mixing is None for line in lines.values())
-    if is_grid:
-        return True, _MOST_ENTRIES // len(space)
-    return False, _MOST_LISTED // (len(space) * min(_RANK, len(space)))
+    count, whole = len(space), space.chosen is None
+    if whole and all(line.mixing is None for line in lines.values()):
+        return True, _MOST_ENTRIES // count
+    return False, _MOST_LISTED // (count * min(_RANK, count))
 
 
 def _variants(lines: "dict[str, _Line]") -> int:

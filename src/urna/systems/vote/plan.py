@@ -137,8 +137,8 @@ class VotePlan:
 
     def gap_of(self, agreement: float) -> float:
         """Return the gap, in votes, that a fraction of the fewest ballots makes up."""
-        gap = agreement * self.fewest_ballots * self._ballot
-        return math.floor(gap) if self.reveal.winner else gap
+        gap = agreement * self.fewest_ballots
+        return math.floor(gap * self.shape.most) if self.reveal.winner else gap
 
     @property
     def best_case(self) -> float:
@@ -245,7 +245,8 @@ class VotePlan:
         """
         _check_agreement(agreement)
         gap = Fraction(self.gap_for(probability, bad))
-        return max(1, math.ceil(gap / (Fraction(agreement) * self.terms.fewest * self._ballot)))
+        each = Fraction(agreement) * (self.shape.most if self.reveal.winner else 1)
+        return max(1, math.ceil(gap / (each * self.terms.fewest)))
 
     def epsilon_for(self, gap: float, probability: float = 0.95, bad: int | None = None) -> float:
         """Return the least epsilon, to 1 %, at which this gap suffices."""
@@ -279,11 +280,6 @@ class VotePlan:
             "gap_for_95_percent": self.gap_for(0.95),
             "largest_gap": self.largest_gap,
         }
-
-    @property
-    def _ballot(self) -> int:
-        """What a ballot counts where gaps are fractions of ballots: a vote, or all its levels."""
-        return int(self.shape.most) if self.reveal.winner else 1
 
     def _bad(self, bad: int | None) -> int:
         number = self.candidates - 1 if bad is None else bad

@@ -7,7 +7,6 @@ from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
-from urna.errors import ParameterError
 from urna.files import today
 from urna.local import Objective
 from urna.noise import IntVector
@@ -15,15 +14,7 @@ from urna.privacy import Budget, NonPrivateRelease, PrivacyStatement, Unit
 from urna.progress import live_line
 from urna.space import Space
 from urna.systems.vote.decode import NoisyVotes, PosteriorDecoder
-from urna.systems.vote.fill import (
-    as_budget,
-    as_clients,
-    as_objective,
-    as_space,
-    ballots_of,
-    check_records,
-    try_objective,
-)
+from urna.systems.vote.fill import as_budget, as_clients, as_objective, as_space, ballots_of
 from urna.systems.vote.plan import VotePlan, plan_vote, relative_noise
 from urna.systems.vote.result import UNREAD, Revealed, VoteResult
 from urna.systems.vote.settings import Rehearsal, VoteSettings
@@ -111,20 +102,8 @@ def search(
         event = vote.event if run.secrets.private else NonPrivateRelease("scripted secrets")
         run.ledger.check_relation(terms.adjacency)
         run.ledger.check(event, ids=[run.entry])
-    seconds = None
-    if terms.adjacency.unit is Unit.RECORD:
-        seconds = how.shard_seconds * terms.shards
-        for number, data in enumerate(clients):
-            try:
-                check_records(data, terms.shards, how.smallest_shard)
-            except ParameterError as error:
-                raise ParameterError(f"client {number}: {error}") from error
     with live_line(run.progress) as report:
-        if not run.force:
-            try_objective(objective, space, clients, seed, seconds)
-        ballots = ballots_of(
-            objective, clients, space, vote, how, secrets=run.secrets, seed=seed, report=report
-        )
+        ballots = ballots_of(objective, clients, space, vote, how, run, seed=seed, report=report)
         what = "finding the winner" if reveal.winner else "summing ballots"
         report(what, 0, 1)
         unread = hold_vote(

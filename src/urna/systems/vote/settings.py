@@ -81,11 +81,8 @@ class Reveal:
                 "revealing only the winner takes a helper, an organisation that does not collude "
                 "with the leader: name it (`helper=`, --helper)"
             )
-        if (
-            not isinstance(self.helper, str)
-            or not self.helper.strip()
-            or not self.helper.isprintable()
-        ):
+        text = isinstance(self.helper, str) and self.helper.isprintable()
+        if not (text and self.helper.strip()):
             raise ParameterError(
                 f"a helper's name is text that can be printed, got {self.helper!r}"
             )
