@@ -117,9 +117,7 @@ def client(values: list[float], *, named: bool) -> Samples:
 
 def ballots_of(values: list[float], tally: VotePlan, *, named: bool = False) -> list[IntVector]:
     data = client(values, named=named)
-    return shard_ballots(
-        Near(), data, SPACE, tally, key=KEY, seed=0, smallest=2, seconds=600.0, seconds=600.0
-    )
+    return shard_ballots(Near(), data, SPACE, tally, key=KEY, seed=0, smallest=2, seconds=600.0)
 
 
 def scaled_by_all(values: list[float], tally: VotePlan, *, named: bool = False) -> list[IntVector]:
@@ -196,15 +194,11 @@ def test_a_shard_that_is_too_small_abstains_and_leaves_the_rest_alone() -> None:
     values = [float(n % 5) for n in range(60)]
     data, tally = client(values, named=True), sharded(12)
     objective = Near()
-    few = shard_ballots(
-        objective, data, SPACE, tally, key=KEY, seed=0, smallest=5, seconds=600.0, seconds=600.0
-    )
+    few = shard_ballots(objective, data, SPACE, tally, key=KEY, seed=0, smallest=5, seconds=600.0)
     silent = [not ballot.any() for ballot in few]
     assert 0 < sum(silent) < 12
     assert objective.calls == 12 - sum(silent)
-    every = shard_ballots(
-        Near(), data, SPACE, tally, key=KEY, seed=0, smallest=2, seconds=600.0, seconds=600.0
-    )
+    every = shard_ballots(Near(), data, SPACE, tally, key=KEY, seed=0, smallest=2, seconds=600.0)
     assert all(
         quiet or np.array_equal(a, b) for quiet, a, b in zip(silent, few, every, strict=True)
     )
@@ -247,7 +241,7 @@ def test_losses_that_fit_no_ballot_cost_their_shard_alone(wrong: str) -> None:
 
     data = client([1.0] * 11 + [99.0], named=False)
     ballots = shard_ballots(
-        Odd(), data, SPACE, sharded(3), key=KEY, seed=0, smallest=2, seconds=600.0, seconds=600.0
+        Odd(), data, SPACE, sharded(3), key=KEY, seed=0, smallest=2, seconds=600.0
     )
     assert sorted(int(ballot.sum()) for ballot in ballots) == [0, 2, 2]
 
