@@ -1,3 +1,5 @@
 """Forecasts of votes on synthetic loss surfaces. Everything is public; nothing is spent."""
 
-__all__: list[str] = []
+from urna.forecast.votes import Forecast, Openings, forecast
+
+__all__ = ["Forecast", "Openings", "forecast"]
