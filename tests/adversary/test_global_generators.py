@@ -145,8 +145,8 @@ def averaged(clients: Sequence[Samples]) -> list[Table]:
 class OwnMoments(Moments):
     """A learner of one's own."""
 
-    def vectors(self, clients: Sequence[Samples], *, device: str | None = None) -> Iterator[Any]:
-        for place, vector in super().vectors(clients, device=device):
+    def vectors(self, clients: Sequence[Samples]) -> Iterator[Any]:
+        for place, vector in super().vectors(clients):
             yield place, vector * drawn(clients[place])
 
 

@@ -36,7 +36,6 @@ from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Space
 from urna.systems.average import (
     Blind,
-    LocalTraining,
     LossKind,
     Moments,
     RowRule,
@@ -44,7 +43,7 @@ from urna.systems.average import (
     Sizes,
     plan_average,
 )
-from urna.systems.average.batch import PaddedRows
+from urna.systems.average.certified import PaddedRows
 from urna.systems.average.fit import contributions as average_contributions
 from urna.systems.average.objective import BlindObjective, default_space
 from urna.systems.train import (
@@ -142,16 +141,8 @@ def averaged(learner: Blind | Moments) -> Handed:
     return handed_in
 
 
-def on_torch(learner: Blind) -> Handed:
-    def vectors(clients: Sequence[Samples]) -> list[Table]:
-        found = dict(learner.vectors(clients, device="cpu"))
-        return [found[place] for place in sorted(found)]
-
-    return vectors
-
-
 def blind(loss: LossKind, **settings: Any) -> Blind:
-    asked: dict[str, Any] = {"sizes": Sizes.WEIGHTED, "heaviest": 3.0, "epochs": 3, **settings}
+    asked: dict[str, Any] = {"sizes": Sizes.WEIGHTED, "heaviest": 3.0, **settings}
     regularisation = asked.pop("regularisation", 1e-3)
     return Blind(SCHEMA, Unit.RECORD, 20, regularisation, loss, **asked)
 
@@ -233,10 +224,7 @@ AVERAGES: dict[str, Handed] = {
     **{f"certified, {loss}": averaged(blind(loss)) for loss in LossKind},
     "certified, many digits": averaged(blind(LossKind.SOFTMAX, regularisation=4.1e-6)),
     "certified, all alike": averaged(blind(LossKind.SVM, sizes=Sizes.SMALLEST, heaviest=1.0)),
-    "SGD": averaged(blind(LossKind.LOGISTIC, trainer=LocalTraining.SGD)),
     "moments": averaged(Moments(SCHEMA, Unit.RECORD, 20)),
-    "certified, on a device": on_torch(blind(LossKind.SOFTMAX)),
-    "SGD, on a device": on_torch(blind(LossKind.SOFTMAX, trainer=LocalTraining.SGD)),
 }
 TUNED = blind(LossKind.SOFTMAX)
 PATHS: dict[str, Handed] = AVERAGES | {
@@ -322,11 +310,8 @@ def test_neither_threads_nor_room_let_a_client_change_another(
 
 
 @pytest.mark.parametrize("loss", LossKind)
-@pytest.mark.parametrize("trainer", LocalTraining)
-def test_a_model_is_the_one_a_client_would_train_alone(
-    loss: LossKind, trainer: LocalTraining
-) -> None:
-    learner = blind(loss, trainer=trainer)
+def test_a_model_is_the_one_a_client_would_train_alone(loss: LossKind) -> None:
+    learner = blind(loss)
     together = dict(learner.vectors(CLIENTS))
     for place, data in enumerate(CLIENTS):
         ((_, alone),) = learner.vectors([data])

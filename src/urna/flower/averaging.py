@@ -100,7 +100,6 @@ class Averages:
     Args:
         data: Returns the node's samples; called with Flower's context, once per average.
         schema: The one schema this node's data have; any that is announced by default.
-        device: A torch device to train on.
     """
 
     kind = "average"
@@ -109,10 +108,8 @@ class Averages:
         self,
         data: Callable[[Context], Samples | tuple[Any, Any]],
         schema: Schema | None = None,
-        *,
-        device: str | None = None,
     ) -> None:
-        self._data, self._schema, self._device = data, schema, device
+        self._data, self._schema = data, schema
 
     def check(self, call: Call) -> None:
         """Refuse a model of other data than this node's.
@@ -129,7 +126,7 @@ class Averages:
         """Return the node's vector, rounded by coins of its own."""
         subject = _subject(call)
         samples = as_data(self._data(call.context))
-        ((_, vector),) = subject.learner.vectors([samples], device=self._device)
+        ((_, vector),) = subject.learner.vectors([samples])
         return subject.average(call.announcement.terms).contribution(vector, call.key)
 
 

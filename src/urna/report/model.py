@@ -15,7 +15,7 @@ def model_stage(result: ModelResult, *, name: str = "Model of one message") -> S
     """Return what a page shows of a model: the noisy sum and public facts, nothing else."""
     schema, learner, statement = result.schema, result.learner, result.privacy
     figures = tuple((what, _figure(what, value)) for what, value in result.measured.items())
-    told = [f"{learner.describe()[0].upper()}{learner.describe()[1:]}."]
+    told = [f"{result.described[0].upper()}{result.described[1:]}."]
     if result.why:
         told.append(f"Chosen because {result.why}.")
     choices: tuple[tuple[tuple[str, str], ...], ...] = ()

@@ -62,7 +62,6 @@ def average_alone(
         group=study.privacy.group,
         settings=said_of_learner(said),
         summation=summation,
-        device=said.device or None,
         run=replace(run, entry=journal.entry("then"), keep=keep),
         **study.privacy.options,
     )

@@ -54,13 +54,4 @@ def named_targets(client_data: ClientData, samples: Samples) -> npt.NDArray[Any]
 
 def said_of_learner(said: AveragePart) -> LearnerSettings:
     """Return what a study says of the learner; what it does not say, the learner decides."""
-    settings: LearnerSettings = {}
-    if said.regularisation is not None:
-        settings["regularisation"] = said.regularisation
-    if said.radius is not None:
-        settings["radius"] = said.radius
-    if said.trainer is not None:
-        settings["trainer"] = said.trainer
-    if said.skewed:
-        settings["skewed"] = True
-    return settings
+    return {"regularisation": said.regularisation}

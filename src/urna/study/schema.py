@@ -16,7 +16,6 @@ from urna.privacy import Adjacency, Budget, Unit
 from urna.protocols.secagg import ServerModel
 from urna.study.keys import Key, StudyField, fields_of, shown
 from urna.systems.average import LearnerKind
-from urna.systems.average.blind import LocalTraining
 from urna.systems.combine import STRATEGIES, Guarantee
 from urna.systems.train.sampling import SamplingKind
 from urna.systems.vote import DecoderKind
@@ -265,19 +264,13 @@ class AveragePart:
     says: ClassVar[str] = "One message of each client becomes one model"
     learner: Annotated[LearnerKind, Key(
         "What each client computes; `auto` chooses and says why.", on="average")] = LearnerKind.AUTO
-    trainer: Annotated[LocalTraining | None, Key(
-        "How clients train: exactly, or by the paper's SGD.")] = None
     regularisation: Annotated[float | None, Key(
         "Λ of blind averaging.", on="average", above=0)] = None
-    radius: Annotated[float | None, Key("R, largest norm of a model.", above=0)] = None
-    skewed: Annotated[bool, Key(
-        "Clients may hold few classes each: average with a larger Λ.")] = False
     clip: Annotated[float, Key("c, the norm of rows.", on="average", above=0)] = 1.0
     unit_rows: Annotated[bool, Key("Scale every row to norm c, or only clip longer ones.")] = True
     intercept: Annotated[float, Key("A constant beside the features.")] = 0.3
     projected: Annotated[int, Key(
         "Project features onto so many public random directions; 0 for none.")] = 0
-    device: Annotated[str, Key("A torch device such as cuda, to train all clients on.")] = ""
 
     @property
     def voted_on(self) -> LearnerKind:

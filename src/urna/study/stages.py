@@ -331,7 +331,6 @@ class Stages:
             learner=study.average.voted_on,
             group=study.privacy.group,
             settings=said_of_learner(study.average),
-            device=study.average.device or None,
             space=prepared.space,
             share=division.part,
             summation=self.summation,

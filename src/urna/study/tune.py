@@ -12,10 +12,16 @@ from urna.progress import Steps
 from urna.randomness import staged_secrets
 from urna.space import Space
 from urna.study.held import Held, check_same, said_of
-from urna.systems.average import Blind, ModelResult, Schema, choose, plan_average
+from urna.systems.average import (
+    Blind,
+    LearnerKind,
+    LearnerSettings,
+    ModelResult,
+    Schema,
+    choose,
+    plan_average,
+)
 from urna.systems.average import fit as fit_model
-from urna.systems.average.batch import check_device
-from urna.systems.average.choose import LearnerKind, LearnerSettings
 from urna.systems.average.fit import as_samples
 from urna.systems.average.learners import check_samples
 from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
@@ -51,7 +57,6 @@ def tune_then_fit(
     settings: LearnerSettings | None = None,
     summation: Summation | None = None,
     seed: int = 0,
-    device: str | None = None,
     voting: VoteSettings | None = None,
     held: Held | None = None,
     run: Run | None = None,
@@ -82,7 +87,6 @@ def tune_then_fit(
         settings: What is not voted on.
         summation: How ballots and models are added up; securely by default.
         seed: Public seed of the clients' holdouts.
-        device: A torch device for training.
         voting: What the vote reveals, and how its winner is read.
         held: The vote, where it was held before, and what becomes of it.
         run: Where both are counted and shown, and the model is kept. The ledger is asked for both
@@ -100,7 +104,6 @@ def tune_then_fit(
     reveal, vote, ledger = how.reveal, before.vote, run.ledger
     data = as_samples(clients)
     check_samples(data, schema)
-    check_device(device)
     terms = Terms.of(len(data), budget, **options)
     summation, secrets = summation or SecureAggregation(), run.secrets
     report: Steps = run.progress if callable(run.progress) else (lambda what, done, total: None)
@@ -164,7 +167,6 @@ def tune_then_fit(
         learner=winner,
         group=winner.group,
         summation=summation,
-        device=device,
         run=Run(
             ledger=ledger,
             secrets=of_model,

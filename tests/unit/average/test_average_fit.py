@@ -1,5 +1,6 @@
 """End to end: noise as planned under dropouts, bad inputs before anything is spent, files."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -291,18 +292,6 @@ def test_no_hinge_is_so_sharp_that_data_decide_how_long_it_takes(
     Blind(SCHEMA, Unit.RECORD, 20, 1e-6, LossKind.SVM)
 
 
-@pytest.mark.parametrize("device", ["nonsense", "cuda:99", "meta"])
-@pytest.mark.parametrize("learner", ["svm", "moments"])
-def test_a_device_that_is_not_there_costs_nothing(
-    tmp_path: Path, device: str, learner: str
-) -> None:
-    pytest.importorskip("torch")
-    ledger = Ledger.open(tmp_path / "ledger", BUDGET, adjacency=RECORD)
-    with pytest.raises(ParameterError, match="device"):
-        quick(clients(), learner=learner, device=device, ledger=ledger, secrets=None)
-    assert not ledger.entries()
-
-
 def test_auto_says_what_it_takes_and_why() -> None:
     def taken(count: int, records: int, *, unit: Adjacency = RECORD, width: int = 4) -> Any:
         terms = Terms.of(count, BUDGET, adjacency=unit)
@@ -364,6 +353,23 @@ def test_a_model_file_with_pickled_arrays_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "odd.npz", head=np.array([{"a": 1}], dtype=object), weights=np.ones(2))
     with pytest.raises(ParameterError):
         load_model(tmp_path / "odd.npz")
+
+
+def test_a_model_that_version_0_2_trained_by_sgd_still_loads_and_says_so() -> None:
+    result = quick(clients(), learner="softmax")
+    of_then = {"trainer": "sgd", "epochs": 100, "batch_size": 20, "seed": 0}
+    described = result.described.replace("certified solver", "permutation SGD")
+    mapping = {
+        **result.as_mapping(),
+        "learner": result.learner.as_mapping() | of_then,
+        "describe": described,
+    }
+    found = ModelResult.read(json.loads(json.dumps(mapping)))
+    x = clients()[0].features
+    assert (found.predict(x) == result.predict(x)).all()
+    assert found.described in str(found) and described in model_card(found, name="old")
+    with pytest.raises(ParameterError, match="by the certified solver"):  # nobody trains so now
+        read_learner(mapping["learner"])
 
 
 def test_the_model_card_has_a_privacy_block_that_parses() -> None:

@@ -1,7 +1,6 @@
-"""No neighbours pass the proven bounds, and some come close: models by both trainers, moments."""
+"""No neighbours pass the proven bounds, and some come close: models, moments."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from urna.errors import ParameterError
 from urna.privacy import Budget, Unit
 from urna.systems.average import (
     Blind,
-    LocalTraining,
     LossKind,
     Moments,
     RowRule,
@@ -21,7 +19,7 @@ from urna.systems.average import (
     plan_average,
 )
 from urna.systems.average.learners import check_samples
-from urna.systems.average.sensitivity import class_moments_square, value_moments_square
+from urna.systems.average.moments import class_moments_square, value_moments_square
 from urna.tally import Terms
 
 POINTS = 8
@@ -40,22 +38,9 @@ def schema(features: int = 3, classes: int = 2, **rows: object) -> Schema:
     return Schema(features, tuple(range(classes)), rows=RowRule(**rows))  # type: ignore[arg-type]
 
 
-def blind(loss: LossKind, trainer: LocalTraining, **more: object) -> Blind:
-    settings: dict[str, Any] = {
-        "radius": 4.0 if trainer is LocalTraining.SGD else None,
-        "epochs": 30,
-        "batch_size": 2,
-    }
-    settings |= more
-    return Blind(
-        settings.pop("schema", schema()),
-        Unit.RECORD,
-        POINTS,
-        settings.pop("regularisation", 0.5),
-        loss,
-        trainer,
-        **settings,
-    )
+def blind(loss: LossKind, **more: object) -> Blind:
+    settings: dict[str, Any] = {"schema": schema(), "regularisation": 0.5, **more}
+    return Blind(unit=Unit.RECORD, points=POINTS, loss=loss, **settings)
 
 
 def neighbours(rng: np.random.Generator, features: int, classes: int) -> tuple[Samples, Samples]:
@@ -75,55 +60,36 @@ def neighbours(rng: np.random.Generator, features: int, classes: int) -> tuple[S
     return Samples(x, y), Samples(x2, y2)
 
 
-LEARNERS = [(loss, trainer) for loss in LossKind for trainer in LocalTraining]
-
-
-@pytest.mark.parametrize(("loss", "trainer"), LEARNERS)
-def test_no_replaced_record_moves_a_model_further_than_proven(
-    loss: LossKind, trainer: LocalTraining
-) -> None:
+@pytest.mark.parametrize("loss", LossKind)
+def test_no_replaced_record_moves_a_model_further_than_proven(loss: LossKind) -> None:
     rng = np.random.default_rng(1)
     for reg in (0.05, 0.5, 5.0):
-        learner = blind(loss, trainer, regularisation=reg)
+        learner = blind(loss, regularisation=reg)
         moves = [apart(learner, *neighbours(rng, 3, 2)) for _ in range(60)]
         assert max(moves) <= learner.sensitivity
 
 
 @pytest.mark.parametrize(
-    ("loss", "trainer", "near"),
-    [
-        # Scores near zero: slopes are 1 (hinge), 1/2 of each class (logistic), and √½ of √2.
-        (LossKind.SVM, LocalTraining.CERTIFIED, 0.99),
-        (LossKind.LOGISTIC, LocalTraining.CERTIFIED, 0.49),
-        (LossKind.SOFTMAX, LocalTraining.CERTIFIED, 0.49),
-        (LossKind.SVM, LocalTraining.SGD, 0.9),
-    ],
+    ("loss", "near"),
+    # Scores near zero: slopes are 1 (hinge), 1/2 of each class (logistic), and √½ of √2.
+    [(LossKind.SVM, 0.99), (LossKind.LOGISTIC, 0.49), (LossKind.SOFTMAX, 0.49)],
 )
-def test_the_bound_of_models_is_nearly_reached(
-    loss: LossKind, trainer: LocalTraining, near: float
-) -> None:
+def test_the_bound_of_models_is_nearly_reached(loss: LossKind, near: float) -> None:
     # With Λ so large that models are small, one record turned around moves by 2·slope/(NΛ).
     x = np.zeros((POINTS, 3))
     x[:, 0] = 1.0
     y = np.zeros(POINTS, dtype=int)
     turned = x.copy()
     turned[0] = -x[0]
-    learner = blind(loss, trainer, regularisation=40.0)
-    if trainer is LocalTraining.SGD:
-        learner = replace(learner, radius=1e-3 + math.sqrt(1) / 40.0, epochs=200)
-        # The published bound holds RΛ beside c, which no data reach: compare with the rest.
-        bound = replace(learner, trainer=LocalTraining.CERTIFIED, radius=None).sensitivity
-    else:
-        bound = learner.sensitivity
-    assert near * bound < apart(learner, Samples(x, y), Samples(turned, y)) <= learner.sensitivity
+    learner = blind(loss, regularisation=40.0)
+    moved = apart(learner, Samples(x, y), Samples(turned, y))
+    assert near * learner.sensitivity < moved <= learner.sensitivity
 
 
 def test_records_of_heavy_clients_move_no_further_when_clients_are_weighed() -> None:
     rng = np.random.default_rng(3)
     for records in (2, 8, 30):
-        learner = blind(
-            LossKind.SVM, LocalTraining.CERTIFIED, sizes=Sizes.WEIGHTED, heaviest=30 / POINTS
-        )
+        learner = blind(LossKind.SVM, sizes=Sizes.WEIGHTED, heaviest=30 / POINTS)
         x, y = rng.normal(size=(records, 3)), rng.integers(2, size=records)
         turned = x.copy()
         turned[0] = -x[0]
@@ -134,9 +100,7 @@ def test_groups_of_records_move_a_model_as_proven() -> None:
     x, y = np.tile([1.0, 0.0, 0.0], (POINTS, 1)), np.zeros(POINTS, dtype=int)
     turned = x.copy()
     turned[:3] *= -1
-    one, three = (
-        blind(LossKind.SVM, LocalTraining.CERTIFIED, regularisation=40.0, group=g) for g in (1, 3)
-    )
+    one, three = (blind(LossKind.SVM, regularisation=40.0, group=g) for g in (1, 3))
     moved = apart(three, Samples(x, y), Samples(turned, y))
     assert one.sensitivity < 0.99 * three.sensitivity < moved <= three.sensitivity
 
@@ -223,8 +187,7 @@ def test_rows_of_one_id_move_a_model_as_proven_however_many_there_are(
     loss: LossKind, group: int
 ) -> None:
     records, rng = 50, np.random.default_rng(11)
-    settings: dict[str, Any] = {"epochs": 1, "batch_size": 1, "group": group}
-    learner = Blind(schema(2), Unit.RECORD, records, 0.3, loss, LocalTraining.SGD, **settings)
+    learner = Blind(schema(2), Unit.RECORD, records, 0.3, loss, group=group)
     angles, ids = np.linspace(0, 2 * np.pi, records), np.arange(records)
     x, y = np.column_stack([np.cos(angles), np.sin(angles)]), ids % 2
     rest = ids != 7
@@ -263,8 +226,7 @@ def test_a_record_of_odd_numbers_moves_nothing_further(broken: float) -> None:
     x, y = np.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1]], np.array([0, 1] * 4)
     z = x.copy()
     z[2, 1] = broken
-    learners: list[Blind | Moments] = [blind(loss, trainer) for loss, trainer in LEARNERS]
-    for learner in (Moments(schema(), Unit.RECORD, POINTS), *learners):
+    for learner in (Moments(schema(), Unit.RECORD, POINTS), *map(blind, LossKind)):
         found = vector_of(learner, Samples(z, y))
         assert np.isfinite(found).all()
         limit = learner.record_sensitivity if isinstance(learner, Moments) else learner.sensitivity

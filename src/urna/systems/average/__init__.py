@@ -4,17 +4,22 @@ Blind averaging (Secure Distributed DP-Helmet) trains a model at every client an
 pooled moments sum second moments of all records and solve for the model afterwards.
 """
 
-from urna.systems.average.blind import Blind, LocalTraining, Sizes
-from urna.systems.average.card import model_card
-from urna.systems.average.choose import ChosenLearner, LearnerKind, LearnerSettings, choose
+from urna.systems.average.blind import Blind, Sizes
 from urna.systems.average.fit import fit
 from urna.systems.average.learners import AverageLearner, Solved
 from urna.systems.average.losses import Loss, LossKind
-from urna.systems.average.model import ModelResult, load_model
-from urna.systems.average.plan import AveragePlan, plan_average, read_learner
-from urna.systems.average.pooled import Moments
-from urna.systems.average.rows import RowRule
-from urna.systems.average.schema import Schema
+from urna.systems.average.model import ModelResult, load_model, model_card
+from urna.systems.average.moments import Moments
+from urna.systems.average.plan import (
+    AveragePlan,
+    ChosenLearner,
+    LearnerKind,
+    LearnerSettings,
+    choose,
+    plan_average,
+    read_learner,
+)
+from urna.systems.average.schema import RowRule, Schema
 
 __all__ = [
     "AverageLearner",
@@ -23,7 +28,6 @@ __all__ = [
     "ChosenLearner",
     "LearnerKind",
     "LearnerSettings",
-    "LocalTraining",
     "Loss",
     "LossKind",
     "ModelResult",

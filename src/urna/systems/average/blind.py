@@ -11,16 +11,11 @@ import numpy as np
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.privacy import Unit
-from urna.systems.average.batch import PaddedRows, batches, to_numpy
-from urna.systems.average.certified import minimise
+from urna.systems.average.certified import PaddedRows, batches, minimise
 from urna.systems.average.learners import Solved, Vector, check_spec
-from urna.systems.average.losses import Loss, LossKind
-from urna.systems.average.permutation_sgd import projected, train_by_sgd
+from urna.systems.average.losses import Array, Loss, LossKind, certified_move, client_model_move
 from urna.systems.average.schema import Schema
-from urna.systems.average.sensitivity import certified_move, client_model_move, published_move
 from urna.tally import Encoding
-
-__all__ = ["PRECISION", "RADIUS_PART", "Blind", "LocalTraining", "Sizes"]
 
 PRECISION = 1e-3
 """The certificate's part of the sensitivity: gradient norms are at most this times L/N."""
@@ -33,18 +28,6 @@ _SHARPEST = 1e-3
 
 _MOST_CURVED = 5e6
 """Largest curvature·c²/Λ, whose root is how many steps a solver takes for a digit."""
-
-RADIUS_PART = 0.2
-"""Radius of models over L/Λ, the longest a minimiser can be, where SGD needs one."""
-
-
-class LocalTraining(StrEnum):
-    """How a client trains."""
-
-    CERTIFIED = "certified"
-    """The exact minimiser, with a certificate."""
-    SGD = "sgd"
-    """The paper's permutation SGD."""
 
 
 class Sizes(StrEnum):
@@ -63,7 +46,7 @@ class Blind:
     Guarantee:
         `group` records move a client's vector by at most `move`; a whole client by at most
         2·`longest`. Rows have norm c at most and losses are Lipschitz (`Loss.lipschitz`); the
-        rest is proven where the bounds are (`sensitivity`). Projection onto the ball and
+        rest is proven where the bounds are (`losses`). Projection onto the ball and
         dividing by a constant only shrink moves. With `Sizes.WEIGHTED` a model of n records
         moves by Υ·2L/(nΛ) and is multiplied by n/N: Υ·2L/(NΛ) again, whatever n is.
 
@@ -74,17 +57,12 @@ class Blind:
             abstains. By weights: the number of records whose client weighs 1.
         regularisation: Λ, for rows of norm `schema.rows.clip`.
         loss: What is minimised.
-        trainer: How.
-        radius: R; models are projected onto this ball. None leaves the certified solver's
-            alone, which are never longer than L/Λ, and is a part of that for SGD. Of whole
-            clients it is what the noise is made for.
+        radius: R; models are projected onto this ball. None leaves them alone: they are never
+            longer than L/Λ. Of whole clients it is what the noise is made for.
         group: Υ, records of one client that are protected together.
         sizes: How clients of different size are treated.
         heaviest: Largest weight of a client; heavier ones are cut to it.
         smoothing: h of the Huber hinge, at least 0.001.
-        epochs: Of SGD; as many as in the authors' own code.
-        batch_size: Of SGD.
-        seed: Public seed of SGD's shuffle.
 
     Raises:
         ParameterError: This cannot be.
@@ -95,27 +73,23 @@ class Blind:
     points: int
     regularisation: float
     loss: LossKind = LossKind.SOFTMAX
-    trainer: LocalTraining = LocalTraining.CERTIFIED
     radius: float | None = None
     group: int = 1
     sizes: Sizes = Sizes.SMALLEST
     heaviest: float = 1.0
     smoothing: float = 0.1
-    epochs: int = 100
-    batch_size: int = 20
-    seed: int = 0
 
     def __post_init__(self) -> None:
         check_spec(self.unit, self.group, self.points)
         if self.schema.classes is None:
             raise ParameterError("blind averaging is for classes; use moments for a regression")
-        numbers = [self.regularisation, self.smoothing, self.heaviest, self.epochs, self.batch_size]
+        numbers = [self.regularisation, self.smoothing, self.heaviest]
         if self.radius is not None:
             numbers.append(self.radius)
         if not all(math.isfinite(number) and number > 0 for number in numbers):
             raise ParameterError(
-                "regularisation, radius, smoothing, weights, epochs and batches are finite and "
-                f"positive, got {numbers}"
+                "regularisation, radius, smoothing and weights are finite and positive, "
+                f"got {numbers}"
             )
         relative = self.regularisation / self.schema.rows.clip**2
         if not 1 / _STEEPEST <= relative <= _STEEPEST:
@@ -157,34 +131,19 @@ class Blind:
         return self._loss.lipschitz(self.schema.rows.clip, self.schema.outputs)
 
     @property
-    def ball(self) -> float | None:
-        """Radius of the ball that models are projected onto, if they are."""
-        return self._usual_ball if self.radius is None else self.radius
-
-    @property
-    def _usual_ball(self) -> float | None:
-        if self.trainer is not LocalTraining.SGD:
-            return None
-        per = 1 if self.loss is LossKind.SOFTMAX else self.schema.outputs
-        return RADIUS_PART * self._lipschitz / math.sqrt(per) / self.regularisation
-
-    @property
     def unbounded(self) -> float:
-        """Largest norm of a client's model where no radius is named."""
-        return self._longest_in(self._usual_ball)
+        """Largest norm of a client's model where no radius is named: L/Λ of every minimiser."""
+        # At the minimiser Λf is minus a mean of gradients, at most Υ of each record, L long each.
+        return self.group * self._lipschitz / self.regularisation * (1 + PRECISION)
 
     @property
     def longest(self) -> float:
-        """Largest norm of a client's model: of the ball, or L/Λ of every minimiser."""
-        return self._longest_in(self.ball)
-
-    def _longest_in(self, ball: float | None) -> float:
-        # At the minimiser Λf is minus a mean of gradients, at most Υ of each record, L long each.
-        longest = self.group * self._lipschitz / self.regularisation * (1 + PRECISION)
-        if ball is None:
-            return longest
-        whole = client_model_move(self._loss, radius=ball, outputs=self.schema.outputs) / 2
-        return whole if self.trainer is LocalTraining.SGD else min(whole, longest)
+        """Largest norm of a client's model: of the ball, or of every minimiser."""
+        if self.radius is None:
+            return self.unbounded
+        outputs = self.schema.outputs
+        whole = client_model_move(self._loss, radius=self.radius, outputs=outputs) / 2
+        return min(whole, self.unbounded)
 
     @property
     def tolerance(self) -> float:
@@ -194,19 +153,15 @@ class Blind:
     @property
     def sensitivity(self) -> float:
         """How far `group` records move a client's model."""
-        known: dict[str, Any] = {
-            "clip": self.schema.rows.clip,
-            "regularisation": self.regularisation,
-            "points": self.points,
-            "outputs": self.schema.outputs,
-            "group": self.group,
-        }
-        if self.trainer is LocalTraining.SGD:
-            proven = published_move(self._loss, radius=self.ball or math.inf, **known)
-        else:
-            # A client of weight a lets a·g through.
-            let_through = self.tolerance * self._most
-            proven = certified_move(self._loss, gradient_norm=let_through, **known)
+        proven = certified_move(
+            self._loss,
+            clip=self.schema.rows.clip,
+            regularisation=self.regularisation,
+            points=self.points,
+            outputs=self.schema.outputs,
+            group=self.group,
+            gradient_norm=self.tolerance * self._most,  # a client of weight a lets a·g through
+        )
         return min(proven, 2 * self.longest * self._most)
 
     @property
@@ -215,8 +170,8 @@ class Blind:
 
     def describe(self) -> str:
         """Say in a few words what it is."""
-        by = "certified solver" if self.trainer is LocalTraining.CERTIFIED else "permutation SGD"
-        return f"blind averaging of {self.loss} models, Λ = {self.regularisation:.3g}, {by}"
+        reg = f"{self.regularisation:.3g}"
+        return f"blind averaging of {self.loss} models, Λ = {reg}, certified solver"
 
     def encoding(self, excess: float) -> Encoding:
         """Return how a client's vector becomes integers."""
@@ -234,40 +189,19 @@ class Blind:
             client_sensitivity=client,
         )
 
-    def vectors(
-        self, clients: Sequence[Samples], *, device: str | None = None
-    ) -> Iterator[tuple[int, Vector]]:
+    def vectors(self, clients: Sequence[Samples]) -> Iterator[tuple[int, Vector]]:
         """Train all clients and yield their models, each the one it would get alone."""
+        rows = self.schema.rows
         prepared = [self.schema.prepare(samples, group=self.group) for samples in clients]
-        stacks = batches(
-            prepared,
-            clip=self.schema.rows.clip,
-            outputs=self.schema.outputs,
-            device=device,
-            padded=self.trainer is not LocalTraining.SGD,
-        )
-        for stack in stacks:
+        for stack in batches(prepared, clip=rows.clip, outputs=self.schema.outputs):
             for place, model in zip(stack.places, self._models(stack), strict=True):
                 yield place, self._weighed(model, prepared[place].records)
 
     def _models(self, stack: PaddedRows) -> Vector:
-        loss, reg = self._loss, self.regularisation
-        if self.trainer is LocalTraining.SGD:
-            trained = train_by_sgd(
-                stack,
-                loss,
-                reg,
-                radius=self.ball or math.inf,
-                epochs=self.epochs,
-                batch_size=self.batch_size,
-                seed=self.seed,
-            )
-        else:
-            trained = minimise(stack, loss, reg, tolerance=self.tolerance)
-        weights = trained.weights
-        if self.ball is not None:
-            weights = projected(weights, self.ball, loss, stack.xp)
-        return to_numpy(weights)
+        trained = minimise(stack, self._loss, self.regularisation, tolerance=self.tolerance)
+        if self.radius is None:
+            return trained.weights
+        return projected(trained.weights, self.radius, self.loss)
 
     def _weighed(self, model: Vector, records: int) -> Vector:
         flat = model.reshape(-1)
@@ -289,7 +223,7 @@ class Blind:
             "weight_std": std / weight,
             "norm": float(np.linalg.norm(weights)),
         }
-        return Solved(np.ascontiguousarray(weights) * schema.rows.clip, std, facts)
+        return Solved(np.ascontiguousarray(weights) * schema.rows.clip, facts)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
@@ -302,11 +236,30 @@ class Blind:
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "Blind":
-        """Read what `as_mapping` wrote."""
+        """Read what `as_mapping` wrote.
+
+        Raises:
+            ParameterError: It is of a version that also trained otherwise, and says so.
+        """
+        if mapping.get("trainer", "certified") != "certified":
+            raise ParameterError("clients train by the certified solver, and by nothing else")
         said = {name: mapping[name] for name in _FIELDS}
-        kinds = {"unit": Unit, "loss": LossKind, "trainer": LocalTraining, "sizes": Sizes}
+        kinds = {"unit": Unit, "loss": LossKind, "sizes": Sizes}
         said |= {name: kind(said[name]) for name, kind in kinds.items()}
         return cls(Schema.read(mapping["schema"]), **said)
 
 
 _FIELDS = tuple(name for name in Blind.__dataclass_fields__ if name != "schema")
+
+
+def projected(weights: Array, radius: float, kind: LossKind) -> Array:
+    """Return models scaled down into the ball of radius R; the nearest point of it to each.
+
+    For softmax the ball is of the whole model, else of each class's.
+    """
+    squares = np.einsum("uij,uij->ui", weights, weights)[:, :, None]
+    if kind is LossKind.SOFTMAX:
+        squares = np.sum(squares, axis=1, keepdims=True)
+    norms = np.sqrt(squares)
+    outside = norms > radius
+    return np.asarray(weights * np.where(outside, radius / np.where(outside, norms, 1.0), 1.0))

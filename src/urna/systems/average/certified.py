@@ -1,24 +1,133 @@
-"""The certified solver: every client's exact minimiser, and the proof of how exact it is.
+"""Every client's exact minimiser, and the proof of how exact it is: stacks of clients, one solver.
 
 All clients of a stack are trained together by L-BFGS, each as it would be alone: its steps follow
 from its own rows, and once it has arrived its model stays as it is. Where a client has fewer rows
 than a row has entries, models are searched for among combinations of its rows, which is where the
 minimiser lies (representer theorem), with inner products by the rows' Gram matrix. The certificate
 is computed at the end, from the finished model and the client's own rows: the norm of the gradient.
+
+Guarantee:
+    What is computed for a client is, to the last bit, what is computed for it alone. A client's
+    array has a shape that follows from its own number of rows, and only clients of one shape are
+    stacked. numpy multiplies the matrices of a stack one by one; all other operations are
+    elementwise or within one client.
+
+Assumes:
+    The number of threads of the BLAS library stays the same while the process runs.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from urna.systems.average.batch import PaddedRows, to_numpy
-from urna.systems.average.losses import Array, Loss, Namespace
+import numpy as np
 
-__all__ = ["Trained", "Uncertified", "certify", "minimise"]
+from urna.systems.average.losses import Array, Loss
+from urna.systems.average.schema import PreparedRows
 
+_ROOM = 1 << 20  # float64 numbers in one stack: 8 MB, so that steps stay near the cache
+_VECTORS = 40  # arrays of a model's size that the solver keeps
 _MEMORY = 2  # pairs that L-BFGS remembers
 _MOST_STEPS = 300
 _OVERSHOOT = 0.8  # a step is shortened if the slope at its end is this part of the one at its start
 _HALVINGS = 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PaddedRows:
+    """Some clients' rows and classes, padded with rows of zeros."""
+
+    places: tuple[int, ...]
+    """Which clients these are."""
+    rows: Array
+    """Shape (clients, rows, width), norms at most c."""
+    signs: Array
+    """1 at each row's class, −1 elsewhere: (clients, K, rows)."""
+    records: Array
+    """How many records each client has: (clients, 1, 1)."""
+    clip: float
+
+    @property
+    def outputs(self) -> int:
+        """K."""
+        return int(self.signs.shape[1])
+
+    def halved(self) -> "PaddedRows":
+        """Return the same in single precision, in which steps take half the time."""
+        return replace(
+            self,
+            rows=self.rows.astype(np.float32),
+            signs=self.signs.astype(np.float32),
+            records=self.records.astype(np.float32),
+        )
+
+    @property
+    def squares(self) -> Array:
+        """Each client's mean of squared norms of rows, over its records: (clients, 1, 1)."""
+        return np.asarray(_dot(self.rows, self.rows) / self.records)
+
+    def only(self, slot: int) -> "PaddedRows":
+        """Return the stack of one of the clients."""
+        one = slice(slot, slot + 1)
+        return replace(
+            self,
+            places=self.places[one],
+            rows=self.rows[one],
+            signs=self.signs[one],
+            records=self.records[one],
+        )
+
+
+def batches(clients: Sequence[PreparedRows], *, clip: float, outputs: int) -> Iterator[PaddedRows]:
+    """Stack clients of one shape, few enough at a time for the memory there is.
+
+    Args:
+        clients: Everybody's rows.
+        clip: c; rows are multiplied by it.
+        outputs: K.
+    """
+    shapes: dict[int, list[int]] = {}
+    for place, client in enumerate(clients):
+        shapes.setdefault(_padded(max(len(client.rows), 1)), []).append(place)
+    for rows, places in sorted(shapes.items()):
+        width = clients[places[0]].rows.shape[1]
+        each = rows * (width + min(rows, width) + 4 * outputs)
+        each += _VECTORS * outputs * min(rows, width)
+        together = max(_ROOM // each, 1)
+        for start in range(0, len(places), together):
+            some = tuple(places[start : start + together])
+            yield stacked(clients, some, rows, clip, outputs)
+
+
+def _padded(rows: int) -> int:
+    """Return to how many rows a client of so many is padded: at most an eighth more.
+
+    Example:
+        >>> [_padded(rows) for rows in (1, 16, 17, 33, 100)]
+        [1, 16, 18, 36, 104]
+    """
+    grain = max((1 << (rows - 1).bit_length()) // 16, 1)
+    return -(-rows // grain) * grain
+
+
+def stacked(
+    clients: Sequence[PreparedRows],
+    places: tuple[int, ...],
+    most: int,
+    clip: float,
+    outputs: int,
+) -> PaddedRows:
+    """Return the stack of some clients, each with so many rows."""
+    width = clients[places[0]].rows.shape[1]
+    rows = np.zeros((len(places), most, width))
+    signs = np.full((len(places), outputs, most), -1.0)
+    for slot, place in enumerate(places):
+        client = clients[place]
+        rows[slot, : len(client.rows)] = client.rows
+        signs[slot, client.targets.astype(np.int64), np.arange(len(client.rows))] = 1.0
+    rows *= clip
+    records = np.array([max(clients[place].records, 1) for place in places], dtype=np.float64)
+    return PaddedRows(places, rows, signs, records.reshape(-1, 1, 1), clip)
 
 
 class Uncertified(ArithmeticError):
@@ -54,11 +163,10 @@ def minimise(batch: PaddedRows, loss: Loss, regularisation: float, *, tolerance:
     Raises:
         Uncertified: Not even these steps arrived: the machine's arithmetic is at fault.
     """
-    xp = batch.xp
     weights, steps = _lbfgs(batch.halved(), loss, regularisation, tolerance / 2)
-    weights = xp.asarray(weights, dtype=batch.rows.dtype)
+    weights = weights.astype(batch.rows.dtype)
     _, norms = certify(batch, loss, regularisation, weights)
-    for slot, norm in enumerate(to_numpy(norms).ravel().tolist()):
+    for slot, norm in enumerate(norms.ravel().tolist()):
         if norm <= tolerance:
             continue
         alone = _with_more_digits(batch.only(slot), loss, regularisation, tolerance)
@@ -71,11 +179,11 @@ def _with_more_digits(batch: PaddedRows, loss: Loss, reg: float, tolerance: floa
     """Train one client in double precision, for which single precision was not enough."""
     weights, steps = _lbfgs(batch, loss, reg, tolerance / 2)
     _, norms = certify(batch, loss, reg, weights)
-    if not bool(norms[0] <= tolerance):  # nor where it is no number
+    if not norms[0] <= tolerance:  # nor where it is no number
         weights, more = _accelerated(batch, loss, reg, tolerance, weights)
         steps += more
         _, norms = certify(batch, loss, reg, weights)
-        if not bool(norms[0] <= tolerance):
+        if not norms[0] <= tolerance:
             raise Uncertified("the solver did not reach its certificate")
     return Trained(weights, norms, steps)
 
@@ -84,93 +192,76 @@ def certify(
     batch: PaddedRows, loss: Loss, regularisation: float, weights: Array
 ) -> tuple[Array, Array]:
     """Return the gradient at each client's model and its norm, rounded up."""
-    xp = batch.xp
-    slopes = loss.slopes(weights @ _turned(batch.rows, xp), batch.signs, xp)
+    slopes = loss.slopes(weights @ batch.rows.swapaxes(1, 2), batch.signs)
     gradient = regularisation * weights + (slopes / batch.records) @ batch.rows
-    norms = xp.sqrt(_dot(gradient, gradient, xp))
+    norms = np.sqrt(_dot(gradient, gradient))
     hidden = 1e-12 * loss.lipschitz(batch.clip, batch.outputs)
     return gradient, norms * (1 + 1e-9) + hidden
 
 
-class _Primal:
-    """Models as matrices."""
+class _Space:
+    """Where models are searched for: as matrices, or as combinations of rows where these are fewer.
+
+    Of combinations f = aX inner products are ⟨a, b⟩ = a(XXᵀ)bᵀ.
+    """
 
     def __init__(self, batch: PaddedRows) -> None:
-        self._rows, self._turned = batch.rows, _turned(batch.rows, batch.xp)
-        self.shape = (batch.rows.shape[0], batch.outputs, batch.rows.shape[2])
+        rows = batch.rows
+        turned = rows.swapaxes(1, 2)
+        self.dual = rows.shape[1] < rows.shape[2]
+        self._rows, self._scoring = rows, rows @ turned if self.dual else turned
+        self.shape = (rows.shape[0], batch.outputs, min(rows.shape[1:]))
 
     def scores(self, model: Array) -> Array:
-        return model @ self._turned
+        return np.asarray(model @ self._scoring)
 
     def pulled(self, slopes: Array) -> Array:
-        return slopes @ self._rows
+        return slopes if self.dual else slopes @ self._rows
 
     def measured(self, model: Array) -> Array:
-        return model
+        return self.scores(model) if self.dual else model
 
     def weights(self, model: Array) -> Array:
-        return model
-
-
-class _Dual:
-    """Models as combinations of rows: f = aX, ⟨a, b⟩ = a(XXᵀ)bᵀ."""
-
-    def __init__(self, batch: PaddedRows) -> None:
-        self._rows = batch.rows
-        self._gram = batch.rows @ _turned(batch.rows, batch.xp)
-        self.shape = tuple(batch.signs.shape)
-
-    def scores(self, model: Array) -> Array:
-        return model @ self._gram
-
-    def pulled(self, slopes: Array) -> Array:
-        return slopes
-
-    def measured(self, model: Array) -> Array:
-        return model @ self._gram
-
-    def weights(self, model: Array) -> Array:
-        return model @ self._rows
+        return model @ self._rows if self.dual else model
 
 
 def _lbfgs(batch: PaddedRows, loss: Loss, reg: float, tolerance: float) -> tuple[Array, int]:
-    xp = batch.xp
-    space = _Dual(batch) if batch.rows.shape[1] < batch.rows.shape[2] else _Primal(batch)
-    model = _zeros(space.shape, batch)
+    space = _Space(batch)
+    model = np.zeros(space.shape, dtype=batch.rows.dtype)
     scores = space.scores(model)
     # The inverse of a bound on each client's curvature: a first step that cannot overshoot.
     first = 1 / (loss.curvature * batch.squares + reg)
 
     def gradient_at(scores: Array, model: Array) -> Array:
-        return reg * model + space.pulled(loss.slopes(scores, batch.signs, xp) / batch.records)
+        return reg * model + space.pulled(loss.slopes(scores, batch.signs) / batch.records)
 
     gradient = gradient_at(scores, model)
     measured = space.measured(gradient)
     pairs: list[_Pair] = []
     for step in range(_MOST_STEPS):
-        active = _dot(gradient, measured, xp) > tolerance**2
-        if not bool(xp.any(active)):
+        active = _dot(gradient, measured) > tolerance**2
+        if not active.any():
             return space.weights(model), step
-        direction = -_two_loops(gradient, pairs, first, xp)
-        downhill = _dot(measured, direction, xp)
-        if not bool(xp.all(downhill < 0)):
-            direction = xp.where(downhill < 0, direction, -first * gradient)
-            downhill = _dot(measured, direction, xp)
-        direction = xp.where(active, direction, 0.0)  # who has arrived stays
+        direction = -_two_loops(gradient, pairs, first)
+        downhill = _dot(measured, direction)
+        if not (downhill < 0).all():
+            direction = np.where(downhill < 0, direction, -first * gradient)
+            downhill = _dot(measured, direction)
+        direction = np.where(active, direction, 0.0)  # who has arrived stays
         ahead = space.scores(direction)
-        moved = ahead if isinstance(space, _Dual) else direction
+        moved = ahead if space.dual else direction
         for _ in range(_HALVINGS):
             model_there, scores_there = model + direction, scores + ahead
             there = gradient_at(scores_there, model_there)
-            over = (_dot(moved, there, xp) > -_OVERSHOOT * downhill) & active
-            if not bool(xp.any(over)):
+            over = (_dot(moved, there) > -_OVERSHOOT * downhill) & active
+            if not over.any():
                 break
-            shorter = xp.where(over, 0.5, xp.ones_like(downhill))
+            shorter = np.where(over, 0.5, np.ones_like(downhill))
             direction, ahead = direction * shorter, ahead * shorter
             moved, downhill = moved * shorter, downhill * shorter
         measured_there = space.measured(there)
         change = there - gradient
-        pairs.append(_Pair.of(direction, change, moved, measured_there - measured, xp))
+        pairs.append(_Pair.of(direction, change, moved, measured_there - measured))
         del pairs[:-_MEMORY]
         model, scores, gradient, measured = model_there, scores_there, there, measured_there
     return space.weights(model), _MOST_STEPS
@@ -188,25 +279,25 @@ class _Pair:
     scale: Array
 
     @classmethod
-    def of(cls, step: Array, change: Array, ms: Array, mc: Array, xp: Namespace) -> "_Pair":
-        product, square = _dot(step, mc, xp), _dot(change, mc, xp)
+    def of(cls, step: Array, change: Array, ms: Array, mc: Array) -> "_Pair":
+        product, square = _dot(step, mc), _dot(change, mc)
         useful = (product > 0) & (square > 0)
-        inverse = xp.where(useful, 1 / xp.where(useful, product, 1.0), 0.0)
-        scale = xp.where(useful, product / xp.where(useful, square, 1.0), 0.0)
+        inverse = np.where(useful, 1 / np.where(useful, product, 1.0), 0.0)
+        scale = np.where(useful, product / np.where(useful, square, 1.0), 0.0)
         return cls(step, change, ms, mc, inverse, scale)
 
 
-def _two_loops(gradient: Array, pairs: list[_Pair], first: Array, xp: Namespace) -> Array:
+def _two_loops(gradient: Array, pairs: list[_Pair], first: Array) -> Array:
     """Return the inverse Hessian's guess times the gradient (Nocedal 1980)."""
     q, parts = gradient, []
     for pair in reversed(pairs):
-        part = pair.inverse * _dot(pair.step_measured, q, xp)
+        part = pair.inverse * _dot(pair.step_measured, q)
         q = q - part * pair.change
         parts.append(part)
-    last = pairs[-1].scale if pairs else 0 * _dot(gradient, gradient, xp)
-    q = q * xp.where(last > 0, last, first)
+    last = pairs[-1].scale if pairs else 0 * _dot(gradient, gradient)
+    q = q * np.where(last > 0, last, first)
     for pair, part in zip(pairs, reversed(parts), strict=True):
-        back = pair.inverse * _dot(pair.change_measured, q, xp)
+        back = pair.inverse * _dot(pair.change_measured, q)
         q = q + (part - back) * pair.step
     return q
 
@@ -224,20 +315,10 @@ def _accelerated(
         gradient, _ = certify(batch, loss, reg, ahead)
         now = ahead - gradient / steepest
         ahead, before = now + momentum * (now - before), now
-        if step % 10 == 0 and bool(certify(batch, loss, reg, now)[1][0] <= tolerance):
+        if step % 10 == 0 and certify(batch, loss, reg, now)[1][0] <= tolerance:
             return now, step
     return before, most
 
 
-def _zeros(shape: tuple[int, ...], batch: PaddedRows) -> Array:
-    if batch.xp.__name__ == "numpy":
-        return batch.xp.zeros(shape, dtype=batch.rows.dtype)
-    return batch.xp.zeros(shape, dtype=batch.rows.dtype, device=batch.rows.device)
-
-
-def _turned(array: Array, xp: Namespace) -> Array:
-    return xp.swapaxes(array, 1, 2)
-
-
-def _dot(one: Array, other: Array, xp: Namespace) -> Array:
-    return xp.einsum("uij,uij->u", one, other)[:, None, None]
+def _dot(one: Array, other: Array) -> Array:
+    return np.asarray(np.einsum("uij,uij->u", one, other)[:, None, None])

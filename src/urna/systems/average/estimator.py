@@ -28,11 +28,8 @@ from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets, SecretSource
 from urna.systems.average.fit import fit
 from urna.systems.average.model import ModelResult
-from urna.systems.average.rows import RowRule
-from urna.systems.average.schema import Class, Schema
+from urna.systems.average.schema import Class, RowRule, Schema
 from urna.tally import ClearSummation, Run, SecureAggregation, Summation
-
-__all__ = ["PrivateClassifier", "PrivateRegressor"]
 
 _SEEN = (
     "The {} taken from the data as they are and stand in the model: epsilon does not cover them. "

@@ -12,18 +12,19 @@ from urna.noise import IntVector
 from urna.privacy import Budget
 from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES, SecretSource
-from urna.systems.average.batch import check_device
 from urna.systems.average.blind import Blind
-from urna.systems.average.choose import ChosenLearner, LearnerKind, LearnerSettings, choose
 from urna.systems.average.learners import AverageLearner, Vector, check_named, check_samples
 from urna.systems.average.model import ModelResult
-from urna.systems.average.plan import AveragePlan, plan_average
+from urna.systems.average.plan import (
+    AveragePlan,
+    ChosenLearner,
+    LearnerKind,
+    LearnerSettings,
+    choose,
+    plan_average,
+)
 from urna.systems.average.schema import Schema
 from urna.tally import Options, Released, Releases, Run, SecureAggregation, Summation, Terms
-
-__all__ = ["AverageProgress", "as_samples", "contributions", "fit", "label_of", "read_model"]
-
-AverageProgress = Steps
 
 
 def fit(
@@ -35,7 +36,6 @@ def fit(
     group: int = 1,
     settings: LearnerSettings | None = None,
     summation: Summation | None = None,
-    device: str | None = None,
     run: Run | None = None,
     **options: Unpack[Options],
 ) -> ModelResult:
@@ -57,7 +57,6 @@ def fit(
         group: Records of one client that are protected together.
         settings: More about the learner, where it is named: `regularisation`, `radius`, …
         summation: How vectors are added up; securely by default.
-        device: A torch device on which clients are trained; the processor by default.
         run: Where it is counted, kept and shown.
         options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`,
             `server`; see `urna.tally.Terms`. Whole clients are protected unless
@@ -74,7 +73,6 @@ def fit(
     """
     data = as_samples(clients)
     check_samples(data, schema)
-    check_device(device)
     terms = Terms.of(len(data), budget, **options)
     run = (run or Run()).only("averaging", "ledger", "entry", "secrets", "keep", "progress")
     summation, secrets = summation or SecureAggregation(), run.secrets
@@ -95,7 +93,7 @@ def fit(
         run.kept(results[0])
 
     with live_line(run.progress) as report:
-        parts = contributions(plan, data, secrets, device=device, progress=report)
+        parts = contributions(plan, data, secrets, progress=report)
         releases.release(lambda: summation.tally(parts, plan.tally, secrets), take)
         report("summing", 1, 1)
     return results[0]
@@ -136,8 +134,7 @@ def contributions(
     clients: Sequence[Samples],
     secrets: SecretSource,
     *,
-    device: str | None = None,
-    progress: AverageProgress | None = None,
+    progress: Steps | None = None,
 ) -> dict[int, Callable[[], IntVector]]:
     """Return what produces every client's integers once they are asked for.
 
@@ -147,32 +144,23 @@ def contributions(
     """
     report = progress or (lambda what, done, total: None)
     keys = [secrets.take(SEED_BYTES) for _ in clients]
-    if not isinstance(plan.learner, Blind):
-
-        def alone(place: int) -> Vector:
-            with own_generators(place):
-                ((_, vector),) = plan.learner.vectors([clients[place]], device=device)
-            return vector
-
-        return {place: _Part(plan, partial(alone, place), key) for place, key in enumerate(keys)}
     vectors: dict[int, Vector] = {}
-    for place, vector in plan.learner.vectors(clients, device=device):
-        vectors[place] = vector
-        report("training clients", len(vectors), len(clients))
-    return {
-        place: _Part(plan, partial(vectors.__getitem__, place), key)
-        for place, key in enumerate(keys)
-    }
+    if isinstance(plan.learner, Blind):
+        for place, vector in plan.learner.vectors(clients):
+            vectors[place] = vector
+            report("training clients", len(vectors), len(clients))
 
+    def vector_of(place: int) -> Vector:
+        if place in vectors:
+            return vectors[place]
+        with own_generators(place):
+            ((_, vector),) = plan.learner.vectors([clients[place]])
+        return vector
 
-class _Part:
-    """One client's contribution, made when it is asked for."""
+    def contribution(place: int) -> IntVector:
+        return plan.contribution(vector_of(place), keys[place])
 
-    def __init__(self, plan: AveragePlan, vector: Callable[[], Vector], key: bytes) -> None:
-        self._plan, self._vector, self._key = plan, vector, key
-
-    def __call__(self) -> IntVector:
-        return self._plan.contribution(self._vector(), self._key)
+    return {place: partial(contribution, place) for place in range(len(keys))}
 
 
 def read_model(plan: AveragePlan, released: Released, *, why: str = "") -> ModelResult:
@@ -193,6 +181,7 @@ def read_model(plan: AveragePlan, released: Released, *, why: str = "") -> Model
         noise_std=std,
         facts=solved.facts,
         release=total,
+        described=learner.describe(),
         why=why,
         plan=plan.as_mapping(),
         entry=released.entry,

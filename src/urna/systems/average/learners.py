@@ -14,11 +14,8 @@ import numpy.typing as npt
 from urna.data import Samples, count_records
 from urna.errors import ParameterError
 from urna.privacy import Unit
-from urna.systems.average.rows import MOST_RECORDS, Matrix
-from urna.systems.average.schema import Schema
+from urna.systems.average.schema import MOST_RECORDS, Matrix, Schema
 from urna.tally import Encoding
-
-__all__ = ["AverageLearner", "Solved", "Vector", "check_named", "check_samples", "check_spec"]
 
 Vector = npt.NDArray[np.float64]
 
@@ -29,8 +26,6 @@ class Solved:
 
     weights: Matrix
     """(width, outputs), for rows in units of the clip norm."""
-    std: float
-    """Standard deviation of the noise in an entry of the sum, in units of the sum."""
     facts: Mapping[str, Any]
     """What else was read, in plain values."""
 
@@ -71,9 +66,7 @@ class AverageLearner(Protocol):
         """Return how a client's vector becomes integers, with what is proven of its moves."""
         ...
 
-    def vectors(
-        self, clients: Sequence[Samples], *, device: str | None = None
-    ) -> Iterator[tuple[int, Vector]]:
+    def vectors(self, clients: Sequence[Samples]) -> Iterator[tuple[int, Vector]]:
         """Yield every client's place and vector, in any order.
 
         Whatever records hold, a vector comes out. A client without enough records gives

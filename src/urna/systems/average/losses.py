@@ -1,8 +1,8 @@
-"""The losses that clients minimise: their slopes, and the constants that bounds rest on.
+"""The losses that clients minimise: their slopes, their constants, and the bounds these give.
 
-Written for numpy and torch alike: arrays are handed in with the namespace they belong to. A
-model of K outputs is a matrix; scores of all clients' rows have shape (clients, K, rows), so that
-what is done for every row runs along memory.
+A model of K outputs is a matrix; scores of all clients' rows have shape (clients, K, rows), so that
+what is done for every row runs along memory. How far records or a whole client move a model is in
+the L2 norm of the whole model, in closed form.
 """
 
 import math
@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Loss", "LossKind"]
+import numpy as np
+import numpy.typing as npt
 
-Array = Any
-"""A numpy array, or a torch tensor on any device."""
-
-Namespace = Any
-"""The module numpy or the module torch."""
+Array = npt.NDArray[Any]
+"""Of either precision."""
 
 
 class LossKind(StrEnum):
@@ -42,25 +40,24 @@ class Loss:
     kind: LossKind
     smoothing: float = 0.1
 
-    def slopes(self, scores: Array, signs: Array, xp: Namespace) -> Array:
+    def slopes(self, scores: Array, signs: Array) -> Array:
         """Return the derivative of each row's loss by each of its scores.
 
         Args:
             scores: Shape (clients, K, rows).
             signs: 1 at each row's class and −1 elsewhere, of the same shape.
-            xp: numpy or torch.
         """
         if self.kind is LossKind.SOFTMAX:
-            high = xp.amax(scores, axis=1, keepdims=True)
-            odds = xp.exp(scores - high)
-            return odds / xp.sum(odds, axis=1, keepdims=True) - (signs + 1) / 2
+            high = np.amax(scores, axis=1, keepdims=True)
+            odds = np.exp(scores - high)
+            return np.asarray(odds / np.sum(odds, axis=1, keepdims=True) - (signs + 1) / 2)
         margins = signs * scores
         if self.kind is LossKind.SVM:
             h = self.smoothing
-            return -signs * xp.clip((1 + h - margins) / (2 * h), 0.0, 1.0)
+            return np.asarray(-signs * np.clip((1 + h - margins) / (2 * h), 0.0, 1.0))
         # 1/(1 + e^m) without overflow.
-        small = xp.exp(-xp.abs(margins))
-        return -signs * xp.where(margins > 0, small / (1 + small), 1 / (1 + small))
+        small = np.exp(-np.abs(margins))
+        return np.asarray(-signs * np.where(margins > 0, small / (1 + small), 1 / (1 + small)))
 
     def lipschitz(self, clip: float, outputs: int) -> float:
         """Return the largest norm of one row's gradient, of the whole model.
@@ -82,13 +79,46 @@ class Loss:
             LossKind.SOFTMAX: 0.5,
         }[self.kind]
 
-    def smoothness(self, clip: float, regularisation: float, width: int, outputs: int) -> float:
-        """Return β as published, for step sizes; rows have `width` entries, the 1 included.
 
-        SVM √((c²/2h + Λ)² + pΛ²), logistic √((c²/4 + Λ)² + pΛ²), softmax
-        √((p+1)KΛ² + (Λ + c²)²/2): Frobenius norms of the Hessian, p = `width` − 1.
-        """
-        c2, reg = clip**2, regularisation
-        if self.kind is LossKind.SOFTMAX:
-            return math.sqrt(width * outputs * reg**2 + 0.5 * (reg + c2) ** 2)
-        return math.sqrt((c2 * self.curvature + reg) ** 2 + (width - 1) * reg**2)
+def certified_move(
+    loss: Loss,
+    *,
+    clip: float,
+    regularisation: float,
+    points: int,
+    outputs: int,
+    group: int,
+    gradient_norm: float,
+) -> float:
+    """Return how far `group` records move a model that is nearly the exact minimiser.
+
+    Guarantee:
+        Let J = Λ/2·‖f‖² + mean loss over N records, each loss convex with gradients of norm at
+        most L. Exact minimisers of two neighbours are at most Υ·2L/(NΛ) apart; a model at
+        which the gradient of J has norm g is at most g/Λ from the minimiser. Together
+        Υ·2L/(NΛ) + 2g/Λ.
+
+        Proof. Λ-strong convexity gives Λ·‖f − f'‖ ≤ ‖∇J(f) − ∇J(f')‖. At the minimiser f* of
+        J and f' of the neighbour's J', ∇J(f') = ∇J(f') − ∇J'(f') is the difference of 2Υ
+        gradients of single losses over N (the regulariser's cancels), so at most 2ΥL/N long;
+        and ∇J(f*) = 0. The same inequality with f' the model returned gives g/Λ.
+
+    Args:
+        loss: The loss.
+        clip: c, largest norm of a row.
+        regularisation: Λ.
+        points: N, fewest records of a client.
+        outputs: K.
+        group: Υ, records that may be replaced together.
+        gradient_norm: Largest g that is let through.
+    """
+    apart = 2 * group * loss.lipschitz(clip, outputs) / (points * regularisation)
+    return apart + 2 * gradient_norm / regularisation
+
+
+def client_model_move(loss: Loss, *, radius: float, outputs: int) -> float:
+    """Return how far a whole client moves a model whose norm is at most R.
+
+    For one model of all classes 2R; where each class has a model of norm at most R, 2R√K.
+    """
+    return 2 * radius * (1 if loss.kind is LossKind.SOFTMAX else math.sqrt(outputs))

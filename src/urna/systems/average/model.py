@@ -1,5 +1,6 @@
-"""What an averaging returns: a model people can use, what it cost, and how it is kept."""
+"""What an averaging returns: a model people can use, what it cost, its file and its card."""
 
+import datetime
 import io
 import json
 from collections.abc import Mapping
@@ -14,15 +15,14 @@ from urna.data import Coding
 from urna.display import card
 from urna.errors import ParameterError
 from urna.files import write_whole
-from urna.privacy import PrivacyStatement
+from urna.privacy import PrivacyStatement, Unit
+from urna.privacy.budget import rounded_up
 from urna.systems.average.learners import AverageLearner, Vector
+from urna.systems.average.moments import Moments
 from urna.systems.average.plan import read_learner
-from urna.systems.average.pooled import Moments
-from urna.systems.average.rows import Matrix
-from urna.systems.average.schema import Schema
+from urna.systems.average.schema import Matrix, Schema
 from urna.tally import Terms
-
-__all__ = ["KIND", "VERSION", "ModelResult", "load_model"]
+from urna.tally.card import card_head, privacy_block
 
 KIND, VERSION = "model", 1
 """What a file that holds a model says it is."""
@@ -57,6 +57,8 @@ class ModelResult:
     """What else was read from the sum."""
     release: Vector | None = field(default=None, repr=False)
     """The noisy sum itself, where it is kept: it is public, and can be read again."""
+    described: str = ""
+    """What each client computed, in a few words."""
     why: str = ""
     """Why this learner, where it was chosen for the user."""
     tuned: Mapping[str, Any] | None = None
@@ -129,7 +131,7 @@ class ModelResult:
             "kind": KIND,
             "version": VERSION,
             "learner": self.learner.as_mapping(),
-            "describe": self.learner.describe(),
+            "describe": self.described,
             "why": self.why,
             "tuned": None if self.tuned is None else dict(self.tuned),
             "took_part": self.took_part,
@@ -169,7 +171,8 @@ class ModelResult:
                 f"this is no {KIND} of version {VERSION}: it says {mapping.get('kind')!r}, "
                 f"{mapping.get('version')!r}"
             )
-        learner = read_learner(mapping["learner"])
+        # Models of version 0.2 may have been trained by SGD, which learners no longer are.
+        learner = read_learner({**mapping["learner"], "trainer": "certified"})
         if weights.shape != (learner.schema.width, learner.schema.outputs):
             raise ParameterError(f"a model of {learner.schema} has other weights than these")
         if not np.isfinite(weights).all():
@@ -185,6 +188,7 @@ class ModelResult:
             noise_std=float(mapping["noise_std"]),
             facts=dict(mapping["facts"]),
             release=release,
+            described=str(mapping["describe"]),
             why=str(mapping["why"]),
             tuned=mapping["tuned"],
             measured=dict(mapping["measured"]),
@@ -220,7 +224,7 @@ class ModelResult:
         schema = self.schema
         what = f"{len(schema.classes)} classes" if schema.classes is not None else f"{schema.span}"
         lines = [
-            f"{self.learner.describe()}; {schema.features} features, {what}, "
+            f"{self.described}; {schema.features} features, {what}, "
             f"{self.took_part} of {self.terms.clients} clients.",
             *([f"Chosen because {self.why}."] if self.why else []),
             *([f"Tuned by a private vote: {_said(self.tuned['best'])}."] if self.tuned else []),
@@ -258,3 +262,109 @@ def load_model(path: Path | str) -> ModelResult:
         raise ParameterError(f"cannot read {path}: {error.strerror or error}") from error
     except Exception as error:  # whatever a damaged archive makes of its readers
         raise ParameterError(f"{path} holds no model: {type(error).__name__}") from error
+
+
+def model_card(result: ModelResult, *, name: str, licence: str | None = None) -> str:
+    """Return the card as Markdown with a YAML head, for a README.md beside the model's file.
+
+    The head has a `privacy:` block with the numbers and the relation they hold for; the text
+    says them in words. Nothing in it was computed from data but by way of the noisy sum, and
+    figures on public test data where somebody gave them.
+
+    Args:
+        result: The model.
+        name: What it is called.
+        licence: An identifier such as `apache-2.0`, where the model has one.
+    """
+    return f"{card_head(_head(result, name, licence))}\n{_text(result, name)}"
+
+
+def _head(result: ModelResult, name: str, licence: str | None) -> dict[str, Any]:
+    schema, privacy = result.schema, result.privacy
+    classes = schema.classes is not None
+    task = "tabular-classification" if classes else "tabular-regression"
+    head: dict[str, Any] = {"library_name": "urna", "pipeline_tag": task}
+    if licence is not None:
+        head["license"] = licence
+    head["tags"] = ["differential-privacy", "federated-learning", "secure-aggregation", "linear"]
+    head["privacy"] = privacy_block(privacy, result.terms, _unit(result), result.entry)
+    if result.measured:
+        metrics = [
+            {"type": key, "value": round(float(value), 4)} for key, value in result.measured.items()
+        ]
+        head["model-index"] = [
+            {
+                "name": name,
+                "results": [
+                    {
+                        "task": {"type": task},
+                        "dataset": {"name": "public test data", "type": "test"},
+                        "metrics": metrics,
+                    }
+                ],
+            }
+        ]
+    return head
+
+
+def _unit(result: ModelResult) -> str:
+    if result.terms.adjacency.unit is Unit.CLIENT:
+        return "all data of one client"
+    if result.learner.group > 1:
+        return f"{result.learner.group} records of one client together"
+    return "one record of one client"
+
+
+def _text(result: ModelResult, name: str) -> str:
+    schema = result.schema
+    targets = (
+        f"classes: {', '.join(map(str, schema.classes[:20]))}{' …' * (len(schema.classes) > 20)}"
+        if schema.classes is not None
+        else f"a value, trained on targets in {schema.span}"
+    )
+    made = ""
+    if result.when is not None:
+        day = datetime.datetime.fromtimestamp(result.when, datetime.UTC)
+        made = f" on {day:%Y-%m-%d}"
+    columns = f"columns {', '.join(result.columns)[:200]}" if result.columns else "raw features"
+    rule = json.dumps(schema.rows.as_mapping())
+    why = f"\nIt was chosen because {result.why}.\n" if result.why else ""
+    tuned = ""
+    if result.tuned is not None:
+        tuned = (
+            f"\nIts settings were chosen by a private vote of the same clients "
+            f"({json.dumps(result.tuned['best'])}); the epsilon above is that of both.\n"
+        )
+    measured = "".join(f"- {key}: {float(value):.4f}\n" for key, value in result.measured.items())
+    figures = ""
+    if measured:
+        figures = f"\n## Figures\n\nOn public test data, which nobody trained on:\n\n{measured}"
+    promise = "\n".join(
+        f"- {caveat.rstrip('.')}." for caveat in (_promise(result), *result.privacy.caveats)
+    )
+    return (
+        f"# {name}\n\n"
+        f"A linear model of {schema.features} features ({targets}), computed{made} from one "
+        f"message of each of {result.took_part} clients: {result.described}.\n"
+        f"{why}{tuned}\n"
+        f"## Privacy\n\n{promise}\n{figures}\n"
+        f"## How to use it\n\n"
+        f"```python\nfrom urna.systems.average import load_model\n\n"
+        f'model = load_model("model.npz")      # no pickle: nothing in the file is run\n'
+        f"model.predict(features)               # {columns}; rows are made by {rule}\n```\n\n"
+        f"## What it does not promise\n\n"
+        f"Differential privacy bounds what the model tells about one protected unit, the one named "
+        f"above, and nothing else: what is true of many records shows, as it must. Other releases "
+        f"about the same data add up; the clients' ledgers count them. Nothing bounds what a "
+        f"malicious client puts into the sum.\n"
+    )
+
+
+def _promise(result: ModelResult) -> str:
+    privacy = result.privacy
+    if not privacy.private:
+        return "**NOT PRIVATE**: nothing is promised"
+    return (
+        f"({rounded_up(privacy.epsilon)}, {rounded_up(privacy.delta)})-differential privacy for "
+        f"{_unit(result)} ({privacy.adjacency}), accountant: {privacy.accountant}"
+    )

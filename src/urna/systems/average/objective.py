@@ -17,8 +17,6 @@ from urna.systems.average.learners import Vector
 from urna.systems.average.schema import PreparedRows
 from urna.tally import Terms
 
-__all__ = ["SETTINGS", "BlindObjective", "candidate_learner", "default_space"]
-
 SETTINGS = ("regularisation", "radius_part", "clip")
 """What can be voted on: Λ; R as a part of L/Λ, the longest a minimiser can be; and c."""
 

@@ -19,9 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from urna.errors import ParameterError
-from urna.systems.average.rows import Matrix
-
-__all__ = ["RIDGE", "Denoised", "denoise", "solve"]
+from urna.systems.average.schema import Matrix
 
 RIDGE = 0.7
 """Ridge over sd·√width. This, the edge and the blocks' weight were chosen on MNIST (projected),
