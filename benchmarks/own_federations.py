@@ -18,6 +18,7 @@ import argparse
 import itertools
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,10 +29,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.papers.anchored import Anchored
+
 from urna.errors import ParameterError
 from urna.space import Axis, Space
 from urna.systems.combine import (
-    Anchored,
     Dbscan,
     Frame,
     LocalSearch,

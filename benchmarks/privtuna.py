@@ -36,38 +36,42 @@ import numpy.typing as npt
 if not __package__:  # run as a file: the folder above holds the package
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.papers.anchored import Anchored
+from benchmarks.papers.federations import federated_search
+from benchmarks.papers.judged import judge
+from benchmarks.papers.noisy_clusters import private_dbscan
+from benchmarks.papers.processes import ProcessParties
+from benchmarks.papers.surfaces import Surface, SurfaceKind
 from benchmarks.papers.vote_strategy import VoteStrategy
 
 from urna.errors import ParameterError
 from urna.privacy import Budget
 from urna.protocols import he
-from urna.randomness import OsSecrets, ScriptedSecrets
+from urna.randomness import SEED_BYTES, OsSecrets, ScriptedSecrets
 from urna.space import Axis, Space
 from urna.systems.combine import (
-    STRATEGIES,
-    Anchored,
     Averaging,
     Clustering,
     Dbscan,
+    EncryptedOutcome,
     FederatedDbscan,
     Frame,
     Guarantee,
     LocalSearch,
     MeanSetting,
     Median,
-    PlayedRun,
+    RunName,
     Searches,
     Strategy,
     Task,
     TrimmedMean,
     combine,
-    judge,
+    conduct,
+    noisy_mean,
     play,
-    private_dbscan,
-    private_mean,
     read_searches,
 )
-from urna.tally import ClearSummation, Run
+from urna.tally import ClearSummation, EncryptedSummation, Run, SecureAggregation
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "privtuna_results.csv.gz"
 SKEWS = {"feature": (0.02, 0.1), "label": (0.1, 1.0, 5.0), "qty": (0.1, 0.4, 1.0, 2.0)}
@@ -89,6 +93,8 @@ class Case:
     level: float
     clients: int
     searches: Searches
+    losses: Searches
+    """The same by losses: what FLoRA's surfaces are fitted to."""
     federated: LocalSearch
     server: Frame
 
@@ -118,10 +124,12 @@ def cases(data: Path, score: str, clients: Sequence[int] = (10, 20)) -> Iterator
             where = {
                 "dataset": dataset, "skew": skew, "level": str(level), "clients": str(count),
             }  # fmt: skip
-            found = read_searches(data, where=where, axes=AXES, score=score, log=True)
-            if found.federated is None:
-                raise SystemExit(f"no federated search for {where}")
-            tried = found.federated.settings
+            found, losses = (
+                read_searches(data, where=where, axes=AXES, score=by, log=True)
+                for by in (score, "loss")
+            )
+            federated = federated_search(data, where, AXES)
+            tried = federated.settings
             server = Frame.of(
                 Space(
                     lr=Axis.log(np.unique(tried[:, 0]).tolist()),
@@ -131,7 +139,7 @@ def cases(data: Path, score: str, clients: Sequence[int] = (10, 20)) -> Iterator
             )
             # All clients searched the same grid, which is public here.
             searches = Searches(found.searches.frame, found.searches.clients)
-            yield Case(dataset, skew, level, count, searches, found.federated, server)
+            yield Case(dataset, skew, level, count, searches, losses.searches, federated, server)
 
 
 def strategies(case: Case) -> dict[str, Strategy]:
@@ -154,10 +162,7 @@ def strategies(case: Case) -> dict[str, Strategy]:
         "mean of top 5 %, log": MeanSetting(0.05),
         "DBSCAN, log": Dbscan(least=0.4, min_points=few),
         "federated DBSCAN, log": FederatedDbscan(least=0.4, min_points=few),
-        "FLoRA SGM": STRATEGIES["sgm"],
-        "FLoRA SGM+U": STRATEGIES["sgm+u"],
-        "FLoRA MPLM": STRATEGIES["mplm"],
-        "FLoRA APLM": STRATEGIES["aplm"],
+        **{f"FLoRA {kind.upper()}": Surface(kind) for kind in SurfaceKind},
         "vote": VoteStrategy(),
         "anchored": Anchored(within=case.server),
     }
@@ -170,6 +175,7 @@ def compare(data: Path) -> dict[str, Any]:
         for case in cases(data, score):
             for number, (name, strategy) in enumerate(strategies(case).items()):
                 searches = case.plain if number < PLAIN else case.searches
+                searches = case.losses if isinstance(strategy, Surface) else searches
                 try:
                     setting = strategy.combine(searches).setting
                 except ParameterError:
@@ -298,17 +304,30 @@ def guarantees(data: Path, epsilon: float, draws: int) -> dict[str, Any]:
             budget = Budget(epsilon, 1e-5) if guarantee.private else None
             for _ in range(draws if guarantee.private else 1):
                 start = time.process_time()
-                result = combine(case.searches, strategy, guarantee=guarantee, budget=budget)
+                if budget is not None and name != "mean":
+                    setting = _clusters_with_noise(case, budget, guarantee)
+                else:
+                    done = combine(case.searches, strategy, guarantee=guarantee, budget=budget)
+                    setting = dict(done.setting)
                 seconds.append(time.process_time() - start)
-                regrets.append(
-                    judge(name, result.setting, case.federated, case.searches.frame).regret
-                )
+                regrets.append(judge(name, setting, case.federated, case.searches.frame).regret)
         found.setdefault(name, {})[str(guarantee)] = {
             "regret": float(np.mean(regrets)),
             "standard_error": float(np.std(regrets) / math.sqrt(len(regrets))),
             "cpu_s": float(np.median(seconds)),
         }
     return found
+
+
+def _clusters_with_noise(case: Case, budget: Budget, guarantee: Guarantee) -> dict[str, float]:
+    hidden = guarantee is Guarantee.BOTH
+    agreed = Clustering(case.searches.frame, min_points=case.min_points)
+    return private_dbscan(
+        case.searches.clients,
+        agreed,
+        budget=budget,
+        summation=EncryptedSummation() if hidden else SecureAggregation(),
+    ).setting
 
 
 def _noisy(case: Case, name: str, epsilon: float, draw: int) -> dict[str, float]:
@@ -322,16 +341,15 @@ def _noisy(case: Case, name: str, epsilon: float, draw: int) -> dict[str, float]
     secrets = ScriptedSecrets(f"{case.name} {name} {epsilon} {draw}".encode())
     budget, clear = Budget(epsilon, 1e-5), ClearSummation()
     if name == "mean":
-        agreed = Averaging(case.searches.frame)
-        run = private_mean(
-            case.searches.clients, agreed, budget=budget, summation=clear, run=Run(secrets=secrets)
+        agreed, run = Averaging(case.searches.frame), Run(secrets=secrets)
+        return dict(
+            noisy_mean(
+                case.searches.clients, agreed, budget=budget, summation=clear, run=run
+            ).setting
         )
-    else:
-        cells = Clustering(case.searches.frame, min_points=few)
-        run = private_dbscan(
-            case.searches.clients, cells, budget=budget, summation=clear, run=Run(secrets=secrets)
-        )
-    return run.combined.setting
+    cells = Clustering(case.searches.frame, min_points=few)
+    clients = case.searches.clients
+    return private_dbscan(clients, cells, budget=budget, summation=clear, secrets=secrets).setting
 
 
 def _middle(case: Case) -> dict[str, float]:
@@ -352,9 +370,17 @@ def _pooled(every: Sequence[Case]) -> list[Case]:
         settings = np.unique(some[0].federated.settings, axis=0)
         scores = np.mean([_best_of(case.federated, settings) for case in some], axis=0)
         found.append(
-            Case(dataset, "all", 0.0, len(clients), Searches(Frame.of(space, log=True), clients),
-                 LocalSearch(settings, scores), some[0].server)
-        )  # fmt: skip
+            Case(
+                dataset,
+                "all",
+                0.0,
+                len(clients),
+                Searches(Frame.of(space, log=True), clients),
+                some[0].losses,
+                LocalSearch(settings, scores),
+                some[0].server,
+            )
+        )
     return found
 
 
@@ -380,19 +406,16 @@ def cost(data: Path, parties: int, memory: bool) -> dict[str, Any]:
             (cells, FederatedDbscan(min_points=case.min_points), "dbscan"),
         ):
             for _ in range(2):  # the better one: the machine is shared
-                played = _played(task, clients, memory)
-                times[key].append(played.party_seconds + played.outcome.server_seconds)
-            clear, opened = plain.combine(case.searches), played.outcome.combined
+                outcome, seconds = _played(task, clients, memory)
+                times[key].append(seconds)
+            clear, opened = plain.combine(case.searches), outcome.combined
             errors += [abs(clear.setting[a] - opened.setting[a]) for a in AXES]
             if [(c.setting, c.score, c.points) for c in clear.clusters] != [
                 (c.setting, c.score, c.points) for c in opened.clusters
             ]:
                 raise SystemExit("the encrypted clusters are not those in the clear")
-            online += [
-                played.outcome.traffic[p] - played.outcome.key_traffic[p]
-                for p in played.outcome.traffic
-            ]
-            found[f"pf_{key}_key_bytes_per_party"] = max(played.outcome.key_traffic.values())
+            online += [outcome.traffic[p] - outcome.key_traffic[p] for p in outcome.traffic]
+            found[f"pf_{key}_key_bytes_per_party"] = max(outcome.key_traffic.values())
         times["dense"].append(dense_test(cells))
     return found | {
         "dense_test_cpu_s": min(times["dense"]),
@@ -403,8 +426,19 @@ def cost(data: Path, parties: int, memory: bool) -> dict[str, Any]:
     }
 
 
-def _played(task: Task, clients: Sequence[LocalSearch], memory: bool) -> PlayedRun:
-    return play(task, clients, OsSecrets(), processes=not memory)
+def _played(
+    task: Task, clients: Sequence[LocalSearch], memory: bool
+) -> tuple[EncryptedOutcome, float]:
+    """Run a task; return what came of it, and the CPU time of all parties and the server."""
+    if memory:
+        start = time.process_time()
+        outcome = play(task, clients, OsSecrets())
+        return outcome, time.process_time() - start
+    run = RunName(task, OsSecrets().take(SEED_BYTES))
+    with ProcessParties(run, clients) as parties:
+        start = time.process_time()
+        outcome = conduct(run, parties)
+        return outcome, parties.seconds + time.process_time() - start
 
 
 @functools.cache

@@ -101,7 +101,7 @@ def _winner(*, verified: bool = False) -> VoteResult:
 def _combined(guarantee: Guarantee) -> Combination:
     return combine(
         _SEARCHES,
-        FederatedDbscan(min_points=2),
+        "mean" if guarantee.private else FederatedDbscan(min_points=2),
         guarantee=guarantee,
         budget=urna.Budget(8.0, 1e-5) if guarantee.private else None,
         run=tally.Run(secrets=OsSecrets() if guarantee.private else ScriptedSecrets(b"page")),

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from benchmarks.papers.federations import candidates
 from benchmarks.papers.replay import Recording, replay
 
 from urna.space import Axis, Space
@@ -52,12 +53,12 @@ class VoteStrategy:
 
 def _tried(searches: Searches) -> Space:
     """Return all settings that some client tried, as a space."""
-    candidates = searches.candidates()
+    rows = candidates(searches)
     axes = {}
     for place, ruler in enumerate(searches.frame.rulers):
-        values = np.unique(candidates[:, place]).tolist()
+        values = np.unique(rows[:, place]).tolist()
         axes[ruler.name] = Axis.log(values) if ruler.log else Axis.linear(values)
     whole = Space(**axes)
-    tried = {tuple(row) for row in candidates.tolist()}
+    tried = {tuple(row) for row in rows.tolist()}
     places = [n for n, c in enumerate(whole) if tuple(float(v) for v in c.values()) in tried]
     return whole if len(places) == len(whole) else whole.only(places)

@@ -20,8 +20,7 @@ from urna.study.file import read_study
 from urna.study.journal import Journal
 from urna.study.run import run_study
 from urna.systems import average
-from urna.systems.combine import Averaging, Frame, LocalSearch
-from urna.systems.combine.private import private_mean
+from urna.systems.combine import Averaging, Frame, LocalSearch, noisy_mean
 from urna.systems.train import FedAvg, FunctionLearner, Sampling, Settings, fit
 from urna.systems.train.checkpoint import FILE
 from urna.systems.vote import Reveal, VoteResult, search
@@ -84,7 +83,7 @@ def combined(data: int, **more: Any) -> object:
     frame = Frame.of(SPACE)
     rows = np.array([[0.01], [0.1], [1.0]])
     clients = [LocalSearch(rows, np.eye(3)[data % 3]) for _ in range(20)]
-    return private_mean(
+    return noisy_mean(
         clients, Averaging(frame, None, 10), budget=BUDGET, summation=Watched(), **grouped(more)
     )
 

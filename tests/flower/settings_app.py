@@ -47,7 +47,7 @@ def main(grid: Grid, _: Context) -> dict[str, object]:
     noisy = combine_settings(
         grid,
         FRAME,
-        STRATEGY,
+        "mean",
         budget=Budget(8.0, 1e-5),
         federation=Federation(wait_for=NODES, deadlines=waits),
     )

@@ -47,8 +47,7 @@ from urna.systems.combine import (
     conduct,
 )
 from urna.systems.combine.letters import LetterKind as Stage
-from urna.systems.combine.letters import PartyLetter, RunName, kind_of
-from urna.systems.combine.party import invitation
+from urna.systems.combine.letters import PartyLetter, RunName, invitation, kind_of
 
 GRID = np.array(list(itertools.product((0.01, 0.1, 1.0), (0.0, 0.5, 0.9))))
 FRAME = Frame.of(
@@ -137,7 +136,7 @@ def invited(announcement: ExactAnnouncement, party: int = 0) -> Letter:
     """Return the letter with which a run begins for a party."""
     task = announcement.task
     run = RunName(task, announcement.digest)
-    return letter_of(announcement, body=invitation(task, run, party))
+    return letter_of(announcement, body=invitation(run, party))
 
 
 def stages(node: Node) -> list[str]:
@@ -473,7 +472,7 @@ def state_before(
             }
 
     with pytest.raises(Stop):
-        conduct(announcement.task, Transport(), OsSecrets(), attempts=1, nonce=announcement.digest)
+        conduct(RunName(announcement.task, announcement.digest), Transport())
     return states[0]
 
 
@@ -603,7 +602,7 @@ def requests() -> Iterator[Any]:
     run = exact(20)
     task = run.task
     bodies = {
-        "invite": invitation(task, RunName(task, run.digest), 0),
+        "invite": invitation(RunName(task, run.digest), 0),
         **{
             stage.name.lower(): PartyLetter(stage).encode(RunName(task, run.digest).binding)
             for stage in (Stage.KEY_SUMS, Stage.GIVE, Stage.OPEN, Stage.END)

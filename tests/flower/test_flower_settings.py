@@ -32,15 +32,15 @@ from urna.privacy import Budget, Ledger
 from urna.report import page
 from urna.space import Axis, Space
 from urna.systems.combine import (
-    Clustering,
+    Averaging,
     Combination,
     FederatedDbscan,
     Frame,
     LocalSearch,
     MeanSetting,
     Searches,
+    SettingsSum,
 )
-from urna.systems.combine.sums import SettingsSum
 from urna.tally import Run
 
 GRID = np.array(list(itertools.product((0.01, 0.1, 1.0), (0.0, 0.5, 0.9))))
@@ -87,10 +87,8 @@ def searches(*numbers: int) -> Searches:
     return Searches(FRAME, tuple(search_of(number) for number in numbers))
 
 
-@pytest.mark.parametrize("strategy", [MeanSetting(), FederatedDbscan(min_points=2)])
-def test_nodes_find_what_is_found_in_the_clear_but_for_the_noise(
-    strategy: MeanSetting | FederatedDbscan,
-) -> None:
+@pytest.mark.parametrize("strategy", [MeanSetting(), MeanSetting(0.4)])
+def test_nodes_find_what_is_found_in_the_clear_but_for_the_noise(strategy: MeanSetting) -> None:
     kept: list[Combination] = []
     result = combine_settings(
         federation(24, WIDE),
@@ -108,13 +106,13 @@ def test_nodes_find_what_is_found_in_the_clear_but_for_the_noise(
     assert (result.clients, result.took_part, result.lost) == (24, 24, {})
     assert result.privacy.epsilon <= 5000.0
     assert "over Flower" in " ".join(result.privacy.caveats)
-    assert kept[-1] == result
-    assert len(kept) == len(result.opened) == (1 if isinstance(strategy, MeanSetting) else 2)
+    assert kept == [result]
+    assert len(result.opened) == 1
     assert Combination.read(result.as_mapping()).as_mapping() == result.as_mapping()
     assert "Differentially private" in page(result, title="nodes")
 
 
-def test_both_sums_are_in_every_nodes_ledger_and_keep_within_the_budget(tmp_path: Path) -> None:
+def test_a_sum_is_in_every_nodes_ledger_and_keeps_within_the_budget(tmp_path: Path) -> None:
     text = "[privacy]\nepsilon = 4.0\ndelta = 1e-5\n[limits]\nfewest_clients = 2\n"
     text += "least_colluding = 0\n[grant.settings]\n"
     paths = [tmp_path / f"{number}.toml" for number in range(4)]
@@ -130,15 +128,15 @@ def test_both_sums_are_in_every_nodes_ledger_and_keep_within_the_budget(tmp_path
     assert result.entries == tuple(entry.id for entry in own.entries())
     for path in paths:
         ledger = Ledger(path.with_suffix(".ledger"))
-        assert len(list(ledger.entries())) == 2
+        assert len(list(ledger.entries())) == 1
         assert 2.5 < ledger.spent().epsilon <= 3.0
-    # There is no room for both sums of a second one: nobody is asked for the first.
+    # There is no room for a second one: nobody is asked for it.
     asked = len(grid.sent)
     with pytest.raises(BudgetExceeded):
         combine_settings(grid, FRAME, budget=Budget(3.0, 1e-5), **grouped(more))  # type: ignore[arg-type]
     assert not any(node.letters[-1].kind == "begin" for node in grid.nodes.values())
     assert len(grid.sent) <= asked + 4
-    assert len(list(own.entries())) == 2
+    assert len(list(own.entries())) == 1
 
 
 def test_a_node_that_grants_no_settings_is_left_out() -> None:
@@ -159,7 +157,7 @@ def test_a_node_that_grants_no_settings_is_left_out() -> None:
 
 
 def test_a_node_set_up_for_other_axes_refuses() -> None:
-    app, agreed = ClientApp(), Clustering(FRAME, min_points=3)
+    app, agreed = ClientApp(), Averaging(FRAME, 0.2)
     Participant([SettingsContributor(load, agreed)], policy=GRANTED).mount(app)
     grid = LocalGrid({n: Node(app, {"partition-id": n}) for n in range(3)})
     with pytest.raises(RoundAborted) as failed:
@@ -175,17 +173,15 @@ def test_a_node_set_up_for_other_axes_refuses() -> None:
 
 
 def test_a_sum_of_settings_travels_as_plain_values() -> None:
-    first = SettingsSum(Clustering(FRAME, min_points=3))
-    second = first.after(np.arange(first.contribution.dimension) % 7 == 0)
-    for summed in (first, second):
-        mapping = summed.as_mapping()
-        assert read_subject("settings", mapping) == summed
-        assert size_of("settings", mapping) == summed.contribution.dimension
+    summed = SettingsSum(Averaging(FRAME, 0.05, 3))
+    mapping = summed.as_mapping()
+    assert read_subject("settings", mapping) == summed
+    assert size_of("settings", mapping) == summed.contribution.dimension
     for wrong in (
-        {**second.as_mapping(), "dense": [1, 1]},
-        {**second.as_mapping(), "dense": [10**9]},
-        {**second.as_mapping(), "of": "median"},
-        {**second.as_mapping(), "agreed": {}},
+        {**mapping, "dense": [1, 2]},
+        {**mapping, "of": "clusters"},
+        {**mapping, "of": "median"},
+        {**mapping, "agreed": {}},
     ):
         with pytest.raises((ProtocolError, ParameterError)):
             read_subject("settings", wrong)
@@ -279,7 +275,9 @@ def test_only_sums_can_be_combined_over_flower() -> None:
     with pytest.raises(ParameterError, match="in one place"):
         combine_encrypted(federation(3), FRAME, "median", wait_for=3)
     with pytest.raises(ParameterError, match="in one place"):
-        combine_settings(federation(3), FRAME, "sgm", budget=Budget(1.0, 1e-5))
+        combine_settings(federation(3), FRAME, "median", budget=Budget(1.0, 1e-5))
+    with pytest.raises(ParameterError, match="no density clusters with noise"):
+        combine_settings(federation(3), FRAME, "dbscan", budget=Budget(1.0, 1e-5))
 
 
 def test_too_few_nodes_begin_nothing() -> None:

@@ -1,6 +1,6 @@
 """`urna combine`: one setting from clients' own searches, with a guarantee or without."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from urna.errors import ParameterError
 from urna.files import write_json, write_whole
 from urna.report import settings_chart
 from urna.study.recorded import all_strategies, recorded_of
-from urna.systems.combine import Combination, Guarantee, Judged, Recorded, Strategy, compare, judge
+from urna.systems.combine import Combination, Guarantee, Recorded, Strategy
 
 __all__ = ["combine"]
 
@@ -31,7 +31,7 @@ def _combine(
         typer.Argument(
             metavar="RESULTS.csv",
             help="Table of local searches, .csv or .csv.gz: `client`, one column per "
-            "hyperparameter, `accuracy`. Rows of client -1 are the federated search.",
+            "hyperparameter, `accuracy`.",
         ),
     ],
     space: SpaceOption = None,
@@ -66,9 +66,9 @@ def _combine(
         compared = _comparison(recorded, listed, result)
         if folder is not None:
             write_whole(folder / "settings.svg", settings_chart(result, alone=True))
-            write_json(folder / "comparison.json", _as_mapping(recorded, compared))
+            write_json(folder / "comparison.json", _as_mapping(compared))
     if output is Format.JSON:
-        print_json({**result.as_mapping(), **_as_mapping(recorded, compared)})
+        print_json({**result.as_mapping(), **_as_mapping(compared)})
         return
     _print(recorded, result, compared)
     if folder is not None:
@@ -81,62 +81,39 @@ combine = keyed("combine", _combine)
 
 def _comparison(
     recorded: Recorded, listed: Sequence[Strategy], result: Combination
-) -> list[Judged]:
-    """Judge strategies in the clear, and what was found under the guarantee."""
-    found, name = compare(recorded, listed), _named(result)
-    if name not in {judged.strategy for judged in found}:
-        found.append(judge(name, result.setting, recorded.federated, recorded.scale))
-    return found
+) -> dict[str, Mapping[str, float] | None]:
+    """Return what strategies find in the clear, and what was found under the guarantee."""
+    found: dict[str, Mapping[str, float] | None] = {}
+    for strategy in listed:
+        try:
+            found[strategy.name] = strategy.combine(recorded.searches).setting
+        except ParameterError:  # nothing was left to combine
+            found[strategy.name] = None
+    return {**found, _named(result): result.setting}
 
 
-def _as_mapping(recorded: Recorded, compared: list[Judged]) -> dict[str, Any]:
-    federated = recorded.federated
-    optimum = None
-    if federated is not None:
-        best = int(federated.scores.argmax())
-        names = recorded.searches.frame.names
-        optimum = {
-            "setting": dict(zip(names, federated.settings[best].tolist(), strict=True)),
-            "accuracy": float(federated.scores[best]),
-        }
-    return {
-        "federated_optimum": optimum,
-        "comparison": [judged.as_mapping() for judged in compared],
-    }
+def _as_mapping(compared: Mapping[str, Mapping[str, float] | None]) -> dict[str, Any]:
+    return {"comparison": [{"strategy": n, "setting": found} for n, found in compared.items()]}
 
 
-def _print(recorded: Recorded, result: Combination, compared: list[Judged]) -> None:
-    console, known = results(), recorded.federated is not None
+def _print(
+    recorded: Recorded,
+    result: Combination,
+    compared: Mapping[str, Mapping[str, float] | None],
+) -> None:
+    console = results()
     names = recorded.searches.frame.names
-    columns = ["", "strategy", *(f">{name}" for name in names)]
-    if known:
-        columns += [*(f">Δ {name}" for name in names), ">accuracy", ">below best"]
     logs = any(ruler.log for ruler in result.frame.rulers)
     scale = ", rates on their log scale" if logs else ""
+    columns = ["", "strategy", *(f">{name}" for name in names)]
     rows = table(f"{result.clients} clients' searches{scale}", *columns)
-    own = _named(result)
-    for judged in compared:
-        mark = "→" if judged.strategy == own else ""
-        if judged.setting is None:
-            rows.add_row(mark, judged.strategy, "nothing to combine")
-            continue
-        values = [f"{judged.setting[name]:.4g}" for name in names]
-        if known:
-            values += [f"{judged.distance[name]:.3f}" for name in names]
-            values += [f"{judged.accuracy:.4f}", f"{judged.regret:.4f}"]
-        rows.add_row(mark, judged.strategy, *values)
+    for name, setting in compared.items():
+        mark = "→" if name == _named(result) else ""
+        if setting is None:
+            rows.add_row(mark, name, "nothing to combine")
+        else:
+            rows.add_row(mark, name, *(f"{setting[axis]:.4g}" for axis in names))
     print_table(rows)
-    if known:
-        console.print(
-            "Δ: how far from the federation's own best; accuracy at the nearest candidate",
-            style="dim",
-        )
-        optimum = _as_mapping(recorded, [])["federated_optimum"]
-        setting = ", ".join(f"{k}={v:g}" for k, v in optimum["setting"].items())
-        console.print(
-            f"the federation's own best: {setting}, accuracy {optimum['accuracy']:.4f}",
-            style="dim",
-        )
     if result.guarantee is not Guarantee.NONE and len(compared) > 1:
         errors.print(_IN_THE_CLEAR)
     for place, why in result.lost.items():

@@ -59,8 +59,7 @@ def once(study: Study, *, quiet: bool) -> Iterator[tuple[StudyOutcome, str, Path
     with _somewhere(study) as (folder, kept):
         scripted = bool(study.privacy.scripted_secrets)
         command = "" if scripted else shlex.join(["urna", *sys.argv[1:]])
-        simulated = not study.combine.processes
-        run = Provenance(version=urna.__version__, command=command, simulated=simulated)
+        run = Provenance(version=urna.__version__, command=command, simulated=True)
         placed = replace(study, output=replace(study.output, folder=str(folder)))
         outcome, title = hold(placed, run, quiet=quiet, drawn=kept)
         yield outcome, title, folder if kept else None

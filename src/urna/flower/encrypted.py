@@ -40,23 +40,20 @@ from urna.systems.combine import (
     Combination,
     Frame,
     LocalSearch,
+    PartySession,
+    RunName,
+    Seat,
     Strategy,
+    Task,
     agreed_on,
     conduct,
+    freeze,
+    opened,
     strategy_named,
+    task_for,
+    thaw,
 )
-from urna.systems.combine.combining import opened, task_for
-from urna.systems.combine.memory import kept, thaw
-from urna.systems.combine.party import (
-    Given,
-    InvitedParty,
-    Joined,
-    KeyedParty,
-    PartySession,
-    Place,
-    State,
-)
-from urna.systems.combine.tasks import Task
+from urna.systems.combine.party import Given, Joined, KeyedParty, State
 
 __all__ = ["ENCRYPTED_ACTION", "EncryptedParty", "combine_encrypted"]
 
@@ -120,21 +117,16 @@ class EncryptedParty(Mounted):
             key = policy.node_key() if announcement.signed else None
             proof = b"" if key is None else key.sign(presence(announcement, name))
             return Reply.ready(name, proof, private=True, keeps=False)
-        place = _place(announcement, name, policy)
+        party, signer = _place(announcement, name, policy)
         with own_generators(seed_of(context)):  # the same search at every stage
             search = self._search(context)
-        invited = InvitedParty(
-            announcement.task,
-            search,
-            policy.fewest_clients,
-            self._recomputes or announcement.signed,
-            place,
-        )
-        session = PartySession(invited, OsSecrets(), _recall(context, invited))
+        run = RunName(announcement.task, announcement.digest)
+        seat = Seat(run, party, search, self._recomputes or announcement.signed, signer)
+        session = PartySession(seat, OsSecrets(), _recall(context, seat))
         before = session.state
         answer = session.handle(letter.body)
         _claim(policy, grant, announcement.digest, before, session.state)
-        _keep(context, kept(session.state))
+        _keep(context, freeze(seat, session.state))
         return Reply.letter(answer)
 
 
@@ -160,8 +152,10 @@ class _Signer(_Verifier):
         return self.identity.sign(message)
 
 
-def _place(announcement: ExactAnnouncement, name: str, policy: Policy) -> Place:
-    """Return the node's place in a run.
+def _place(
+    announcement: ExactAnnouncement, name: str, policy: Policy
+) -> tuple[int, _Signer | None]:
+    """Return the node's place in a run, and who signs there.
 
     Raises:
         Refused: It has none, or somebody has one whom its directory does not know.
@@ -171,17 +165,19 @@ def _place(announcement: ExactAnnouncement, name: str, policy: Policy) -> Place:
     party = announcement.names.index(name)
     key, directory = policy.node_key(), policy.directory_file()
     if not announcement.signed or key is None or directory is None:
-        return Place(announcement.digest, party)
+        return party, None
     if directory.keys.get(name) != key.public:
         raise Refused("the node's name belongs to another key")
     try:
         keys = directory.for_round(announcement.names)
     except ParameterError as error:
         raise Refused(str(error)) from error
-    return Place(announcement.digest, party, _Signer(keys, key.identity(party)))
+    return party, _Signer(keys, key.identity(party))
 
 
-def _claim(policy: Policy, grant: Grant, run: bytes, before: State, after: State) -> None:
+def _claim(
+    policy: Policy, grant: Grant, run: bytes, before: State | None, after: State | None
+) -> None:
     """Take the one right to answer a stage; count the run before its first ciphertexts leave.
 
     The same result may be opened again with other helpers; another one of the same step may not.
@@ -283,13 +279,9 @@ def combine_encrypted(
         parties = _GridParties(post, gathering, signer, waits)
         try:
             outcome = conduct(
-                gathering.final.task,
+                RunName(gathering.final.task, gathering.final.digest),
                 parties,
-                OsSecrets(),
-                fewest=fewest,
                 witnesses=recomputes or keys is not None,
-                attempts=1,
-                nonce=gathering.final.digest,
                 verifier=_verifier(gathering.final, keys),
             )
         except RoundAborted as failed:
@@ -299,7 +291,7 @@ def combine_encrypted(
             continue
         except RoundUnfinished as failed:
             raise RoundUnfinished(failed.reason, lost | parties.by_node(failed.lost)) from failed
-        result = opened(len(nodes), agreed, outcome, private=True)
+        result = opened(len(nodes), outcome, private=True)
         return replace(result, lost=lost | parties.by_node(outcome.lost))
     raise RoundAborted("no attempt was made", lost)
 
@@ -384,14 +376,14 @@ def _connected(grid: Grid, wait_for: int, seconds: float) -> list[int]:
         time.sleep(_PAUSE)
 
 
-def _recall(context: Context, invited: InvitedParty) -> State | None:
+def _recall(context: Context, seat: Seat) -> State | None:
     """Return the state of the run this node is in; none if it is in no such run."""
     if _PLACE not in context.state:
         return None
     record = cast(Mapping[str, Any], context.state[_PLACE])
     try:
         if time.time() - record["since"] <= _OLDEST:
-            return thaw(record["state"], invited)
+            return thaw(record["state"], seat)
     except ProtocolError:  # of another task: that run is over
         _log.info("what this node kept of another run is given up")
     del context.state[_PLACE]

@@ -371,12 +371,11 @@ def _clashes_of_combining(study: Study) -> Iterator[tuple[str, str]]:
     for name in keys_of("combine") if study.votes else ():
         if name != "strategy" and _said(said, name):
             yield f"combine.{name}", f"`{name}` is of searches that were recorded: leave it out"
-    of_keys = said.threshold is not None or said.processes or said.recompute
+    of_keys = said.threshold is not None or said.recompute
     if of_keys and said.guarantee is not Guarantee.ENCRYPTION:
         yield (
             "combine.guarantee",
-            "threshold, processes and recompute belong to the guarantee encryption; this is "
-            f"{said.guarantee}",
+            f"threshold and recompute belong to the guarantee encryption; this is {said.guarantee}",
         )
 
 

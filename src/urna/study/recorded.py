@@ -9,17 +9,15 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError, UnknownName
 from urna.privacy import Budget
-from urna.space import Axis, Space
+from urna.space import Space
 from urna.study.file import Study
 from urna.study.journal import Journal
 from urna.study.schema import CombinePart
 from urna.systems.combine import (
     STRATEGIES,
-    Anchored,
     Combination,
     Dbscan,
     FederatedDbscan,
-    Frame,
     Guarantee,
     MeanSetting,
     Recorded,
@@ -36,7 +34,7 @@ from urna.tally import EncryptedSummation, Options, Run, SecureAggregation
 __all__ = ["all_strategies", "combine_recorded", "losses_on", "recorded_of", "vote_on"]
 
 _VOTE, _LOSS = "vote", "loss"
-_BY_ACCURACY = (Dbscan, FederatedDbscan, Anchored)
+_BY_ACCURACY = (Dbscan, FederatedDbscan)
 
 
 def recorded_of(study: Study) -> Recorded:
@@ -92,7 +90,6 @@ def combine_recorded(study: Study, journal: Journal, run: Run) -> Combination:
             guarantee=said.guarantee,
             budget=budget,
             threshold=said.threshold,
-            processes=said.processes,
             recomputes=said.recompute,
             run=replace(run, entry=entry, keep=keep),
             **noisy,
@@ -153,20 +150,7 @@ def _configured(recorded: Recorded, said: CombinePart, name: str) -> Strategy:
             )
             found.agreed(recorded.searches.frame)  # refuses what cannot be
             return found
-        case Anchored():
-            return Anchored(within=_server_frame(recorded))
     return strategy
-
-
-def _server_frame(recorded: Recorded) -> Frame | None:
-    """Return the axes the federation searched, where it did: public, its results are not read."""
-    if recorded.federated is None:
-        return None
-    axes = {}
-    for place, (name, axis) in enumerate(recorded.space.axes.items()):
-        values = sorted(set(recorded.federated.settings[:, place].tolist()))
-        axes[name] = Axis(axis.kind, tuple(values))
-    return Frame.of(Space(**axes), log=True)
 
 
 def vote_on(

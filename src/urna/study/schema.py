@@ -317,8 +317,6 @@ class CombinePart:
         "distances between settings.")] = False
     threshold: Annotated[int | None, Key(
         "With encryption: how many must help to open; all if empty.", on="combine", least=1)] = None
-    processes: Annotated[bool, Key(
-        "With encryption: every party in a process of its own.", on="combine")] = False
     recompute: Annotated[bool, Key(
         "With encryption: parties compute keys and results again before they use them.",
         on="combine")] = False

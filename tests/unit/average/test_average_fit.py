@@ -367,7 +367,8 @@ def test_a_model_that_version_0_2_trained_by_sgd_still_loads_and_says_so() -> No
     found = ModelResult.read(json.loads(json.dumps(mapping)))
     x = clients()[0].features
     assert (found.predict(x) == result.predict(x)).all()
-    assert found.described in str(found) and described in model_card(found, name="old")
+    assert described in str(found)
+    assert described in model_card(found, name="old")
     with pytest.raises(ParameterError, match="by the certified solver"):  # nobody trains so now
         read_learner(mapping["learner"])
 

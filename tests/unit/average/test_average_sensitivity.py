@@ -226,7 +226,8 @@ def test_a_record_of_odd_numbers_moves_nothing_further(broken: float) -> None:
     x, y = np.eye(3)[[0, 1, 2, 0, 1, 2, 0, 1]], np.array([0, 1] * 4)
     z = x.copy()
     z[2, 1] = broken
-    for learner in (Moments(schema(), Unit.RECORD, POINTS), *map(blind, LossKind)):
+    learners: list[Blind | Moments] = [blind(loss) for loss in LossKind]
+    for learner in (Moments(schema(), Unit.RECORD, POINTS), *learners):
         found = vector_of(learner, Samples(z, y))
         assert np.isfinite(found).all()
         limit = learner.record_sensitivity if isinstance(learner, Moments) else learner.sensitivity

@@ -1,11 +1,26 @@
 """Searches for tests, and agreements over them."""
 
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
 
+from urna.randomness import SEED_BYTES, ScriptedSecrets
 from urna.space import Axis, Space
-from urna.systems.combine import Averaging, Clustering, Frame, LocalSearch, Searches
+from urna.systems.combine import (
+    Averaging,
+    Clustering,
+    EncryptedOutcome,
+    Frame,
+    LocalSearch,
+    PartySession,
+    RunName,
+    Searches,
+    Seat,
+    Task,
+    conduct,
+)
+from urna.systems.combine.server import MemoryParties
 
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 MOMENTA = (0.0, 0.3, 0.6, 0.9)
@@ -36,3 +51,28 @@ def averaging(share: float | None = None, most: int = 10) -> Averaging:
 
 def clustering(min_points: int = 2, **more: float) -> Clustering:
     return Clustering(FRAME, min_points=min_points, **more)  # type: ignore[arg-type]
+
+
+class Vanishing(MemoryParties):
+    """Parties of which some fall silent after so many letters."""
+
+    def __init__(
+        self, parties: Mapping[int, PartySession], vanish: Mapping[int, int] | None = None
+    ) -> None:
+        super().__init__(parties)
+        self._left = dict(vanish or {})
+
+    def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
+        there = {p: data for p, data in letters.items() if self._left.get(p, 1) > 0}
+        self._left = {p: left - (p in there) for p, left in self._left.items()}
+        return super().exchange(stage, there)
+
+
+def vanishing(
+    task: Task, searches: Searches, label: bytes, vanish: Mapping[int, int]
+) -> EncryptedOutcome:
+    """Play a task from which some parties vanish, after how many letters."""
+    secrets = ScriptedSecrets(label)
+    run = RunName(task, secrets.take(SEED_BYTES))
+    parties = {p: PartySession(Seat(run, p, s), secrets) for p, s in enumerate(searches.clients)}
+    return conduct(run, Vanishing(parties, vanish))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
-from combine_play import averaging, clustering, peaked, random_searches
+from combine_play import averaging, clustering, peaked, random_searches, vanishing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,14 +14,18 @@ from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.protocols import he
 from urna.randomness import ScriptedSecrets
 from urna.systems.combine import (
+    Averaging,
+    Clustering,
     FederatedDbscan,
     MeanSetting,
+    Searches,
+    Strategy,
     Task,
     combine,
     play,
+    task_for,
 )
-from urna.systems.combine.circuits import DenseCells
-from urna.systems.combine.combining import task_for
+from urna.systems.combine.tasks import DenseCells
 from urna.tally import Run
 
 PARTIES = 3
@@ -92,7 +96,7 @@ def test_the_stated_depth_is_the_depth(min_points: int) -> None:
 def test_the_encrypted_mean_is_the_mean(seed: int) -> None:
     searches = random_searches(PARTIES, seed)
     task = Task(PARTIES, PARTIES, averaging(0.1))
-    outcome = play(task, searches.clients, ScriptedSecrets(b"mean")).outcome
+    outcome = play(task, searches.clients, ScriptedSecrets(b"mean"))
     assert outcome.combined == MeanSetting(0.1).combine(searches)
     assert len(outcome.shown) == 1
     assert len(outcome.shown[0]) == 3, "two sums and a count, and nothing else"
@@ -103,85 +107,73 @@ def test_encrypted_clusters_are_those_in_the_clear(min_points: int) -> None:
     parties = min_points + 1
     searches = random_searches(parties, seed=min_points)
     task = Task(parties, parties, clustering(min_points, tolerance=0.5))
-    outcome = play(task, searches.clients, ScriptedSecrets(b"cells")).outcome
+    outcome = play(task, searches.clients, ScriptedSecrets(b"cells"))
     clear = FederatedDbscan(min_points=min_points, tolerance=0.5).combine(searches)
     assert outcome.combined.clusters == clear.clusters
     assert set(outcome.shown[0].tolist()) <= {0, 1}, "one bit per cell"
 
 
 @pytest.mark.parametrize(
-    ("vanish", "threshold", "fewest", "left"),
-    [
-        ({1: 0}, 4, 3, {0, 2, 3}),
-        ({1: 1}, 4, 3, {0, 2, 3}),
-        ({1: 2}, 4, 3, {0, 2, 3}),
-        ({1: 2}, 3, 3, {0, 2, 3}),
-        ({1: 3}, 3, 3, {0, 1, 2, 3}),
-    ],
-    ids=[
-        "before keys, all must help",
-        "in the middle of keys",
-        "after keys, all must help: begun anew",
-        "after keys, three of four",
-        "while opening, three of four",
-    ],
+    ("letters", "left"), [(2, {0, 2, 3}), (3, {0, 1, 2, 3})], ids=["after keys", "while opening"]
 )
-def test_the_others_go_on_without_one_that_vanishes(
-    vanish: dict[int, int], threshold: int, fewest: int, left: set[int]
-) -> None:
+def test_where_three_of_four_open_one_may_vanish(letters: int, left: set[int]) -> None:
     searches = random_searches(4, seed=3)
-    task = Task(4, threshold, averaging(0.1))
-    played = play(task, searches.clients, ScriptedSecrets(b"vanish"), vanish=vanish, fewest=fewest)
-    assert set(played.outcome.took_part) == left
-    some = type(searches)(searches.frame, tuple(searches.clients[p] for p in sorted(left)))
-    assert played.outcome.combined == MeanSetting(0.1).combine(some)
+    outcome = vanishing(Task(4, 3, averaging(0.1)), searches, b"vanish", {1: letters})
+    assert set(outcome.took_part) == left
+    some = Searches(searches.frame, tuple(searches.clients[p] for p in sorted(left)))
+    assert outcome.combined == MeanSetting(0.1).combine(some)
 
 
-def test_one_that_vanishes_before_anything_is_opened_aborts_where_all_are_needed() -> None:
-    searches, task = random_searches(3), Task(3, 3, averaging())
+@pytest.mark.parametrize("letters", [0, 1, 2], ids=["before keys", "amid keys", "after keys"])
+@pytest.mark.parametrize(
+    ("agreed", "clear"),
+    [
+        (averaging(), MeanSetting()),
+        (clustering(2, tolerance=0.5), FederatedDbscan(min_points=2, tolerance=0.5)),
+    ],
+    ids=["mean", "clusters"],
+)
+def test_one_that_vanishes_before_anything_is_opened_aborts_where_all_are_needed(
+    agreed: Averaging | Clustering, clear: Strategy, letters: int
+) -> None:
+    """Nothing was opened: the others may begin another run, under other keys."""
+    searches, task = random_searches(3), Task(3, 3, agreed)
     with pytest.raises(RoundAborted, match="Nothing was opened") as aborted:
-        play(task, searches.clients, ScriptedSecrets(b"abort"), vanish={2: 2})
-    assert aborted.value.lost == {2: "did not answer (step 1: encrypting)"}
+        vanishing(task, searches, b"abort", {2: letters})
+    assert set(aborted.value.lost) == {2}
+    assert aborted.value.lost[2].startswith("did not answer (")
+    others = Searches(searches.frame, searches.clients[:2])
+    again = play(task.among(2), others.clients, ScriptedSecrets(b"anew"))
+    assert again.combined.setting == clear.combine(others).setting
 
 
-def test_one_that_vanishes_while_opening_leaves_the_run_unfinished() -> None:
-    searches, task = random_searches(3), Task(3, 3, averaging())
-    with pytest.raises(RoundUnfinished, match="Something may have been opened"):
-        play(task, searches.clients, ScriptedSecrets(b"late"), vanish={2: 3})
-
-
-def test_a_run_is_not_begun_anew_after_something_was_opened() -> None:
-    """A second mask, of fewer parties, would show what the missing one put in."""
-    searches, task = random_searches(3), Task(3, 3, clustering(2))
-    with pytest.raises(RoundUnfinished):
-        play(task, searches.clients, ScriptedSecrets(b"twice"), vanish={2: 4}, fewest=2)
+@pytest.mark.parametrize(("agreed", "letters"), [(averaging(), 3), (clustering(2), 4)])
+def test_one_that_vanishes_after_something_was_opened_leaves_the_run_unfinished(
+    agreed: Averaging | Clustering, letters: int
+) -> None:
+    with pytest.raises(RoundUnfinished, match="opened"):
+        vanishing(Task(3, 3, agreed), random_searches(3), b"late", {2: letters})
 
 
 @pytest.mark.parametrize("letter", [3, 4], ids=["while opening the mask", "before its sums"])
 def test_clusters_are_not_opened_without_a_party_that_made_cells_dense(letter: int) -> None:
     """Three of four may open, but a cell of two clients would then be opened of one."""
-    searches, task = peaked((0.01, 0.0), (0.01, 0.0), (1.0, 0.9), (1.0, 0.9)), clustering(2)
+    searches = peaked((0.01, 0.0), (0.01, 0.0), (1.0, 0.9), (1.0, 0.9))
     with pytest.raises(RoundUnfinished, match="Only step 1 was opened") as unfinished:
-        play(
-            Task(4, 3, task),
-            searches.clients,
-            ScriptedSecrets(b"left"),
-            vanish={1: letter},
-            fewest=3,
-        )
+        vanishing(Task(4, 3, clustering(2)), searches, b"left", {1: letter})
     assert set(unfinished.value.lost) == {1}
 
 
 def test_one_that_gave_its_sums_may_vanish_where_fewer_must_help() -> None:
     searches, task = random_searches(4, seed=3), Task(4, 3, clustering(2, tolerance=0.5))
-    outcome = play(task, searches.clients, ScriptedSecrets(b"gave"), vanish={1: 5}).outcome
+    outcome = vanishing(task, searches, b"gave", {1: 5})
     clear = FederatedDbscan(min_points=2, tolerance=0.5).combine(searches)
     assert outcome.combined.clusters == clear.clusters
 
 
 def test_parties_that_compute_again_come_to_the_same() -> None:
     searches, task = random_searches(3, seed=9), Task(3, 3, clustering(2))
-    outcome = play(task, searches.clients, ScriptedSecrets(b"again"), recomputes=True).outcome
+    outcome = play(task, searches.clients, ScriptedSecrets(b"again"), recomputes=True)
     assert outcome.combined.clusters == FederatedDbscan(min_points=2).combine(searches).clusters
 
 
@@ -244,3 +236,8 @@ def test_means_are_exact_fractions_whatever_the_order() -> None:
     exact = [Fraction(int(part), int(total[-1])) for part in total[:-1]]
     again = sum(reversed(vectors))
     assert [Fraction(int(part), int(again[-1])) for part in again[:-1]] == exact
+
+
+def test_as_many_searches_as_parties_are_needed() -> None:
+    with pytest.raises(ParameterError, match="3 parties, got 2"):
+        play(Task(3, 3, averaging()), random_searches(2).clients, ScriptedSecrets(b"few"))

@@ -18,7 +18,7 @@ from urna.systems.combine import (
     Ruler,
     Searches,
 )
-from urna.systems.combine.federated import Points
+from urna.systems.combine.cells import Points
 from urna.systems.combine.frame import PLACE_BITS
 
 WHOLE = 1 << PLACE_BITS

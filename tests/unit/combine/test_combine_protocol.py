@@ -8,39 +8,30 @@ import numpy as np
 import pytest
 from combine_play import averaging, clustering, random_searches
 
-from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
+from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
 from urna.protocols import he
 from urna.protocols.he.messages import ChannelBook
 from urna.protocols.he.wire import decode, encode
 from urna.protocols.secagg import Directory, Identity
 from urna.randomness import OsSecrets, ScriptedSecrets
-from urna.systems.combine import conduct, play
+from urna.systems.combine import PartySession, RunName, Seat, Task, conduct, freeze, play, thaw
 from urna.systems.combine.letters import (
     LetterKind,
     OpeningStatement,
     PartyLetter,
-    RunName,
     digest,
+    invitation,
     kind_of,
     pack_opened,
     unpack_opened,
     witnessed,
 )
 from urna.systems.combine.letters import signed as sign_letter
-from urna.systems.combine.memory import kept, thaw
-from urna.systems.combine.party import (
-    Given,
-    InvitedParty,
-    Joined,
-    Over,
-    PartySession,
-    Place,
-    check_statement,
-    invitation,
-)
-from urna.systems.combine.run import MemoryParties
-from urna.systems.combine.tasks import Task, digest_of
+from urna.systems.combine.party import Given, Joined, Over, check_statement
+from urna.systems.combine.server import MemoryParties
+from urna.systems.combine.tasks import digest_of
 
+NONCE = bytes(range(32))
 BINDING = bytes(range(32))
 LETTER = PartyLetter(LetterKind.GIVEN, ((b"one", b""), (b"three",)), 2, 3)
 LONGEST = 10_000
@@ -119,16 +110,26 @@ class Lying:
         return self._inner.exchange(stage, changed)
 
 
-def sessions(task: Task, label: bytes, *, recomputes: bool = False) -> dict[int, PartySession]:
-    searches = random_searches(task.parties, seed=4)
-    secrets = ScriptedSecrets(label)
-    return {
-        place: PartySession(InvitedParty(task, search, task.threshold, recomputes), secrets)
-        for place, search in enumerate(searches.clients)
-    }
+def named(task: Task) -> RunName:
+    return RunName(task, NONCE)
 
 
-def given_state(task: Task, label: bytes = b"checks") -> tuple[Given, OpeningStatement, bytes]:
+def sessions(
+    task: Task, label: bytes, *, recomputes: bool = False, signed: bool = False
+) -> dict[int, PartySession]:
+    """Return parties that agreed to one run, and sign their letters or not."""
+    searches, secrets = random_searches(task.parties, seed=4), ScriptedSecrets(label)
+    parties = {}
+    for party, search in enumerate(searches.clients):
+        signer = Keys(party, task.parties) if signed else None
+        seat = Seat(named(task), party, search, recomputes, signer)
+        parties[party] = PartySession(seat, secrets)
+    return parties
+
+
+def given_state(
+    task: Task, label: bytes = b"checks"
+) -> tuple[Seat, Given, OpeningStatement, bytes]:
     """Return a party that has given its vectors, and the honest request to open their sum."""
     seen: dict[int, bytes] = {}
 
@@ -139,13 +140,12 @@ def given_state(task: Task, label: bytes = b"checks") -> tuple[Given, OpeningSta
     parties = sessions(task, label)
     transport = Lying(MemoryParties(parties), LetterKind.OPEN, note)
     with pytest.raises(StopIteration):
-        conduct(task, transport, ScriptedSecrets(label + b" nonce"))
-    state = parties[0].state
+        conduct(named(task), transport)
+    state, run = parties[0].state, named(task)
     assert isinstance(state, Given)
-    run = state.keyed.joined.run
     letter = PartyLetter.decode(seen[0], run.binding, longest=run.longest)
     said, asked = letter.group(0, 2)
-    return state, OpeningStatement.decode(said), asked
+    return parties[0].seat, state, OpeningStatement.decode(said), asked
 
 
 @pytest.mark.parametrize(
@@ -169,12 +169,11 @@ def given_state(task: Task, label: bytes = b"checks") -> tuple[Given, OpeningSta
 def test_a_party_opens_only_what_is_said_to_be_its_steps_result(
     change: Callable[[OpeningStatement], OpeningStatement], reason: str
 ) -> None:
-    state, said, asked = given_state(Task(3, 3, averaging()))
-    session = state.keyed.joined.run.sessions[0]
-    request = decode(asked, session, he.DecryptionRequest)
-    check_statement(state, said, request)
+    seat, state, said, asked = given_state(Task(3, 3, averaging()))
+    request = decode(asked, seat.run.sessions[0], he.DecryptionRequest)
+    check_statement(seat, state, said, request)
     with pytest.raises(ProtocolError, match=reason):
-        check_statement(state, change(said), request)
+        check_statement(seat, state, change(said), request)
 
 
 def test_a_party_opens_no_clusters_without_those_whose_settings_made_cells_dense() -> None:
@@ -182,35 +181,32 @@ def test_a_party_opens_no_clusters_without_those_whose_settings_made_cells_dense
     task, checked = Task(4, 3, clustering(2, tolerance=0.5)), list[int]()
 
     def check(place: int, data: bytes) -> bytes:
-        state = parties[place].state
+        seat, state, run = parties[place].seat, parties[place].state, named(task)
         assert isinstance(state, Given)
-        run = state.keyed.joined.run
         letter = PartyLetter.decode(data, run.binding, longest=run.longest)
         said = OpeningStatement.decode(letter.group(0, 2)[0])
         request = decode(letter.group(0, 2)[1], run.sessions[said.step], he.DecryptionRequest)
         if said.step:
-            check_statement(state, said, request)
+            check_statement(seat, state, said, request)
             fewer = replace(said, inputs={p: d for p, d in said.inputs.items() if p != 3})
             with pytest.raises(ProtocolError, match="leaves out 1 parties of the step before"):
-                check_statement(state, fewer, request)
+                check_statement(seat, state, fewer, request)
             checked.append(place)
         return data
 
     parties = sessions(task, b"left out")
-    conduct(
-        task, Lying(MemoryParties(parties), LetterKind.OPEN, check), ScriptedSecrets(b"left out")
-    )
+    conduct(named(task), Lying(MemoryParties(parties), LetterKind.OPEN, check))
     assert checked == [0, 1, 2]
 
 
 def test_a_ciphertext_of_one_party_does_not_carry_the_noise_of_a_sum() -> None:
     """The crude attempt: the right statement, and one party's own ciphertext to open."""
-    state, said, asked = given_state(Task(3, 3, averaging()))
-    session = state.keyed.joined.run.sessions[0]
+    seat, state, said, asked = given_state(Task(3, 3, averaging()))
+    session = seat.run.sessions[0]
     request = decode(asked, session, he.DecryptionRequest)
     alone = replace(request, noise=he.NoiseModel(session.parameters).fresh())
     with pytest.raises(ProtocolError, match="not carry the noise of this step"):
-        check_statement(state, said, alone)
+        check_statement(seat, state, said, alone)
 
 
 def _swap(place: int, data: bytes, task: Task, run: RunName) -> bytes:
@@ -235,18 +231,17 @@ def test_a_server_that_shows_another_ciphertext_is_caught_by_those_who_compute_a
     """Without computing again the lie goes through: honest-but-curious is what is assumed."""
     task = Task(3, 3, averaging())
     parties = sessions(task, b"swap", recomputes=recomputes)
-    nonce = ScriptedSecrets(b"swap nonce").take(32)
-    run = RunName(task, nonce)
+    run = named(task)
     lying = Lying(
         MemoryParties(parties), LetterKind.OPEN, lambda place, data: _swap(place, data, task, run)
     )
     if recomputes:
         with pytest.raises(RoundUnfinished) as failed:
-            conduct(task, lying, ScriptedSecrets(b"swap nonce"), witnesses=True)
+            conduct(run, lying, witnesses=True)
         assert all("not what these ciphertexts give" in why for why in failed.value.lost.values())
     else:
         with pytest.raises(RoundUnfinished, match="answers another request"):
-            conduct(task, lying, ScriptedSecrets(b"swap nonce"), witnesses=True)
+            conduct(run, lying, witnesses=True)
 
 
 def test_a_witness_that_was_not_named_is_refused() -> None:
@@ -255,20 +250,16 @@ def test_a_witness_that_was_not_named_is_refused() -> None:
 
     def other(place: int, data: bytes) -> bytes:
         del place
-        run = RunName(task, ScriptedSecrets(b"witness nonce").take(32))
+        run = named(task)
         letter = PartyLetter.decode(data, run.binding, longest=run.longest)
         first, witnesses, *rest = letter.groups
         of_another = PartyLetter.decode(witnesses[1], run.binding, longest=run.longest, party=1)
         swapped = (replace(of_another, party=0).encode(run.binding), *witnesses[1:])
         return replace(letter, groups=(first, swapped, *rest)).encode(run.binding)
 
+    lying = Lying(MemoryParties(parties), LetterKind.OPEN, other)
     with pytest.raises(RoundUnfinished) as failed:
-        conduct(
-            task,
-            Lying(MemoryParties(parties), LetterKind.OPEN, other),
-            ScriptedSecrets(b"witness nonce"),
-            witnesses=True,
-        )
+        conduct(named(task), lying, witnesses=True)
     assert "not the one that was named" in failed.value.lost[0]
 
 
@@ -287,27 +278,14 @@ class Keys:
         self._directory.verify(party, signature, message, "the letter")
 
 
-NONCE = bytes(range(32))
 Change = Callable[[int, bytes], bytes]
-
-
-def placed(task: Task, label: bytes, *, recomputes: bool, signed: bool) -> dict[int, PartySession]:
-    """Return parties that agreed to one run, and sign their letters or not."""
-    searches = random_searches(task.parties, seed=4)
-    secrets = ScriptedSecrets(label)
-    parties = {}
-    for place, search in enumerate(searches.clients):
-        signer = Keys(place, task.parties) if signed else None
-        invited = InvitedParty(task, search, 2, recomputes, Place(NONCE, place, signer))
-        parties[place] = PartySession(invited, secrets)
-    return parties
 
 
 class Impostor:
     """A server that lets some parties' place be taken by itself, and keeps what it sees."""
 
     def __init__(self, task: Task, honest: dict[int, PartySession], played: set[int]) -> None:
-        own = placed(task, b"impostor", recomputes=False, signed=False)
+        own = sessions(task, b"impostor", recomputes=False, signed=False)
         self._sessions = honest | {place: own[place] for place in played}
         self.seen: list[bytes] = []
 
@@ -337,11 +315,11 @@ def substituted(task: Task, run: RunName) -> tuple[Change, list[he.KeyHolder]]:
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_joint_key_of_the_servers_own_gets_no_ciphertext(signed: bool) -> None:
     task = Task(3, 3, averaging())
-    swap, _ = substituted(task, RunName(task, NONCE))
-    parties = placed(task, b"swapped key", recomputes=True, signed=signed)
+    swap, _ = substituted(task, named(task))
+    parties = sessions(task, b"swapped key", recomputes=True, signed=signed)
     lying = Lying(MemoryParties(parties), LetterKind.KEY_SUMS, swap)
     with pytest.raises(RoundAborted) as failed:
-        conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+        conduct(named(task), lying, witnesses=True)
     assert all("not the sum of all parties' shares" in why for why in failed.value.lost.values())
     assert not any(isinstance(party.state, Given) for party in parties.values())
 
@@ -349,9 +327,9 @@ def test_a_joint_key_of_the_servers_own_gets_no_ciphertext(signed: bool) -> None
 def test_without_computing_again_such_a_server_reads_every_vector() -> None:
     """What the check above stops: honest-but-curious is what is assumed without it."""
     task = Task(3, 3, averaging())
-    run = RunName(task, NONCE)
+    run = named(task)
     swap, holders = substituted(task, run)
-    parties = placed(task, b"swapped key", recomputes=False, signed=False)
+    parties = sessions(task, b"swapped key", recomputes=False, signed=False)
     seen: list[bytes] = []
 
     class Watching(Lying):
@@ -362,7 +340,7 @@ def test_without_computing_again_such_a_server_reads_every_vector() -> None:
 
     lying = Watching(MemoryParties(parties), LetterKind.KEY_SUMS, swap)
     with pytest.raises(ProtocolError, match="another joint key"):  # our server adds nothing up
-        conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+        conduct(named(task), lying, witnesses=True)
     (session,) = run.sessions
     given = PartyLetter.decode(seen[0], run.binding, longest=run.longest, party=0).group(0, 1)[0]
     ciphertext = decode(given, session, he.Ciphertext, sender=0)
@@ -376,24 +354,24 @@ def test_without_computing_again_such_a_server_reads_every_vector() -> None:
 
 def test_a_server_that_plays_the_other_parties_is_stopped_by_signatures_alone() -> None:
     task = Task(3, 3, averaging())
-    honest = placed(task, b"played", recomputes=True, signed=False)
+    honest = sessions(task, b"played", recomputes=True, signed=False)
     alone = Impostor(task, {0: honest[0]}, {1, 2})
-    conduct(task, alone, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)  # it cannot know
-    signing = placed(task, b"played", recomputes=True, signed=True)
+    conduct(named(task), alone, witnesses=True)  # it cannot know
+    signing = sessions(task, b"played", recomputes=True, signed=True)
     alone = Impostor(task, {0: signing[0]}, {1, 2})
     with pytest.raises(RoundAborted) as failed:
-        conduct(task, alone, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+        conduct(named(task), alone, witnesses=True)
     assert "is not signed by it" in failed.value.lost[0]
     assert isinstance(signing[0].state, Joined)
 
 
 @pytest.mark.parametrize("task", [Task(3, 2, averaging()), Task(3, 3, clustering(2))])
 def test_parties_that_sign_come_to_the_same(task: Task) -> None:
-    parties = placed(task, b"signed", recomputes=True, signed=True)
+    parties = sessions(task, b"signed", recomputes=True, signed=True)
     transport = MemoryParties(parties)
-    outcome = conduct(task, transport, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+    outcome = conduct(named(task), transport, witnesses=True)
     straight = play(task, random_searches(3, seed=4).clients, ScriptedSecrets(b"straight"))
-    assert outcome.combined == straight.outcome.combined
+    assert outcome.combined == straight.combined
 
 
 class Altering(MemoryParties):
@@ -437,20 +415,13 @@ def test_a_bit_flipped_on_the_way_costs_its_sender_alone_its_place(
     victim, rng = 1, np.random.default_rng([7, kind])
     # One place at random in each part of a letter; the first is in its head.
     for place in (0.0, *((np.arange(3) + rng.random(3)) / 3), 1 - 1e-9):
-        parties = placed(task, b"flipped", recomputes=True, signed=True)
+        parties = sessions(task, b"flipped", recomputes=True, signed=True)
         network = Altering(parties, victim, kind, place, int(rng.integers(8)))
         lost: Mapping[int, str] = {}
         outcome = None
         try:
-            outcome = conduct(
-                task,
-                network,
-                OsSecrets(),
-                witnesses=True,
-                attempts=1,
-                nonce=NONCE,
-                verifier=Keys(0, task.parties),
-            )
+            verifier = Keys(0, task.parties)
+            outcome = conduct(named(task), network, witnesses=True, verifier=verifier)
             lost = outcome.lost
         except (RoundAborted, RoundUnfinished) as failed:
             lost = failed.lost
@@ -465,7 +436,7 @@ def test_a_bit_flipped_on_the_way_costs_its_sender_alone_its_place(
             there = [p for p in range(task.parties) if kind is LetterKind.HELP or p != victim]
             searches = [random_searches(task.parties, seed=4).clients[p] for p in there]
             straight = play(task.among(len(there)), searches, ScriptedSecrets(b"straight"))
-            assert outcome.combined == straight.outcome.combined
+            assert outcome.combined == straight.combined
 
 
 class Replaying(MemoryParties):
@@ -497,10 +468,10 @@ def test_a_letter_of_an_earlier_step_is_lost_and_blames_nobody(
 ) -> None:
     """Its sender wrote it, but not now: it counts as not arrived."""
     task, victim = Task(4, 3, clustering(2)), 1
-    parties = placed(task, b"replayed", recomputes=True, signed=signed)
+    parties = sessions(task, b"replayed", recomputes=True, signed=signed)
     network = Replaying(parties, victim, kind, 1)
     verifier = Keys(0, task.parties) if signed else None
-    run = partial(conduct, task, network, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+    run = partial(conduct, named(task), network, witnesses=True)
     lost: Mapping[int, str] = {}
     if kind is LetterKind.GIVEN:  # whoever is in the first sums must be in the second
         with pytest.raises(RoundUnfinished) as failed:
@@ -509,7 +480,7 @@ def test_a_letter_of_an_earlier_step_is_lost_and_blames_nobody(
     else:  # another helps in its place, and its own sums count
         outcome = run(verifier=verifier)
         straight = play(task, random_searches(4, seed=4).clients, ScriptedSecrets(b"straight"))
-        assert outcome.combined == straight.outcome.combined
+        assert outcome.combined == straight.combined
         lost = outcome.lost
     assert network.replayed == 1
     assert all(why.startswith("its letter is not one of this step") for why in lost.values())
@@ -519,7 +490,7 @@ def test_a_letter_of_an_earlier_step_is_lost_and_blames_nobody(
 def test_help_with_an_earlier_request_of_the_same_step_is_lost() -> None:
     """One helper vanishes; the other's answer to the first request comes for the second."""
     task = Task(4, 2, averaging())
-    parties = placed(task, b"again", recomputes=True, signed=True)
+    parties = sessions(task, b"again", recomputes=True, signed=True)
 
     class Network(Replaying):
         def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -528,9 +499,7 @@ def test_help_with_an_earlier_request_of_the_same_step_is_lost() -> None:
             return {p: d for p, d in replies.items() if not (opening and p == 0)}
 
     network = Network(parties, 1, LetterKind.HELP, 1)
-    outcome = conduct(
-        task, network, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE, verifier=Keys(0, 4)
-    )
+    outcome = conduct(named(task), network, witnesses=True, verifier=Keys(0, 4))
     assert network.replayed == 1
     assert outcome.took_part == (0, 1, 2, 3)
 
@@ -557,16 +526,9 @@ def test_letters_of_several_steps_are_not_shown_together() -> None:
         )
 
 
-def test_a_run_with_signatures_is_begun_once() -> None:
-    task = Task(3, 3, averaging())
-    parties = placed(task, b"once", recomputes=True, signed=True)
-    with pytest.raises(ParameterError, match="attempts=1"):
-        conduct(task, MemoryParties(parties), OsSecrets(), verifier=Keys(0, 3))
-
-
 def test_channel_keys_of_the_servers_own_get_no_share() -> None:
     task = Task(3, 2, averaging())
-    run = RunName(task, NONCE)
+    run = named(task)
     (session,) = run.sessions
 
     def swap(place: int, data: bytes) -> bytes:
@@ -578,17 +540,17 @@ def test_channel_keys_of_the_servers_own_get_no_share() -> None:
         groups = (sums, (encode(forged, session),), shown)
         return replace(letter, groups=groups).encode(run.binding)
 
-    parties = placed(task, b"channels", recomputes=True, signed=True)
+    parties = sessions(task, b"channels", recomputes=True, signed=True)
     lying = Lying(MemoryParties(parties), LetterKind.KEY_SUMS, swap)
     with pytest.raises(RoundAborted) as failed:
-        conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+        conduct(named(task), lying, witnesses=True)
     assert all("channel keys are not those" in why for why in failed.value.lost.values())
 
 
 @pytest.mark.parametrize("half", [0, 1])
 def test_a_key_for_products_of_the_servers_own_opens_nothing(half: int) -> None:
     task = Task(3, 3, clustering(2))
-    run = RunName(task, NONCE)
+    run = named(task)
     session = run.sessions[0]
 
     def swap(place: int, data: bytes) -> bytes:
@@ -600,10 +562,10 @@ def test_a_key_for_products_of_the_servers_own_opens_nothing(half: int) -> None:
         groups = (first, witnesses, (encode(forged, session), *rest))
         return replace(letter, groups=groups).encode(run.binding)
 
-    parties = placed(task, b"products", recomputes=True, signed=False)
+    parties = sessions(task, b"products", recomputes=True, signed=False)
     lying = Lying(MemoryParties(parties), LetterKind.OPEN, swap)
     with pytest.raises(RoundUnfinished) as failed:
-        conduct(task, lying, OsSecrets(), witnesses=True, attempts=1, nonce=NONCE)
+        conduct(named(task), lying, witnesses=True)
     assert all("not made of all parties' parts" in why for why in failed.value.lost.values())
 
 
@@ -617,18 +579,13 @@ def test_a_key_for_products_of_the_servers_own_opens_nothing(half: int) -> None:
 )
 def test_a_party_that_was_told_its_place_takes_no_other(changed: tuple[bytes, int, int]) -> None:
     task = Task(3, 2, averaging())
-    party = placed(task, b"place", recomputes=False, signed=False)[0]
+    party = sessions(task, b"place", recomputes=False, signed=False)[0]
     nonce, place, parties = changed
-    reply = party.handle(invitation(task, RunName(task.among(parties), nonce), place))
+    groups = ((nonce, parties.to_bytes(4, "big")),)
+    letter = PartyLetter(LetterKind.INVITE, groups, place).encode(digest_of(task))
+    reply = party.handle(letter)
     assert b"not to the run and the place that were announced" in reply
-    assert isinstance(party.state, InvitedParty)
-
-
-def test_a_run_that_was_announced_is_begun_once() -> None:
-    task = Task(3, 3, averaging())
-    transport = MemoryParties(placed(task, b"once", recomputes=False, signed=False))
-    with pytest.raises(ParameterError, match="begun once"):
-        conduct(task, transport, OsSecrets(), nonce=NONCE)
+    assert party.state is None
 
 
 def test_a_second_result_of_a_step_is_not_opened() -> None:
@@ -641,7 +598,7 @@ def test_a_second_result_of_a_step_is_not_opened() -> None:
         letters[place] = data
         return data
 
-    conduct(task, Lying(transport, LetterKind.OPEN, note), ScriptedSecrets(b"second nonce"))
+    conduct(named(task), Lying(transport, LetterKind.OPEN, note))
     # The run is over for everybody: the same letter again is not answered.
     reply = parties[0].handle(letters[0])
     assert isinstance(parties[0].state, Over)
@@ -649,17 +606,14 @@ def test_a_second_result_of_a_step_is_not_opened() -> None:
     assert b"the run is over" in reply
 
 
-def test_an_invitation_to_another_task_or_among_too_few_is_refused() -> None:
+def test_an_invitation_to_another_task_is_refused_and_the_proper_one_taken_once() -> None:
     task = Task(3, 3, averaging())
     party = sessions(task, b"invited")[0]
-    other = Task(3, 3, averaging(share=0.5))
-    run = RunName(other, bytes(32))
-    assert b"another task or another run" in party.handle(invitation(other, run, 0))
-    few = RunName(task.among(2), bytes(32))
-    assert b"this one agreed to 3 to 3" in party.handle(invitation(task, few, 0))
-    fine = RunName(task, bytes(32))
-    assert b"no place for this party" in party.handle(invitation(task, fine, 3))
-    assert kind_of(party.handle(invitation(task, fine, 0)), 1 << 30) is LetterKind.KEY_SHARES
+    other = named(Task(3, 3, averaging(share=0.5)))
+    assert b"another task or another run" in party.handle(invitation(other, 0))
+    proper = invitation(named(task), 0)
+    assert kind_of(party.handle(proper), 1 << 30) is LetterKind.KEY_SHARES
+    assert kind_of(party.handle(proper), 1 << 30) is LetterKind.REFUSAL
 
 
 def test_tasks_that_differ_in_anything_have_different_digests() -> None:
@@ -677,11 +631,11 @@ def test_tasks_that_differ_in_anything_have_different_digests() -> None:
 def test_letters_out_of_order_are_not_answered() -> None:
     task = Task(3, 3, averaging())
     party = sessions(task, b"order")[0]
-    run = RunName(task, bytes(32))
+    run = named(task)
     for kind in (LetterKind.KEY_SUMS, LetterKind.GIVE, LetterKind.OPEN, LetterKind.END):
         early = PartyLetter(kind, (), 0).encode(run.binding)
         assert kind_of(party.handle(early), LONGEST) is LetterKind.REFUSAL
-    party.handle(invitation(task, run, 0))
+    party.handle(invitation(run, 0))
     for kind in (LetterKind.GIVE, LetterKind.OPEN, LetterKind.END):
         assert b"is not due" in party.handle(PartyLetter(kind, (), 0).encode(run.binding))
         assert b"goes to another party" in party.handle(
@@ -693,7 +647,7 @@ def test_a_refusal_tells_nothing_of_a_partys_search() -> None:
     """Its search keeps more than agreed: the reason must not say how many."""
     task = Task(3, 3, averaging(share=0.5, most=3))
     with pytest.raises(RoundAborted) as aborted:
-        conduct(task, MemoryParties(sessions(task, b"tells")), ScriptedSecrets(b"tells nonce"))
+        conduct(named(task), MemoryParties(sessions(task, b"tells")))
     assert set(aborted.value.lost.values()) == {
         "refused: this party's search does not fit the task (step 1: encrypting)"
     }
@@ -710,28 +664,27 @@ def test_a_party_that_answers_with_garbage_is_named(kind: LetterKind) -> None:
             answer = super().handle(data)
             if kind_of(answer, 1 << 30) is not kind:
                 return answer
-            run = RunName(task, nonce)
+            run = named(task)
             letter = PartyLetter.decode(answer, run.binding, longest=run.longest)
             return replace(letter, groups=((b"garbage",), ())).encode(run.binding)
 
-    nonce = ScriptedSecrets(b"garbage nonce").take(32)
     parties = sessions(task, b"garbage")
     honest = parties[1]
-    parties[1] = Garbled(honest._invited, honest._secrets)
+    parties[1] = Garbled(honest.seat, honest._secrets)
     if (
         kind is LetterKind.KEY_REST
     ):  # nothing of it is read where all decrypt and nothing is multiplied
-        conduct(task, MemoryParties(parties), ScriptedSecrets(b"garbage nonce"))
+        conduct(named(task), MemoryParties(parties))
         return
     with pytest.raises((RoundAborted, RoundUnfinished)) as failed:
-        conduct(task, MemoryParties(parties), ScriptedSecrets(b"garbage nonce"), attempts=1)
+        conduct(named(task), MemoryParties(parties))
     assert failed.value.lost.keys() == {1}
     assert "sent what is not due" in failed.value.lost[1]
 
 
 def test_secrets_do_not_show_in_a_partys_state() -> None:
-    state, _, _ = given_state(Task(3, 3, averaging()))
-    shown = repr(state)
+    seat, state, _, _ = given_state(Task(3, 3, averaging()))
+    shown = repr((seat, state))
     assert "search" not in shown.replace("searches", "")
     assert "secret" not in shown
     assert len(shown) < 5_000
@@ -747,8 +700,8 @@ class Forgetful(PartySession):
 
     def handle(self, data: bytes) -> bytes:
         answer = super().handle(data)
-        if held := kept(self.state):
-            self.state = thaw(held, self._invited)
+        if held := freeze(self.seat, self.state):
+            self.state = thaw(held, self.seat)
         return answer
 
 
@@ -759,25 +712,28 @@ def test_a_party_goes_on_from_what_it_has_kept(
     searches = random_searches(3, seed=5)
     task = Task(3, threshold, clustering())
     straight = play(task, searches.clients, ScriptedSecrets(b"kept"))
-    monkeypatch.setattr("urna.systems.combine.run.PartySession", Forgetful)
+    monkeypatch.setattr("urna.systems.combine.server.PartySession", Forgetful)
     anew = play(task, searches.clients, ScriptedSecrets(b"kept"))
-    assert anew.outcome.combined == straight.outcome.combined
-    assert [o.tolist() for o in anew.outcome.shown] == [o.tolist() for o in straight.outcome.shown]
+    assert anew.combined == straight.combined
+    assert [o.tolist() for o in anew.shown] == [o.tolist() for o in straight.shown]
 
 
 @pytest.mark.parametrize("data", [b"", b"x" * 100, b"PK\x03\x04" + bytes(60)])
 def test_what_was_not_kept_is_refused(data: bytes) -> None:
-    invited = InvitedParty(Task(2, 2, averaging()), random_searches(2).clients[0])
+    seat = Seat(named(Task(2, 2, averaging())), 0, random_searches(2).clients[0])
     with pytest.raises(ProtocolError, match="cannot be read"):
-        thaw(data, invited)
+        thaw(data, seat)
 
 
-def test_keys_that_were_kept_serve_no_other_task() -> None:
+def test_keys_that_were_kept_serve_no_other_task_run_or_place() -> None:
     search, secrets = random_searches(3).clients[0], ScriptedSecrets(b"other task")
-    first, second = (Task(3, 3, clustering(points)) for points in (2, 3))
-    party = PartySession(InvitedParty(first, search), secrets)
-    party.handle(invitation(first, RunName(first, bytes(32)), 0))
-    held = kept(party.state)
-    assert isinstance(thaw(held, InvitedParty(first, search)), Joined)
-    with pytest.raises(ProtocolError, match="another task"):
-        thaw(held, InvitedParty(second, search))
+    first, second = (named(Task(3, 3, clustering(points))) for points in (2, 3))
+    seat = Seat(first, 0, search)
+    party = PartySession(seat, secrets)
+    party.handle(invitation(first, 0))
+    held = freeze(seat, party.state)
+    assert isinstance(thaw(held, seat), Joined)
+    others = (Seat(second, 0, search), Seat(first, 1, search))
+    for other in (*others, Seat(RunName(first.task, bytes(32)), 0, search)):
+        with pytest.raises(ProtocolError, match="another run"):
+            thaw(held, other)

@@ -13,7 +13,6 @@ from urna.errors import ParameterError, UnknownName
 from urna.space import Axis, Space
 from urna.systems.combine import (
     STRATEGIES,
-    Anchored,
     Dbscan,
     Frame,
     LocalSearch,
@@ -21,13 +20,10 @@ from urna.systems.combine import (
     Median,
     Ruler,
     Searches,
-    Surface,
-    SurfaceKind,
     TrimmedMean,
-    keep_best,
-    keep_good,
     strategy_named,
 )
+from urna.systems.combine.searches import keep_best, keep_good
 
 
 def test_a_log_axis_is_averaged_as_it_is_and_on_its_log_scale_when_asked() -> None:
@@ -137,51 +133,6 @@ def test_the_papers_rules_find_what_lies_together() -> None:
 def test_settings_in_one_place_are_neighbours_by_rule() -> None:
     found = Dbscan(by_rule=True).combine(peaked(*[(0.1, 0.6)] * 4))
     assert found.setting == {"lr": 0.1, "momentum": 0.6}
-
-
-@pytest.mark.parametrize("kind", list(SurfaceKind))
-def test_a_surface_finds_the_one_good_candidate_of_all(kind: SurfaceKind) -> None:
-    rng = np.random.default_rng(1)
-    best = np.array([0.1, 0.6])
-    clients = []
-    for _ in range(4):
-        away = np.abs(FRAME.units(GRID) - FRAME.units(best[None, :])).sum(axis=1)
-        clients.append(LocalSearch(GRID, 1 - away + 0.01 * rng.standard_normal(len(GRID))))
-    found = Surface(kind, trees=20).combine(Searches(FRAME, tuple(clients)))
-    assert found.setting == {"lr": 0.1, "momentum": 0.6}
-
-
-def test_the_worst_party_decides_in_mplm_and_the_mean_in_aplm() -> None:
-    settings = np.array([[0.0], [1.0]])
-    frame = Frame((Ruler("x", 0.0, 1.0),))
-
-    def client(losses: list[float]) -> LocalSearch:
-        rows = np.repeat(settings, 20, axis=0)
-        found = np.repeat(losses, 20).astype(float)
-        return LocalSearch(rows, -found, found)
-
-    searches = Searches(frame, (client([0.0, 0.4]), client([1.0, 0.7])))
-    assert Surface(SurfaceKind.MPLM, trees=10).combine(searches).setting == {"x": 1.0}
-    assert Surface(SurfaceKind.APLM, trees=10).combine(searches).setting == {"x": 0.0}
-
-
-def test_the_anchor_wins_unless_clients_say_that_it_fails() -> None:
-    good = np.full(len(GRID), 0.8)
-    fails = np.where(GRID[:, 0] == 1.0, 0.01, 0.8)
-    fine = Searches(FRAME, (LocalSearch(GRID, good),) * 3)
-    warned = Searches(FRAME, (LocalSearch(GRID, fails),) * 3)
-    assert Anchored().combine(fine).setting == {"lr": 1.0, "momentum": 0.9}
-    assert Anchored().combine(warned).setting == {"lr": 0.3, "momentum": 0.9}
-    server = Frame.of(Space(lr=Axis.log([0.01, 0.1]), momentum=Axis.linear([0.0, 0.6])), log=True)
-    assert Anchored(within=server).combine(fine).setting == {"lr": 0.1, "momentum": 0.6}
-
-
-def test_an_anchor_on_other_axes_is_refused() -> None:
-    searches = Searches(
-        Frame.of(Space(c=[1.0, 2.0])), (LocalSearch(np.array([[1.0]]), np.ones(1)),)
-    )
-    with pytest.raises(ParameterError, match="the axes are c"):
-        Anchored().combine(searches)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -19,7 +19,6 @@ from urna.systems.combine import (
     LocalSearch,
     Searches,
     combine,
-    judge,
 )
 from urna.tally import Run
 
@@ -33,7 +32,7 @@ SEARCHES = Searches(FRAME, tuple(LocalSearch(GRID, row) for row in SCORES))
 def combined(guarantee: Guarantee) -> Combination:
     return combine(
         SEARCHES,
-        FederatedDbscan(min_points=2),
+        "mean" if guarantee.private else FederatedDbscan(min_points=2),
         guarantee=guarantee,
         budget=Budget(8.0, 1e-5) if guarantee.private else None,
         run=Run(secrets=OsSecrets() if guarantee.private else ScriptedSecrets(b"page")),
@@ -65,6 +64,18 @@ def test_a_result_of_the_removed_hidden_count_still_loads() -> None:
     assert "mean, count hidden" in page(loaded, title="clients")
 
 
+def test_a_result_of_clusters_with_noise_still_loads() -> None:
+    """Version 0.2 had them: two sums, and clusters whose sizes are noisy."""
+    cluster = {"setting": {"lr": 0.1, "momentum": 0.5}, "score": None, "points": 3.5}
+    kept = combined(Guarantee.DP).as_mapping()
+    kept |= {"strategy": "federated dbscan", "cell": 0.15, "entries": ["one", "two"]}
+    kept |= {"clusters": [{**cluster, "cells": [[3, 3]]}], "opened": [[1.5, 3.5], [0.25]]}
+    kept |= {"noise": [1.25, 4.5]}
+    loaded = Combination.read(json.loads(json.dumps(kept)))
+    assert loaded.as_mapping() == kept
+    assert "3.5 clients&#39; worth" in page(loaded, title="clients")
+
+
 @pytest.mark.parametrize("guarantee", list(Guarantee))
 def test_only_what_was_opened_is_drawn(guarantee: Guarantee) -> None:
     result = combined(guarantee)
@@ -76,14 +87,3 @@ def test_only_what_was_opened_is_drawn(guarantee: Guarantee) -> None:
     assert bool(points) == (guarantee is Guarantee.NONE)
     assert [name for name in names if name.endswith("-result")]
     assert bool(result.points) == (guarantee is Guarantee.NONE)
-
-
-def test_a_setting_is_judged_by_the_nearest_one_the_federation_tried() -> None:
-    scores = np.linspace(0.1, 0.9, len(GRID))
-    judged = judge("by hand", {"lr": 0.2, "momentum": 0.85}, LocalSearch(GRID, scores), FRAME)
-    assert judged.distance == pytest.approx({"lr": 0.8, "momentum": 0.05})
-    nearest = GRID.tolist().index([0.1, 0.9])
-    assert judged.accuracy == pytest.approx(scores[nearest])
-    assert judged.regret == pytest.approx(0.9 - scores[nearest])
-    nothing = judge("nothing", None, LocalSearch(GRID, scores), FRAME)
-    assert nothing.as_mapping()["accuracy"] is None

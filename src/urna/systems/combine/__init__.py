@@ -1,40 +1,43 @@
 """Combining local searches (PrivTuna): every client has searched alone; what should all use?
 
-`combine` takes everybody's searches, a strategy and a guarantee. In the clear there are all of
-PrivTuna's and FLoRA's strategies and one of our own; the mean and density clusters are also there
-under threshold encryption and with differential privacy.
+`combine` takes everybody's searches, a strategy and a guarantee. In the clear there are means,
+medians and density clusters; the mean and clusters are also there under threshold encryption, and
+the mean with differential privacy.
 """
 
-from urna.systems.combine.anchored import FEDAVGM, Anchored
-from urna.systems.combine.combining import STRATEGIES, agreed_on, combine, strategy_named
-from urna.systems.combine.density import Dbscan
-from urna.systems.combine.federated import Averaging, Clustering, FederatedDbscan
+from urna.systems.combine.cells import Clustering, FederatedDbscan, Grid
+from urna.systems.combine.combining import (
+    STRATEGIES,
+    agreed_on,
+    averaged_on,
+    combine,
+    opened,
+    strategy_named,
+    task_for,
+)
 from urna.systems.combine.frame import Frame, Ruler
-from urna.systems.combine.grid import Grid
-from urna.systems.combine.judged import Judged, compare, judge
-from urna.systems.combine.private import PrivateRun, private_dbscan, private_mean
+from urna.systems.combine.letters import RunName
+from urna.systems.combine.memory import freeze, thaw
+from urna.systems.combine.noisy import SettingsSum, noisy_mean
+from urna.systems.combine.party import PartySession, Seat
 from urna.systems.combine.recorded import Recorded, read_searches
 from urna.systems.combine.result import Combination, Guarantee, Point
-from urna.systems.combine.run import PlayedRun, play
-from urna.systems.combine.searches import KeptSettings, LocalSearch, Searches, keep_best, keep_good
-from urna.systems.combine.server import EncryptedOutcome, conduct
+from urna.systems.combine.searches import LocalSearch, Searches
+from urna.systems.combine.server import EncryptedOutcome, conduct, play
 from urna.systems.combine.strategies import (
-    TOP_SHARE,
+    Averaging,
     Cluster,
     Combined,
+    Dbscan,
     MeanSetting,
     Median,
     Strategy,
     TrimmedMean,
 )
-from urna.systems.combine.surfaces import Surface, SurfaceKind
 from urna.systems.combine.tasks import Task
 
 __all__ = [
-    "FEDAVGM",
     "STRATEGIES",
-    "TOP_SHARE",
-    "Anchored",
     "Averaging",
     "Cluster",
     "Clustering",
@@ -46,32 +49,30 @@ __all__ = [
     "Frame",
     "Grid",
     "Guarantee",
-    "Judged",
-    "KeptSettings",
     "LocalSearch",
     "MeanSetting",
     "Median",
-    "PlayedRun",
+    "PartySession",
     "Point",
-    "PrivateRun",
     "Recorded",
     "Ruler",
+    "RunName",
     "Searches",
+    "Seat",
+    "SettingsSum",
     "Strategy",
-    "Surface",
-    "SurfaceKind",
     "Task",
     "TrimmedMean",
     "agreed_on",
+    "averaged_on",
     "combine",
-    "compare",
     "conduct",
-    "judge",
-    "keep_best",
-    "keep_good",
+    "freeze",
+    "noisy_mean",
+    "opened",
     "play",
-    "private_dbscan",
-    "private_mean",
     "read_searches",
     "strategy_named",
+    "task_for",
+    "thaw",
 ]

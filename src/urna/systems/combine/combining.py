@@ -3,28 +3,30 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
 from urna.errors import ParameterError, UnknownName
 from urna.files import today
 from urna.privacy import Adjacency, Budget, NonPrivateRelease, PrivacyStatement
-from urna.systems.combine.anchored import Anchored
-from urna.systems.combine.density import Dbscan
-from urna.systems.combine.federated import Averaging, Clustering, FederatedDbscan
+from urna.systems.combine.cells import Clustering, FederatedDbscan
 from urna.systems.combine.frame import Frame
-from urna.systems.combine.private import PrivateRun, private_dbscan, private_mean
-from urna.systems.combine.result import Combination, Guarantee, Point, name_of
-from urna.systems.combine.run import play
+from urna.systems.combine.noisy import noisy_mean
+from urna.systems.combine.result import Combination, Guarantee, Point
 from urna.systems.combine.searches import Searches, keep_best, keep_good
-from urna.systems.combine.server import EncryptedOutcome
-from urna.systems.combine.strategies import TOP_SHARE, MeanSetting, Median, Strategy, TrimmedMean
-from urna.systems.combine.surfaces import Surface, SurfaceKind
+from urna.systems.combine.server import EncryptedOutcome, play
+from urna.systems.combine.strategies import (
+    TOP_SHARE,
+    Averaging,
+    Dbscan,
+    MeanSetting,
+    Median,
+    Strategy,
+    TrimmedMean,
+)
 from urna.systems.combine.tasks import Task
-from urna.tally import EncryptedSummation, Options, Run, SecureAggregation
-
-__all__ = ["STRATEGIES", "agreed_on", "combine", "opened", "strategy_named", "task_for"]
+from urna.tally import Options, Run
 
 STRATEGIES: Mapping[str, Strategy] = {
     "mean": MeanSetting(),
@@ -34,11 +36,6 @@ STRATEGIES: Mapping[str, Strategy] = {
     "top-median": Median(TOP_SHARE),
     "dbscan": Dbscan(),
     "federated-dbscan": FederatedDbscan(),
-    "sgm": Surface(SurfaceKind.SGM),
-    "sgm+u": Surface(SurfaceKind.SGM_U),
-    "mplm": Surface(SurfaceKind.MPLM),
-    "aplm": Surface(SurfaceKind.APLM),
-    "anchored": Anchored(),
 }
 """By the names commands know them under."""
 
@@ -71,17 +68,16 @@ def combine(
     guarantee: Guarantee | str = Guarantee.NONE,
     budget: Budget | None = None,
     threshold: int | None = None,
-    processes: bool = False,
     recomputes: bool = False,
     run: Run | None = None,
     **options: Unpack[Options],
 ) -> Combination:
     """Combine clients' searches into one setting for all.
 
-    All clients are simulated in this process, or, under encryption, in processes of their own.
-    Under encryption and with noise there are the mean and federated density clusters. A client
-    of whom no run ended in a score is left out and named in `lost`; with noise it counts like any
-    other, since whether it has one is its own affair.
+    All clients are simulated in this process. Under encryption there are the mean and federated
+    density clusters, with noise there is the mean. A client of whom no run ended in a score is
+    left out and named in `lost`; with noise it counts like any other, since whether it has one is
+    its own affair.
 
     Guarantee:
         `none`: nothing. `encryption`: nobody learns more than what `Combination.opened` holds
@@ -94,32 +90,31 @@ def combine(
         guarantee: What clients are promised.
         budget: What it may cost, where noise is added.
         threshold: Under encryption, how many must help to open; all by default.
-        processes: Under encryption, whether each party is a process of its own.
         recomputes: Under encryption, whether parties compute results again before they help.
-        run: Where it is counted and kept. Only a mean with noise has an `entry`.
+        run: Where it is counted and kept; only what has noise has an `entry`.
         options: With noise, the rest of the terms; see `urna.tally.Terms`.
 
     Raises:
         ParameterError: The strategy has no such guarantee, or leaves nothing to combine.
         BudgetExceeded: The ledger's cap would be passed. Nothing was released.
-        RoundAborted: Too few parties stayed. Nothing was opened.
-        RoundUnfinished: Too few stayed after something was opened.
     """
     strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
     run = (run or Run()).only("a combination", "ledger", "entry", "secrets", "keep")
-    guarantee, secrets = Guarantee(guarantee), run.secrets
-    if guarantee is not Guarantee.ENCRYPTION and (threshold is not None or processes or recomputes):
+    guarantee = Guarantee(guarantee)
+    if guarantee is not Guarantee.ENCRYPTION and (threshold is not None or recomputes):
         raise ParameterError(
-            "threshold, processes and recomputes belong to the guarantee encryption; this is "
-            f"{guarantee}"
+            f"threshold and recomputes belong to the guarantee encryption; this is {guarantee}"
         )
-    if run.ledger is not None and not guarantee.private:
-        run.ledger.check(NonPrivateRelease("the result is exact"))
     if guarantee.private:
         if budget is None:
             raise ParameterError("noise needs a budget: an epsilon and a delta")
+        mean = averaged_on(searches.frame, strategy, _most(searches))
         searches.check_public()
-        return _with_noise(searches, strategy, guarantee, budget, run, options)
+        return noisy_mean(
+            searches.clients, mean, budget=budget, guarantee=guarantee, run=run, **options
+        )
+    if run.ledger is not None:
+        run.ledger.check(NonPrivateRelease("the result is exact"))
     there = searches.usable()
     heard = replace(searches, clients=tuple(searches.clients[place] for place in there))
     if guarantee is Guarantee.NONE:
@@ -127,8 +122,8 @@ def combine(
     else:
         agreed = agreed_on(heard.frame, strategy, _most(heard))
         task = task_for(agreed, len(heard), len(heard) if threshold is None else threshold)
-        played = play(task, heard.clients, secrets, recomputes=recomputes, processes=processes)
-        done = opened(len(heard), agreed, played.outcome, private=secrets.private)
+        outcome = play(task, heard.clients, run.secrets, recomputes=recomputes)
+        done = opened(len(heard), outcome, private=run.secrets.private)
     done = _of_all(done, len(searches), there)
     run.kept(done)
     return done
@@ -218,38 +213,47 @@ def agreed_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging |
             raise ParameterError(
                 "stretched axes and the paper's rules look at everybody's settings"
             )
-        return FederatedDbscan(
+        return Clustering(
+            frame,
             min_points=strategy.min_points,
             tolerance=strategy.tolerance,
             most=strategy.most,
             least=strategy.least,
-        ).agreed(frame)
+        )
     raise ParameterError(
-        f"{strategy.name} needs everybody's settings in one place; under encryption and with noise "
-        "there are mean, top-mean and dbscan"
+        f"{strategy.name} needs everybody's settings in one place; under encryption there are "
+        "mean, top-mean and dbscan, with noise mean and top-mean"
     )
+
+
+def averaged_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging:
+    """Return what clients agree on for a strategy that is there with noise.
+
+    Raises:
+        ParameterError: It is not.
+    """
+    agreed = agreed_on(frame, strategy, tried)
+    if isinstance(agreed, Clustering):
+        raise ParameterError(
+            "there are no density clusters with noise: a noisy mean or a private vote finds more "
+            "for the same epsilon. Take mean, top-mean or vote"
+        )
+    return agreed
 
 
 def _most(searches: Searches) -> int:
     return max(len(client) for client in searches.clients)
 
 
-def opened(
-    clients: int,
-    agreed: Averaging | Clustering,
-    outcome: EncryptedOutcome,
-    *,
-    private: bool,
-) -> Combination:
+def opened(clients: int, outcome: EncryptedOutcome, *, private: bool) -> Combination:
     """Return what came of an encrypted run.
 
     Args:
         clients: How many were invited.
-        agreed: What was combined.
         outcome: What the server found.
         private: Whether all randomness was secret.
     """
-    task = outcome.task
+    task, agreed = outcome.task, outcome.task.agreed
     helpers = "all" if task.threshold == task.parties else f"any {task.threshold}"
     caveats = [_EXACT, _HIDDEN.format(helpers=helpers, parties=task.parties)]
     if not private:
@@ -257,14 +261,14 @@ def opened(
     online = {p: outcome.traffic[p] - outcome.key_traffic[p] for p in outcome.traffic}
     return Combination(
         setting=outcome.combined.setting,
-        strategy=name_of(agreed),
+        strategy=agreed.name,
         guarantee=Guarantee.ENCRYPTION,
         frame=agreed.frame,
         privacy=_statement(*caveats),
         clients=clients,
         took_part=len(outcome.took_part),
         clusters=outcome.combined.clusters,
-        cell=agreed.cell if isinstance(agreed, Clustering) else None,
+        cell=getattr(agreed, "cell", None),
         opened=tuple(tuple(np.asarray(entries).tolist()) for entries in outcome.shown),
         lost=outcome.lost,
         cost={
@@ -273,49 +277,6 @@ def opened(
         },
         when=today() if private else None,
     )
-
-
-def _with_noise(
-    searches: Searches,
-    strategy: Strategy,
-    guarantee: Guarantee,
-    budget: Budget,
-    run: Run,
-    options: Options,
-) -> Combination:
-    agreed = agreed_on(searches.frame, strategy, _most(searches))
-    summation = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureAggregation()
-
-    def result(found: PrivateRun) -> Combination:
-        return Combination(
-            setting=found.combined.setting,
-            strategy=name_of(agreed),
-            guarantee=guarantee,
-            frame=agreed.frame,
-            privacy=found.privacy,
-            clients=len(searches),
-            took_part=found.took_part,
-            clusters=found.combined.clusters,
-            cell=agreed.cell if isinstance(agreed, Clustering) else None,
-            opened=tuple(tuple(entries.tolist()) for entries in found.sums),
-            noise=found.noise,
-            terms=found.terms,
-            lost=found.lost,
-            entries=found.entries,
-            when=today() if run.secrets.private else None,
-        )
-
-    more: dict[str, Any] = {
-        "budget": budget,
-        "summation": summation,
-        "run": replace(run, keep=lambda found: run.kept(result(found))),
-        **options,
-    }
-    if isinstance(agreed, Clustering):
-        if run.entry is not None:
-            raise ParameterError("clusters are two sums: they cannot be begun again under one id")
-        return result(private_dbscan(searches.clients, agreed, **more))
-    return result(private_mean(searches.clients, agreed, **more))
 
 
 def _statement(*caveats: str) -> PrivacyStatement:

@@ -12,11 +12,9 @@ import numpy.typing as npt
 from urna.errors import ParameterError
 from urna.space import AxisKind, Space
 
-__all__ = ["PLACE_BITS", "Floats", "Frame", "Places", "Ruler", "mean_of", "to_places"]
-
 Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
-"""Points in steps of 2^-PLACE_BITS: what is added up, exactly."""
+Integers = npt.NDArray[np.int64]
+"""What is added up, exactly: points in steps of 2^-PLACE_BITS, and counts."""
 
 PLACE_BITS = 24
 """A coordinate is held to 2^-24 of its axis: sums of these integers are exact."""
@@ -155,7 +153,7 @@ class Frame:
             return False
         return True
 
-    def places(self, settings: Floats) -> Places:
+    def places(self, settings: Floats) -> Integers:
         """Return settings in whole steps of 2^-PLACE_BITS."""
         return to_places(self.units(settings))
 
@@ -200,7 +198,7 @@ class Frame:
         )
 
 
-def mean_of(total: npt.NDArray[np.int64]) -> list[Fraction]:
+def mean_of(total: Integers) -> list[Fraction]:
     """Return the mean of summed points as parts of each axis, rounded nowhere.
 
     Args:
@@ -219,7 +217,7 @@ def mean_of(total: npt.NDArray[np.int64]) -> list[Fraction]:
     return [Fraction(part, count << PLACE_BITS) for part in sums]
 
 
-def to_places(units: Floats) -> Places:
+def to_places(units: Floats) -> Integers:
     """Return parts of an axis, 0 to 1, in whole steps."""
     return np.rint(units * (1 << PLACE_BITS)).astype(np.int64)
 

@@ -20,21 +20,10 @@ import numpy as np
 from urna.errors import ProtocolError
 from urna.protocols.he.session import PartyId, Session
 from urna.protocols.he.wire import largest_message
-from urna.systems.combine.federated import Integers
+from urna.protocols.wire import Reader
+from urna.randomness import SEED_BYTES
+from urna.systems.combine.frame import Integers
 from urna.systems.combine.tasks import Task, digest_of
-
-__all__ = [
-    "VERSION",
-    "LetterKind",
-    "LetterSigner",
-    "OpeningStatement",
-    "PartyLetter",
-    "RunName",
-    "Verifier",
-    "signed",
-    "unsigned",
-    "witnessed",
-]
 
 VERSION: Final = 3
 
@@ -42,6 +31,8 @@ _MAGIC = b"URCO"
 _HEAD = len(_MAGIC) + 2 + 8
 _NOBODY = 0xFFFFFFFF
 _LONGEST_TEXT = 4_000_000
+_INVITATION = 1000  # bytes, more than it needs
+_LONGEST_REASON = 500
 _STATEMENT = b"urna combine letter\0"
 
 
@@ -76,6 +67,10 @@ class RunName:
     nonce: bytes
     """32 fresh bytes, drawn by the server, which follows the protocol."""
 
+    def __post_init__(self) -> None:
+        if len(self.nonce) != SEED_BYTES:
+            raise ProtocolError(f"a run's nonce has {SEED_BYTES} bytes, got {len(self.nonce)}")
+
     @property
     def binding(self) -> bytes:
         """32 bytes that stand for task and run in every letter."""
@@ -91,6 +86,11 @@ class RunName:
             )
             for number, step in enumerate(self.task.steps)
         )
+
+    @property
+    def shares_secrets(self) -> bool:
+        """Whether fewer than all may open: then parties share their secrets."""
+        return self.task.threshold < self.task.parties
 
     @property
     def longest(self) -> int:
@@ -142,7 +142,7 @@ class PartyLetter:
         kind = kind_of(data, longest)
         if data[_HEAD : _HEAD + 32] != binding:
             raise ProtocolError("the letter belongs to another task or another run")
-        reader = _Reader(data, _HEAD + 32)
+        reader = Reader(data, _HEAD + 32)
         whose, exchange = reader.number(4), reader.number(4)
         if party is not None and whose != party:
             raise ProtocolError("the letter is from another sender, or goes to another party")
@@ -162,6 +162,31 @@ class PartyLetter:
         if place >= len(self.groups) or (count is not None and len(self.groups[place]) != count):
             raise ProtocolError(f"a letter of the kind {self.kind.name} lacks some of its parts")
         return self.groups[place]
+
+
+def invitation(run: RunName, party: PartyId) -> bytes:
+    """Return the letter that invites a party to a run; its binding is the task's alone."""
+    parties = run.task.parties.to_bytes(4, "big")
+    return PartyLetter(LetterKind.INVITE, ((run.nonce, parties),), party).encode(
+        digest_of(run.task)
+    )
+
+
+def check_invitation(data: bytes, run: RunName, party: PartyId) -> None:
+    """Refuse what is not the invitation to this place in this run.
+
+    Raises:
+        ProtocolError: It is to another task, run or place, or among more or fewer parties.
+    """
+    PartyLetter.decode(data, digest_of(run.task), longest=_INVITATION)
+    if data != invitation(run, party):
+        raise ProtocolError("the invitation is not to the run and the place that were announced")
+
+
+def refusal(reason: str) -> bytes:
+    """Return a letter that says why a party does not answer; it names no run."""
+    groups = ((reason.encode()[:_LONGEST_REASON],),)
+    return PartyLetter(LetterKind.REFUSAL, groups).encode(bytes(32))
 
 
 class Verifier(Protocol):
@@ -304,24 +329,3 @@ def unpack_opened(data: bytes) -> Integers:
     if not data or len(data) % 8:
         raise ProtocolError("what a step showed cannot be read")
     return np.frombuffer(data, "<i8").astype(np.int64)
-
-
-class _Reader:
-    """Reads a letter from front to back; every length is checked before it is used."""
-
-    def __init__(self, data: bytes, start: int) -> None:
-        self._data, self._at = data, start
-
-    def take(self, count: int) -> bytes:
-        if count > len(self._data) - self._at:
-            raise ProtocolError("the letter ends too early")
-        start = self._at
-        self._at += count
-        return self._data[start : self._at]
-
-    def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big")
-
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise ProtocolError("the letter has trailing bytes")

@@ -1,113 +1,210 @@
-"""A client's vectors for private sums of settings, and what is read from the noisy sums."""
+"""The mean with differential privacy: one sum with noise, under a client-level budget.
 
-import math
+PrivTuna hides what clients put in and publishes exact results, which tell about single clients.
+Here every client's vector is bounded, each adds its share of integer noise, and what is opened is
+a private sum (`urna.tally`): added up by secure aggregation, or under threshold encryption.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
 
 import numpy as np
 
-from urna.systems.combine.federated import Averaging, Clustering, Integers, Points
-from urna.systems.combine.frame import PLACE_BITS, Floats
-from urna.systems.combine.grid import Mask
+from urna.errors import ParameterError
+from urna.files import today
+from urna.noise import IntVector
+from urna.privacy import Budget, Unit
+from urna.systems.combine.frame import Floats, Integers
+from urna.systems.combine.result import Combination, Guarantee
 from urna.systems.combine.searches import LocalSearch, keep_best
-from urna.systems.combine.strategies import Cluster, Combined
+from urna.systems.combine.strategies import Averaging, Combined
+from urna.tally import (
+    BoundedVector,
+    EncryptedSummation,
+    Options,
+    Released,
+    Releases,
+    Run,
+    SecureAggregation,
+    Summation,
+    TallyPlan,
+    Terms,
+    in_units,
+    plan_tally,
+    to_grid,
+)
 
-__all__ = [
-    "UNITS",
-    "cluster_vector",
-    "dense_cells",
-    "densest",
-    "mean_vector",
-    "read_clusters",
-]
+KIND = "settings"
+"""What announcements and policies call such sums."""
 
 UNITS = 256
-"""Whole steps of a share of one."""
+"""Whole steps of an axis."""
 
-_SURE = 2.0  # standard deviations of noise by which a cell or cluster must stand out
-_WHOLE = 1 << PLACE_BITS
-
-
-def mean_vector(agreed: Averaging, search: LocalSearch) -> Integers:
-    """Return a client's mean setting as a point of the cube around the middle of the axes."""
-    kept = keep_best(search, agreed.share)
-    if not len(kept):
-        return np.zeros(len(agreed.frame.rulers), dtype=np.int64)
-    mean = kept.weights @ agreed.frame.units(kept.settings) / kept.weights.sum()
-    return np.asarray(np.rint((mean - 0.5) * UNITS), dtype=np.int64)
+_log = logging.getLogger(__name__)
 
 
-def dense_cells(agreed: Clustering, counts: Floats, noise: float) -> Mask:
-    """Return the cells whose noisy count of clients is enough and stands out of the noise.
+@dataclass(frozen=True, slots=True)
+class SettingsSum:
+    """The private sum that a mean is read from, as public facts that clients and server share.
 
-    Where no cell stands out, the fullest one is dense.
+    Every client counts once: it puts in the mean of the settings it keeps, as a point of the cube
+    around the middle of the axes. How many clients are in the sum is public.
     """
-    dense: Mask = counts >= max(agreed.min_points, _SURE * noise)
-    if not dense.any():
-        dense[int(np.argmax(counts))] = True
-    return dense
+
+    agreed: Averaging
+
+    @property
+    def kind(self) -> str:
+        """Its name in announcements and policies."""
+        return KIND
+
+    @property
+    def label(self) -> str:
+        """What a ledger calls it."""
+        return "mean of settings"
+
+    @property
+    def contribution(self) -> BoundedVector:
+        """What a valid vector is."""
+        axes = len(self.agreed.frame.rulers)
+        return BoundedVector(axes, norm_squared=axes * (UNITS // 2) ** 2, most=UNITS // 2)
+
+    def vector(self, search: LocalSearch) -> Integers:
+        """Return what a client puts in, in whole steps; zeros where no run ended in a score."""
+        kept = keep_best(search, self.agreed.share)
+        if not len(kept):
+            return np.zeros(len(self.agreed.frame.rulers), dtype=np.int64)
+        mean = kept.weights @ self.agreed.frame.units(kept.settings) / kept.weights.sum()
+        return np.asarray(np.rint((mean - 0.5) * UNITS), dtype=np.int64)
+
+    def plan(self, terms: Terms, rounds: int = 1) -> TallyPlan:
+        """Return the plan of the sum. There is one round."""
+        if rounds != 1:
+            raise ParameterError("a sum of settings has one round")
+        return plan_tally(terms, self.contribution)
+
+    def read_sum(self, sums: Floats, clients: int) -> Combined:
+        """Return the mean that a noisy sum in whole steps, over so many clients, gives."""
+        point = np.clip(sums / (UNITS * clients) + 0.5, 0.0, 1.0)
+        return Combined(self.agreed.frame.setting(point))
+
+    def combination(
+        self,
+        released: Released,
+        plan: TallyPlan,
+        guarantee: Guarantee,
+        lost: Mapping[int, str],
+    ) -> Combination:
+        """Return what came of the sum: the mean, what it cost, and what became public.
+
+        Args:
+            released: The sum.
+            plan: Its plan.
+            guarantee: How it was added up.
+            lost: Who is not in it, and why.
+        """
+        tallied = released.tallied
+        sums = np.asarray(in_units(tallied.total, plan), dtype=np.float64)
+        return Combination(
+            setting=self.read_sum(sums, len(tallied.accepted)).setting,
+            strategy=self.agreed.name,
+            guarantee=guarantee,
+            frame=self.agreed.frame,
+            privacy=released.privacy,
+            clients=len(tallied.accepted) + len(lost),
+            took_part=len(tallied.accepted),
+            opened=(tuple(sums.tolist()),),
+            noise=(plan.most_noise_std,),
+            terms=plan.terms,
+            lost=dict(lost),
+            entries=() if released.entry is None else (released.entry,),
+            when=today() if released.privacy.private else None,
+        )
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values that say the same."""
+        return {"of": "mean", "agreed": self.agreed.as_mapping(), "dense": None}
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "SettingsSum":
+        """Read what `as_mapping` wrote.
+
+        Raises:
+            ParameterError: It is something else.
+        """
+        if (mapping["of"], mapping["dense"]) != ("mean", None):
+            raise ParameterError("a sum of settings is of a mean")
+        return cls(Averaging.from_mapping(mapping["agreed"]))
+
+    @staticmethod
+    def size(mapping: Mapping[str, Any]) -> int:
+        """Return how many entries the vector has, without making anything large."""
+        return SettingsSum.read(mapping).contribution.dimension
 
 
-def cluster_vector(agreed: Clustering, points: Points, dense: Mask) -> Integers:
-    """Return a client's part of every cluster: place in it, score, and share, in whole steps.
+def noisy_mean(
+    clients: Sequence[LocalSearch],
+    agreed: Averaging,
+    *,
+    budget: Budget,
+    guarantee: Guarantee = Guarantee.DP,
+    summation: Summation | None = None,
+    run: Run | None = None,
+    **options: Unpack[Options],
+) -> Combination:
+    """Return the mean of clients' settings with differential privacy.
 
-    Shares add up to at most one; places are relative to the cluster's own box.
+    Guarantee:
+        The noisy sum, and so the mean, is (epsilon, delta)-DP under `adjacency` towards
+        everybody who learns no more than the summation reveals.
+
+    Args:
+        clients: Each client's search.
+        agreed: What is averaged.
+        budget: What it may cost.
+        guarantee: How vectors are added up: by masks, or under threshold encryption.
+        summation: How else.
+        run: Where it is counted and kept.
+        options: The rest of the terms; see `urna.tally.Terms`.
+
+    Raises:
+        ParameterError: The terms cannot be.
+        BudgetExceeded: The ledger's cap would be passed. Nothing was released.
+        LedgerError: The ledger knows of a result of this entry. Nothing was released now.
+        RoundAborted: Too many clients dropped out. Nothing was revealed.
     """
-    labels = agreed.grid.clusters(dense)
-    rows = np.zeros((int(labels.max(initial=-1)) + 1, agreed.row))
-    places, scores = points.places, points.scores
-    if len(points):
-        cells = agreed.grid.assigned(places, dense)
-        for number in range(len(rows)):
-            inside = (cells >= 0) & (labels[cells] == number)
-            if inside.any():
-                middle, size = _box(agreed, np.flatnonzero(labels == number))
-                offset = ((places[inside] / _WHOLE - middle) / size).clip(-0.5, 0.5).mean(axis=0)
-                score = scores[inside].mean() / _WHOLE - 0.5
-                share = inside.sum() / len(scores)
-                rows[number] = share * np.array([*offset, score, 1.0])
-    vector = np.zeros(agreed.grid.most_clusters * agreed.row, dtype=np.int64)
-    # Towards zero: shares stay within the whole, and halves within their share.
-    vector[: rows.size] = np.trunc(rows.reshape(-1) * UNITS * (1 - 1e-12)).astype(np.int64)
-    return vector
+    terms = Terms.of(len(clients), budget, **options)
+    if terms.adjacency.unit is not Unit.CLIENT:
+        raise ParameterError("combined searches protect clients; ask for a relation about them")
+    usual = EncryptedSummation() if guarantee is Guarantee.BOTH else SecureAggregation()
+    summation, run, summed = summation or usual, run or Run(), SettingsSum(agreed)
+    plan = plan_tally(terms, summed.contribution, removes_excess=summation.removes_excess)
+    releases = Releases(
+        plan,
+        summed.label,
+        summation.describe(terms),
+        ledger=run.ledger,
+        private=run.secrets.private,
+        id=run.entry,
+    )
+    parts = {client: _contribution(summed, each, plan) for client, each in enumerate(clients)}
+    results: list[Combination] = []
+
+    def take(released: Released) -> None:
+        results.append(summed.combination(released, plan, guarantee, released.tallied.lost))
+        run.kept(results[0])
+
+    releases.release(lambda: summation.tally(parts, plan, run.secrets), take)
+    return results[0]
 
 
-def read_clusters(agreed: Clustering, dense: Mask, sums: Floats, noise: float) -> Combined | None:
-    """Return the clusters whose share stands out of the noise, the best mean score first."""
-    labels = agreed.grid.clusters(dense)
-    found = []
-    for number in range(int(labels.max(initial=-1)) + 1):
-        *offset, score, share = sums[number * agreed.row : (number + 1) * agreed.row].tolist()
-        if share < max(_SURE * noise, 1 / UNITS):
-            continue
-        middle, size = _box(agreed, np.flatnonzero(labels == number))
-        inside = np.clip(np.array(offset) / share, -0.5, 0.5)
-        point = np.clip(middle + inside * size, 0.0, 1.0)
-        cells = tuple(agreed.grid.coordinates(int(c)) for c in np.flatnonzero(labels == number))
-        mean = min(max(score / share + 0.5, 0.0), 1.0)
-        found.append(Cluster(agreed.frame.setting(point), mean, share, cells))
-    if not found:
-        return None
-    found.sort(key=lambda cluster: (-cluster.score, -cluster.points))
-    return Combined(found[0].setting, tuple(found))
-
-
-def densest(agreed: Clustering, counts: Floats, dense: Mask) -> Combined:
-    """Return the fullest cluster, at the mean of its cells by their counts; no score is known."""
-    labels = agreed.grid.clusters(dense)
-    found = []
-    for number in range(int(labels.max(initial=-1)) + 1):
-        cells = np.flatnonzero(labels == number)
-        full = np.maximum(counts[cells], 1e-9)
-        middles = np.array([_box(agreed, cells[[place]])[0] for place in range(len(cells))])
-        point = np.clip(full @ middles / full.sum(), 0.0, 1.0)
-        where = tuple(agreed.grid.coordinates(int(cell)) for cell in cells)
-        found.append(Cluster(agreed.frame.setting(point), math.nan, float(full.sum()), where))
-    found.sort(key=lambda cluster: -cluster.points)
-    return Combined(found[0].setting, tuple(found))
-
-
-def _box(agreed: Clustering, cells: Integers) -> tuple[Floats, Floats]:
-    """Return middle and size of the box around some cells, within the cube."""
-    corners = np.array([agreed.grid.coordinates(int(cell)) for cell in cells])
-    low = corners.min(axis=0) * agreed.cell
-    high = np.minimum((corners.max(axis=0) + 1) * agreed.cell, 1.0)
-    return (low + high) / 2, high - low
+def _contribution(summed: SettingsSum, search: LocalSearch, plan: TallyPlan) -> IntVector:
+    """Return what a client puts in; nothing where its search cannot be summed."""
+    try:
+        return to_grid(summed.vector(search), plan)
+    except (ParameterError, ArithmeticError, ValueError) as error:
+        # Data that fail are data like any other, under the full share of noise.
+        _log.warning("a client contributes nothing: %s", type(error).__name__)
+        return np.zeros(plan.dimension, dtype=np.int64)

@@ -15,11 +15,7 @@ from urna.space import Axis, Space
 from urna.systems.combine.frame import Frame
 from urna.systems.combine.searches import LocalSearch, Searches
 
-__all__ = ["FEDERATED", "Recorded", "read_searches"]
-
-FEDERATED = -1
-"""The client number of the federated grid search, where a table has one."""
-
+_FEDERATED = -1  # the client number of a search that the federation itself ran
 _SCORES = ("accuracy", "train_accuracy", "loss")
 _RATES = ("lr", "learning_rate", "eta", "eta0")
 _MOST_BYTES = 1 << 30
@@ -27,17 +23,13 @@ _MOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Clients' searches, and the federation's own where it is known."""
+    """Clients' searches, as a table holds them."""
 
     searches: Searches
     space: Space
     """Every value of every axis that occurs, or the space that was named."""
-    scale: Frame
-    """Each axis on the scale on which its values compare: rates by their logarithm."""
     clients: tuple[int, ...]
     """The clients' numbers in the table, in the order of the searches."""
-    federated: LocalSearch | None
-    """What the federation found with each setting: what combinations are judged by."""
 
 
 def read_searches(
@@ -54,10 +46,10 @@ def read_searches(
     Under a space that was named, runs with settings beyond its axes are left out: what one client
     tried does not decide whether others are heard.
 
-    A column `client` numbers the clients; rows of client −1 are the federated search. Other
-    columns are hyperparameters, but for `accuracy`, `train_accuracy` and `loss`. A rate (`lr`,
-    `learning_rate`, `eta`, `eta0`) has a log scale. Scores are fractions from 0 to 1; what is
-    better the smaller it is, is a `loss`.
+    A column `client` numbers the clients; rows of client −1, a search that the federation itself
+    ran, are left out. Other columns are hyperparameters, but for `accuracy`, `train_accuracy` and
+    `loss`. A rate (`lr`, `learning_rate`, `eta`, `eta0`) has a log scale. Scores are fractions
+    from 0 to 1; what is better the smaller it is, is a `loss`.
 
     Args:
         path: The file.
@@ -86,24 +78,22 @@ def read_searches(
     by_client: dict[int, list[dict[str, str]]] = {}
     for row in rows:
         by_client.setdefault(_client(row, path), []).append(row)
-    federated = by_client.pop(FEDERATED, None)
+    by_client.pop(_FEDERATED, None)
     if not by_client:
         raise ParameterError(f"{path.name} holds no client's search, only the federation's")
     found = {
-        client: _search(some, names, score, path) for client, some in sorted(by_client.items())
+        client: LocalSearch(
+            np.array([[_number(row, name, path) for name in names] for row in some]),
+            np.array([_score(row, score, path) for row in some]),
+        )
+        for client, some in sorted(by_client.items())
     }
     known = space or _space(names, found.values())
     frame = Frame.of(known, log=log)
     if space is not None:
         found = {client: _within(search, frame) for client, search in found.items()}
-    return Recorded(
-        Searches(frame, tuple(found.values()), measured=space is None),
-        known,
-        Frame.of(known, log=True),
-        tuple(found),
-        # The federation has no training accuracy of its own: it is judged by the other.
-        None if federated is None else _search(federated, names, "accuracy", path, losses=False),
-    )
+    searches = Searches(frame, tuple(found.values()), measured=space is None)
+    return Recorded(searches, known, tuple(found))
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -138,25 +128,10 @@ def _axes(
     return names
 
 
-def _search(
-    rows: Sequence[Mapping[str, str]],
-    names: Sequence[str],
-    score: str,
-    path: Path,
-    losses: bool = True,
-) -> LocalSearch:
-    settings = np.array([[_number(row, name, path) for name in names] for row in rows])
-    scores = np.array([_score(row, score, path) for row in rows])
-    known = losses and "loss" in rows[0] and score != "loss" and any(row["loss"] for row in rows)
-    found = np.array([_score(row, "loss", path) for row in rows]) if known else None
-    return LocalSearch(settings, -scores if score == "loss" else scores, found)
-
-
 def _within(search: LocalSearch, frame: Frame) -> LocalSearch:
     """Return a search without the runs that are not on the axes."""
     there = np.array([frame.holds(row) for row in search.settings], dtype=bool)
-    losses = None if search.losses is None else search.losses[there]
-    return LocalSearch(search.settings[there], search.scores[there], losses)
+    return LocalSearch(search.settings[there], search.scores[there])
 
 
 def _space(names: Sequence[str], searches: Iterable[LocalSearch]) -> Space:
@@ -185,16 +160,16 @@ def _number(row: Mapping[str, str], name: str, path: Path) -> float:
 
 def _client(row: Mapping[str, str], path: Path) -> int:
     number = _number(row, "client", path)
-    if number != int(number) or number < FEDERATED:
+    if number != int(number) or number < _FEDERATED:
         raise ParameterError(
             f"column 'client' of {path.name} holds {row['client']!r}: clients are numbered 0, 1, 2 "
-            f"and so on, and {FEDERATED} is the federation's own search"
+            f"and so on, and {_FEDERATED} is the federation's own search"
         )
     return int(number)
 
 
 def _score(row: Mapping[str, str], name: str, path: Path) -> float:
-    """Return a score; an empty one is a run that failed, and so is one that is not finite."""
+    """Return a score, the higher the better; an empty one, or one not finite, is a failed run."""
     text = row[name].strip()
     try:
         score = float(text) if text else math.nan
@@ -209,7 +184,7 @@ def _score(row: Mapping[str, str], name: str, path: Path) -> float:
             "Divide per cent by 100; what is better the smaller it is goes into a column `loss` "
             "(--score loss)"
         )
-    return score
+    return -score if name == "loss" else score
 
 
 def _same(found: str, wanted: str) -> bool:

@@ -10,12 +10,9 @@ from typing import Any
 from urna.display import card
 from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
-from urna.systems.combine.federated import Averaging, Clustering
 from urna.systems.combine.frame import Frame
-from urna.systems.combine.strategies import Cluster, MeanSetting
+from urna.systems.combine.strategies import Cluster
 from urna.tally import Terms
-
-__all__ = ["KIND", "VERSION", "Combination", "Guarantee", "Point", "name_of"]
 
 KIND, VERSION = "combination", 1
 """What a file that holds a result says it is."""
@@ -198,10 +195,3 @@ class Combination:
         many = f"{len(self.clusters)} cluster{'s' if len(self.clusters) > 1 else ''}"
         scored = f", mean score {best.score:.3f}" if math.isfinite(best.score) else ""
         return f", {many}{scored}"
-
-
-def name_of(agreed: Averaging | Clustering) -> str:
-    """Return what tables call a combination that is made of sums."""
-    if isinstance(agreed, Clustering):
-        return "federated dbscan"
-    return MeanSetting(agreed.share).name

@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.systems.combine.frame import Floats, Frame
-
-__all__ = ["KeptSettings", "LocalSearch", "Searches", "keep_best", "keep_good"]
+from urna.systems.combine.frame import Floats, Frame, Integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,12 +20,10 @@ class LocalSearch:
         settings: One row per setting that was tried, one column per axis.
         scores: How good each was, the higher the better: an accuracy. What is not finite
             failed, and is never kept.
-        losses: The losses, where they are known; the negative scores by default.
     """
 
     settings: Floats = field(repr=False)
     scores: Floats = field(repr=False)
-    losses: Floats | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.settings.ndim != 2 or self.scores.shape != self.settings.shape[:1]:
@@ -35,19 +31,11 @@ class LocalSearch:
                 f"a search has one score per setting, got {self.settings.shape} settings and "
                 f"{self.scores.shape} scores"
             )
-        if self.losses is not None and self.losses.shape != self.scores.shape:
-            raise ParameterError("a search has one loss per setting, or none at all")
         if not np.isfinite(self.settings).all():
             raise ParameterError("settings must be finite numbers")
 
     def __len__(self) -> int:
         return len(self.scores)
-
-    @property
-    def badness(self) -> Floats:
-        """Losses, or what stands for them; infinite where a run failed."""
-        found = -self.scores if self.losses is None else self.losses
-        return np.where(np.isfinite(found), found, np.inf)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,10 +81,6 @@ class Searches:
         """Return the places of the clients of whom some run ended in a score."""
         return [n for n, client in enumerate(self.clients) if np.isfinite(client.scores).any()]
 
-    def candidates(self) -> Floats:
-        """Return all settings that some client tried, once each, in order."""
-        return np.unique(np.concatenate([client.settings for client in self.clients]), axis=0)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptSettings:
@@ -110,7 +94,7 @@ class KeptSettings:
     def __len__(self) -> int:
         return len(self.scores)
 
-    def sums(self, frame: Frame) -> npt.NDArray[np.int64]:
+    def sums(self, frame: Frame) -> Integers:
         """Return the sums of the settings in whole steps, and last how many they are.
 
         Equals that share a place are averaged first, and rounded to a step.
@@ -123,8 +107,14 @@ class KeptSettings:
 
     @staticmethod
     def together(some: Iterable["KeptSettings"]) -> "KeptSettings":
-        """Return the settings of several clients as one."""
+        """Return the settings of several clients as one.
+
+        Raises:
+            ParameterError: There are none.
+        """
         listed = list(some)
+        if not any(map(len, listed)):
+            raise ParameterError("no client kept a setting, so there is nothing to combine")
         return KeptSettings(
             np.concatenate([kept.settings for kept in listed]),
             np.concatenate([kept.scores for kept in listed]),

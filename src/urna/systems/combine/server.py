@@ -1,13 +1,11 @@
 """The server of an encrypted combination: it invites, adds up, computes, and opens with help.
 
 It sees ciphertexts, what is opened, who took part and when. `conduct` is its whole part; a
-transport carries the letters, whether parties are in this process, in processes of their own or
-behind a network.
+transport carries the letters, whether parties are in this process or behind a network.
 """
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
@@ -16,6 +14,7 @@ from urna.protocols.he import (
     DecryptionShare,
     Evaluator,
     KeyShare,
+    PartyId,
     PublicKey,
     RelinearisationShare,
     Session,
@@ -29,7 +28,7 @@ from urna.protocols.he.messages import ChannelKey, EncryptedShares, Message
 from urna.protocols.he.threshold import pass_on_channel_keys, pass_on_shares
 from urna.protocols.he.wire import decode, encode
 from urna.randomness import SEED_BYTES, SecretSource
-from urna.systems.combine.federated import Integers
+from urna.systems.combine.frame import Integers
 from urna.systems.combine.letters import (
     LetterKind,
     OpeningStatement,
@@ -37,15 +36,15 @@ from urna.systems.combine.letters import (
     RunName,
     Verifier,
     digest,
+    invitation,
     kind_of,
     pack_opened,
     unsigned,
 )
-from urna.systems.combine.party import invitation
+from urna.systems.combine.party import PartySession, Seat
+from urna.systems.combine.searches import LocalSearch
 from urna.systems.combine.strategies import Combined
 from urna.systems.combine.tasks import Task
-
-__all__ = ["EncryptedOutcome", "PartyTransport", "conduct"]
 
 _ANSWERS: Mapping[LetterKind, LetterKind] = {
     LetterKind.KEY_SUMS: LetterKind.KEY_REST,
@@ -55,23 +54,32 @@ _ANSWERS: Mapping[LetterKind, LetterKind] = {
 }
 _REFUSAL = 1000  # bytes
 
-Place = int
-"""A party's place among those the transport reaches."""
-
 MessageT = TypeVar("MessageT", bound=Message)
 
 
 class PartyTransport(Protocol):
     """Carries one exchange."""
 
-    def exchange(self, stage: str, letters: Mapping[Place, bytes]) -> Mapping[Place, bytes]:
+    def exchange(self, stage: str, letters: Mapping[PartyId, bytes]) -> Mapping[PartyId, bytes]:
         """Deliver letters to parties and return the replies that came in time.
 
         Args:
             stage: What is being done, for progress and logs.
-            letters: By place; silence is no reply.
+            letters: By party; silence is no reply.
         """
         ...
+
+
+class MemoryParties:
+    """Parties in this process."""
+
+    def __init__(self, parties: Mapping[PartyId, PartySession]) -> None:
+        self._parties = parties
+
+    def exchange(self, stage: str, letters: Mapping[PartyId, bytes]) -> dict[PartyId, bytes]:
+        """Deliver letters and return the replies."""
+        del stage
+        return {party: self._parties[party].handle(data) for party, data in letters.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,112 +88,98 @@ class EncryptedOutcome:
 
     combined: Combined
     task: Task
-    """As it was played, perhaps among fewer than were invited."""
     shown: tuple[Integers, ...]
     """What each step opened: everything that became public."""
-    took_part: tuple[Place, ...]
+    took_part: tuple[PartyId, ...]
     """Whose vectors are in the last total."""
-    lost: Mapping[Place, str] = field(default_factory=dict)
+    lost: Mapping[PartyId, str]
     """Who is not, and why."""
-    server_seconds: float = 0.0
-    """CPU time of the server's part."""
-    traffic: Mapping[Place, int] = field(default_factory=dict)
+    traffic: Mapping[PartyId, int]
     """Bytes each party sent and received."""
-    key_traffic: Mapping[Place, int] = field(default_factory=dict)
+    key_traffic: Mapping[PartyId, int]
     """Of these, the keys'."""
 
 
-def conduct(
-    task: Task,
-    transport: PartyTransport,
-    secrets: SecretSource,
-    *,
-    fewest: int | None = None,
-    witnesses: bool = False,
-    attempts: int = 2,
-    nonce: bytes | None = None,
-    verifier: Verifier | None = None,
+def play(
+    task: Task, searches: Sequence[LocalSearch], secrets: SecretSource, *, recomputes: bool = False
 ) -> EncryptedOutcome:
-    """Play the server of a task.
-
-    Whoever vanishes before anything is opened is left out, and the run begins anew with fresh
-    keys among the others, if they are enough. Where all had to help to open, all who are left
-    must then. Where fewer must, one that vanishes later need not help, but whoever is in the
-    total of one step must be in that of the next.
+    """Play all parties and the server of a task in this process.
 
     Args:
-        task: What all parties agreed to.
+        task: What is computed.
+        searches: Each party's search.
+        secrets: Where everybody's randomness comes from.
+        recomputes: Whether parties compute results again before they help to open them.
+    """
+    if len(searches) != task.parties:
+        raise ParameterError(f"the task is for {task.parties} parties, got {len(searches)}")
+    run = RunName(task, secrets.take(SEED_BYTES))
+    seats = [Seat(run, party, search, recomputes) for party, search in enumerate(searches)]
+    parties = MemoryParties({seat.party: PartySession(seat, secrets) for seat in seats})
+    return conduct(run, parties, witnesses=recomputes)
+
+
+def conduct(
+    run: RunName,
+    transport: PartyTransport,
+    *,
+    witnesses: bool = False,
+    verifier: Verifier | None = None,
+) -> EncryptedOutcome:
+    """Play the server of a run.
+
+    A joint key needs all parties. Where fewer than all must help to open, one that vanishes later
+    need not help, but whoever is in the total of one step must be in that of the next.
+
+    Args:
+        run: The task that all agreed to, and what names the run.
         transport: Reaches parties 0 … parties − 1.
-        secrets: Where the run's public nonce comes from.
-        fewest: With fewer parties nothing is begun; the task's threshold by default.
         witnesses: Whether parties are shown each other's letters, to compute keys and results
             again.
-        attempts: How often a run may begin.
-        nonce: What names the only run, where that was announced; drawn by default.
         verifier: Knows whether parties signed their letters, where they do. One that the network
             altered costs its sender its place, and nobody else. Without one, a channel that
             alters nothing is assumed.
 
     Raises:
-        RoundAborted: Too few parties stayed; nothing was opened.
+        RoundAborted: Too few parties stayed; nothing was opened. Others may begin another run.
         RoundUnfinished: Too few stayed to go on after something was opened or shares of it were
             given.
         ParameterError: The opened totals leave nothing to combine.
     """
-    if (nonce is not None or verifier is not None) and attempts > 1:
-        raise ParameterError("a run that was announced is begun once: attempts=1")
-    there, fewest = tuple(range(task.parties)), max(2, fewest or task.threshold)
-    lost: dict[Place, str] = {}
-    for attempt in range(1, attempts + 1):
-        named = secrets.take(SEED_BYTES) if nonce is None else nonce
-        run = _Run(task, there, transport, named, witnesses, lost, verifier)
-        try:
-            return run.play()
-        except RoundAborted:
-            there = tuple(place for place in there if place not in lost)
-            if attempt == attempts or len(there) < fewest:
-                raise
-    raise RoundAborted("no attempt was made", lost)
+    return _Server(run, transport, witnesses, verifier).play()
 
 
-class _Run:
-    """One attempt."""
+class _Server:
+    """The server's part, with what it knows so far."""
 
     def __init__(
-        self,
-        agreed: Task,
-        there: Sequence[Place],
-        transport: PartyTransport,
-        nonce: bytes,
-        witnesses: bool,
-        lost: dict[Place, str],
-        verifier: Verifier | None,
+        self, run: RunName, transport: PartyTransport, witnesses: bool, verifier: Verifier | None
     ) -> None:
-        self._agreed, self._transport, self._witnesses = agreed, transport, witnesses
-        self._places = tuple(there)
-        self._lost, self._verifier = lost, verifier
-        self.run = RunName(agreed.among(len(there)), nonce)
-        self._task, self._sessions = self.run.task, self.run.sessions
-        self._binding, self._longest = self.run.binding, self.run.longest
-        self._live = dict(enumerate(self._places))
+        self._run, self._transport = run, transport
+        self._witnesses, self._verifier = witnesses, verifier
+        self._task, self._sessions = run.task, run.sessions
+        self._binding, self._longest = run.binding, run.longest
+        self._lost: dict[PartyId, str] = {}
         self._public: list[PublicKey] = []
-        self._boxes: dict[int, tuple[bytes, ...]] = {}
+        self._boxes: dict[PartyId, tuple[bytes, ...]] = {}
         self._rest: tuple[bytes, ...] = ()
         """Of those who compute again, everybody's second letter about the keys."""
         self._exchanges = 0
         self._begun = False
         """Whether somebody has been asked to open something."""
-        self._traffic: dict[Place, int] = dict.fromkeys(self._places, 0)
-        self._key_traffic: dict[Place, int] = {}
-        self._start = time.process_time()
-        self._away = 0.0
+        self._traffic = dict.fromkeys(range(run.task.parties), 0)
+
+    @property
+    def _live(self) -> list[PartyId]:
+        """Who has answered everything so far."""
+        return [party for party in range(self._task.parties) if party not in self._lost]
 
     def play(self) -> EncryptedOutcome:
         """Make the keys, and go through all steps."""
         evaluators, relinearisation = self._make_keys()
-        self._key_traffic = dict(self._traffic)
+        key_traffic = dict(self._traffic)
         shown: list[Integers] = []
-        contributors: Sequence[int] = ()
+        contributors: Sequence[PartyId] = ()
         for number in range(len(self._task.steps)):
             given = self._collect(shown)
             if missing := set(contributors) - given.keys():
@@ -197,35 +191,32 @@ class _Run:
                 )
             contributors = sorted(given)
             shown.append(self._open(number, evaluators[number], relinearisation[number], given))
-        seconds = time.process_time() - self._start - self._away
         self._ask("ending", LetterKind.END, {p: ((pack_opened(shown[-1]),),) for p in self._live})
-        took_part = tuple(self._places[party] for party in contributors)
         return EncryptedOutcome(
             self._task.read(shown),
             self._task,
             tuple(shown),
-            took_part,
-            {p: why for p, why in sorted(self._lost.items()) if p not in took_part},
-            seconds,
+            tuple(contributors),
+            {p: why for p, why in sorted(self._lost.items()) if p not in contributors},
             self._traffic,
-            self._key_traffic,
+            key_traffic,
         )
 
     def _make_keys(self) -> tuple[list[Evaluator], list[bytes]]:
-        """Two exchanges with everybody; whoever is missing ends the attempt."""
-        invitations = {p: invitation(self._agreed, self.run, p) for p in self._live}
+        """Two exchanges with everybody; whoever is missing ends the run."""
+        invitations = {p: invitation(self._run, p) for p in self._live}
         first = self._exchange("making keys", LetterKind.KEY_SHARES, invitations)
         self._insist(first, "before the keys were made")
         sums = [
             add_key_shares(session, self._parts(first, 0, number, KeyShare))
             for number, session in enumerate(self._sessions)
         ]
-        shared = self._task.threshold < self._task.parties
+        shared = self._sessions if self._run.shares_secrets else ()
         books = tuple(
             encode(
                 pass_on_channel_keys(session, self._parts(first, 1, number, ChannelKey)), session
             )
-            for number, session in enumerate(self._sessions if shared else ())
+            for number, session in enumerate(shared)
         )
         pairs = list(zip(self._sessions, sums, strict=True))
         letter = (
@@ -246,17 +237,17 @@ class _Run:
             self._public.append(public_key)
             evaluators.append(Evaluator(public_key, key))
             keys.append(encode(key, session) if key is not None and self._witnesses else b"")
-        for number, session in enumerate(self._sessions if shared else ()):
+        for number, session in enumerate(shared):
             sealed = self._parts(second, 1, number, EncryptedShares)
             for p, box in pass_on_shares(session, sealed).items():  # out with the first step
                 self._boxes[p] = (*self._boxes.get(p, ()), encode(box, session))
         return evaluators, keys
 
-    def _shown(self, letters: Mapping[int, PartyLetter]) -> tuple[bytes, ...]:
+    def _shown(self, letters: Mapping[PartyId, PartyLetter]) -> tuple[bytes, ...]:
         """Return parties' letters as they came, in order: there is one encoding of each."""
         return tuple(letters[p].encode(self._binding) for p in sorted(letters))
 
-    def _collect(self, shown: Sequence[Integers]) -> dict[int, PartyLetter]:
+    def _collect(self, shown: Sequence[Integers]) -> dict[PartyId, PartyLetter]:
         """Get the ciphertexts of the next step."""
         number = len(shown)
         before = (pack_opened(shown[-1]),) if shown else ()
@@ -274,7 +265,7 @@ class _Run:
         number: int,
         evaluator: Evaluator,
         key: bytes,
-        letters: Mapping[int, PartyLetter],
+        letters: Mapping[PartyId, PartyLetter],
     ) -> Integers:
         """Compute a step's result and open it with as many helpers as needed."""
         session, step = self._sessions[number], self._task.steps[number]
@@ -291,7 +282,7 @@ class _Run:
         if self._witnesses:
             shown = (self._shown(letters), (key, *self._rest) if key else ())
         public_key = self._public[number]
-        while len(able := sorted(self._live.keys() & given.keys())) >= self._task.threshold:
+        while len(able := [p for p in self._live if p in given]) >= self._task.threshold:
             helpers = able[: self._task.threshold]
             request = ask_to_decrypt(public_key, result, helpers)
             asked = ((said, encode(request, session)), *shown)
@@ -313,8 +304,12 @@ class _Run:
         raise self._ended(f"{len(able)} parties were left to open step {number + 1}")
 
     def _parts(
-        self, letters: Mapping[int, PartyLetter], place: int, number: int, kind: type[MessageT]
-    ) -> dict[int, MessageT]:
+        self,
+        letters: Mapping[PartyId, PartyLetter],
+        place: int,
+        number: int,
+        kind: type[MessageT],
+    ) -> dict[PartyId, MessageT]:
         """Return every party's message for one step's key."""
         steps, session = len(self._sessions), self._sessions[number]
         return {
@@ -322,26 +317,29 @@ class _Run:
             for p, letter in letters.items()
         }
 
-    def _group(self, party: int, letter: PartyLetter, place: int, count: int) -> tuple[bytes, ...]:
+    def _group(
+        self, party: PartyId, letter: PartyLetter, place: int, count: int
+    ) -> tuple[bytes, ...]:
         try:
             return letter.group(place, count)
         except ProtocolError as error:
             raise self._blamed(party, error) from error
 
-    def _decoded(self, party: int, data: bytes, session: Session, kind: type[MessageT]) -> MessageT:
+    def _decoded(
+        self, party: PartyId, data: bytes, session: Session, kind: type[MessageT]
+    ) -> MessageT:
         try:
             return decode(data, session, kind, sender=party)
         except ProtocolError as error:
             raise self._blamed(party, error) from error
 
-    def _blamed(self, party: int, error: ProtocolError) -> RoundAborted | RoundUnfinished:
-        self._lost[self._places[party]] = f"sent what is not due: {error}"
-        self._live.pop(party, None)
+    def _blamed(self, party: PartyId, error: ProtocolError) -> RoundAborted | RoundUnfinished:
+        self._lost[party] = f"sent what is not due: {error}"
         return self._ended("a party broke the protocol, all others")
 
     def _ask(
-        self, stage: str, kind: LetterKind, letters: Mapping[int, tuple[tuple[bytes, ...], ...]]
-    ) -> dict[int, PartyLetter]:
+        self, stage: str, kind: LetterKind, letters: Mapping[PartyId, tuple[tuple[bytes, ...], ...]]
+    ) -> dict[PartyId, PartyLetter]:
         """Send a letter to each of some parties; return the proper answers."""
         sent = {
             p: PartyLetter(kind, groups, p, self._exchanges).encode(self._binding)
@@ -350,25 +348,21 @@ class _Run:
         return self._exchange(stage, _ANSWERS[kind], sent)
 
     def _exchange(
-        self, stage: str, expected: LetterKind, sent: Mapping[int, bytes]
-    ) -> dict[int, PartyLetter]:
-        start = time.process_time()
-        replies = self._transport.exchange(stage, {self._places[p]: d for p, d in sent.items()})
-        self._away += time.process_time() - start
+        self, stage: str, expected: LetterKind, sent: Mapping[PartyId, bytes]
+    ) -> dict[PartyId, PartyLetter]:
+        replies = self._transport.exchange(stage, sent)
         answers = {}
         for party, data in sent.items():
-            place = self._places[party]
-            reply = replies.get(place)
-            self._traffic[place] += len(data) + len(reply or b"")
+            reply = replies.get(party)
+            self._traffic[party] += len(data) + len(reply or b"")
             try:
                 answers[party] = self._answer(party, reply, expected)
             except ProtocolError as error:
-                self._lost[place] = f"{error} ({stage})"
-                self._live.pop(party, None)
+                self._lost[party] = f"{error} ({stage})"
         self._exchanges += 1
         return answers
 
-    def _answer(self, party: int, reply: bytes | None, expected: LetterKind) -> PartyLetter:
+    def _answer(self, party: PartyId, reply: bytes | None, expected: LetterKind) -> PartyLetter:
         """Read one party's answer."""
         if reply is None:
             raise ProtocolError("did not answer")
@@ -387,7 +381,7 @@ class _Run:
             raise ProtocolError(f"answered with a letter of the kind {letter.kind.name}")
         return letter
 
-    def _read(self, party: int, reply: bytes) -> PartyLetter:
+    def _read(self, party: PartyId, reply: bytes) -> PartyLetter:
         """Return a letter as it came; refusals, which name no run, are not signed."""
         if kind_of(reply, self._longest) is LetterKind.REFUSAL:
             return PartyLetter.decode(reply, bytes(32), longest=_REFUSAL)
@@ -396,9 +390,9 @@ class _Run:
             unsigned(letter, party, self._binding, self._verifier)
         return letter
 
-    def _insist(self, letters: Mapping[int, PartyLetter], when: str) -> None:
+    def _insist(self, letters: Mapping[PartyId, PartyLetter], when: str) -> None:
         """Insist on everybody: a joint key needs them all."""
-        if len(letters) < len(self._places):
+        if len(letters) < self._task.parties:
             raise RoundAborted(f"a party was lost {when}. Nothing was opened", self._lost)
 
     def _ended(self, reason: str) -> RoundAborted | RoundUnfinished:

@@ -15,14 +15,15 @@ Assumes:
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from urna.errors import ParameterError
 from urna.protocols.he import (
+    Arithmetic,
     ArithmeticCircuit,
     Ciphertext,
     Evaluator,
@@ -34,23 +35,65 @@ from urna.protocols.he import (
     uniform_entries,
 )
 from urna.randomness import SecretSource
-from urna.systems.combine.circuits import DenseCells
-from urna.systems.combine.federated import Averaging, Clustering, Integers
-from urna.systems.combine.frame import PLACE_BITS
+from urna.systems.combine.cells import Clustering
+from urna.systems.combine.frame import PLACE_BITS, Integers
 from urna.systems.combine.searches import LocalSearch
-from urna.systems.combine.strategies import Combined
-
-__all__ = [
-    "COPIES",
-    "Step",
-    "Task",
-    "read_task",
-]
+from urna.systems.combine.strategies import Averaging, Combined
 
 COPIES = 3
 """A uniform factor is zero once in 65,537: three copies of a dense cell are, 4 times in 10^15."""
 
 _PRIME = 65_537
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class DenseCells:
+    """factor·C(C−1)…(C−m+1): zero where fewer than m clients count, else a uniform number.
+
+    With u = C² − (m−1)C, pairs of factors are (C−k)(C−(m−1−k)) = u + k(m−1−k), so that half
+    of the multiplications are spared.
+
+    Guarantee:
+        Let C be below the prime and one party's part of the factor be uniform and secret. Then
+        the result is zero for C < m, and for every C ≥ m uniform: it says whether C ≥ m and
+        nothing else. (For C ≥ m no factor C − k is zero modulo the prime, so their product
+        is invertible.)
+    """
+
+    min_points: int
+
+    @property
+    def depth(self) -> int:
+        """How many multiplications follow one another.
+
+        Example:
+            >>> [DenseCells(m).depth for m in (1, 2, 3, 4, 5, 8)]
+            [1, 2, 2, 3, 3, 4]
+        """
+        waiting = [0, *([0] if self.min_points % 2 else []), *([1] * (self.min_points // 2))]
+        while len(waiting) > 1:
+            first, second, *rest = sorted(waiting)
+            waiting = [max(first, second) + 1, *rest]
+        return waiting[0]
+
+    def __call__(self, arithmetic: Arithmetic[Value], inputs: Sequence[Value], /) -> Value:
+        """Compute it from counts and factors."""
+        count, factor = inputs
+        last = self.min_points - 1
+        waiting = [(0, factor)]
+        if self.min_points % 2:
+            waiting.append((0, arithmetic.add_number(count, -(last // 2)) if last else count))
+        if last:
+            square = arithmetic.multiply(count, count)
+            u = arithmetic.subtract(square, arithmetic.repeat(count, last))
+            for k in range(self.min_points // 2):
+                waiting.append((1, arithmetic.add_number(u, k * (last - k)) if k else u))
+        while len(waiting) > 1:  # the shallowest two first: that keeps the whole flat
+            (first, left), (second, right), *rest = sorted(waiting, key=lambda each: each[0])
+            waiting = [(max(first, second) + 1, arithmetic.multiply(left, right)), *rest]
+        return waiting[0][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +236,7 @@ class Task:
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
         return {
-            "kind": "mean" if isinstance(self.agreed, Averaging) else "dbscan",
+            "kind": "dbscan" if isinstance(self.agreed, Clustering) else "mean",
             "parties": self.parties,
             "threshold": self.threshold,
             "agreed": self.agreed.as_mapping(),
@@ -212,17 +255,16 @@ def read_task(mapping: Mapping[str, Any]) -> Task:
     Raises:
         ParameterError: It is no task, or one that cannot be.
     """
-    readers: dict[str, Callable[[Mapping[str, Any]], Averaging | Clustering]] = {
-        "mean": Averaging.from_mapping,
-        "dbscan": Clustering.from_mapping,
-    }
     try:
-        kind, parties = mapping["kind"], int(mapping["parties"])
-        if kind in readers:
-            return Task(parties, int(mapping["threshold"]), readers[kind](mapping["agreed"]))
+        kinds: Mapping[str, type[Averaging | Clustering]] = {
+            "mean": Averaging,
+            "dbscan": Clustering,
+        }
+        agreed = kinds[mapping["kind"]]
+        parties, threshold = int(mapping["parties"]), int(mapping["threshold"])
+        return Task(parties, threshold, agreed.from_mapping(mapping["agreed"]))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ParameterError("the task cannot be read") from error
-    raise ParameterError("this kind of task is not known")
 
 
 @functools.lru_cache(maxsize=16)

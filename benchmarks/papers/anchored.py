@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
+from benchmarks.papers.federations import candidates
 
 from urna.errors import ParameterError
-from urna.systems.combine.frame import Floats, Frame
-from urna.systems.combine.grid import Mask
-from urna.systems.combine.searches import Searches
-from urna.systems.combine.strategies import Combined
+from urna.systems.combine import Combined, Frame, Searches
+from urna.systems.combine.cells import Mask
+from urna.systems.combine.frame import Floats
 
 __all__ = ["FEDAVGM", "Anchored"]
 
@@ -53,9 +53,9 @@ class Anchored:
             raise ParameterError(
                 f"the anchor names {', '.join(self.anchor)}; the axes are {', '.join(names)}"
             )
-        candidates = searches.candidates()
-        worth = worth_of(searches, candidates)
-        allowed = self._inside(searches.frame, candidates)
+        tried = candidates(searches)
+        worth = worth_of(searches, tried)
+        allowed = self._inside(searches.frame, tried)
         good = allowed & (worth >= (1 - self.tolerance) * worth[allowed].max())
         # Where it ends is where its axis ends: an anchor beyond it is closest to the end.
         point = [
@@ -65,30 +65,30 @@ class Anchored:
             )
             for place in named
         ]
-        rows = candidates[0].copy()
+        rows = tried[0].copy()
         rows[named] = point
         target = searches.frame.units(rows[None, :])[0, named]
-        away = ((searches.frame.units(candidates)[:, named] - target) ** 2).sum(axis=1)
+        away = ((searches.frame.units(tried)[:, named] - target) ** 2).sum(axis=1)
         order = np.lexsort((-worth, away))
         chosen = next(place for place in order if good[place])
-        return Combined(dict(zip(names, candidates[chosen].tolist(), strict=True)))
+        return Combined(dict(zip(names, tried[chosen].tolist(), strict=True)))
 
-    def _inside(self, frame: Frame, candidates: Floats) -> Mask:
+    def _inside(self, frame: Frame, tried: Floats) -> Mask:
         """Say which candidates lie on the axes they are for."""
         rulers = (self.within or frame).rulers
         low, high = [r.low for r in rulers], [r.high for r in rulers]
-        inside: Mask = np.all((candidates >= low) & (candidates <= high), axis=1)
+        inside: Mask = np.all((tried >= low) & (tried <= high), axis=1)
         return inside if inside.any() else np.ones_like(inside)
 
 
-def worth_of(searches: Searches, candidates: Floats) -> Floats:
+def worth_of(searches: Searches, tried: Floats) -> Floats:
     """Return each candidate's mean score over clients, as parts of each client's best.
 
     Clients that did not try a candidate are left out of its mean; a run that failed is worth
     nothing.
     """
-    rows = {tuple(row): place for place, row in enumerate(candidates.tolist())}
-    total, count = np.zeros(len(candidates)), np.zeros(len(candidates))
+    rows = {tuple(row): place for place, row in enumerate(tried.tolist())}
+    total, count = np.zeros(len(tried)), np.zeros(len(tried))
     for client in searches.clients:
         best = float(np.max(client.scores, initial=0.0, where=np.isfinite(client.scores)))
         if best <= 0:

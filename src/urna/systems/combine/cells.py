@@ -1,12 +1,16 @@
-"""Combinations that are sums of clients' integer vectors: the mean, and density clusters.
+"""Density clusters counted in cells: federated DBSCAN (Marino 2022, as PrivTuna uses it).
 
-What a client puts in and what is read from the totals stand here, once. In the clear the totals
-are added up by anybody (`FederatedDbscan`, and `Mean`); under encryption and with noise they
-are the same vectors (`urna.systems.combine.encrypted`, `urna.systems.combine.private`), so
-results agree to the bit.
+A grid is laid over the settings: count, find the dense cells, merge them into clusters. Who knows
+which cells are dense knows everything that clients have in common: cells, moves and clusters
+follow from the mask. What a client puts in and what is read from the totals are whole numbers and
+stand here, once: under encryption they are the same vectors, so results agree to the bit.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+import itertools
+import math
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -15,79 +19,145 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.systems.combine.frame import PLACE_BITS, Frame, Places, mean_of, to_places
-from urna.systems.combine.grid import Grid, Mask
-from urna.systems.combine.searches import LocalSearch, Searches, keep_best, keep_good
+from urna.systems.combine.frame import PLACE_BITS, Frame, Integers, mean_of, to_places
+from urna.systems.combine.searches import LocalSearch, Searches, keep_good
 from urna.systems.combine.strategies import Cluster, Combined
 
-__all__ = ["Averaging", "Clustering", "FederatedDbscan", "Points"]
+Mask = npt.NDArray[np.bool_]
 
-Integers = npt.NDArray[np.int64]
+_MOST_CELLS = 16_384
 
-_WHOLE = 1 << PLACE_BITS
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Equal cells over the unit cube; the last of each axis may stick out.
+
+    Args:
+        axes: Dimensions.
+        cell: Length of a cell, as a part of an axis. PrivTuna's is .15: 49 cells on two axes.
+
+    Example:
+        >>> grid = Grid(axes=2)
+        >>> grid.per_axis, grid.size
+        (7, 49)
+    """
+
+    axes: int
+    cell: float = 0.15
+
+    def __post_init__(self) -> None:
+        if self.axes < 1 or not 0.001 <= self.cell <= 1:
+            raise ParameterError(
+                f"a grid has one axis or more and cells of 0.001 to 1, got {self.axes} axes and "
+                f"cells of {self.cell}"
+            )
+        if self.size > _MOST_CELLS:
+            raise ParameterError(
+                f"{self.axes} axes with cells of {self.cell:g} make {self.size:,} cells; at most "
+                f"{_MOST_CELLS:,} are counted. Take larger cells or fewer axes."
+            )
+
+    @property
+    def per_axis(self) -> int:
+        """Cells along one axis."""
+        return math.ceil(1 / Fraction(repr(self.cell)))
+
+    @property
+    def size(self) -> int:
+        """Cells in all."""
+        return int(self.per_axis**self.axes)
+
+    @property
+    def most_clusters(self) -> int:
+        """Clusters there can be at most: cells that do not touch, as on a chessboard."""
+        return -(-self.size // 2)
+
+    def cells(self, places: Integers) -> Integers:
+        """Return the number of each point's cell."""
+        rows = np.minimum(places // self._edge, self.per_axis - 1)
+        return np.asarray(np.ravel_multi_index(tuple(rows.T), self._shape), dtype=np.int64)
+
+    def occupied(self, places: Integers) -> Integers:
+        """Return 1 for each cell that holds a point, however many, and 0 for the others."""
+        found = np.zeros(self.size, dtype=np.int64)
+        found[self.cells(places)] = 1
+        return found
+
+    def coordinates(self, cell: int) -> tuple[int, ...]:
+        """Return a cell's place along each axis."""
+        return tuple(map(int, np.unravel_index(cell, self._shape)))
+
+    def clusters(self, dense: Mask) -> Integers:
+        """Return the cluster of each cell: dense cells that touch are one; −1 where sparse.
+
+        Clusters are numbered by their first cell. Cells touch along a face, not at a corner.
+        """
+        labels = np.full(self.size, -1, dtype=np.int64)
+        number = 0
+        for first in np.flatnonzero(dense).tolist():
+            if labels[first] >= 0:
+                continue
+            labels[first] = number
+            waiting = deque([first])
+            while waiting:
+                for beside in _beside(self, waiting.popleft()):
+                    if dense[beside] and labels[beside] < 0:
+                        labels[beside] = number
+                        waiting.append(beside)
+            number += 1
+        return labels
+
+    def assigned(self, places: Integers, dense: Mask) -> Integers:
+        """Return the dense cell each point counts for; −1 for those that count for none.
+
+        A point of a sparse cell moves to the closest dense cell beside its own, by the distance
+        to that cell's middle; where two are equally close, to the one of the lower number.
+        """
+        own = self.cells(places)
+        found = np.where(dense[own], own, -1)
+        for point in np.flatnonzero(found < 0).tolist():
+            near = [cell for cell in _beside(self, int(own[point])) if dense[cell]]
+            if near:
+                found[point] = min(near, key=lambda cell: (self._away(places[point], cell), cell))
+        return found
+
+    def _away(self, place: Integers, cell: int) -> int:
+        """Return the squared distance to a cell's middle, in quarter steps squared."""
+        middle = (2 * np.array(self.coordinates(cell)) + 1) * self._edge
+        return sum((2 * int(p) - int(m)) ** 2 for p, m in zip(place, middle, strict=True))
+
+    @property
+    def _edge(self) -> int:
+        """Length of a cell in steps."""
+        return round(self.cell * (1 << PLACE_BITS))
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.per_axis,) * self.axes
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _beside(grid: Grid, cell: int) -> tuple[int, ...]:
+    """Return the cells that share a face with one, lowest number first."""
+    here = grid.coordinates(cell)
+    found = []
+    for axis, step in itertools.product(range(grid.axes), (-1, 1)):
+        there = list(here)
+        there[axis] += step
+        if 0 <= there[axis] < grid.per_axis:
+            found.append(int(np.ravel_multi_index(there, (grid.per_axis,) * grid.axes)))
+    return tuple(sorted(found))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
     """One client's kept settings in whole steps, and their scores likewise."""
 
-    places: Places = field(repr=False)
+    places: Integers = field(repr=False)
     scores: Integers = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.scores)
-
-
-@dataclass(frozen=True, slots=True)
-class Averaging:
-    """What everybody agrees on for a mean. All of it is public.
-
-    Args:
-        frame: The axes.
-        share: Which part of its settings a client keeps; the one best by default.
-        most: How many it keeps at most.
-    """
-
-    frame: Frame
-    share: float | None = None
-    most: int = 10
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.most <= 10_000:
-            raise ParameterError(f"a client keeps 1 to 10,000 settings, got {self.most}")
-
-    @property
-    def dimension(self) -> int:
-        """Entries of a client's vector: one sum per axis, and a count."""
-        return len(self.frame.rulers) + 1
-
-    def vector(self, search: LocalSearch) -> Integers:
-        """Return a client's sums and its count.
-
-        Raises:
-            ParameterError: It would keep more settings than agreed.
-        """
-        kept = keep_best(search, self.share)
-        if (count := round(kept.weights.sum())) > self.most:
-            raise ParameterError(
-                f"a client would keep {count} settings; {self.most} were agreed on"
-            )
-        return kept.sums(self.frame)
-
-    def read(self, total: Integers) -> Combined:
-        """Return the mean of everybody's sums and counts."""
-        return Combined(self.frame.setting(mean_of(total)))
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values that say the same."""
-        return {"frame": self.frame.as_mapping(), "share": self.share, "most": self.most}
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> "Averaging":
-        """Read what `as_mapping` wrote."""
-        share = mapping["share"]
-        frame = Frame.read(mapping["frame"])
-        return cls(frame, None if share is None else float(share), int(mapping["most"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +175,7 @@ class Clustering:
         least: A client whose best score is lower keeps nothing.
     """
 
+    name: ClassVar[str] = "federated dbscan"
     frame: Frame
     cell: float = 0.15
     min_points: int = 4
@@ -181,8 +252,8 @@ class Clustering:
                 continue
             cells = tuple(self.grid.coordinates(int(c)) for c in np.flatnonzero(labels == number))
             mean = Fraction(score, count)
-            setting = self.frame.setting([Fraction(part, count * _WHOLE) for part in sums])
-            cluster = Cluster(setting, float(mean / _WHOLE), count, cells)
+            setting = self.frame.setting(mean_of(np.array([*sums, count])))
+            cluster = Cluster(setting, float(mean / (1 << PLACE_BITS)), count, cells)
             found.append((-mean, -count, number, cluster))
         if not found:
             raise ParameterError(
@@ -221,12 +292,7 @@ class Clustering:
 class FederatedDbscan:
     """Federated DBSCAN with everything in the clear: what the encrypted one must equal.
 
-    Args:
-        cell: Length of a cell, as a part of an axis.
-        min_points: Clients with a setting in a cell that make it dense.
-        tolerance: Clients keep what is within this part of their best score.
-        most: How many settings a client keeps at most.
-        least: A client whose best score is lower keeps nothing.
+    `Clustering` explains the rules.
     """
 
     name: ClassVar[str] = "federated dbscan"
@@ -243,16 +309,13 @@ class FederatedDbscan:
     def combine(self, searches: Searches) -> Combined:
         """Return the centre of the best cluster."""
         agreed = self.agreed(searches.frame)
-        clients = [agreed.points(c) for c in searches.clients]
-        dense = _total([agreed.occupied(points) for points in clients]) >= self.min_points
-        combined = agreed.read(dense, _total([agreed.sums(points, dense) for points in clients]))
+        clients = [agreed.points(client) for client in searches.clients]
+        dense = np.sum([agreed.occupied(points) for points in clients], axis=0) >= self.min_points
+        sums = [agreed.sums(points, dense) for points in clients]
+        combined = agreed.read(dense, np.sum(sums, axis=0))
         order = {cell: n for n, c in enumerate(combined.clusters) for cell in c.cells}
         labels = []
         for points in clients:
             cells = agreed.grid.assigned(points.places, dense).tolist() if len(points) else []
             labels.append(tuple(order[agreed.grid.coordinates(c)] if c >= 0 else -1 for c in cells))
         return Combined(combined.setting, combined.clusters, tuple(labels))
-
-
-def _total(vectors: Sequence[Integers]) -> Integers:
-    return np.asarray(np.sum(vectors, axis=0))

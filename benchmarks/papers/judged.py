@@ -1,20 +1,16 @@
 """Combined settings beside each other: how far each is from the federation's own optimum."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from urna.errors import ParameterError
-from urna.systems.combine.frame import Frame
-from urna.systems.combine.recorded import Recorded
-from urna.systems.combine.searches import LocalSearch
-from urna.systems.combine.strategies import Strategy
+from urna.systems.combine import Frame, LocalSearch
 
-__all__ = ["Judged", "compare", "judge"]
+__all__ = ["Judged", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +46,13 @@ class Judged:
 
 
 def judge(
-    name: str, setting: Mapping[str, float] | None, federated: LocalSearch | None, frame: Frame
+    name: str, setting: Mapping[str, float] | None, federated: LocalSearch, frame: Frame
 ) -> Judged:
-    """Hold a setting against the federation's own search, where there is one.
+    """Hold a setting against the federation's own search.
 
     The nearest federated setting is the nearest in parts of the axes; where several runs
     share it (other batch sizes), the best of them counts.
     """
-    if federated is None:
-        return Judged(name, setting, {}, math.nan, math.nan, math.nan)
     best = int(np.nanargmax(federated.scores))
     optimum, top = federated.settings[best], float(federated.scores[best])
     if setting is None:
@@ -72,18 +66,6 @@ def judge(
     distance = dict(zip(frame.names, np.abs(row - optimum).tolist(), strict=True))
     between = float(np.sqrt(((units[0] - units[1]) ** 2).sum()))
     return Judged(name, setting, distance, between, accuracy, top - accuracy)
-
-
-def compare(recorded: Recorded, strategies: Sequence[Strategy]) -> list[Judged]:
-    """Judge several strategies on the same searches, each in the clear."""
-    judged = []
-    for strategy in strategies:
-        try:
-            setting = strategy.combine(recorded.searches).setting
-        except ParameterError:  # nothing was left to combine
-            setting = None
-        judged.append(judge(strategy.name, setting, recorded.federated, recorded.scale))
-    return judged
 
 
 def _units(frame: Frame, settings: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -1,9 +1,9 @@
 """FLoRA's unified loss surfaces (Zhou et al. 2023): fit, then take the lowest candidate.
 
-All four see every client's settings and losses. Their regressors are PrivTuna's: random forests,
-and a Gaussian process where uncertainty is asked for. A process has one more parameter here, the
-noise of a loss, because clients measure the same settings differently, and without it the
-equations are singular.
+All four see every client's settings and losses: searches whose scores are negative losses. Their
+regressors are PrivTuna's: random forests, and a Gaussian process where uncertainty is asked for. A
+process has one more parameter here, the noise of a loss, because clients measure the same settings
+differently, and without it the equations are singular.
 """
 
 import warnings
@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+from benchmarks.papers.federations import candidates
 
 from urna.errors import ParameterError
+from urna.systems.combine import Combined, LocalSearch, Searches
 from urna.systems.combine.frame import Floats
-from urna.systems.combine.searches import LocalSearch, Searches
-from urna.systems.combine.strategies import Combined
 
 __all__ = ["Surface", "SurfaceKind"]
 
@@ -57,8 +57,8 @@ class Surface:
 
     def combine(self, searches: Searches) -> Combined:
         """Return the lowest candidate among those that some client tried."""
-        candidates = searches.candidates()
-        grid = searches.frame.units(candidates)
+        tried = candidates(searches)
+        grid = searches.frame.units(tried)
         clients = [_finite(searches, client) for client in searches.clients]
         known = [(points, losses) for points, losses in clients if len(losses)]
         if not known:
@@ -73,7 +73,7 @@ class Surface:
         else:
             each = np.array([self._forest(points, losses, grid) for points, losses in known])
             surface = each.max(axis=0) if self.kind is SurfaceKind.MPLM else each.mean(axis=0)
-        lowest = candidates[int(np.argmin(surface))]
+        lowest = tried[int(np.argmin(surface))]
         return Combined(dict(zip(searches.frame.names, lowest.tolist(), strict=True)))
 
     def _forest(self, points: Floats, losses: Floats, grid: Floats) -> Floats:
@@ -108,7 +108,7 @@ class Surface:
 
 def _finite(searches: Searches, client: LocalSearch) -> tuple[Floats, Floats]:
     """Return a client's points and losses; a run that failed counts as its worst."""
-    losses = client.badness
+    losses = np.where(np.isfinite(client.scores), -client.scores, np.inf)
     if not np.isfinite(losses).any():
         return np.zeros((0, len(searches.frame.rulers))), np.zeros(0)
     worst = losses[np.isfinite(losses)].max()
