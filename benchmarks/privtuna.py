@@ -53,7 +53,6 @@ from urna.systems.combine import (
     Averaging,
     Clustering,
     Dbscan,
-    EncryptedOutcome,
     FederatedDbscan,
     Frame,
     Guarantee,
@@ -71,6 +70,7 @@ from urna.systems.combine import (
     play,
     read_searches,
 )
+from urna.systems.combine.server import EncryptedOutcome
 from urna.tally import ClearSummation, EncryptedSummation, Run, SecureAggregation
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "privtuna_results.csv.gz"

@@ -17,9 +17,13 @@ import numpy as np
 from benchmarks.papers.federations import candidates
 
 from urna.errors import ParameterError
-from urna.systems.combine import Combined, Frame, Searches
+from urna.systems.combine import (
+    Frame,
+    Searches,
+)
 from urna.systems.combine.cells import Mask
 from urna.systems.combine.frame import Floats
+from urna.systems.combine.strategies import Combined
 
 __all__ = ["FEDAVGM", "Anchored"]
 

@@ -22,9 +22,13 @@ import numpy as np
 from urna.errors import ParameterError
 from urna.privacy import Adjacency, Budget, Sensitivity, Unit, parts_of
 from urna.randomness import OsSecrets, SecretSource
-from urna.systems.combine import Cluster, Clustering, Combined, LocalSearch
+from urna.systems.combine import (
+    Clustering,
+    LocalSearch,
+)
 from urna.systems.combine.cells import Mask, Points
 from urna.systems.combine.frame import PLACE_BITS, Floats, Integers
+from urna.systems.combine.strategies import Cluster, Combined
 from urna.tally import (
     Contribution,
     SecureAggregation,
@@ -86,7 +90,7 @@ def private_dbscan(
         total = adding.tally(parts, plan, source).total
         return np.asarray(in_units(total, plan), dtype=np.float64), plan.most_noise_std
 
-    counts, noise = summed(first, Presence(grid.size, agreed.most_cells), agreed.occupied)
+    counts, noise = summed(first, Presence(grid.size, min(agreed.most, grid.size)), agreed.occupied)
     dense = dense_cells(agreed, counts, noise)
     shares = ClusterShares(grid.most_clusters, grid.axes, UNITS)
     sums, noise = summed(second, shares, lambda some: cluster_vector(agreed, some, dense))

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from urna.data import Samples
-from urna.systems.average import Blind, Loss, LossKind
+from urna.systems.average import (
+    Blind,
+    LossKind,
+)
 from urna.systems.average.blind import projected
-from urna.systems.average.certified import PaddedRows, stacked
-from urna.systems.average.learners import Vector
-from urna.systems.average.losses import Array, client_model_move
-from urna.systems.average.schema import PreparedRows
+from urna.systems.average.certified import Array, Loss, PaddedRows, client_model_move, stacked
+from urna.systems.average.schema import PreparedRows, Vector
 
 __all__ = ["PublishedBlind", "published_move", "smoothness", "train_by_sgd"]
 

@@ -15,8 +15,12 @@ import numpy as np
 from benchmarks.papers.federations import candidates
 
 from urna.errors import ParameterError
-from urna.systems.combine import Combined, LocalSearch, Searches
+from urna.systems.combine import (
+    LocalSearch,
+    Searches,
+)
 from urna.systems.combine.frame import Floats
+from urna.systems.combine.strategies import Combined
 
 __all__ = ["Surface", "SurfaceKind"]
 

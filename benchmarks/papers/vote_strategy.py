@@ -12,7 +12,10 @@ from benchmarks.papers.replay import Recording, replay
 
 from urna.space import Axis, Space
 from urna.study.recorded import losses_on
-from urna.systems.combine import Combined, Searches
+from urna.systems.combine import (
+    Searches,
+)
+from urna.systems.combine.strategies import Combined
 
 __all__ = ["VoteStrategy"]
 

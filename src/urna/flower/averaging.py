@@ -28,7 +28,6 @@ from urna.systems.average import (
     read_learner,
 )
 from urna.systems.average.fit import label_of, read_model
-from urna.systems.average.learners import check_named
 from urna.systems.average.moments import moments_length
 from urna.systems.vote.fill import as_data
 from urna.tally import Options, Released, Run, TallyPlan, Terms
@@ -176,9 +175,6 @@ def average(
 
     def subject(clients: int) -> AverageSubject:
         nonlocal why
-        if not isinstance(learner, str):
-            check_named(learner, schema, group, settings)
-            return AverageSubject(learner)
         asked: Options = {"colluding": COLLUDING, **options}
         terms = Terms.of(clients, budget, **asked)
         counts = [records] * clients

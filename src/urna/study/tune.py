@@ -23,7 +23,6 @@ from urna.systems.average import (
 )
 from urna.systems.average import fit as fit_model
 from urna.systems.average.fit import as_samples
-from urna.systems.average.learners import check_samples
 from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
 from urna.systems.vote import VoteResult, VoteSettings, plan_vote, read_again
 from urna.systems.vote.fill import fill_all
@@ -103,7 +102,7 @@ def tune_then_fit(
     how, before, run = voting or VoteSettings(), held or Held(), run or Run()
     reveal, vote, ledger = how.reveal, before.vote, run.ledger
     data = as_samples(clients)
-    check_samples(data, schema)
+    schema.check(data)
     terms = Terms.of(len(data), budget, **options)
     summation, secrets = summation or SecureAggregation(), run.secrets
     report: Steps = run.progress if callable(run.progress) else (lambda what, done, total: None)

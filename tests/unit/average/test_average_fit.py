@@ -376,14 +376,13 @@ def test_a_model_that_version_0_2_trained_by_sgd_still_loads_and_says_so() -> No
 def test_the_model_card_has_a_privacy_block_that_parses() -> None:
     yaml = pytest.importorskip("yaml")
     result = quick(clients(), secrets=None, group=2)
-    card = model_card(result, name="iris of many", licence="mit")
+    card = model_card(result, name="iris of many")
     _, head, text = card.split("---\n", 2)
     said = yaml.safe_load(head)
     assert said["privacy"]["epsilon"] == pytest.approx(result.privacy.epsilon, abs=0.01)
     assert said["privacy"]["delta"] == 1e-5
     assert said["privacy"]["unit"] == "2 records of one client together"
     assert said["privacy"]["relation"] == "replace-one-record"
-    assert said["license"] == "mit"
     assert "2 records of one client together" in text
     assert "NOT PRIVATE" in model_card(quick(clients()), name="scripted")
 

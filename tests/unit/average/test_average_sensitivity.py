@@ -18,8 +18,7 @@ from urna.systems.average import (
     Sizes,
     plan_average,
 )
-from urna.systems.average.learners import check_samples
-from urna.systems.average.moments import class_moments_square, value_moments_square
+from urna.systems.average.moments import move_square
 from urna.tally import Terms
 
 POINTS = 8
@@ -148,10 +147,10 @@ def test_what_the_bounds_are_is_what_a_search_finds() -> None:
     c = np.linspace(-1, 1, 20_001)
     for w in (0.5, 1.0, 2.0, 4.0):
         by_class = max(float((2 - 2 * c**2 + w**2 * (1.8 - 2 * c * k)).max()) for k in (0.9, -0.1))
-        assert class_moments_square(w, 10) == pytest.approx(by_class, abs=1e-6)
+        assert move_square(w, 10) == pytest.approx(by_class, abs=1e-6)
         by_value = float((2 - 2 * c**2 + w**2 * (2 + 2 * np.abs(c))).max())
-        assert value_moments_square(w) == pytest.approx(by_value, abs=1e-6)
-    assert class_moments_square(1.0, 10, lowest=0.0) == pytest.approx(3.805)
+        assert move_square(w, None) == pytest.approx(by_value, abs=1e-6)
+    assert move_square(1.0, 10, lowest=0.0) == pytest.approx(3.805)
 
 
 @pytest.mark.parametrize("rows", [{}, {"intercept": 0.3}, {"unit": False, "clip": 2.0}])
@@ -213,7 +212,7 @@ def test_what_one_id_holds_decides_neither_rows_nor_places_nor_failure() -> None
     big = np.concatenate([x, np.ones((many, 3))])
     targets = np.concatenate([[0, 1, 1, 0], np.zeros(many, dtype=int)])
     flood = Samples(big, targets, np.concatenate([ids, np.full(many, "c")]))
-    check_samples([flood], made)
+    made.check([flood])
     found = made.prepare(flood, group=2)
     assert np.array_equal(found.rows[:4], few.rows[:4])
     assert found.rows.shape == (6, 3)

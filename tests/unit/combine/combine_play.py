@@ -10,7 +10,6 @@ from urna.space import Axis, Space
 from urna.systems.combine import (
     Averaging,
     Clustering,
-    EncryptedOutcome,
     Frame,
     LocalSearch,
     PartySession,
@@ -20,7 +19,8 @@ from urna.systems.combine import (
     Task,
     conduct,
 )
-from urna.systems.combine.server import MemoryParties
+from urna.systems.combine.memory import MemoryParties
+from urna.systems.combine.server import EncryptedOutcome
 
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 MOMENTA = (0.0, 0.3, 0.6, 0.9)

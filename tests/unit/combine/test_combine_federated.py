@@ -12,13 +12,12 @@ from urna.systems.combine import (
     Clustering,
     FederatedDbscan,
     Frame,
-    Grid,
     LocalSearch,
     MeanSetting,
     Ruler,
     Searches,
 )
-from urna.systems.combine.cells import Points
+from urna.systems.combine.cells import Grid, Points
 from urna.systems.combine.frame import PLACE_BITS
 
 WHOLE = 1 << PLACE_BITS

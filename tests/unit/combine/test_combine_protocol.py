@@ -27,8 +27,8 @@ from urna.systems.combine.letters import (
     witnessed,
 )
 from urna.systems.combine.letters import signed as sign_letter
+from urna.systems.combine.memory import MemoryParties
 from urna.systems.combine.party import Given, Joined, Over, check_statement
-from urna.systems.combine.server import MemoryParties
 from urna.systems.combine.tasks import digest_of
 
 NONCE = bytes(range(32))
@@ -712,7 +712,7 @@ def test_a_party_goes_on_from_what_it_has_kept(
     searches = random_searches(3, seed=5)
     task = Task(3, threshold, clustering())
     straight = play(task, searches.clients, ScriptedSecrets(b"kept"))
-    monkeypatch.setattr("urna.systems.combine.server.PartySession", Forgetful)
+    monkeypatch.setattr("urna.systems.combine.memory.PartySession", Forgetful)
     anew = play(task, searches.clients, ScriptedSecrets(b"kept"))
     assert anew.combined == straight.combined
     assert [o.tolist() for o in anew.shown] == [o.tolist() for o in straight.shown]

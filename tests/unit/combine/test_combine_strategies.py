@@ -23,7 +23,7 @@ from urna.systems.combine import (
     TrimmedMean,
     strategy_named,
 )
-from urna.systems.combine.searches import keep_best, keep_good
+from urna.systems.combine.searches import KeepingRule, keep_best
 
 
 def test_a_log_axis_is_averaged_as_it_is_and_on_its_log_scale_when_asked() -> None:
@@ -84,19 +84,19 @@ def test_runs_that_failed_are_never_kept() -> None:
     scores = np.array([math.nan, 0.2, math.inf, 0.1])
     search = LocalSearch(np.arange(4.0)[:, None], scores)
     assert keep_best(search).settings.ravel().tolist() == [1.0]
-    assert keep_good(search).settings.ravel().tolist() == [1.0]
+    assert KeepingRule().kept(search).settings.ravel().tolist() == [1.0]
 
 
 def test_a_client_for_whom_all_is_good_says_nothing_about_good_settings() -> None:
     search = LocalSearch(np.arange(4.0)[:, None], np.array([0.9, 0.91, 0.92, 0.93]))
-    assert len(keep_good(search)) == 0
-    assert keep_good(search, tolerance=0.02).settings.ravel().tolist() == [3.0, 2.0]
+    assert len(KeepingRule().kept(search)) == 0
+    assert KeepingRule(tolerance=0.02).kept(search).settings.ravel().tolist() == [3.0, 2.0]
 
 
 def test_at_most_so_many_are_kept_the_best_first() -> None:
     search = LocalSearch(np.arange(6.0)[:, None], np.array([0.8, 0.9, 0.85, 0.1, 0.84, 0.83]))
-    assert keep_good(search, most=2).settings.ravel().tolist() == [1.0, 2.0]
-    assert len(keep_good(search, least=0.95)) == 0
+    assert KeepingRule(most=2).kept(search).settings.ravel().tolist() == [1.0, 2.0]
+    assert len(KeepingRule(least=0.95).kept(search)) == 0
 
 
 def test_density_clusters_are_ranked_by_their_mean_score() -> None:

@@ -53,7 +53,7 @@ def test_replacing_a_client_moves_counts_of_clients_by_no_more_than_is_priced(
     one: list[float], other: list[float]
 ) -> None:
     agreed = clustering(2, tolerance=0.9)
-    valid = Presence(agreed.grid.size, agreed.most_cells)
+    valid = Presence(agreed.grid.size, min(agreed.most, agreed.grid.size))
     vectors = [agreed.occupied(agreed.points(search_of(s))) for s in (one, other)]
     for vector in vectors:
         valid.check(vector)

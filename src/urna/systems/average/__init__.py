@@ -5,14 +5,13 @@ pooled moments sum second moments of all records and solve for the model afterwa
 """
 
 from urna.systems.average.blind import Blind, Sizes
+from urna.systems.average.certified import LossKind
 from urna.systems.average.fit import fit
-from urna.systems.average.learners import AverageLearner, Solved
-from urna.systems.average.losses import Loss, LossKind
 from urna.systems.average.model import ModelResult, load_model, model_card
 from urna.systems.average.moments import Moments
 from urna.systems.average.plan import (
+    AverageLearner,
     AveragePlan,
-    ChosenLearner,
     LearnerKind,
     LearnerSettings,
     choose,
@@ -25,17 +24,14 @@ __all__ = [
     "AverageLearner",
     "AveragePlan",
     "Blind",
-    "ChosenLearner",
     "LearnerKind",
     "LearnerSettings",
-    "Loss",
     "LossKind",
     "ModelResult",
     "Moments",
     "RowRule",
     "Schema",
     "Sizes",
-    "Solved",
     "choose",
     "fit",
     "load_model",

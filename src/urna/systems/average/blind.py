@@ -4,17 +4,30 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.privacy import Unit
-from urna.systems.average.certified import PaddedRows, batches, minimise
-from urna.systems.average.learners import Solved, Vector, check_spec
-from urna.systems.average.losses import Array, Loss, LossKind, certified_move, client_model_move
-from urna.systems.average.schema import Schema
+from urna.systems.average.certified import (
+    Array,
+    Loss,
+    LossKind,
+    PaddedRows,
+    batches,
+    client_model_move,
+    minimise,
+)
+from urna.systems.average.schema import (
+    Schema,
+    Solved,
+    Vector,
+    check_spec,
+    plain_learner,
+    read_fields,
+)
 from urna.tally import Encoding
 
 PRECISION = 1e-3
@@ -44,11 +57,11 @@ class Blind:
     """Models that are trained apart and averaged (Secure Distributed DP-Helmet).
 
     Guarantee:
-        `group` records move a client's vector by at most `move`; a whole client by at most
-        2·`longest`. Rows have norm c at most and losses are Lipschitz (`Loss.lipschitz`); the
-        rest is proven where the bounds are (`losses`). Projection onto the ball and
-        dividing by a constant only shrink moves. With `Sizes.WEIGHTED` a model of n records
-        moves by Υ·2L/(nΛ) and is multiplied by n/N: Υ·2L/(NΛ) again, whatever n is.
+        `group` records move a client's vector by at most `sensitivity`; a whole client by at most
+        2·`longest`. Rows have norm c at most and losses are Lipschitz (`Loss.lipschitz`).
+        Projection onto the ball and dividing by a constant only shrink moves. With
+        `Sizes.WEIGHTED` a model of n records moves by Υ·2L/(nΛ) and is multiplied by n/N:
+        Υ·2L/(NΛ) again, whatever n is.
 
     Args:
         schema: What the tables hold; classes.
@@ -63,11 +76,9 @@ class Blind:
         sizes: How clients of different size are treated.
         heaviest: Largest weight of a client; heavier ones are cut to it.
         smoothing: h of the Huber hinge, at least 0.001.
-
-    Raises:
-        ParameterError: This cannot be.
     """
 
+    kind: ClassVar[str] = "blind"
     schema: Schema
     unit: Unit
     points: int
@@ -113,11 +124,6 @@ class Blind:
             )
 
     @property
-    def kind(self) -> str:
-        """Its name."""
-        return "blind"
-
-    @property
     def dimension(self) -> int:
         """Numbers that a client sends: its model, and its weight where that counts."""
         return self.schema.width * self.schema.outputs + (self.sizes is Sizes.WEIGHTED)
@@ -152,16 +158,21 @@ class Blind:
 
     @property
     def sensitivity(self) -> float:
-        """How far `group` records move a client's model."""
-        proven = certified_move(
-            self._loss,
-            clip=self.schema.rows.clip,
-            regularisation=self.regularisation,
-            points=self.points,
-            outputs=self.schema.outputs,
-            group=self.group,
-            gradient_norm=self.tolerance * self._most,  # a client of weight a lets a·g through
-        )
+        """How far `group` records move a client's model, in L2.
+
+        Guarantee:
+            Let J = Λ/2·‖f‖² + mean loss over N records, each loss convex with gradients of norm
+            at most L. Exact minimisers of two neighbours are at most Υ·2L/(NΛ) apart; a model at
+            which the gradient of J has norm g is at most g/Λ from the minimiser. Together
+            Υ·2L/(NΛ) + 2g/Λ; a client of weight a lets a·g through.
+
+            Proof. Λ-strong convexity gives Λ·‖f − f'‖ ≤ ‖∇J(f) − ∇J(f')‖. At the minimiser f* of
+            J and f' of the neighbour's J', ∇J(f') = ∇J(f') − ∇J'(f') is the difference of 2Υ
+            gradients of single losses over N (the regulariser's cancels), so at most 2ΥL/N long;
+            and ∇J(f*) = 0. The same inequality with f' the model returned gives g/Λ.
+        """
+        apart = 2 * self.group * self._lipschitz / (self.points * self.regularisation)
+        proven = apart + 2 * self.tolerance * self._most / self.regularisation
         return min(proven, 2 * self.longest * self._most)
 
     @property
@@ -227,29 +238,14 @@ class Blind:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
-        said = {name: getattr(self, name) for name in _FIELDS}
-        return {
-            "kind": self.kind,
-            "schema": self.schema.as_mapping(),
-            **{n: str(v) if isinstance(v, StrEnum) else v for n, v in said.items()},
-        }
+        return plain_learner(self)
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "Blind":
-        """Read what `as_mapping` wrote.
-
-        Raises:
-            ParameterError: It is of a version that also trained otherwise, and says so.
-        """
+        """Read what `as_mapping` wrote; models that version 0.2 trained otherwise are refused."""
         if mapping.get("trainer", "certified") != "certified":
             raise ParameterError("clients train by the certified solver, and by nothing else")
-        said = {name: mapping[name] for name in _FIELDS}
-        kinds = {"unit": Unit, "loss": LossKind, "sizes": Sizes}
-        said |= {name: kind(said[name]) for name, kind in kinds.items()}
-        return cls(Schema.read(mapping["schema"]), **said)
-
-
-_FIELDS = tuple(name for name in Blind.__dataclass_fields__ if name != "schema")
+        return cls(**read_fields(cls, mapping, unit=Unit, loss=LossKind, sizes=Sizes))
 
 
 def projected(weights: Array, radius: float, kind: LossKind) -> Array:

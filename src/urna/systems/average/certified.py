@@ -1,4 +1,4 @@
-"""Every client's exact minimiser, and the proof of how exact it is: stacks of clients, one solver.
+"""Losses, and every client's exact minimiser with the proof of how exact it is.
 
 All clients of a stack are trained together by L-BFGS, each as it would be alone: its steps follow
 from its own rows, and once it has arrived its model stays as it is. Where a client has fewer rows
@@ -19,11 +19,16 @@ Assumes:
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from urna.systems.average.losses import Array, Loss
 from urna.systems.average.schema import PreparedRows
+
+Array = npt.NDArray[Any]
+"""Of either precision. Scores have shape (clients, K, rows): rows run along memory."""
 
 _ROOM = 1 << 20  # float64 numbers in one stack: 8 MB, so that steps stay near the cache
 _VECTORS = 40  # arrays of a model's size that the solver keeps
@@ -31,6 +36,71 @@ _MEMORY = 2  # pairs that L-BFGS remembers
 _MOST_STEPS = 300
 _OVERSHOOT = 0.8  # a step is shortened if the slope at its end is this part of the one at its start
 _HALVINGS = 40
+
+
+class LossKind(StrEnum):
+    """What a client's model minimises beside Λ/2·‖f‖²."""
+
+    SVM = "svm"
+    """Huber hinge, one against the rest."""
+    LOGISTIC = "logistic"
+    """ln(1 + exp(−y·fᵀx)), one against the rest."""
+    SOFTMAX = "softmax"
+    """Cross-entropy of all classes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A convex loss of scores, with what is proven of it for rows of norm at most c."""
+
+    kind: LossKind
+    smoothing: float = 0.1
+    """h of the Huber hinge: how far around the margin the hinge is rounded."""
+
+    def slopes(self, scores: Array, signs: Array) -> Array:
+        """Return the derivative of each row's loss by each of its scores.
+
+        Signs are 1 at each row's class and −1 elsewhere.
+        """
+        if self.kind is LossKind.SOFTMAX:
+            high = np.amax(scores, axis=1, keepdims=True)
+            odds = np.exp(scores - high)
+            return np.asarray(odds / np.sum(odds, axis=1, keepdims=True) - (signs + 1) / 2)
+        margins = signs * scores
+        if self.kind is LossKind.SVM:
+            h = self.smoothing
+            return np.asarray(-signs * np.clip((1 + h - margins) / (2 * h), 0.0, 1.0))
+        # 1/(1 + e^m) without overflow.
+        small = np.exp(-np.abs(margins))
+        return np.asarray(-signs * np.where(margins > 0, small / (1 + small), 1 / (1 + small)))
+
+    def lipschitz(self, clip: float, outputs: int) -> float:
+        """Return the largest norm of one row's gradient, of the whole model.
+
+        SVM and logistic: each of K slopes is at most 1 in magnitude, so √K·c. Softmax: the
+        gradient is (p − e_y)xᵀ, and ‖p − e_y‖ ≤ √2 for probabilities p, so √2·c.
+        """
+        return math.sqrt(2 if self.kind is LossKind.SOFTMAX else outputs) * clip
+
+    @property
+    def curvature(self) -> float:
+        """Largest second derivative along scores: 1/2h, 1/4, and 1/2 for softmax.
+
+        The softmax Hessian is diag(p) − ppᵀ; row sums of magnitudes are 2p(1 − p) ≤ 1/2.
+        """
+        return {
+            LossKind.SVM: 1 / (2 * self.smoothing),
+            LossKind.LOGISTIC: 0.25,
+            LossKind.SOFTMAX: 0.5,
+        }[self.kind]
+
+
+def client_model_move(loss: Loss, *, radius: float, outputs: int) -> float:
+    """Return how far a whole client moves a model whose norm is at most R.
+
+    For one model of all classes 2R; where each class has a model of norm at most R, 2R√K.
+    """
+    return 2 * radius * (1 if loss.kind is LossKind.SOFTMAX else math.sqrt(outputs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,13 +149,7 @@ class PaddedRows:
 
 
 def batches(clients: Sequence[PreparedRows], *, clip: float, outputs: int) -> Iterator[PaddedRows]:
-    """Stack clients of one shape, few enough at a time for the memory there is.
-
-    Args:
-        clients: Everybody's rows.
-        clip: c; rows are multiplied by it.
-        outputs: K.
-    """
+    """Stack clients of one shape, their rows times c, few enough at a time for the cache."""
     shapes: dict[int, list[int]] = {}
     for place, client in enumerate(clients):
         shapes.setdefault(_padded(max(len(client.rows), 1)), []).append(place)
@@ -142,7 +206,6 @@ class Trained:
     """(clients, K, width)."""
     gradient_norms: Array
     """(clients, 1, 1); each model is within this over Λ of its exact minimiser."""
-    steps: int
 
 
 def minimise(batch: PaddedRows, loss: Loss, regularisation: float, *, tolerance: float) -> Trained:
@@ -153,8 +216,6 @@ def minimise(batch: PaddedRows, loss: Loss, regularisation: float, *, tolerance:
         the returned weights; what rounding could hide, a 10^-12th of the largest gradient, is
         added.
 
-        Every client's model is the one it would get alone, to the last bit.
-
         L-BFGS does the work, in single precision, and again in double precision for a client
         for which that was not exact enough. Should it stop short, for whatever data,
         accelerated gradient steps follow, which converge at a rate known for the loss: a
@@ -163,29 +224,26 @@ def minimise(batch: PaddedRows, loss: Loss, regularisation: float, *, tolerance:
     Raises:
         Uncertified: Not even these steps arrived: the machine's arithmetic is at fault.
     """
-    weights, steps = _lbfgs(batch.halved(), loss, regularisation, tolerance / 2)
-    weights = weights.astype(batch.rows.dtype)
+    weights = _lbfgs(batch.halved(), loss, regularisation, tolerance / 2).astype(batch.rows.dtype)
     _, norms = certify(batch, loss, regularisation, weights)
     for slot, norm in enumerate(norms.ravel().tolist()):
         if norm <= tolerance:
             continue
         alone = _with_more_digits(batch.only(slot), loss, regularisation, tolerance)
         weights[slot], norms[slot] = alone.weights[0], alone.gradient_norms[0]
-        steps = max(steps, alone.steps)
-    return Trained(weights, norms, steps)
+    return Trained(weights, norms)
 
 
 def _with_more_digits(batch: PaddedRows, loss: Loss, reg: float, tolerance: float) -> Trained:
     """Train one client in double precision, for which single precision was not enough."""
-    weights, steps = _lbfgs(batch, loss, reg, tolerance / 2)
+    weights = _lbfgs(batch, loss, reg, tolerance / 2)
     _, norms = certify(batch, loss, reg, weights)
     if not norms[0] <= tolerance:  # nor where it is no number
-        weights, more = _accelerated(batch, loss, reg, tolerance, weights)
-        steps += more
+        weights = _accelerated(batch, loss, reg, tolerance, weights)
         _, norms = certify(batch, loss, reg, weights)
         if not norms[0] <= tolerance:
             raise Uncertified("the solver did not reach its certificate")
-    return Trained(weights, norms, steps)
+    return Trained(weights, norms)
 
 
 def certify(
@@ -225,7 +283,7 @@ class _Space:
         return model @ self._rows if self.dual else model
 
 
-def _lbfgs(batch: PaddedRows, loss: Loss, reg: float, tolerance: float) -> tuple[Array, int]:
+def _lbfgs(batch: PaddedRows, loss: Loss, reg: float, tolerance: float) -> Array:
     space = _Space(batch)
     model = np.zeros(space.shape, dtype=batch.rows.dtype)
     scores = space.scores(model)
@@ -238,10 +296,10 @@ def _lbfgs(batch: PaddedRows, loss: Loss, reg: float, tolerance: float) -> tuple
     gradient = gradient_at(scores, model)
     measured = space.measured(gradient)
     pairs: list[_Pair] = []
-    for step in range(_MOST_STEPS):
+    for _ in range(_MOST_STEPS):
         active = _dot(gradient, measured) > tolerance**2
         if not active.any():
-            return space.weights(model), step
+            break
         direction = -_two_loops(gradient, pairs, first)
         downhill = _dot(measured, direction)
         if not (downhill < 0).all():
@@ -264,7 +322,7 @@ def _lbfgs(batch: PaddedRows, loss: Loss, reg: float, tolerance: float) -> tuple
         pairs.append(_Pair.of(direction, change, moved, measured_there - measured))
         del pairs[:-_MEMORY]
         model, scores, gradient, measured = model_there, scores_there, there, measured_there
-    return space.weights(model), _MOST_STEPS
+    return space.weights(model)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -304,7 +362,7 @@ def _two_loops(gradient: Array, pairs: list[_Pair], first: Array) -> Array:
 
 def _accelerated(
     batch: PaddedRows, loss: Loss, reg: float, tolerance: float, weights: Array
-) -> tuple[Array, int]:
+) -> Array:
     """Take Nesterov's steps for strongly convex functions until one client is certified."""
     steepest = loss.curvature * float(batch.squares[0, 0, 0]) + reg
     root = math.sqrt(steepest / reg)
@@ -316,8 +374,8 @@ def _accelerated(
         now = ahead - gradient / steepest
         ahead, before = now + momentum * (now - before), now
         if step % 10 == 0 and certify(batch, loss, reg, now)[1][0] <= tolerance:
-            return now, step
-    return before, most
+            return now
+    return before
 
 
 def _dot(one: Array, other: Array) -> Array:

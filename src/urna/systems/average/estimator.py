@@ -1,15 +1,10 @@
 """The same as scikit-learn estimators: `fit(X, y, groups)`, `predict`, pipelines.
 
-`groups` says whose each row is; without it rows are dealt out evenly to `clients` simulated ones.
-The whole protocol runs inside `fit`. A `random_state` makes it repeatable and so NOT PRIVATE.
-
-Grid searches and cross-validation fit many clones, and choose by scores on rows that were held
-out. Epsilon of the last fit covers neither, so a clone refuses to fit privately. With a
-`random_state` it fits, for public data, and its model is NOT PRIVATE.
-
-With a `random_state` both pass scikit-learn's `check_estimator`; array-API input is skipped, which
-is off by default. Without one, the few checks that fit a clone as it is are refused. Tags say
-`non_deterministic`, and `poor_score`, because small sets drown in noise.
+The whole protocol runs inside `fit`. Grid searches and cross-validation fit many clones, and choose
+by scores on rows that were held out. Epsilon of the last fit covers neither, so a clone refuses to
+fit privately. With a `random_state` it fits, for public data, and its model is NOT PRIVATE; both
+estimators then pass scikit-learn's `check_estimator`. Tags say `non_deterministic`, and
+`poor_score`, because small sets drown in noise.
 """
 
 from dataclasses import replace
@@ -92,11 +87,7 @@ class _Private(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         self.random_state = random_state
 
     def _fit(self, x: Any, y: Any, groups: Any, schema: Schema, seen: str = "") -> Self:  # noqa: ANN401
-        """Fit; `seen` says what of the schema was taken from the data.
-
-        Raises:
-            ParameterError: This is a clone and would be fitted privately. Nothing was released.
-        """
+        """Fit; `seen` says what of the schema was taken from the data."""
         if self._cloned and self.random_state is None:
             raise ParameterError(_CLONED.format(name=type(self).__name__))
         summation: Summation = SecureAggregation(workers=1) if self.secure else ClearSummation()
@@ -201,7 +192,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         Args:
             X: Features, a row for each record.
             y: Classes.
-            groups: Whose each row is.
+            groups: Whose each row is; dealt out evenly to `clients` by default.
             classes: All classes there may be; those of `y` by default.
         """
         x, y = validate_data(self, X, y, dtype=np.float64)
@@ -241,9 +232,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
     """A ridge regression of all clients' rows, from one message of each.
 
-    Args and attributes are those of `PrivateClassifier`. Targets must lie in a public span,
-    which `fit` takes; without it the smallest and largest target are used, which are public
-    only if they are.
+    Args and attributes are those of `PrivateClassifier`. Without a span that `fit` is given, the
+    smallest and largest target are used, which are public only if they are.
     """
 
     def fit(
@@ -254,14 +244,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         *,
         span: tuple[float, float] | None = None,
     ) -> Self:
-        """Fit one model to the rows of all clients.
-
-        Args:
-            X: Features, a row for each record.
-            y: Targets.
-            groups: Whose each row is.
-            span: Smallest and largest target.
-        """
+        """Fit one model to the rows of all clients, whose targets lie in a public `span`."""
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         low, high = span if span is not None else (float(y.min()), float(y.max()))
         if not low < high:

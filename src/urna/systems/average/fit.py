@@ -13,17 +13,16 @@ from urna.privacy import Budget
 from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.systems.average.blind import Blind
-from urna.systems.average.learners import AverageLearner, Vector, check_named, check_samples
 from urna.systems.average.model import ModelResult
 from urna.systems.average.plan import (
+    AverageLearner,
     AveragePlan,
-    ChosenLearner,
     LearnerKind,
     LearnerSettings,
     choose,
     plan_average,
 )
-from urna.systems.average.schema import Schema
+from urna.systems.average.schema import Schema, Vector
 from urna.tally import Options, Released, Releases, Run, SecureAggregation, Summation, Terms
 
 
@@ -72,11 +71,15 @@ def fit(
         InvalidSum: What was opened is no sum of valid vectors. It stays counted.
     """
     data = as_samples(clients)
-    check_samples(data, schema)
+    schema.check(data)
     terms = Terms.of(len(data), budget, **options)
     run = (run or Run()).only("averaging", "ledger", "entry", "secrets", "keep", "progress")
     summation, secrets = summation or SecureAggregation(), run.secrets
-    chosen = _chosen(learner, schema, terms, data, group, settings or {})
+    records = [count_records(samples) for samples in data]
+    repeated = any(samples.ids is not None for samples in data)
+    chosen = choose(
+        learner, schema, terms, records, group=group, repeated=repeated, **(settings or {})
+    )
     plan = plan_average(terms, chosen.learner, removes_excess=summation.removes_excess)
     releases = Releases(
         plan.tally,
@@ -100,11 +103,7 @@ def fit(
 
 
 def as_samples(clients: Sequence[Any]) -> list[Samples]:
-    """Return each client's data; pairs of features and targets are made into `Samples`.
-
-    Raises:
-        ParameterError: This is no sequence of clients' data.
-    """
+    """Return each client's data; pairs of features and targets are made into `Samples`."""
     if isinstance(clients, str | bytes | Mapping | Samples) or not hasattr(clients, "__len__"):
         raise ParameterError(
             "clients are a list with each client's data, such as `split` returns; got "
@@ -187,19 +186,3 @@ def read_model(plan: AveragePlan, released: Released, *, why: str = "") -> Model
         entry=released.entry,
         when=today() if released.privacy.private else None,
     )
-
-
-def _chosen(
-    learner: AverageLearner | LearnerKind | str,
-    schema: Schema,
-    terms: Terms,
-    clients: Sequence[Samples],
-    group: int,
-    settings: LearnerSettings,
-) -> ChosenLearner:
-    if not isinstance(learner, str):
-        check_named(learner, schema, group, settings)
-        return ChosenLearner(learner, "")
-    records = [count_records(samples) for samples in clients]
-    repeated = any(samples.ids is not None for samples in clients)
-    return choose(learner, schema, terms, records, group=group, repeated=repeated, **settings)

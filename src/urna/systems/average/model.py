@@ -17,10 +17,9 @@ from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.privacy import PrivacyStatement, Unit
 from urna.privacy.budget import rounded_up
-from urna.systems.average.learners import AverageLearner, Vector
 from urna.systems.average.moments import Moments
-from urna.systems.average.plan import read_learner
-from urna.systems.average.schema import Matrix, Schema
+from urna.systems.average.plan import AverageLearner, read_learner
+from urna.systems.average.schema import Matrix, Schema, Vector
 from urna.tally import Terms
 from urna.tally.card import card_head, privacy_block
 
@@ -83,11 +82,7 @@ class ModelResult:
 
     @property
     def classes_(self) -> npt.NDArray[Any]:
-        """The classes, in the order of the scores.
-
-        Raises:
-            AttributeError: This is a regression.
-        """
+        """The classes, in the order of the scores; a regression has none."""
         if self.schema.classes is None:
             raise AttributeError("a regression has no classes")
         return np.asarray(self.schema.classes)
@@ -111,11 +106,7 @@ class ModelResult:
         return 1 - float(np.square(wanted - found).sum()) / max(total, 1e-300)
 
     def with_ridge(self, ridge: float) -> "ModelResult":
-        """Read the model out of the same sum with another ridge: free, the sum is public.
-
-        Raises:
-            ParameterError: The sum was not kept, or it is one of models.
-        """
+        """Read the model out of the same moments with another ridge: free, the sum is public."""
         if not isinstance(self.learner, Moments) or self.release is None:
             raise ParameterError("only kept sums of moments can be read again")
         learner = replace(self.learner, ridge=ridge)
@@ -155,11 +146,7 @@ class ModelResult:
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "ModelResult":
-        """Read what `as_mapping` wrote.
-
-        Raises:
-            ParameterError: It is of another kind or version, or cannot be.
-        """
+        """Read what `as_mapping` wrote; refuse another kind or version, and what cannot be."""
         return cls._read(mapping, np.array(mapping["weights"], dtype=np.float64), None)
 
     @classmethod
@@ -204,9 +191,6 @@ class ModelResult:
 
         It holds `weights`, the noisy sum as `release` where that is kept, and all the rest as
         JSON bytes in `head`: the privacy statement travels with the model.
-
-        Raises:
-            OutputError: It could not be written.
         """
         head = np.frombuffer(json.dumps(self._head(), allow_nan=False).encode(), dtype=np.uint8)
         arrays: dict[str, npt.NDArray[Any]] = {_HEAD: head, "weights": self.weights}
@@ -264,28 +248,21 @@ def load_model(path: Path | str) -> ModelResult:
         raise ParameterError(f"{path} holds no model: {type(error).__name__}") from error
 
 
-def model_card(result: ModelResult, *, name: str, licence: str | None = None) -> str:
+def model_card(result: ModelResult, *, name: str) -> str:
     """Return the card as Markdown with a YAML head, for a README.md beside the model's file.
 
     The head has a `privacy:` block with the numbers and the relation they hold for; the text
     says them in words. Nothing in it was computed from data but by way of the noisy sum, and
     figures on public test data where somebody gave them.
-
-    Args:
-        result: The model.
-        name: What it is called.
-        licence: An identifier such as `apache-2.0`, where the model has one.
     """
-    return f"{card_head(_head(result, name, licence))}\n{_text(result, name)}"
+    return f"{card_head(_head(result, name))}\n{_text(result, name)}"
 
 
-def _head(result: ModelResult, name: str, licence: str | None) -> dict[str, Any]:
+def _head(result: ModelResult, name: str) -> dict[str, Any]:
     schema, privacy = result.schema, result.privacy
     classes = schema.classes is not None
     task = "tabular-classification" if classes else "tabular-regression"
     head: dict[str, Any] = {"library_name": "urna", "pipeline_tag": task}
-    if licence is not None:
-        head["license"] = licence
     head["tags"] = ["differential-privacy", "federated-learning", "secure-aggregation", "linear"]
     head["privacy"] = privacy_block(privacy, result.terms, _unit(result), result.entry)
     if result.measured:

@@ -3,13 +3,26 @@
 What a client sends is the upper triangle of XᵀX, off-diagonal entries times √2 so that its norm is
 the matrix's, and then w·XᵀY. Rows stand on a grid, so the sums are exact; they are weighted once
 at the end.
+
+What is read from the noisy sum is computed from the release and public facts. The noisy second
+moments are the true ones plus a symmetric matrix of independent noise of known size. Three things
+are known to help against it, and cost nothing:
+
+- Large eigenvalues stand out of the noise, are too large by a known amount, and their vectors are
+  off by a known angle (a spiked Wigner matrix; Benaych-Georges & Nadakuditi 2011). They are kept,
+  shrunk by what minimises the error in Frobenius norm.
+- The rest is nearly diagonal where features are nearly uncorrelated, as principal components of
+  public data are on private ones. Off-diagonal entries are shrunk by the ratio of their own
+  variance to that and the noise's; how large the former is, is read from all of them together
+  (empirical Bayes). The diagonal is drawn towards its mean alike (James & Stein).
+- A ridge of the size of the noise's own spectrum is added.
 """
 
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +30,30 @@ import numpy.typing as npt
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.privacy import Unit
-from urna.systems.average.learners import Solved, Vector, check_spec
-from urna.systems.average.schema import Matrix, PreparedRows, Schema
-from urna.systems.average.shrink import RIDGE, denoise, solve
+from urna.systems.average.schema import (
+    Matrix,
+    PreparedRows,
+    Schema,
+    Solved,
+    Vector,
+    check_spec,
+    plain_learner,
+    read_fields,
+)
 from urna.tally import Encoding
 
 WEIGHT = 1.2
 """What cross moments are multiplied by: chosen on MNIST (projected), Adult and digits."""
 
 _STRIP = 1 << 14  # rows that are multiplied at a time
+
+RIDGE = 0.7
+"""Ridge over sd·√width. This, the edge and the blocks' weight were chosen on MNIST (projected),
+Adult and digits; no model of the benchmark's features was looked at for them."""
+
+_EDGE = 1.1  # an eigenvalue counts as signal this far beyond where noise alone ends
+_FLOOR = 0.02  # least diagonal entry, as a part of their mean
+_TAUS = np.logspace(-6, 0, 61)  # variances of off-diagonal entries tried, relative
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +64,7 @@ class Moments:
     any size. There is no Λ, no R and no step size; the ridge follows from the known noise.
 
     Guarantee:
-        One record moves a client's vector by at most `record_move`, exactly the farthest two
+        One record moves a client's vector by at most `record_sensitivity`, exactly the farthest two
         records' moments can be apart; `group` records by that many times as much. Where whole
         clients are protected each sends the *mean* of its records' moments. Means are
         combinations of single records' moments and zero, and two such combinations are no
@@ -51,11 +79,9 @@ class Moments:
         weight: w, what cross moments are multiplied by.
         group: Υ, records of one client that are protected together.
         ridge: What is added to the diagonal; from the noise by default. No data may choose it.
-
-    Raises:
-        ParameterError: This cannot be.
     """
 
+    kind: ClassVar[str] = "moments"
     schema: Schema
     unit: Unit
     points: int
@@ -71,11 +97,6 @@ class Moments:
             raise ParameterError(f"a ridge is finite and at least 0, got {self.ridge}")
 
     @property
-    def kind(self) -> str:
-        """Its name."""
-        return "moments"
-
-    @property
     def dimension(self) -> int:
         """Numbers that a client sends."""
         return moments_length(self.schema.width, self.schema.outputs)
@@ -83,10 +104,9 @@ class Moments:
     @property
     def record_sensitivity(self) -> float:
         """How far one record moves a client's sums."""
-        lowest = self.schema.rows.lowest
-        if self.schema.classes is None:
-            return math.sqrt(value_moments_square(self.weight, lowest=lowest))
-        return math.sqrt(class_moments_square(self.weight, len(self.schema.classes), lowest=lowest))
+        classes, lowest = self.schema.classes, self.schema.rows.lowest
+        count = None if classes is None else len(classes)
+        return math.sqrt(move_square(self.weight, count, lowest=lowest))
 
     @property
     def _record_norm(self) -> float:
@@ -127,36 +147,21 @@ class Moments:
     def solved(self, total: Vector, *, clients: int, std: float) -> Solved:
         """Return the ridge regression behind the noisy moments."""
         del clients
-        square, cross = unpack(total, self.schema.width, self.schema.outputs, self.weight)
-        weights = solve(square, cross, std=std, ridge=self.ridge)
-        found = denoise(square, std)
-        ridge = RIDGE * std * math.sqrt(len(square)) if self.ridge is None else self.ridge
-        facts = {"ridge": ridge, "spikes": found.spikes, "weight": float(square.trace())}
-        return Solved(weights, facts)
+        noisy, cross = unpack(total, self.schema.width, self.schema.outputs, self.weight)
+        found, square, ridge = denoise(noisy, std), noisy, self.ridge
+        if ridge is None:
+            square, ridge = found.square, RIDGE * std * math.sqrt(len(noisy))
+        facts = {"ridge": ridge, "spikes": found.spikes, "weight": float(noisy.trace())}
+        return Solved(solve(square, cross, ridge), facts)
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
-        return {
-            "kind": self.kind,
-            "schema": self.schema.as_mapping(),
-            "unit": str(self.unit),
-            "points": self.points,
-            "weight": self.weight,
-            "group": self.group,
-            "ridge": self.ridge,
-        }
+        return plain_learner(self)
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "Moments":
         """Read what `as_mapping` wrote."""
-        return cls(
-            Schema.read(mapping["schema"]),
-            Unit(mapping["unit"]),
-            mapping["points"],
-            float(mapping["weight"]),
-            mapping["group"],
-            None if mapping["ridge"] is None else float(mapping["ridge"]),
-        )
+        return cls(**read_fields(cls, mapping, unit=Unit))
 
 
 def moments_length(width: int, outputs: int) -> int:
@@ -226,48 +231,109 @@ def _triangle(width: int) -> tuple[npt.NDArray[np.intp], Matrix]:
     return rows * width + columns, np.where(rows == columns, 1.0, math.sqrt(2))
 
 
-def class_moments_square(weight: float, classes: int, *, lowest: float = -1.0) -> float:
-    """Return the squared move of (xxᵀ, w·xyᵀ) when one record is replaced, y centred one-hot.
+def move_square(weight: float, classes: int | None, *, lowest: float = -1.0) -> float:
+    """Return the squared move of (xxᵀ, w·xyᵀ) when one record is replaced.
 
     Guarantee:
-        For rows x, z of norm at most 1 with x·z = c and classes a, b the squared distance is
-        ‖x‖⁴ + ‖z‖⁴ − 2c² + w²(q‖x‖² + q‖z‖² − 2ck), with q = 1 − 1/K, k = q if a = b and −1/K
-        otherwise. It grows with both norms at fixed c, so it is at most
-        h(c) = 2 − 2c² + w²(2q − 2ck), and unit rows of every c in [−1, 1] exist: the maximum
-        over c and k is exact. It is at c = −w²k/2, cut to where c may lie. A record that adds
-        nothing is a row of norm 0: 1 + w²q, which counts where c cannot be 0.
+        Of classes y is centred one-hot. For rows x, z of norm at most 1 with x·z = c and classes
+        a, b the squared distance is ‖x‖⁴ + ‖z‖⁴ − 2c² + w²(q‖x‖² + q‖z‖² − 2ck), with
+        q = 1 − 1/K, k = q if a = b and −1/K otherwise. It grows with both norms at fixed c, so it
+        is at most h(c) = 2 − 2c² + w²(2q − 2ck), and unit rows of every c in [−1, 1] exist: the
+        maximum over c and k is exact. It is at c = −w²k/2, cut to where c may lie. A record that
+        adds nothing is a row of norm 0: 1 + w²q, which counts where c cannot be 0.
+
+        Of values, |y| at most 1, ‖xy − zy'‖² = y²‖x‖² + y'²‖z‖² − 2c·yy' is convex in y and
+        in y' and so largest at ±1: the same with q = 1 and k = ±1.
 
     Args:
         weight: w, what the second block is multiplied by.
-        classes: K.
+        classes: K; None for values.
         lowest: Smallest c of two rows: 0 where features are not negative.
 
     Example:
-        >>> [round(class_moments_square(w, 10), 3) for w in (0.5, 1.0, 2.0, 4.0)]
-        [2.475, 4.205, 14.4, 57.6]
+        >>> [round(move_square(w, 10), 3) for w in (0.5, 1.0, 2.0, 4.0)], move_square(1.0, None)
+        ([2.475, 4.205, 14.4, 57.6], 4.5)
     """
-    q, w2 = 1 - 1 / classes, weight**2
-    return max(1 + w2 * q, *(_highest(w2, 2 * q, k, lowest) for k in (q, -1 / classes)))
-
-
-def value_moments_square(weight: float, *, lowest: float = -1.0) -> float:
-    """Return the squared move of (xxᵀ, w·xy) when one record is replaced, |y| at most 1.
-
-    Guarantee:
-        As for classes, with ‖xy − zy'‖² = y²‖x‖² + y'²‖z‖² − 2c·yy', which is convex in y and
-        in y' and so largest at ±1: h(c) = 2 − 2c² + w²(2 − 2ck) with k = ±1.
-
-    Example:
-        >>> value_moments_square(1.0)
-        4.5
-    """
-    w2 = weight**2
-    return max(1 + w2, *(_highest(w2, 2.0, k, lowest) for k in (1.0, -1.0)))
-
-
-def _highest(w2: float, square: float, k: float, lowest: float) -> float:
-    """Return the maximum of 2 − 2c² + w²(square − 2ck) over c in [lowest, 1]."""
     if not -1 <= lowest <= 1:
         raise ParameterError(f"an inner product of unit rows lies in -1..1, got {lowest}")
-    c = min(1.0, max(lowest, -w2 * k / 2))
-    return 2 - 2 * c * c + w2 * (square - 2 * c * k)
+    w2, q, other = weight**2, 1.0, -1.0
+    if classes is not None:
+        q, other = 1 - 1 / classes, -1 / classes
+    moves = [1 + w2 * q]
+    for k in (q, other):
+        c = min(1.0, max(lowest, -w2 * k / 2))
+        moves.append(2 - 2 * c * c + w2 * (2 * q - 2 * c * k))
+    return max(moves)
+
+
+class Denoised(NamedTuple):
+    """Second moments with what could be told from noise kept."""
+
+    square: Matrix
+    spikes: int
+    """Directions that stand out of the noise."""
+
+
+def solve(square: Matrix, cross: Matrix, ridge: float) -> Matrix:
+    """Return the weights (width, outputs) of the ridge regression behind XᵀX and XᵀY."""
+    values, vectors = np.linalg.eigh(square)
+    # Directions that no row has, or that noise made negative, are left to the ridge; without
+    # one they are left out.
+    least = 1e-10 * max(float(values[-1]), 1e-300)
+    curved = np.maximum(values, 0.0) + ridge
+    inverse = np.where(curved > least, 1 / np.maximum(curved, least), 0.0)
+    return np.asarray((vectors * inverse) @ (vectors.T @ cross))
+
+
+def denoise(square: Matrix, std: float) -> Denoised:
+    """Return second moments with known noise shrunk away.
+
+    Args:
+        square: Noisy XᵀX.
+        std: Standard deviation of the noise in a diagonal entry; off-diagonal ones have 1/√2 of it.
+    """
+    width = len(square)
+    if std <= 0 or width < 2:
+        return Denoised(square, width)
+    spiked, spikes = _spikes(square, std)
+    rest = square - spiked
+    diagonal = _towards_mean(np.diag(rest), std)
+    scales = np.outer(diagonal, diagonal)
+    tau = _likeliest(rest, scales, std)
+    kept = tau * scales / (tau * scales + std**2 / 2)
+    shrunk = rest * kept
+    np.fill_diagonal(shrunk, diagonal)
+    return Denoised(shrunk + spiked, spikes)
+
+
+def _spikes(square: Matrix, std: float) -> tuple[Matrix, int]:
+    """Return the part of the matrix that stands out of the noise, and its rank.
+
+    Noise of variance σ² per off-diagonal entry has eigenvalues up to 2σ√p. A true eigenvalue
+    θ > σ√p shows at λ = θ + σ²p/θ, and its vector with squared cosine 1 − σ²p/θ².
+    """
+    values, vectors = np.linalg.eigh(square)
+    spread = std**2 / 2 * len(square)
+    beyond = values > _EDGE * 2 * math.sqrt(spread)
+    true = (values[beyond] + np.sqrt(values[beyond] ** 2 - 4 * spread)) / 2
+    shrunk = true * (1 - spread / true**2)
+    return np.asarray((vectors[:, beyond] * shrunk) @ vectors[:, beyond].T), int(beyond.sum())
+
+
+def _towards_mean(diagonal: Matrix, std: float) -> Matrix:
+    mean, variance = float(diagonal.mean()), float(diagonal.var())
+    if mean <= 0:  # nothing but noise
+        return np.full(len(diagonal), std)
+    trust = max(0.0, 1 - std**2 / max(variance, 1e-300))
+    return np.maximum(mean + trust * (diagonal - mean), _FLOOR * mean)
+
+
+def _likeliest(rest: Matrix, scales: Matrix, std: float) -> float:
+    """Return the τ² under which entries of variance τ²·dᵢdⱼ + noise are most probable."""
+    upper = np.triu_indices(len(rest), 1)
+    squares, products, noise = rest[upper] ** 2, scales[upper], std**2 / 2
+    fits = [
+        float(np.sum(np.log(tau * products + noise) + squares / (tau * products + noise)))
+        for tau in _TAUS
+    ]
+    return float(_TAUS[int(np.argmin(fits))])

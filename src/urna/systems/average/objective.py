@@ -13,8 +13,7 @@ from urna.local import Losses, Progress, hold_out
 from urna.privacy import Cover, Unit
 from urna.space import Axis, AxisKind, Space
 from urna.systems.average.blind import Blind, Sizes
-from urna.systems.average.learners import Vector
-from urna.systems.average.schema import PreparedRows
+from urna.systems.average.schema import PreparedRows, Vector
 from urna.tally import Terms
 
 SETTINGS = ("regularisation", "radius_part", "clip")
@@ -25,11 +24,7 @@ _HELD = 0.2
 
 
 def candidate_learner(base: Blind, candidate: Mapping[str, Any]) -> Blind:
-    """Return the learner with a candidate's settings.
-
-    Raises:
-        ParameterError: A setting is unknown, or cannot be.
-    """
+    """Return the learner with a candidate's settings."""
     if unknown := sorted(candidate.keys() - set(SETTINGS)):
         raise ParameterError(
             f"blind averaging has no setting {', '.join(unknown)}; known are {', '.join(SETTINGS)}"
@@ -85,21 +80,15 @@ class BlindObjective:
     adds noise as the averaged model will have it, and counts wrong predictions. The noise is
     drawn from a public seed: it is a forecast and hides nothing. Nothing of this leaves the
     client.
-
-    Args:
-        base: What is averaged, but for the settings that are voted on.
-        terms: The terms of the averaging, from which its noise follows.
     """
 
     base: Blind
+    """What is averaged, but for the settings that are voted on."""
     terms: Terms
+    """The terms of the averaging, from which its noise follows."""
 
     def check(self, space: Space) -> None:
-        """Refuse a space of settings that cannot be.
-
-        Raises:
-            ParameterError: They cannot.
-        """
+        """Refuse a space of settings that cannot be."""
         for candidate in space:
             candidate_learner(self.base, candidate)
 

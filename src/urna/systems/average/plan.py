@@ -1,7 +1,7 @@
 """What one averaging will do, decided before anybody contributes: learner, settings, noise."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypedDict, Unpack
@@ -12,11 +12,16 @@ from urna.privacy import Cover, Unit
 from urna.privacy.distributions import LARGEST_STD
 from urna.randomness import SEED_BYTES
 from urna.systems.average.blind import Blind, Sizes
-from urna.systems.average.learners import AverageLearner, Vector
-from urna.systems.average.losses import Loss, LossKind
+from urna.systems.average.certified import Loss, LossKind
 from urna.systems.average.moments import Moments, moments_length
-from urna.systems.average.schema import Schema
+from urna.systems.average.schema import Schema, Vector
 from urna.tally import Encoding, TallyPlan, Terms, plan_tally, to_grid
+
+AverageLearner = Blind | Moments
+"""What each client's vector is, how far a protected unit moves it, and how the sum becomes a model.
+
+A learner is a public value: everything in it is announced before anybody computes.
+"""
 
 _MOST_MOMENTS = 2_000_000  # numbers per client beyond which moments are no longer offered unasked
 _NOISE_NORM = 4.0  # norm that the noise of an averaged model should have, for rows of norm 1
@@ -66,7 +71,7 @@ class ChosenLearner:
 
 
 def choose(
-    kind: LearnerKind | str,
+    kind: AverageLearner | LearnerKind | str,
     schema: Schema,
     terms: Terms,
     records: Sequence[int],
@@ -82,7 +87,7 @@ def choose(
         common. Where clients are protected they are not looked at.
 
     Args:
-        kind: Its name; `auto` chooses.
+        kind: Its name; `auto` chooses. A learner has everything in it already.
         schema: What the tables hold.
         terms: Who takes part, what it may cost.
         records: How many records each client has.
@@ -92,8 +97,14 @@ def choose(
 
     Raises:
         UnknownName: There is no such learner.
-        ParameterError: The settings cannot be.
+        ParameterError: The settings cannot be, or something is said beside a learner.
     """
+    if not isinstance(kind, str):
+        if kind.schema != schema or settings or group not in (1, kind.group):
+            raise ParameterError(
+                "a learner has its own schema, group and settings: name them there"
+            )
+        return ChosenLearner(kind, "")
     if kind not in list(LearnerKind):
         raise UnknownName("learner", str(kind), LearnerKind)
     why = ""
@@ -255,15 +266,12 @@ class AveragePlan:
 def plan_average(
     terms: Terms, learner: AverageLearner, *, removes_excess: bool = True
 ) -> AveragePlan:
-    """Choose the grid, size the noise and the ring.
+    """Choose the grid, size the noise and the ring; refuse terms that protect another unit.
 
     Args:
         terms: Who takes part, what it may cost, and what may go wrong.
         learner: What each client computes.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
-
-    Raises:
-        ParameterError: Terms and learner protect different units, or nothing can be planned.
     """
     if learner.unit is not terms.adjacency.unit:
         raise ParameterError(
@@ -282,23 +290,13 @@ def plan_average(
     return AveragePlan(learner, encoding, tally)
 
 
-_READERS: Mapping[str, Callable[[Mapping[str, Any]], AverageLearner]] = {
-    "blind": Blind.read,
-    "moments": Moments.read,
-}
-
-
 def read_learner(mapping: Mapping[str, Any]) -> AverageLearner:
-    """Read what a learner's `as_mapping` wrote.
-
-    Raises:
-        UnknownName: There is no such learner.
-        ParameterError: It cannot be.
-    """
+    """Read what a learner's `as_mapping` wrote."""
     kind = str(mapping.get("kind"))
-    if kind not in _READERS:
-        raise UnknownName("learner", kind, _READERS)
-    return _READERS[kind](mapping)
+    readers: Mapping[str, type[AverageLearner]] = {"blind": Blind, "moments": Moments}
+    if kind not in readers:
+        raise UnknownName("learner", kind, readers)
+    return readers[kind].read(mapping)
 
 
 class _Coins:

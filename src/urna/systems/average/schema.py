@@ -7,8 +7,9 @@ client's sums is a fixed vector, whatever stands beside it and in whatever order
 
 import functools
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from urna.data import Samples, count_records
 from urna.data.coding import as_numbers
 from urna.errors import ParameterError
+from urna.privacy import Unit
 from urna.randomness import derive_seed, expand
 
 GRID = 1 << 16
@@ -26,6 +28,7 @@ MOST_RECORDS = 1 << 20
 """Records of one client up to which sums of products are exact, with room to spare."""
 
 Matrix = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.float64]
 
 Class = int | str
 """The name of a class: a whole number or a text."""
@@ -53,9 +56,6 @@ class RowRule:
             are negative cannot point away from each other, which makes noise a little smaller.
         projected: Project features onto so many random directions first, all public.
         seed: Public seed of the directions.
-
-    Raises:
-        ParameterError: The rule cannot be.
 
     Example:
         >>> RowRule().rows(np.array([[3.0, 4.0], [np.nan, 1.0]])).round(3)
@@ -178,9 +178,6 @@ class Schema:
         classes: The classes, for classification. A record of another class adds nothing.
         span: Smallest and largest target, for regression. Targets outside are clipped.
         rows: How features become rows.
-
-    Raises:
-        ParameterError: Neither or both of classes and span are named, or they cannot be.
     """
 
     features: int
@@ -229,6 +226,29 @@ class Schema:
         """Largest squared norm of a target: of a centred one-hot vector, or of a value."""
         return 1.0 if self.classes is None else 1 - 1 / len(self.classes)
 
+    def check(self, clients: Sequence[Samples]) -> None:
+        """Refuse tables of another form than announced, before anything is computed or spent.
+
+        Only numbers of columns and records are looked at. What records hold plays no part.
+        """
+        for place, samples in enumerate(clients):
+            shape = np.shape(samples.features)
+            if len(shape) != 2 or shape[1] != self.features:
+                raise ParameterError(
+                    f"client {place}: records have {self.features} features, these have shape "
+                    f"{tuple(shape[1:])}"
+                )
+            if np.shape(samples.targets) != shape[:1]:
+                raise ParameterError(
+                    f"client {place}: {shape[0]:,} records have as many targets, one each; these "
+                    f"have shape {np.shape(samples.targets)}"
+                )
+            # Where there are ids, one record may have any number of rows.
+            if count_records(samples) > MOST_RECORDS:
+                raise ParameterError(
+                    f"client {place}: a client has at most {MOST_RECORDS:,} records"
+                )
+
     def prepare(self, samples: Samples, *, group: int = 1) -> PreparedRows:
         """Return a client's records as rows and targets.
 
@@ -242,22 +262,14 @@ class Schema:
         Args:
             samples: The client's data. Where it has ids, rows of one id are one record.
             group: Most rows of one record that count; the first ones do.
-
-        Raises:
-            ParameterError: There are other features than announced, or too many records.
-                Contents play no part in it.
         """
-        features = _plain(samples.features)
-        if features.ndim != 2 or features.shape[1] != self.features:
-            raise ParameterError(
-                f"records have {self.features} features, these have shape {features.shape[1:]}"
-            )
-        records = count_records(samples)
+        self.check([samples])
+        features, records = _plain(samples.features), count_records(samples)
         counted = records if samples.ids is None else records * group
         if counted > MOST_RECORDS:
             raise ParameterError(
-                f"at most {MOST_RECORDS:,} rows of a client can count, got {records:,} records"
-                + (f" of {group} rows" if counted > records else "")
+                f"at most {MOST_RECORDS:,} rows of a client can count, got {records:,} records of "
+                f"{group} rows"
             )
         if samples.ids is None:
             return PreparedRows(*self._usable(features, np.asarray(samples.targets)), records)
@@ -292,12 +304,6 @@ class Schema:
         # On the rows' grid, so that sums are exact.
         return np.asarray(np.trunc(np.clip(scaled, -1.0, 1.0) * GRID) / GRID), known
 
-    def encoded(self, targets: npt.NDArray[Any]) -> Matrix:
-        """Return targets as the columns a model is fitted to: centred one-hot, or the values."""
-        if self.classes is None:
-            return np.asarray(targets, dtype=np.float64)[:, None]
-        return np.asarray(np.eye(self.outputs)[targets] - 1 / self.outputs)
-
     def decoded(self, scores: Matrix) -> npt.NDArray[Any]:
         """Return classes of the largest scores, or values within the span's scale."""
         if self.classes is not None:
@@ -324,6 +330,51 @@ class Schema:
             None if span is None else (float(span[0]), float(span[1])),
             RowRule.read(mapping["rows"]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """A model read out of a noisy sum."""
+
+    weights: Matrix
+    """(width, outputs), for rows in units of the clip norm."""
+    facts: Mapping[str, Any]
+    """What else was read, in plain values."""
+
+
+def check_spec(unit: Unit, group: int, points: int) -> None:
+    """Refuse a unit, a group and a number of records of a client that cannot be."""
+    if type(group) is not int or group < 1:
+        raise ParameterError(f"records protected together are 1 or more, got {group}")
+    if type(points) is not int or points < 1:
+        raise ParameterError(
+            f"a number of records is a whole number of at least 1, got {points}. Clients without "
+            "records can be left out, or asked for at least one by `points=1`, and abstain"
+        )
+    if points > MOST_RECORDS:
+        raise ParameterError(f"a client has at most {MOST_RECORDS:,} records, got {points:,}")
+    if unit is Unit.CLIENT and group > 1:
+        raise ParameterError(
+            "where whole clients are protected all their records are: leave `group` out"
+        )
+
+
+def plain_learner(learner: Any) -> dict[str, Any]:  # noqa: ANN401 - of any kind
+    """Return a learner as plain values."""
+    said = {each.name: getattr(learner, each.name) for each in fields(learner)}
+    plain = {name: str(v) if isinstance(v, StrEnum) else v for name, v in said.items()}
+    return {"kind": learner.kind, **plain, "schema": learner.schema.as_mapping()}
+
+
+def read_fields(
+    learner: Any,  # noqa: ANN401 - the class of any kind
+    mapping: Mapping[str, Any],
+    **kinds: Callable[[Any], Any],
+) -> dict[str, Any]:
+    """Return a learner's fields from what `plain_learner` wrote; `kinds` read what is no number."""
+    readers = {"schema": Schema.read, **kinds}
+    said = {each.name: mapping[each.name] for each in fields(learner)}
+    return {name: readers[name](v) if name in readers else v for name, v in said.items()}
 
 
 def _plain(features: Any) -> npt.NDArray[Any]:  # noqa: ANN401 - arrays and frames

@@ -5,7 +5,7 @@ medians and density clusters; the mean and clusters are also there under thresho
 the mean with differential privacy.
 """
 
-from urna.systems.combine.cells import Clustering, FederatedDbscan, Grid
+from urna.systems.combine.cells import Clustering, FederatedDbscan
 from urna.systems.combine.combining import (
     STRATEGIES,
     agreed_on,
@@ -17,17 +17,14 @@ from urna.systems.combine.combining import (
 )
 from urna.systems.combine.frame import Frame, Ruler
 from urna.systems.combine.letters import RunName
-from urna.systems.combine.memory import freeze, thaw
+from urna.systems.combine.memory import freeze, play, thaw
 from urna.systems.combine.noisy import SettingsSum, noisy_mean
 from urna.systems.combine.party import PartySession, Seat
-from urna.systems.combine.recorded import Recorded, read_searches
-from urna.systems.combine.result import Combination, Guarantee, Point
-from urna.systems.combine.searches import LocalSearch, Searches
-from urna.systems.combine.server import EncryptedOutcome, conduct, play
+from urna.systems.combine.result import Combination, Guarantee
+from urna.systems.combine.searches import LocalSearch, Recorded, Searches, read_searches
+from urna.systems.combine.server import conduct
 from urna.systems.combine.strategies import (
     Averaging,
-    Cluster,
-    Combined,
     Dbscan,
     MeanSetting,
     Median,
@@ -39,21 +36,16 @@ from urna.systems.combine.tasks import Task
 __all__ = [
     "STRATEGIES",
     "Averaging",
-    "Cluster",
     "Clustering",
     "Combination",
-    "Combined",
     "Dbscan",
-    "EncryptedOutcome",
     "FederatedDbscan",
     "Frame",
-    "Grid",
     "Guarantee",
     "LocalSearch",
     "MeanSetting",
     "Median",
     "PartySession",
-    "Point",
     "Recorded",
     "Ruler",
     "RunName",

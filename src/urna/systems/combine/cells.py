@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.systems.combine.frame import PLACE_BITS, Frame, Integers, mean_of, to_places
-from urna.systems.combine.searches import LocalSearch, Searches, keep_good
+from urna.systems.combine.searches import KeepingRule, LocalSearch, Searches
 from urna.systems.combine.strategies import Cluster, Combined
 
 Mask = npt.NDArray[np.bool_]
@@ -76,12 +76,6 @@ class Grid:
         """Return the number of each point's cell."""
         rows = np.minimum(places // self._edge, self.per_axis - 1)
         return np.asarray(np.ravel_multi_index(tuple(rows.T), self._shape), dtype=np.int64)
-
-    def occupied(self, places: Integers) -> Integers:
-        """Return 1 for each cell that holds a point, however many, and 0 for the others."""
-        found = np.zeros(self.size, dtype=np.int64)
-        found[self.cells(places)] = 1
-        return found
 
     def coordinates(self, cell: int) -> tuple[int, ...]:
         """Return a cell's place along each axis."""
@@ -161,27 +155,20 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True)
-class Clustering:
+class Clustering(KeepingRule):
     """What everybody agrees on for federated DBSCAN. All of it is public.
+
+    A cell is dense where `min_points` clients have a setting. A client counts once per cell, so
+    a dense cell, and with it every cluster, holds settings of at least so many clients.
 
     Args:
         frame: The axes.
         cell: Length of a cell, as a part of an axis.
-        min_points: Clients with a setting in a cell that make it dense. A client counts once
-            per cell, so a dense cell, and with it every cluster, holds settings of at least so
-            many clients.
-        tolerance: Clients keep what is within this part of their best score.
-        most: How many settings a client keeps at most.
-        least: A client whose best score is lower keeps nothing.
     """
 
     name: ClassVar[str] = "federated dbscan"
     frame: Frame
     cell: float = 0.15
-    min_points: int = 4
-    tolerance: float = 0.15
-    most: int = 10
-    least: float = 0.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_points <= 64:
@@ -196,26 +183,21 @@ class Clustering:
         return Grid(len(self.frame.rulers), self.cell)
 
     @property
-    def most_cells(self) -> int:
-        """Cells that one client's settings lie in at most."""
-        return min(self.most, self.grid.size)
-
-    @property
     def row(self) -> int:
         """Entries for one cluster: a sum per axis, the sum of scores, and the count."""
         return len(self.frame.rulers) + 2
 
     def points(self, search: LocalSearch) -> Points:
         """Return what a client keeps. Scores are accuracies: below 0 and above 1 are the ends."""
-        kept = keep_good(search, tolerance=self.tolerance, most=self.most, least=self.least)
+        kept = self.kept(search)
         scores = to_places(np.clip(kept.scores, 0.0, 1.0))
         return Points(self.frame.places(kept.settings), scores)
 
     def occupied(self, points: Points) -> Integers:
         """Stage 1, client: 1 for each cell that holds a setting of its own, 0 for the others."""
-        if not len(points):
-            return np.zeros(self.grid.size, dtype=np.int64)
-        return self.grid.occupied(points.places)
+        found = np.zeros(self.grid.size, dtype=np.int64)
+        found[self.grid.cells(points.places)] = 1
+        return found
 
     def sums(self, points: Points, dense: Mask) -> Integers:
         """Stage 3, client: its sums for every cluster, one row each.
@@ -239,11 +221,7 @@ class Clustering:
         return rows
 
     def read(self, dense: Mask, totals: Integers) -> Combined:
-        """Stage 4: the mean of every cluster; the one of best mean score is the result.
-
-        Raises:
-            ParameterError: No cell is dense.
-        """
+        """Stage 4: the mean of every cluster; the one of best mean score is the result."""
         labels = self.grid.clusters(dense)
         found = []
         for number, row in enumerate(totals.tolist()):
@@ -266,45 +244,25 @@ class Clustering:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
-        return {
-            "frame": self.frame.as_mapping(),
-            "cell": self.cell,
-            "min_points": self.min_points,
-            "tolerance": self.tolerance,
-            "most": self.most,
-            "least": self.least,
-        }
+        return {"frame": self.frame.as_mapping(), "cell": self.cell, **self.rule}
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "Clustering":
         """Read what `as_mapping` wrote."""
-        return cls(
-            Frame.read(mapping["frame"]),
-            float(mapping["cell"]),
-            int(mapping["min_points"]),
-            float(mapping["tolerance"]),
-            int(mapping["most"]),
-            float(mapping["least"]),
-        )
+        rule = {n: type(usual)(mapping[n]) for n, usual in KeepingRule().rule.items()}
+        return cls(Frame.read(mapping["frame"]), float(mapping["cell"]), **rule)
 
 
 @dataclass(frozen=True, slots=True)
-class FederatedDbscan:
-    """Federated DBSCAN with everything in the clear: what the encrypted one must equal.
-
-    `Clustering` explains the rules.
-    """
+class FederatedDbscan(KeepingRule):
+    """Federated DBSCAN with everything in the clear: what the encrypted one must equal."""
 
     name: ClassVar[str] = "federated dbscan"
     cell: float = 0.15
-    min_points: int = 4
-    tolerance: float = 0.15
-    most: int = 10
-    least: float = 0.0
 
     def agreed(self, frame: Frame) -> Clustering:
         """Return what the parties agree on."""
-        return Clustering(frame, self.cell, self.min_points, self.tolerance, self.most, self.least)
+        return Clustering(frame, self.cell, **self.rule)
 
     def combine(self, searches: Searches) -> Combined:
         """Return the centre of the best cluster."""

@@ -12,10 +12,11 @@ from urna.files import today
 from urna.privacy import Adjacency, Budget, NonPrivateRelease, PrivacyStatement
 from urna.systems.combine.cells import Clustering, FederatedDbscan
 from urna.systems.combine.frame import Frame
+from urna.systems.combine.memory import play
 from urna.systems.combine.noisy import noisy_mean
 from urna.systems.combine.result import Combination, Guarantee, Point
-from urna.systems.combine.searches import Searches, keep_best, keep_good
-from urna.systems.combine.server import EncryptedOutcome, play
+from urna.systems.combine.searches import KeepingRule, Searches, keep_best
+from urna.systems.combine.server import EncryptedOutcome
 from urna.systems.combine.strategies import (
     TOP_SHARE,
     Averaging,
@@ -51,11 +52,7 @@ _HIDDEN = (
 
 
 def strategy_named(name: str) -> Strategy:
-    """Return a strategy by its name.
-
-    Raises:
-        UnknownName: There is none of this name.
-    """
+    """Return a strategy by its name, or refuse it."""
     if name not in STRATEGIES:
         raise UnknownName("strategy", name, STRATEGIES)
     return STRATEGIES[name]
@@ -133,7 +130,7 @@ def _of_all(done: Combination, clients: int, there: Sequence[int]) -> Combinatio
     """Return a combination of some clients as one of all: the others have nothing to combine."""
     silent = dict.fromkeys(set(range(clients)) - set(there), "has no run that ended in a score")
     lost = {there[place]: why for place, why in done.lost.items()} | silent
-    points = tuple(replace(point, client=there[point.client]) for point in done.points)
+    points = tuple(point._replace(client=there[point.client]) for point in done.points)
     return replace(done, clients=clients, lost=dict(sorted(lost.items())), points=points)
 
 
@@ -160,13 +157,8 @@ def _points(
     """Return what clients kept, for pictures."""
     found = []
     for client, search in enumerate(searches.clients):
-        if isinstance(strategy, Dbscan | FederatedDbscan):
-            kept = keep_good(
-                search,
-                tolerance=strategy.tolerance,
-                most=strategy.most,
-                least=strategy.least,
-            )
+        if isinstance(strategy, KeepingRule):
+            kept = strategy.kept(search)
         else:
             kept = keep_best(search, getattr(strategy, "share", None))
         marks = labels[client] if labels else [-1] * len(kept)
@@ -178,12 +170,7 @@ def _points(
 
 
 def task_for(agreed: Averaging | Clustering, parties: int, threshold: int) -> Task:
-    """Return what is computed under encryption.
-
-    Raises:
-        ParameterError: Fewer than two parties would have to help to open, or no cell can have
-            clients enough to be dense.
-    """
+    """Return what is computed under encryption; refuse cells that nobody could make dense."""
     if isinstance(agreed, Clustering) and agreed.min_points > parties:
         raise ParameterError(
             f"{agreed.min_points} clients make a cell dense, and there are {parties}: lower "
@@ -193,15 +180,9 @@ def task_for(agreed: Averaging | Clustering, parties: int, threshold: int) -> Ta
 
 
 def agreed_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging | Clustering:
-    """Return what parties agree on for a strategy that is made of sums.
+    """Return what parties agree on for a strategy that is made of sums; refuse others.
 
-    Args:
-        frame: The axes.
-        strategy: How to combine.
-        tried: How many settings a client tried at most.
-
-    Raises:
-        ParameterError: It is not made of sums.
+    Clients tried so many settings at most.
     """
     if isinstance(strategy, MeanSetting):
         most = 1 if strategy.share is None else math.ceil(strategy.share * tried)
@@ -213,13 +194,7 @@ def agreed_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging |
             raise ParameterError(
                 "stretched axes and the paper's rules look at everybody's settings"
             )
-        return Clustering(
-            frame,
-            min_points=strategy.min_points,
-            tolerance=strategy.tolerance,
-            most=strategy.most,
-            least=strategy.least,
-        )
+        return Clustering(frame, **strategy.rule)
     raise ParameterError(
         f"{strategy.name} needs everybody's settings in one place; under encryption there are "
         "mean, top-mean and dbscan, with noise mean and top-mean"
@@ -227,11 +202,7 @@ def agreed_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging |
 
 
 def averaged_on(frame: Frame, strategy: Strategy, tried: int = 100) -> Averaging:
-    """Return what clients agree on for a strategy that is there with noise.
-
-    Raises:
-        ParameterError: It is not.
-    """
+    """Return what clients agree on for a strategy that is there with noise; refuse others."""
     agreed = agreed_on(frame, strategy, tried)
     if isinstance(agreed, Clustering):
         raise ParameterError(
@@ -246,13 +217,7 @@ def _most(searches: Searches) -> int:
 
 
 def opened(clients: int, outcome: EncryptedOutcome, *, private: bool) -> Combination:
-    """Return what came of an encrypted run.
-
-    Args:
-        clients: How many were invited.
-        outcome: What the server found.
-        private: Whether all randomness was secret.
-    """
+    """Return what came of an encrypted run to which so many clients were invited."""
     task, agreed = outcome.task, outcome.task.agreed
     helpers = "all" if task.threshold == task.parties else f"any {task.threshold}"
     caveats = [_EXACT, _HIDDEN.format(helpers=helpers, parties=task.parties)]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -22,24 +22,19 @@ PLACE_BITS = 24
 
 @dataclass(frozen=True, slots=True)
 class Ruler:
-    """One axis: where a value lies between its smallest and its largest.
+    """One axis: where a value of a hyperparameter lies between its smallest and its largest.
 
     All of it is public and agreed on beforehand. A range taken from clients' settings would
     tell about them.
-
-    Args:
-        name: The hyperparameter.
-        low: Its smallest value.
-        high: Its largest value.
-        log: Whether values compare by ratio.
-        listed: The values of an axis that counts by position, in order.
     """
 
     name: str
     low: float
     high: float
     log: bool = False
+    """Whether values compare by ratio."""
     listed: tuple[float, ...] = ()
+    """The values of an axis that counts by position, in order."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
@@ -48,11 +43,7 @@ class Ruler:
             raise ParameterError(f"axis {self.name!r} has a log scale and holds {self.low:g}")
 
     def units(self, values: Floats) -> Floats:
-        """Return values as parts of the axis, 0 to 1.
-
-        Raises:
-            ParameterError: One is not on the axis.
-        """
+        """Return values as parts of the axis, 0 to 1; refuse those that are not on it."""
         if self.listed:
             return self._positions(values)
         if len(values) and not (values.min() >= self.low and values.max() <= self.high):
@@ -110,12 +101,8 @@ class Frame:
     def of(cls, space: Space, *, log: bool = False) -> "Frame":
         """Return the frame of a space; ordinal axes count by position.
 
-        Args:
-            space: The axes.
-            log: Whether axes with a log scale are averaged on it, and not as they are.
-
-        Raises:
-            ParameterError: An axis has no numbers: nothing can be averaged along it.
+        Axes with a log scale are averaged as they are, or with `log` on that scale. Nothing can be
+        averaged along an axis that has no numbers: it is refused.
         """
         rulers = []
         for name, axis in space.axes.items():
@@ -170,16 +157,7 @@ class Frame:
 
     def as_mapping(self) -> list[dict[str, Any]]:
         """Return plain values that say the same."""
-        return [
-            {
-                "name": ruler.name,
-                "low": ruler.low,
-                "high": ruler.high,
-                "log": ruler.log,
-                "listed": list(ruler.listed),
-            }
-            for ruler in self.rulers
-        ]
+        return [{**asdict(ruler), "listed": list(ruler.listed)} for ruler in self.rulers]
 
     @classmethod
     def read(cls, mapping: Sequence[Mapping[str, Any]]) -> "Frame":
@@ -199,13 +177,9 @@ class Frame:
 
 
 def mean_of(total: Integers) -> list[Fraction]:
-    """Return the mean of summed points as parts of each axis, rounded nowhere.
+    """Return the mean of points as parts of each axis, rounded nowhere.
 
-    Args:
-        total: For each axis the sum in whole steps, and last how many were added up.
-
-    Raises:
-        ParameterError: There were none.
+    The total is a sum in whole steps for each axis, and last how many were added up.
 
     Example:
         >>> mean_of(np.array([2 << PLACE_BITS, 3]))

@@ -13,13 +13,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
 from urna.errors import ProtocolError
+from urna.protocols.he.messages import Message
 from urna.protocols.he.session import PartyId, Session
-from urna.protocols.he.wire import largest_message
+from urna.protocols.he.wire import decode, largest_message
 from urna.protocols.wire import Reader
 from urna.randomness import SEED_BYTES
 from urna.systems.combine.frame import Integers
@@ -31,9 +32,12 @@ _MAGIC = b"URCO"
 _HEAD = len(_MAGIC) + 2 + 8
 _NOBODY = 0xFFFFFFFF
 _LONGEST_TEXT = 4_000_000
-_INVITATION = 1000  # bytes, more than it needs
 _LONGEST_REASON = 500
+_SHORT = 1000  # bytes, more than an invitation or a refusal needs
 _STATEMENT = b"urna combine letter\0"
+_NO_RUN = bytes(32)
+
+MessageT = TypeVar("MessageT", bound=Message)
 
 
 class LetterKind(enum.IntEnum):
@@ -59,45 +63,13 @@ class LetterKind(enum.IntEnum):
     REFUSAL = 11
 
 
-@dataclass(frozen=True, slots=True)
-class RunName:
-    """One run of a task: its name, and the sessions of its steps' keys."""
+class Undue(ProtocolError):
+    """A party's letter holds something else than is due."""
 
-    task: Task
-    nonce: bytes
-    """32 fresh bytes, drawn by the server, which follows the protocol."""
-
-    def __post_init__(self) -> None:
-        if len(self.nonce) != SEED_BYTES:
-            raise ProtocolError(f"a run's nonce has {SEED_BYTES} bytes, got {len(self.nonce)}")
-
-    @property
-    def binding(self) -> bytes:
-        """32 bytes that stand for task and run in every letter."""
-        return hashlib.sha256(b"urna combine run\0" + digest_of(self.task) + self.nonce).digest()
-
-    @property
-    def sessions(self) -> tuple[Session, ...]:
-        """The sessions of the steps' keys, in order."""
-        return tuple(
-            Session(
-                step.parameters,
-                hashlib.sha256(self.binding + number.to_bytes(2, "big")).digest(),
-            )
-            for number, step in enumerate(self.task.steps)
-        )
-
-    @property
-    def shares_secrets(self) -> bool:
-        """Whether fewer than all may open: then parties share their secrets."""
-        return self.task.threshold < self.task.parties
-
-    @property
-    def longest(self) -> int:
-        """Bytes that no letter of this run exceeds."""
-        largest = max(largest_message(session) for session in self.sessions)
-        steps, inputs = len(self.task.steps), max(step.inputs for step in self.task.steps)
-        return _LONGEST_TEXT + largest * (2 * steps + (steps + inputs) * (self.task.parties + 1))
+    def __init__(self, party: PartyId, error: ProtocolError) -> None:
+        """Keep who sent it."""
+        self.party = party
+        super().__init__(str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +100,9 @@ class PartyLetter:
     def decode(
         data: bytes, binding: bytes, *, longest: int, party: PartyId | None = None
     ) -> "PartyLetter":
-        """Return the letter of an encoding.
+        """Return the letter of an encoding; refuse what is none of this run, or too long.
 
-        Args:
-            data: What arrived.
-            binding: The run it must belong to.
-            longest: More bytes are refused unread.
-            party: Who it must be from, or go to; anybody, where it is left out.
-
-        Raises:
-            ProtocolError: The bytes are not the encoding of such a letter.
+        It must be from or go to a party, or to anybody where none is named.
         """
         kind = kind_of(data, longest)
         if data[_HEAD : _HEAD + 32] != binding:
@@ -154,50 +119,100 @@ class PartyLetter:
         return PartyLetter(kind, groups, None if whose == _NOBODY else whose, exchange)
 
     def group(self, place: int, count: int | None = None) -> tuple[bytes, ...]:
-        """Return one group of parts, of a certain length where that is known.
-
-        Raises:
-            ProtocolError: There is no such group.
-        """
+        """Return one group of parts, of a certain length where that is known."""
         if place >= len(self.groups) or (count is not None and len(self.groups[place]) != count):
             raise ProtocolError(f"a letter of the kind {self.kind.name} lacks some of its parts")
         return self.groups[place]
 
+    def message(
+        self, place: int, count: int, number: int, session: Session, kind: type[MessageT]
+    ) -> MessageT:
+        """Return the message that is one part of a group of so many, sent by a party.
+
+        Raises:
+            Undue: It is not there, or another one.
+        """
+        try:
+            return decode(self.group(place, count)[number], session, kind, sender=self.party)
+        except ProtocolError as error:
+            raise Undue(_NOBODY if self.party is None else self.party, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RunName:
+    """One run of a task: its name, and the sessions of its steps' keys."""
+
+    task: Task
+    nonce: bytes
+    """32 fresh bytes, drawn by the server, which follows the protocol."""
+
+    def __post_init__(self) -> None:
+        if len(self.nonce) != SEED_BYTES:
+            raise ProtocolError(f"a run's nonce has {SEED_BYTES} bytes, got {len(self.nonce)}")
+
+    @property
+    def binding(self) -> bytes:
+        """32 bytes that stand for task and run in every letter."""
+        return hashlib.sha256(b"urna combine run\0" + digest_of(self.task) + self.nonce).digest()
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The sessions of the steps' keys, in order."""
+        binding = self.binding
+        return tuple(
+            Session(step.parameters, hashlib.sha256(binding + number.to_bytes(2, "big")).digest())
+            for number, step in enumerate(self.task.steps)
+        )
+
+    @property
+    def shares_secrets(self) -> bool:
+        """Whether fewer than all may open: then parties share their secrets."""
+        return self.task.threshold < self.task.parties
+
+    @property
+    def longest(self) -> int:
+        """Bytes that no letter of this run exceeds."""
+        largest = max(largest_message(session) for session in self.sessions)
+        steps, inputs = len(self.task.steps), max(step.inputs for step in self.task.steps)
+        return _LONGEST_TEXT + largest * (2 * steps + (steps + inputs) * (self.task.parties + 1))
+
+    def read(self, data: bytes, party: PartyId) -> PartyLetter:
+        """Return the letter of an encoding, which must be of this run and from or to a party."""
+        return PartyLetter.decode(data, self.binding, longest=self.longest, party=party)
+
 
 def invitation(run: RunName, party: PartyId) -> bytes:
     """Return the letter that invites a party to a run; its binding is the task's alone."""
-    parties = run.task.parties.to_bytes(4, "big")
-    return PartyLetter(LetterKind.INVITE, ((run.nonce, parties),), party).encode(
-        digest_of(run.task)
-    )
+    groups = ((run.nonce, run.task.parties.to_bytes(4, "big")),)
+    return PartyLetter(LetterKind.INVITE, groups, party).encode(digest_of(run.task))
 
 
 def check_invitation(data: bytes, run: RunName, party: PartyId) -> None:
-    """Refuse what is not the invitation to this place in this run.
-
-    Raises:
-        ProtocolError: It is to another task, run or place, or among more or fewer parties.
-    """
-    PartyLetter.decode(data, digest_of(run.task), longest=_INVITATION)
+    """Refuse what is not the invitation to this task, run and place, among so many parties."""
+    PartyLetter.decode(data, digest_of(run.task), longest=_SHORT)
     if data != invitation(run, party):
         raise ProtocolError("the invitation is not to the run and the place that were announced")
 
 
 def refusal(reason: str) -> bytes:
-    """Return a letter that says why a party does not answer; it names no run."""
+    """Return a letter that says why a party does not answer; it names no run, so is not signed."""
     groups = ((reason.encode()[:_LONGEST_REASON],),)
-    return PartyLetter(LetterKind.REFUSAL, groups).encode(bytes(32))
+    return PartyLetter(LetterKind.REFUSAL, groups).encode(_NO_RUN)
+
+
+def reason_of(data: bytes) -> str | None:
+    """Return what a refusal says; None of any other letter."""
+    if kind_of(data, len(data)) is not LetterKind.REFUSAL:
+        return None
+    letter = PartyLetter.decode(data, _NO_RUN, longest=_SHORT)
+    return letter.group(0, 1)[0].decode(errors="replace")
 
 
 class Verifier(Protocol):
     """Knows whether parties signed their letters."""
 
     def verify(self, party: PartyId, signature: bytes, message: bytes) -> None:
-        """Refuse a message that this party did not sign.
-
-        Raises:
-            ProtocolError: It did not.
-        """
+        """Refuse a message that this party did not sign, by a ProtocolError."""
         ...
 
 
@@ -221,11 +236,7 @@ def signed(letter: PartyLetter, binding: bytes, signer: LetterSigner | None) -> 
 def unsigned(
     letter: PartyLetter, party: PartyId, binding: bytes, verifier: Verifier
 ) -> PartyLetter:
-    """Return a party's letter without its signature.
-
-    Raises:
-        ProtocolError: The party did not sign this letter.
-    """
+    """Return a party's letter without its signature; refuse what the party did not sign."""
     *groups, last = letter.groups or ((),)
     bare = replace(letter, groups=tuple(groups))
     signature = last[0] if len(last) == 1 else b""
@@ -236,37 +247,23 @@ def unsigned(
 def witnessed(
     shown: Mapping[PartyId, bytes], kind: LetterKind, run: RunName, signer: LetterSigner | None
 ) -> dict[PartyId, PartyLetter]:
-    """Read the letters that other parties are said to have sent to the server.
+    """Read the letters that parties are said to have sent to the server, by sender.
 
-    Args:
-        shown: By sender.
-        kind: What they must be.
-        run: The run they must belong to.
-        signer: Where letters are signed, who signed them.
-
-    Raises:
-        ProtocolError: A letter is of another kind, run or sender, or not signed by its sender, or
-            they are not all of one exchange.
+    All must be of one kind, run and exchange, and signed by their senders where letters are.
     """
     found = {}
     for party, data in shown.items():
-        letter = PartyLetter.decode(data, run.binding, longest=run.longest, party=party)
+        letter = run.read(data, party)
         if letter.kind is not kind:
             raise ProtocolError(f"party {party} is shown with a letter of the wrong kind")
-        if signer is not None:
-            letter = unsigned(letter, party, run.binding, signer)
-        found[party] = letter
+        found[party] = unsigned(letter, party, run.binding, signer) if signer else letter
     if len({letter.exchange for letter in found.values()}) > 1:
         raise ProtocolError("parties are shown with letters of different steps")
     return found
 
 
 def kind_of(data: bytes, longest: int) -> LetterKind:
-    """Return the kind of a letter, after looking at its head alone.
-
-    Raises:
-        ProtocolError: It is none, or its length is not what its head says.
-    """
+    """Return the kind of a letter, after looking at its head and its length alone."""
     if not _HEAD <= len(data) <= longest:
         raise ProtocolError(f"a letter has {_HEAD} to {longest:,} bytes, got {len(data):,}")
     if data[:4] != _MAGIC or data[4] != VERSION:
@@ -287,6 +284,12 @@ class OpeningStatement:
     inputs: Mapping[PartyId, tuple[str, ...]]
     """For each contributor the digests of its ciphertexts, as it sent them."""
 
+    @staticmethod
+    def of(step: int, given: Mapping[PartyId, PartyLetter]) -> "OpeningStatement":
+        """Return the statement about what parties gave in a step."""
+        inputs = {party: tuple(map(digest, given[party].group(0))) for party in sorted(given)}
+        return OpeningStatement(step, inputs)
+
     def encode(self) -> bytes:
         """Return the one encoding of the statement."""
         inputs = {str(party): list(self.inputs[party]) for party in sorted(self.inputs)}
@@ -294,11 +297,7 @@ class OpeningStatement:
 
     @staticmethod
     def decode(data: bytes) -> "OpeningStatement":
-        """Return the statement of an encoding.
-
-        Raises:
-            ProtocolError: It is none.
-        """
+        """Return the statement of an encoding."""
         try:
             found: Any = json.loads(data)
             inputs = {int(p): tuple(map(str, d)) for p, d in found["inputs"].items()}
@@ -321,11 +320,7 @@ def pack_opened(opened: Integers) -> bytes:
 
 
 def unpack_opened(data: bytes) -> Integers:
-    """Return what a step showed.
-
-    Raises:
-        ProtocolError: These are no numbers.
-    """
+    """Return what a step showed."""
     if not data or len(data) % 8:
         raise ProtocolError("what a step showed cannot be read")
     return np.frombuffer(data, "<i8").astype(np.int64)

@@ -1,23 +1,52 @@
-"""A party's state as bytes, for parties that are started anew for every letter.
+"""Parties in this process, and a party's state as bytes where it is started for every letter.
 
-It holds secrets: the party's parts of all keys. It is meant for the party's own memory and never
-travels. Arrays are written as numpy writes them, without pickles.
+A state holds secrets: the party's parts of all keys. It is meant for the party's own memory and
+never travels. Arrays are written as numpy writes them, without pickles.
 """
 
 import io
 import json
 import zipfile
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from urna.errors import ProtocolError
-from urna.protocols.he import Drawn, KeyHolder, PublicKey
+from urna.errors import ParameterError, ProtocolError
+from urna.protocols.he import Drawn, KeyHolder, PartyId, PublicKey
 from urna.protocols.he.messages import ChannelBook
 from urna.protocols.he.threshold import Channel
 from urna.protocols.he.wire import decode, encode
-from urna.systems.combine.letters import pack_opened, unpack_opened
-from urna.systems.combine.party import Given, Joined, KeyedParty, Over, Seat, State
+from urna.randomness import SEED_BYTES, SecretSource
+from urna.systems.combine.letters import RunName, pack_opened, unpack_opened
+from urna.systems.combine.party import Given, Joined, KeyedParty, Over, PartySession, Seat, State
+from urna.systems.combine.searches import LocalSearch
+from urna.systems.combine.server import EncryptedOutcome, conduct
+from urna.systems.combine.tasks import Task
+
+
+class MemoryParties:
+    """Parties in this process."""
+
+    def __init__(self, parties: Mapping[PartyId, PartySession]) -> None:
+        self._parties = parties
+
+    def exchange(self, stage: str, letters: Mapping[PartyId, bytes]) -> dict[PartyId, bytes]:
+        """Deliver letters and return the replies."""
+        del stage
+        return {party: self._parties[party].handle(data) for party, data in letters.items()}
+
+
+def play(
+    task: Task, searches: Sequence[LocalSearch], secrets: SecretSource, *, recomputes: bool = False
+) -> EncryptedOutcome:
+    """Play all parties and the server of a task in this process, each with its own search."""
+    if len(searches) != task.parties:
+        raise ParameterError(f"the task is for {task.parties} parties, got {len(searches)}")
+    run = RunName(task, secrets.take(SEED_BYTES))
+    seats = [Seat(run, party, search, recomputes) for party, search in enumerate(searches)]
+    parties = MemoryParties({seat.party: PartySession(seat, secrets) for seat in seats})
+    return conduct(run, parties, witnesses=recomputes)
 
 
 def freeze(seat: Seat, state: State | None) -> bytes:
@@ -61,11 +90,7 @@ def freeze(seat: Seat, state: State | None) -> bytes:
 
 
 def thaw(data: bytes, seat: Seat) -> State:
-    """Return the state that was frozen.
-
-    Raises:
-        ProtocolError: These are other bytes, or of another place or run: keys serve one run only.
-    """
+    """Return the state that was frozen; keys serve one place in one run only."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as held:
             texts = json.loads(held["texts"].tobytes())

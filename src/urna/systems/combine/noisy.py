@@ -16,10 +16,10 @@ from urna.errors import ParameterError
 from urna.files import today
 from urna.noise import IntVector
 from urna.privacy import Budget, Unit
-from urna.systems.combine.frame import Floats, Integers
+from urna.systems.combine.frame import Integers
 from urna.systems.combine.result import Combination, Guarantee
 from urna.systems.combine.searches import LocalSearch, keep_best
-from urna.systems.combine.strategies import Averaging, Combined
+from urna.systems.combine.strategies import Averaging
 from urna.tally import (
     BoundedVector,
     EncryptedSummation,
@@ -85,30 +85,15 @@ class SettingsSum:
             raise ParameterError("a sum of settings has one round")
         return plan_tally(terms, self.contribution)
 
-    def read_sum(self, sums: Floats, clients: int) -> Combined:
-        """Return the mean that a noisy sum in whole steps, over so many clients, gives."""
-        point = np.clip(sums / (UNITS * clients) + 0.5, 0.0, 1.0)
-        return Combined(self.agreed.frame.setting(point))
-
     def combination(
-        self,
-        released: Released,
-        plan: TallyPlan,
-        guarantee: Guarantee,
-        lost: Mapping[int, str],
+        self, released: Released, plan: TallyPlan, guarantee: Guarantee, lost: Mapping[int, str]
     ) -> Combination:
-        """Return what came of the sum: the mean, what it cost, and what became public.
-
-        Args:
-            released: The sum.
-            plan: Its plan.
-            guarantee: How it was added up.
-            lost: Who is not in it, and why.
-        """
+        """Return what came of the sum, but for those who are lost: the mean, and what it cost."""
         tallied = released.tallied
         sums = np.asarray(in_units(tallied.total, plan), dtype=np.float64)
+        point = np.clip(sums / (UNITS * len(tallied.accepted)) + 0.5, 0.0, 1.0)
         return Combination(
-            setting=self.read_sum(sums, len(tallied.accepted)).setting,
+            setting=self.agreed.frame.setting(point),
             strategy=self.agreed.name,
             guarantee=guarantee,
             frame=self.agreed.frame,
@@ -129,11 +114,7 @@ class SettingsSum:
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "SettingsSum":
-        """Read what `as_mapping` wrote.
-
-        Raises:
-            ParameterError: It is something else.
-        """
+        """Read what `as_mapping` wrote."""
         if (mapping["of"], mapping["dense"]) != ("mean", None):
             raise ParameterError("a sum of settings is of a mean")
         return cls(Averaging.from_mapping(mapping["agreed"]))
@@ -164,7 +145,8 @@ def noisy_mean(
         clients: Each client's search.
         agreed: What is averaged.
         budget: What it may cost.
-        guarantee: How vectors are added up: by masks, or under threshold encryption.
+        guarantee: How vectors are added up, unless a `summation` is named: by masks, or under
+            threshold encryption.
         summation: How else.
         run: Where it is counted and kept.
         options: The rest of the terms; see `urna.tally.Terms`.

@@ -23,24 +23,21 @@ import numpy as np
 
 from urna.errors import ParameterError, ProtocolError
 from urna.protocols.he import (
-    Ciphertext,
     DecryptionRequest,
     Drawn,
     Evaluator,
     KeyHolder,
-    KeyShare,
     KeySum,
     PartyId,
     RelinearisationKey,
     RelinearisationShare,
-    add_key_shares,
     draw_key,
     encrypt,
     finish_key,
     help_to_decrypt,
 )
 from urna.protocols.he.decryption import request_digest
-from urna.protocols.he.messages import ChannelBook, ChannelKey, EncryptedShareBox
+from urna.protocols.he.messages import ChannelBook, EncryptedShareBox
 from urna.protocols.he.ntt import Residues
 from urna.protocols.he.threshold import Channel, open_channel, share_secret, take_shares
 from urna.protocols.he.wire import decode, encode
@@ -60,6 +57,7 @@ from urna.systems.combine.letters import (
     witnessed,
 )
 from urna.systems.combine.searches import LocalSearch
+from urna.systems.combine.server import key_sums, result_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,28 +253,16 @@ def check_statement(
 
 def _add_up_again(seat: Seat, state: Joined, letter: PartyLetter) -> None:
     """Add up all parties' shares of the keys, and compare."""
-    run, sessions = seat.run, seat.run.sessions
+    run = seat.run
     shown = dict(enumerate(letter.group(2, run.task.parties)))
     letters = witnessed(shown, LetterKind.KEY_SHARES, run, seat.signer)
     if digest(letters[seat.party].encode(run.binding)) != state.sent:
         raise ProtocolError("this party's own shares of the keys are not what is shown")
-    for number, (session, data) in enumerate(
-        zip(sessions, letter.group(0, len(sessions)), strict=True)
-    ):
-        shares = {
-            party: decode(each.group(0, len(sessions))[number], session, KeyShare, sender=party)
-            for party, each in letters.items()
-        }
-        if encode(add_key_shares(session, shares), session) != data:
-            raise ProtocolError("the joint key is not the sum of all parties' shares")
-    for number, data in enumerate(letter.group(1, len(state.channels))):
-        session = sessions[number]
-        keys = [
-            decode(each.group(1, len(sessions))[number], session, ChannelKey, sender=party).key
-            for party, each in letters.items()
-        ]
-        if decode(data, session, ChannelBook).keys != tuple(keys):
-            raise ProtocolError("the channel keys are not those that the parties sent")
+    _, (sums, books) = key_sums(run, letters)
+    if letter.group(0) != sums:
+        raise ProtocolError("the joint key is not the sum of all parties' shares")
+    if letter.group(1) != books:
+        raise ProtocolError("the channel keys are not those that the parties sent")
 
 
 def _compute_again(
@@ -288,18 +274,14 @@ def _compute_again(
 ) -> None:
     """Compute the result from all ciphertexts, and compare."""
     run, keyed = seat.run, state.keyed
-    number, session = keyed.number, run.sessions[keyed.number]
-    step, public_key = run.task.steps[number], keyed.holders[number].public_key
-    inputs: list[list[Ciphertext]] = [[] for _ in range(step.inputs)]
     shown = dict(zip(sorted(said.inputs), letter.group(1, len(said.inputs)), strict=True))
-    for party, given in witnessed(shown, LetterKind.GIVEN, run, seat.signer).items():
-        for place, data in enumerate(given.group(0, step.inputs)):
-            if digest(data) != said.inputs[party][place]:
-                raise ProtocolError(f"a ciphertext of party {party} is not the one that was named")
-            inputs[place].append(decode(data, session, Ciphertext, sender=party))
-    key = _key_again(seat, keyed, letter) if session.parameters.levels else None
-    result = step.evaluate(Evaluator(public_key, key), inputs)
-    if not np.array_equal(result.parts[1], request.second):
+    given = witnessed(shown, LetterKind.GIVEN, run, seat.signer)
+    if OpeningStatement.of(keyed.number, given) != said:
+        raise ProtocolError("a ciphertext that is shown is not the one that was named")
+    levels = run.sessions[keyed.number].parameters.levels
+    key = _key_again(seat, keyed, letter) if levels else None
+    evaluator = Evaluator(keyed.holders[keyed.number].public_key, key)
+    if not np.array_equal(result_of(run, keyed.number, given, evaluator).parts[1], request.second):
         raise ProtocolError("what is to be opened is not what these ciphertexts give")
 
 
@@ -311,8 +293,8 @@ def _key_again(seat: Seat, keyed: KeyedParty, letter: PartyLetter) -> Relinearis
     key = decode(data, session, RelinearisationKey)
     letters = witnessed(dict(enumerate(rest)), LetterKind.KEY_REST, run, seat.signer)
     parts = [
-        decode(each.group(0, steps)[number], session, RelinearisationShare, sender=party).parts
-        for party, each in letters.items()
+        each.message(0, steps, number, session, RelinearisationShare).parts
+        for each in letters.values()
     ]
     total = session.parameters.extended(session.parameters.depth).total(parts)
     if (
@@ -376,7 +358,7 @@ class PartySession:
             return signed(answer, run.binding, seat.signer)
         if isinstance(state, Over):
             raise ProtocolError("the run is over")
-        letter = PartyLetter.decode(data, run.binding, longest=run.longest, party=party)
+        letter = run.read(data, party)
         match state, letter.kind:
             case Joined(), LetterKind.KEY_SUMS:
                 self.state, answer = finish_keys(seat, state, letter, secrets)

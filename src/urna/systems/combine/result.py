@@ -4,8 +4,8 @@ import enum
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 from urna.display import card
 from urna.errors import ParameterError
@@ -36,8 +36,7 @@ class Guarantee(enum.StrEnum):
         return self in (Guarantee.DP, Guarantee.BOTH)
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """One setting that a client kept; known only where everything is in the clear."""
 
     client: int
@@ -91,46 +90,11 @@ class Combination:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the result as plain values for JSON, from which `read` makes it again."""
-        return {
-            "kind": KIND,
-            "version": VERSION,
-            "setting": dict(self.setting),
-            "strategy": self.strategy,
-            "guarantee": str(self.guarantee),
-            "frame": self.frame.as_mapping(),
-            "privacy": self.privacy.as_mapping(),
-            "clients": self.clients,
-            "took_part": self.took_part,
-            "clusters": [
-                {
-                    "setting": dict(cluster.setting),
-                    "score": cluster.score if math.isfinite(cluster.score) else None,
-                    "points": cluster.points,
-                    "cells": [list(cell) for cell in cluster.cells],
-                }
-                for cluster in self.clusters
-            ],
-            "points": [
-                [point.client, list(point.values), point.score, point.cluster]
-                for point in self.points
-            ],
-            "cell": self.cell,
-            "opened": [list(entries) for entries in self.opened],
-            "noise": list(self.noise),
-            "terms": None if self.terms is None else self.terms.as_mapping(),
-            "lost": {str(client): why for client, why in self.lost.items()},
-            "cost": dict(self.cost),
-            "entries": list(self.entries),
-            "when": self.when,
-        }
+        return {"kind": KIND, "version": VERSION, **_fields(self)}
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "Combination":
-        """Read what `as_mapping` wrote.
-
-        Raises:
-            ParameterError: It is no combination, or of a newer version.
-        """
+        """Read what `as_mapping` wrote; refuse another kind or a newer version."""
         if (mapping.get("kind"), mapping.get("version")) != (KIND, VERSION):
             raise ParameterError(
                 f"this is no combination of version {VERSION}: kind {mapping.get('kind')!r}, "
@@ -195,3 +159,23 @@ class Combination:
         many = f"{len(self.clusters)} cluster{'s' if len(self.clusters) > 1 else ''}"
         scored = f", mean score {best.score:.3f}" if math.isfinite(best.score) else ""
         return f", {many}{scored}"
+
+
+def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+    return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a result holds
+    """Return a value as JSON has it; what is not a number becomes null."""
+    match value:
+        case enum.StrEnum():
+            return str(value)
+        case tuple():
+            return [_plain(each) for each in value]
+        case Mapping():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case Cluster():
+            return _fields(value)
+        case Frame() | PrivacyStatement() | Terms():
+            return value.as_mapping()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,43 +6,41 @@ transport carries the letters, whether parties are in this process or behind a n
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
-from urna.errors import ParameterError, ProtocolError, RoundAborted, RoundUnfinished
+from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
 from urna.protocols.he import (
     Ciphertext,
     DecryptionShare,
     Evaluator,
     KeyShare,
+    KeySum,
     PartyId,
     PublicKey,
+    RelinearisationKey,
     RelinearisationShare,
-    Session,
     add_key_shares,
     ask_to_decrypt,
     combine,
     join_public_key,
     join_relinearisation_key,
 )
-from urna.protocols.he.messages import ChannelKey, EncryptedShares, Message
+from urna.protocols.he.messages import ChannelKey, EncryptedShares
 from urna.protocols.he.threshold import pass_on_channel_keys, pass_on_shares
-from urna.protocols.he.wire import decode, encode
-from urna.randomness import SEED_BYTES, SecretSource
+from urna.protocols.he.wire import encode
 from urna.systems.combine.frame import Integers
 from urna.systems.combine.letters import (
     LetterKind,
     OpeningStatement,
     PartyLetter,
     RunName,
+    Undue,
     Verifier,
-    digest,
     invitation,
-    kind_of,
     pack_opened,
+    reason_of,
     unsigned,
 )
-from urna.systems.combine.party import PartySession, Seat
-from urna.systems.combine.searches import LocalSearch
 from urna.systems.combine.strategies import Combined
 from urna.systems.combine.tasks import Task
 
@@ -52,9 +50,6 @@ _ANSWERS: Mapping[LetterKind, LetterKind] = {
     LetterKind.OPEN: LetterKind.HELP,
     LetterKind.END: LetterKind.ENDED,
 }
-_REFUSAL = 1000  # bytes
-
-MessageT = TypeVar("MessageT", bound=Message)
 
 
 class PartyTransport(Protocol):
@@ -68,18 +63,6 @@ class PartyTransport(Protocol):
             letters: By party; silence is no reply.
         """
         ...
-
-
-class MemoryParties:
-    """Parties in this process."""
-
-    def __init__(self, parties: Mapping[PartyId, PartySession]) -> None:
-        self._parties = parties
-
-    def exchange(self, stage: str, letters: Mapping[PartyId, bytes]) -> dict[PartyId, bytes]:
-        """Deliver letters and return the replies."""
-        del stage
-        return {party: self._parties[party].handle(data) for party, data in letters.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +81,6 @@ class EncryptedOutcome:
     """Bytes each party sent and received."""
     key_traffic: Mapping[PartyId, int]
     """Of these, the keys'."""
-
-
-def play(
-    task: Task, searches: Sequence[LocalSearch], secrets: SecretSource, *, recomputes: bool = False
-) -> EncryptedOutcome:
-    """Play all parties and the server of a task in this process.
-
-    Args:
-        task: What is computed.
-        searches: Each party's search.
-        secrets: Where everybody's randomness comes from.
-        recomputes: Whether parties compute results again before they help to open them.
-    """
-    if len(searches) != task.parties:
-        raise ParameterError(f"the task is for {task.parties} parties, got {len(searches)}")
-    run = RunName(task, secrets.take(SEED_BYTES))
-    seats = [Seat(run, party, search, recomputes) for party, search in enumerate(searches)]
-    parties = MemoryParties({seat.party: PartySession(seat, secrets) for seat in seats})
-    return conduct(run, parties, witnesses=recomputes)
 
 
 def conduct(
@@ -149,6 +113,53 @@ def conduct(
     return _Server(run, transport, witnesses, verifier).play()
 
 
+def key_sums(
+    run: RunName, letters: Mapping[PartyId, PartyLetter]
+) -> tuple[list[KeySum], tuple[tuple[bytes, ...], tuple[bytes, ...]]]:
+    """Add up all parties' shares of the keys; anybody who has their letters can.
+
+    Returns:
+        The sums, and what travels: these and, where t of n may open, all channel keys.
+    """
+    sessions, sums, books = run.sessions, [], []
+    for number, session in enumerate(sessions):
+        shares = {
+            party: letter.message(0, len(sessions), number, session, KeyShare)
+            for party, letter in letters.items()
+        }
+        sums.append(add_key_shares(session, shares))
+        if run.shares_secrets:
+            keys = {
+                party: letter.message(1, len(sessions), number, session, ChannelKey)
+                for party, letter in letters.items()
+            }
+            books.append(encode(pass_on_channel_keys(session, keys), session))
+    written = tuple(encode(each, session) for each, session in zip(sums, sessions, strict=True))
+    return sums, (written, tuple(books))
+
+
+def result_of(
+    run: RunName, number: int, given: Mapping[PartyId, PartyLetter], evaluator: Evaluator
+) -> Ciphertext:
+    """Compute a step's result from all ciphertexts; anybody who has the letters can."""
+    session, step = run.sessions[number], run.task.steps[number]
+    inputs = [
+        [
+            given[party].message(0, step.inputs, place, session, Ciphertext)
+            for party in sorted(given)
+        ]
+        for place in range(step.inputs)
+    ]
+    return step.evaluate(evaluator, inputs)
+
+
+class _StepKey(NamedTuple):
+    """The joint key of one step, and what turns products under it back into ciphertexts."""
+
+    public: PublicKey
+    products: RelinearisationKey | None
+
+
 class _Server:
     """The server's part, with what it knows so far."""
 
@@ -157,10 +168,8 @@ class _Server:
     ) -> None:
         self._run, self._transport = run, transport
         self._witnesses, self._verifier = witnesses, verifier
-        self._task, self._sessions = run.task, run.sessions
-        self._binding, self._longest = run.binding, run.longest
+        self._task, self._sessions, self._binding = run.task, run.sessions, run.binding
         self._lost: dict[PartyId, str] = {}
-        self._public: list[PublicKey] = []
         self._boxes: dict[PartyId, tuple[bytes, ...]] = {}
         self._rest: tuple[bytes, ...] = ()
         """Of those who compute again, everybody's second letter about the keys."""
@@ -176,11 +185,18 @@ class _Server:
 
     def play(self) -> EncryptedOutcome:
         """Make the keys, and go through all steps."""
-        evaluators, relinearisation = self._make_keys()
+        try:
+            return self._play()
+        except Undue as error:
+            self._lost[error.party] = f"sent what is not due: {error}"
+            raise self._ended("a party broke the protocol, all others") from error
+
+    def _play(self) -> EncryptedOutcome:
+        keys = self._make_keys()
         key_traffic = dict(self._traffic)
         shown: list[Integers] = []
         contributors: Sequence[PartyId] = ()
-        for number in range(len(self._task.steps)):
+        for number, key in enumerate(keys):
             given = self._collect(shown)
             if missing := set(contributors) - given.keys():
                 raise RoundUnfinished(
@@ -190,7 +206,7 @@ class _Server:
                     self._lost,
                 )
             contributors = sorted(given)
-            shown.append(self._open(number, evaluators[number], relinearisation[number], given))
+            shown.append(self._open(number, key, given))
         self._ask("ending", LetterKind.END, {p: ((pack_opened(shown[-1]),),) for p in self._live})
         return EncryptedOutcome(
             self._task.read(shown),
@@ -202,46 +218,35 @@ class _Server:
             key_traffic,
         )
 
-    def _make_keys(self) -> tuple[list[Evaluator], list[bytes]]:
-        """Two exchanges with everybody; whoever is missing ends the run."""
+    def _make_keys(self) -> list[_StepKey]:
+        """Make all steps' keys, in two exchanges with everybody."""
         invitations = {p: invitation(self._run, p) for p in self._live}
         first = self._exchange("making keys", LetterKind.KEY_SHARES, invitations)
         self._insist(first, "before the keys were made")
-        sums = [
-            add_key_shares(session, self._parts(first, 0, number, KeyShare))
-            for number, session in enumerate(self._sessions)
-        ]
-        shared = self._sessions if self._run.shares_secrets else ()
-        books = tuple(
-            encode(
-                pass_on_channel_keys(session, self._parts(first, 1, number, ChannelKey)), session
-            )
-            for number, session in enumerate(shared)
-        )
-        pairs = list(zip(self._sessions, sums, strict=True))
-        letter = (
-            tuple(encode(total, session) for session, total in pairs),
-            books,
-            *((self._shown(first),) if self._witnesses else ()),
-        )
+        sums, groups = key_sums(self._run, first)
+        letter = (*groups, *((self._shown(first),) if self._witnesses else ()))
         second = self._ask("finishing keys", LetterKind.KEY_SUMS, dict.fromkeys(self._live, letter))
         self._insist(second, "before the keys were finished")
         if self._witnesses:
             self._rest = self._shown(second)
-        evaluators, keys = [], []
-        for number, (session, total) in enumerate(pairs):
-            public_key, key = join_public_key(session, total), None
+        keys, steps = [], len(sums)
+        for number, (session, total) in enumerate(zip(self._sessions, sums, strict=True)):
+            key = None
             if session.parameters.levels:
-                rest = self._parts(second, 0, number, RelinearisationShare)
+                rest = {
+                    p: each.message(0, steps, number, session, RelinearisationShare)
+                    for p, each in second.items()
+                }
                 key = join_relinearisation_key(session, total, rest)
-            self._public.append(public_key)
-            evaluators.append(Evaluator(public_key, key))
-            keys.append(encode(key, session) if key is not None and self._witnesses else b"")
-        for number, session in enumerate(shared):
-            sealed = self._parts(second, 1, number, EncryptedShares)
+            keys.append(_StepKey(join_public_key(session, total), key))
+        for number, session in enumerate(self._sessions if self._run.shares_secrets else ()):
+            sealed = {
+                p: each.message(1, steps, number, session, EncryptedShares)
+                for p, each in second.items()
+            }
             for p, box in pass_on_shares(session, sealed).items():  # out with the first step
                 self._boxes[p] = (*self._boxes.get(p, ()), encode(box, session))
-        return evaluators, keys
+        return keys
 
     def _shown(self, letters: Mapping[PartyId, PartyLetter]) -> tuple[bytes, ...]:
         """Return parties' letters as they came, in order: there is one encoding of each."""
@@ -253,38 +258,22 @@ class _Server:
         before = (pack_opened(shown[-1]),) if shown else ()
         letters = {p: (before, self._boxes.get(p, ()) if not shown else ()) for p in self._live}
         replies = self._ask(f"step {number + 1}: encrypting", LetterKind.GIVE, letters)
-        inputs = self._task.steps[number].inputs
-        for party, letter in replies.items():
-            self._group(party, letter, 0, inputs)
         if len(replies) < self._task.threshold:
             raise self._ended(f"{len(replies)} parties gave their vectors")
         return replies
 
-    def _open(
-        self,
-        number: int,
-        evaluator: Evaluator,
-        key: bytes,
-        letters: Mapping[PartyId, PartyLetter],
-    ) -> Integers:
+    def _open(self, number: int, key: _StepKey, given: Mapping[PartyId, PartyLetter]) -> Integers:
         """Compute a step's result and open it with as many helpers as needed."""
-        session, step = self._sessions[number], self._task.steps[number]
-        given = {p: letter.group(0, step.inputs) for p, letter in letters.items()}
-        inputs = [
-            [self._decoded(p, given[p][place], session, Ciphertext) for p in sorted(given)]
-            for place in range(step.inputs)
-        ]
-        result = step.evaluate(evaluator, inputs)
-        said = OpeningStatement(
-            number, {p: tuple(map(digest, given[p])) for p in sorted(given)}
-        ).encode()
+        session = self._sessions[number]
+        result = result_of(self._run, number, given, Evaluator(key.public, key.products))
+        said = OpeningStatement.of(number, given).encode()
         shown: tuple[tuple[bytes, ...], ...] = ()
         if self._witnesses:
-            shown = (self._shown(letters), (key, *self._rest) if key else ())
-        public_key = self._public[number]
+            written = () if key.products is None else (encode(key.products, session), *self._rest)
+            shown = (self._shown(given), written)
         while len(able := [p for p in self._live if p in given]) >= self._task.threshold:
             helpers = able[: self._task.threshold]
-            request = ask_to_decrypt(public_key, result, helpers)
+            request = ask_to_decrypt(key.public, result, helpers)
             asked = ((said, encode(request, session)), *shown)
             self._begun = True
             replies = self._ask(
@@ -292,50 +281,16 @@ class _Server:
             )
             if len(replies) == len(helpers):
                 shares = {
-                    p: self._decoded(p, self._group(p, letter, 0, 1)[0], session, DecryptionShare)
-                    for p, letter in replies.items()
+                    p: each.message(0, 1, 0, session, DecryptionShare)
+                    for p, each in replies.items()
                 }
                 try:
-                    opened = combine(public_key, result, shares)
+                    opened = combine(key.public, result, shares)
                 except ProtocolError as error:
                     reason = f"step {number + 1} cannot be opened: {error}"
                     raise RoundUnfinished(reason, self._lost) from error
                 return self._task.shown(number, opened)
         raise self._ended(f"{len(able)} parties were left to open step {number + 1}")
-
-    def _parts(
-        self,
-        letters: Mapping[PartyId, PartyLetter],
-        place: int,
-        number: int,
-        kind: type[MessageT],
-    ) -> dict[PartyId, MessageT]:
-        """Return every party's message for one step's key."""
-        steps, session = len(self._sessions), self._sessions[number]
-        return {
-            p: self._decoded(p, self._group(p, letter, place, steps)[number], session, kind)
-            for p, letter in letters.items()
-        }
-
-    def _group(
-        self, party: PartyId, letter: PartyLetter, place: int, count: int
-    ) -> tuple[bytes, ...]:
-        try:
-            return letter.group(place, count)
-        except ProtocolError as error:
-            raise self._blamed(party, error) from error
-
-    def _decoded(
-        self, party: PartyId, data: bytes, session: Session, kind: type[MessageT]
-    ) -> MessageT:
-        try:
-            return decode(data, session, kind, sender=party)
-        except ProtocolError as error:
-            raise self._blamed(party, error) from error
-
-    def _blamed(self, party: PartyId, error: ProtocolError) -> RoundAborted | RoundUnfinished:
-        self._lost[party] = f"sent what is not due: {error}"
-        return self._ended("a party broke the protocol, all others")
 
     def _ask(
         self, stage: str, kind: LetterKind, letters: Mapping[PartyId, tuple[tuple[bytes, ...], ...]]
@@ -367,27 +322,20 @@ class _Server:
         if reply is None:
             raise ProtocolError("did not answer")
         try:
-            letter = self._read(party, reply)
+            if (reason := reason_of(reply)) is None:
+                letter = self._run.read(reply, party)
+                if self._verifier is not None:
+                    unsigned(letter, party, self._binding, self._verifier)
         except ProtocolError as error:
             if self._verifier is None:
                 raise
             raise ProtocolError(f"its letter arrived altered: {error}") from error
-        if letter.kind is LetterKind.REFUSAL:
-            said = letter.group(0, 1)[0].decode(errors="replace")
-            raise ProtocolError(f"refused: {said}")
+        if reason is not None:
+            raise ProtocolError(f"refused: {reason}")
         if letter.exchange != self._exchanges:  # sent again by whoever carries letters
             raise ProtocolError("its letter is not one of this step")
         if letter.kind is not expected:
             raise ProtocolError(f"answered with a letter of the kind {letter.kind.name}")
-        return letter
-
-    def _read(self, party: PartyId, reply: bytes) -> PartyLetter:
-        """Return a letter as it came; refusals, which name no run, are not signed."""
-        if kind_of(reply, self._longest) is LetterKind.REFUSAL:
-            return PartyLetter.decode(reply, bytes(32), longest=_REFUSAL)
-        letter = PartyLetter.decode(reply, self._binding, longest=self._longest, party=party)
-        if self._verifier is not None:
-            unsigned(letter, party, self._binding, self._verifier)
         return letter
 
     def _insist(self, letters: Mapping[PartyId, PartyLetter], when: str) -> None:

@@ -14,7 +14,13 @@ import numpy.typing as npt
 
 from urna.errors import ParameterError
 from urna.systems.combine.frame import PLACE_BITS, Floats, Frame, Integers, mean_of
-from urna.systems.combine.searches import KeptSettings, LocalSearch, Searches, keep_best, keep_good
+from urna.systems.combine.searches import (
+    KeepingRule,
+    KeptSettings,
+    LocalSearch,
+    Searches,
+    keep_best,
+)
 
 TOP_SHARE = 0.05
 """The part of its settings a client keeps for the mean and median of the best."""
@@ -54,21 +60,13 @@ class Strategy(Protocol):
         ...
 
     def combine(self, searches: Searches) -> Combined:
-        """Return one setting for all clients.
-
-        Raises:
-            ParameterError: These searches leave nothing to combine.
-        """
+        """Return one setting for all clients; refuse searches that leave nothing to combine."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MeanSetting:
-    """The mean of each client's best setting, or of its best ones.
-
-    Args:
-        share: Which part of its settings each client keeps; the one best by default.
-    """
+    """The mean of each client's best setting, or of a share of its settings, the best ones."""
 
     share: float | None = None
 
@@ -86,13 +84,7 @@ class MeanSetting:
 
 @dataclass(frozen=True, slots=True)
 class Averaging:
-    """What everybody agrees on for a mean. All of it is public.
-
-    Args:
-        frame: The axes.
-        share: Which part of its settings a client keeps; the one best by default.
-        most: How many it keeps at most.
-    """
+    """What everybody agrees on for a mean: axes, and what clients keep. All of it is public."""
 
     frame: Frame
     share: float | None = None
@@ -113,11 +105,7 @@ class Averaging:
         return len(self.frame.rulers) + 1
 
     def vector(self, search: LocalSearch) -> Integers:
-        """Return a client's sums and its count.
-
-        Raises:
-            ParameterError: It would keep more settings than agreed.
-        """
+        """Return a client's sums and its count; refuse to keep more settings than agreed."""
         kept = keep_best(search, self.share)
         if (count := round(kept.weights.sum())) > self.most:
             raise ParameterError(
@@ -162,11 +150,7 @@ class Median:
 
 @dataclass(frozen=True, slots=True)
 class TrimmedMean:
-    """The mean of each axis without its largest and smallest values.
-
-    Args:
-        trimmed: Part of the values left out at each end.
-    """
+    """The mean of each axis without a part of its largest and of its smallest values."""
 
     name: ClassVar[str] = "trimmed mean"
     trimmed: float = 0.1
@@ -186,21 +170,16 @@ class TrimmedMean:
         return Combined(searches.frame.setting(ordered[cut : len(ordered) - cut].mean(axis=0)))
 
 
-@dataclass(frozen=True, slots=True)
-class Dbscan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dbscan(KeepingRule):
     """DBSCAN over clients' good settings; the centre of the cluster of best mean score.
 
-    In the clear: it needs everybody's settings in one place. `FederatedDbscan` counts in
-    cells instead.
+    In the clear: it needs everybody's settings in one place. Neighbours of a setting, itself
+    included, make it the core of a cluster from `min_points` on. As in the paper settings are
+    counted, whoever kept them; where clients are protected, `FederatedDbscan` counts clients.
 
     Args:
         reach: Settings this close, in parts of an axis, are neighbours.
-        min_points: Neighbours, itself included, that make a setting the core of a cluster. As
-            in the paper settings are counted, whoever kept them; where clients are protected,
-            `FederatedDbscan` counts clients.
-        tolerance: Clients keep what is within this part of their best score.
-        most: How many settings a client keeps at most.
-        least: A client whose best score is lower keeps nothing.
         stretched: Whether axes go from the smallest to the largest setting that was kept, as
             in the authors' code, and not from end to end of the public axis.
         by_rule: Whether `min_points` is twice the number of axes and `reach` the knee of the
@@ -209,10 +188,6 @@ class Dbscan:
 
     name: ClassVar[str] = "dbscan"
     reach: float = 0.3
-    min_points: int = 4
-    tolerance: float = 0.15
-    most: int = 10
-    least: float = 0.0
     stretched: bool = False
     by_rule: bool = False
 
@@ -229,10 +204,7 @@ class Dbscan:
         # First used here: scikit-learn takes a second to import.
         from sklearn.cluster import DBSCAN  # noqa: PLC0415
 
-        kept = [
-            keep_good(client, tolerance=self.tolerance, most=self.most, least=self.least)
-            for client in searches.clients
-        ]
+        kept = [self.kept(client) for client in searches.clients]
         whole = KeptSettings.together(kept)
         points = searches.frame.units(whole.settings)
         if self.stretched:

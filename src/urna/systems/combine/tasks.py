@@ -100,7 +100,6 @@ class DenseCells:
 class Step:
     """One exchange of ciphertexts and one opening."""
 
-    name: str
     parameters: Parameters
     """Of the key of this step."""
     inputs: int
@@ -117,12 +116,7 @@ class Step:
         return model.lower(self.circuit(model, [total] * self.inputs), 0)
 
     def evaluate(self, evaluator: Evaluator, inputs: Sequence[Sequence[Ciphertext]]) -> Ciphertext:
-        """Compute the step's result from every contributor's ciphertexts.
-
-        Args:
-            evaluator: Computes under the step's key.
-            inputs: For each vector of the step, all contributors' ciphertexts.
-        """
+        """Compute the step's result from all contributors' ciphertexts of each of its vectors."""
         totals = [evaluator.total(terms) for terms in inputs]
         if self.circuit is None:
             return totals[0]
@@ -190,7 +184,7 @@ class Task:
             width = agreed.dimension
         largest = self.parties * agreed.most << PLACE_BITS  # of so many settings in whole steps
         parameters = _sums(self.parties, self.threshold, width, largest)
-        return (*dense, Step("clusters" if dense else "mean", parameters, 1))
+        return (*dense, Step(parameters, 1))
 
     def vectors(
         self, number: int, search: LocalSearch, shown: Sequence[Integers], source: SecretSource
@@ -250,11 +244,7 @@ def digest_of(task: Task) -> bytes:
 
 
 def read_task(mapping: Mapping[str, Any]) -> Task:
-    """Read what a task's `as_mapping` wrote.
-
-    Raises:
-        ParameterError: It is no task, or one that cannot be.
-    """
+    """Read what a task's `as_mapping` wrote; refuse what is no task, or cannot be."""
     try:
         kinds: Mapping[str, type[Averaging | Clustering]] = {
             "mean": Averaging,
@@ -285,4 +275,4 @@ def _dense_step(min_points: int, cells: int, parties: int, threshold: int) -> St
         plaintext_modulus=_PRIME,
         threshold=threshold,
     )
-    return Step("dense cells", parameters, 2, circuit)
+    return Step(parameters, 2, circuit)
