@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "jinja2": {"report"},
     "matplotlib": {"report"},
     "rich": {"cli"},
-    "torch": {"local", "systems.train", "systems.average", "data"},
+    "torch": {"local", "systems.train", "data"},
     "typer": {"cli"},
 }
 ONLY_FOR = {"forecast": {"study", "report", "cli"}}  # no search needs a forecast of searches
