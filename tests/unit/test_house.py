@@ -63,10 +63,10 @@ PROMISED = ("urna", "urna.flower", "urna.privacy", "urna.testing")
 MOST_EXPORTED = 83  # names in the `__all__` of what is promised; the rest may be imported
 MOST_DOUBLES = 0  # names that two public classes have
 MOST_PARAMETERS = {  # of public functions with more than twelve
-    "study/tune.py:tune_then_fit": 14,
+    "study/tune.py:tune_then_fit": 13,
     "study/tune_and_train.py:tune_and_train": 16,
 }
-MOST_OPTIONS = {"train": 25, "average": 25, "search": 25, "combine": 21}
+MOST_OPTIONS = {"train": 25, "average": 25, "search": 25, "combine": 20}
 CYCLES: set[tuple[str, ...]] = set()
 MOST_LINES = {
     "__init__": 80,
@@ -95,8 +95,8 @@ MOST_LINES = {
     "space": 570,
     "study": 5330,
     "systems": 10,
-    "systems.average": 3430,
-    "systems.combine": 4990,
+    "systems.average": 2710,
+    "systems.combine": 3290,
     "systems.train": 3740,
     "systems.vote": 3260,
     "tally": 3360,
