@@ -1,4 +1,4 @@
-"""README's lines for a Flower app, in the simulation: first without a policy, then with one.
+"""The guide's lines for a Flower app, in the simulation: first without a policy, then with one.
 
 Run in a folder of its own; prints what came of it as JSON.
 """
@@ -48,7 +48,7 @@ def main(grid: Grid, context: Context) -> list[dict[str, object]]:
 
 
 def vote(grid: Grid) -> dict[str, object]:
-    """Hold a vote as the README does."""
+    """Run a vote as the guide does."""
     try:
         result = poll(
             grid,

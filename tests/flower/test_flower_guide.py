@@ -99,16 +99,3 @@ def test_the_guides_longest_policy_says_all_that_can_be_said(tmp_path: Path) -> 
              "required", "folder", "most_runs", "fewest_in_cluster",
              "reports_failures"}  # fmt: skip
     assert said == named
-
-
-def test_the_blocks_of_the_readme_run_under_the_policy_of_the_guide(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    policy = next(block for language, block in blocks() if language == "toml")
-    names: dict[str, Any] = {}
-    _, *about_flower = blocks(HOUSE / "README.md")  # the first is a search without Flower
-    for _, block in about_flower:
-        exec(compile(block, "README.md", "exec"), names)
-    names["main"](federation(tmp_path / "nodes", policy, names["app"]), None)
-    assert capsys.readouterr().out.startswith("{'lr': ")
