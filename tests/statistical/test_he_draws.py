@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from urna.protocols import he
-from urna.protocols.he.primes import primes_below
+from urna.protocols.he.messages import public_reference
+from urna.protocols.he.ntt import primes_below
 from urna.protocols.he.rns import basis
 from urna.protocols.he.sampling import ERROR_BOUND, ERROR_VARIANCE, SECRET_VARIANCE, Sampler
-from urna.protocols.he.session import public_reference
 from urna.randomness import ScriptedSecrets
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "he"))

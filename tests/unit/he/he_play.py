@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.protocols import he
-from urna.protocols.he.noise import Arithmetic
 from urna.protocols.he.ntt import Residues
+from urna.protocols.he.plan import Arithmetic
 from urna.protocols.he.rns import Basis
 from urna.randomness import ScriptedSecrets
 

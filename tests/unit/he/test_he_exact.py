@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from urna.errors import ParameterError, ProtocolError
 from urna.protocols import he
-from urna.protocols.he.noise import NoiseModel
+from urna.protocols.he.plan import NoiseModel
 
 MODULUS = 65537
 entries = st.lists(st.integers(0, MODULUS - 1), min_size=16, max_size=16)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from urna.errors import ParameterError
 from urna.protocols.he import ntt
-from urna.protocols.he.primes import is_prime, minimal_root, primes_below
+from urna.protocols.he.ntt import is_prime, minimal_root, primes_below
 from urna.protocols.he.rns import basis
 
 LARGE = primes_below(1 << 47, step=2 * 32768, count=1)[0]

@@ -8,8 +8,8 @@ import pytest
 
 from urna.errors import ParameterError
 from urna.protocols import he
-from urna.protocols.he import bounds
-from urna.protocols.he.primes import primes_below
+from urna.protocols.he import sampling
+from urna.protocols.he.ntt import primes_below
 from urna.protocols.he.sampling import ERROR_BOUND, ERROR_VARIANCE, SECRET_VARIANCE
 
 DEGREE = 8192
@@ -117,13 +117,13 @@ def test_levels_and_digits_follow_the_chain() -> None:
 
 def test_the_limit_of_noise_is_what_the_statistical_distance_allows() -> None:
     # 4 opened coefficients, 8 bits: 4·e/2^(k+1) ≤ 2^-8.
-    assert bounds.noise_limit(20, 4, 8) == 2**11
-    limit = bounds.noise_limit(33, 5, 10)
+    assert sampling.noise_limit(20, 4, 8) == 2**11
+    limit = sampling.noise_limit(33, 5, 10)
     assert 5 * limit * 2**10 <= 2**34 < 5 * (limit + 1) * 2**10
 
 
 def test_bounds_grow_with_degree_and_parties() -> None:
-    for bound in (bounds.fresh_error, bounds.key_error, bounds.rounding_error):
+    for bound in (sampling.fresh_error, sampling.key_error, sampling.rounding_error):
         assert bound(4096, 10) < bound(8192, 10) < bound(8192, 20)
 
 
@@ -149,7 +149,7 @@ def test_bounds_are_those_of_the_lemmas(degree: int, parties: int) -> None:
     fresh = spread * math.sqrt(10.5) * (1 + 2 * secret * length)
     key = spread * math.sqrt(10.5 * parties) * (math.sqrt(2) + 2 * secret * length)
     rounding = (1 + math.sqrt(degree) * secret * length) / 2
-    assert bounds.fresh_error(degree, parties) == pytest.approx(fresh, abs=2)
-    assert bounds.key_error(degree, parties) == pytest.approx(key, abs=2)
-    assert bounds.rounding_error(degree, parties) == pytest.approx(rounding, abs=degree)
-    assert bounds.rounding_error(degree, parties) >= rounding
+    assert sampling.fresh_error(degree, parties) == pytest.approx(fresh, abs=2)
+    assert sampling.key_error(degree, parties) == pytest.approx(key, abs=2)
+    assert sampling.rounding_error(degree, parties) == pytest.approx(rounding, abs=degree)
+    assert sampling.rounding_error(degree, parties) >= rounding

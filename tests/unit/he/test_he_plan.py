@@ -7,7 +7,7 @@ import pytest
 
 from urna.errors import ParameterError
 from urna.protocols import he
-from urna.protocols.he.noise import Arithmetic, NoiseModel
+from urna.protocols.he.plan import Arithmetic, NoiseModel
 
 Value = TypeVar("Value")
 

@@ -15,9 +15,9 @@ from seal_bridge import Seal, sealapi
 
 from urna.protocols import he
 from urna.protocols.he import ntt
-from urna.protocols.he.encoding import encode
-from urna.protocols.he.primes import primes_below
-from urna.protocols.he.session import public_reference
+from urna.protocols.he.evaluator import encode
+from urna.protocols.he.messages import public_reference
+from urna.protocols.he.ntt import primes_below
 
 MODULUS, WIDTH = 65537, 64
 DEGREE = 8192

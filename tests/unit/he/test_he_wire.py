@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from urna.errors import ProtocolError
 from urna.protocols import he
-from urna.protocols.he import threshold
+from urna.protocols.he import keys as stages
 from urna.protocols.he.messages import (
     ChannelBook,
     EncryptedShareBox,
     EncryptedShares,
     Message,
 )
-from urna.protocols.he.primes import primes_below
+from urna.protocols.he.ntt import primes_below
 from urna.protocols.he.wire import (
     VERSION,
     decode,
@@ -62,10 +62,10 @@ def letters_of(play: Play, vector: list[int]) -> dict[str, Letter]:
 def letters() -> dict[str, Letter]:
     secrets = ScriptedSecrets(b"wire")
     session = he.Session(he.additive(parties=3, width=2, threshold=2), secrets.take(32))
-    channel, key = threshold.open_channel(session, 2, secrets)
+    channel, key = stages.open_channel(session, 2, secrets)
     book = ChannelBook((key.key,) * 3)
     drawn, _ = he.draw_key(session, secrets)
-    shares = threshold.share_secret(drawn, channel, book, secrets)
+    shares = stages.share_secret(drawn, channel, book, secrets)
     box = EncryptedShareBox(1, shares.bundles)
     return {
         **letters_of(sums(), [1, 2]),

@@ -10,8 +10,7 @@ one may collude.
 """
 
 from urna.protocols.he.decryption import ask_to_decrypt, combine, help_to_decrypt
-from urna.protocols.he.encoding import centred, uniform_entries
-from urna.protocols.he.evaluator import Evaluator, encrypt
+from urna.protocols.he.evaluator import Evaluator, centred, encrypt, uniform_entries
 from urna.protocols.he.keys import (
     Drawn,
     KeyHolder,
@@ -27,15 +26,22 @@ from urna.protocols.he.messages import (
     DecryptionShare,
     KeyShare,
     KeySum,
+    PartyId,
     PublicKey,
     RelinearisationKey,
     RelinearisationShare,
+    Session,
 )
-from urna.protocols.he.noise import Arithmetic, NoiseBound, NoiseModel
 from urna.protocols.he.parameters import LARGEST_MODULUS_BITS, Packing, Parameters
-from urna.protocols.he.plan import ArithmeticCircuit, additive, levelled
+from urna.protocols.he.plan import (
+    Arithmetic,
+    ArithmeticCircuit,
+    NoiseBound,
+    NoiseModel,
+    additive,
+    levelled,
+)
 from urna.protocols.he.run import Parties
-from urna.protocols.he.session import PartyId, Session
 
 __all__ = [
     "LARGEST_MODULUS_BITS",

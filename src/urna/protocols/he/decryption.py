@@ -7,8 +7,8 @@ noise. The sum with c₀ is v + t·Ση_i, which is m modulo t.
 Guarantee:
     Let all helpers but one collude with the server, and give them all their secrets. The honest
     helper's share is then v + t·η minus what they can compute themselves. By
-    `bounds.noise_limit` it differs from m + t·η, which they could make from the result alone, by at
-    most 2^-smudging_bits in statistical distance, whatever e is. So noise, which depends on the
+    `sampling.noise_limit` it differs from m + t·η, which they could make from the result alone, by
+    at most 2^-smudging_bits in statistical distance, whatever e is. So noise, which depends on the
     secret and on inputs, does not leak. Coefficients that carry no entry are not sent at all.
 
 Assumes:
@@ -24,21 +24,18 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from urna.errors import ProtocolError
-from urna.protocols.he.encoding import Entries, decode
-from urna.protocols.he.keys import KeyHolder
+from urna.protocols.he.evaluator import Entries, decode
+from urna.protocols.he.keys import KeyHolder, lagrange
 from urna.protocols.he.messages import (
     Ciphertext,
     DecryptionRequest,
     DecryptionShare,
+    PartyId,
     PublicKey,
 )
-from urna.protocols.he.noise import NoiseModel
+from urna.protocols.he.plan import NoiseModel
 from urna.protocols.he.sampling import Sampler
-from urna.protocols.he.session import PartyId
-from urna.protocols.he.threshold import lagrange
 from urna.randomness import SecretSource
-
-__all__ = ["ask_to_decrypt", "combine", "help_to_decrypt", "request_digest"]
 
 
 def ask_to_decrypt(

@@ -1,31 +1,81 @@
-"""What parties and the server send each other, one value per message. `wire` turns them into bytes.
+"""A joint key's name, and what parties and the server send each other, one value per message.
 
-A message names neither its session nor its sender: `wire.decode` refuses those of another session
-and of another sender. What depends on the joint key carries that key's digest.
+`wire` turns messages into bytes. A message names neither its session nor its sender: `wire.decode`
+refuses those of another session and of another sender. What depends on the joint key carries that
+key's digest.
 """
 
-from collections.abc import Mapping
+import functools
+import hashlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from urna.protocols.he.noise import NoiseBound
+from urna.errors import ParameterError, ProtocolError
 from urna.protocols.he.ntt import Residues
-from urna.protocols.he.session import PartyId, Session
+from urna.protocols.he.parameters import Parameters
+from urna.protocols.he.plan import NoiseBound
+from urna.protocols.he.rns import Basis
+from urna.protocols.he.sampling import Sampler
 
-__all__ = [
-    "ChannelBook",
-    "ChannelKey",
-    "Ciphertext",
-    "DecryptionRequest",
-    "DecryptionShare",
-    "EncryptedShareBox",
-    "EncryptedShares",
-    "KeyShare",
-    "KeySum",
-    "Message",
-    "PublicKey",
-    "RelinearisationKey",
-    "RelinearisationShare",
-]
+PartyId = int
+"""A party's number, 0 … parties − 1."""
+
+_ID_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One joint key: its parameters and an id nobody used before.
+
+    Assumes:
+        The id is fresh and no adversary chose it: the common reference is a digest of it. 32
+        random bytes from any honest party are right.
+    """
+
+    parameters: Parameters
+    identifier: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.identifier) != _ID_BYTES:
+            raise ParameterError(
+                f"a session's id has {_ID_BYTES} bytes, got {len(self.identifier)}"
+            )
+
+    @property
+    def binding(self) -> bytes:
+        """32 bytes that stand for the id and the parameters."""
+        parts = self.identifier + self.parameters.digest
+        return hashlib.sha256(b"urna he session\0" + parts).digest()
+
+    def check_everyone(self, parties: Collection[PartyId], what: str) -> None:
+        """Refuse messages of more or fewer than all parties."""
+        everyone = set(range(self.parameters.parties))
+        if missing := everyone - set(parties):
+            raise ProtocolError(f"{what} of every party are needed; {sorted(missing)} are missing")
+        if unknown := set(parties) - everyone:
+            raise ProtocolError(f"there are no parties {sorted(unknown)}")
+
+
+@functools.lru_cache(maxsize=2)
+def public_reference(session: Session) -> Residues:
+    """Return the uniform polynomial a of the joint public key; every party derives the same."""
+    parameters = session.parameters
+    return _reference(session, b"public key", parameters.basis(parameters.depth))
+
+
+@functools.lru_cache(maxsize=2)
+def relinearisation_reference(session: Session) -> Residues:
+    """Return the uniform polynomials of the relinearisation key, one per digit."""
+    parameters = session.parameters
+    wide = parameters.extended(parameters.depth)
+    return _reference(session, b"relinearisation", wide, len(parameters.digits))
+
+
+def _reference(session: Session, label: bytes, basis: Basis, *shape: int) -> Residues:
+    seed = hashlib.sha256(b"urna he reference\0" + session.binding + label).digest()
+    drawn = Sampler(seed).uniform(basis, *shape)
+    drawn.flags.writeable = False  # it is kept, and given to everyone
+    return drawn
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.errors import ParameterError
-from urna.protocols.he import bounds
-from urna.protocols.he.primes import LARGEST_PRIME_BITS, bits_of, is_prime
+from urna.protocols.he import sampling
+from urna.protocols.he.ntt import LARGEST_PRIME_BITS, bits_of, is_prime
 from urna.protocols.he.rns import Basis, basis
-
-__all__ = ["LARGEST_MODULUS_BITS", "SMUDGING_BITS", "Packing", "Parameters"]
 
 LARGEST_MODULUS_BITS: Final = MappingProxyType(
     {1024: 26, 2048: 53, 4096: 106, 8192: 214, 16384: 430, 32768: 868}
@@ -121,7 +119,7 @@ class Parameters:
     @property
     def noise_limit(self) -> int:
         """Largest error of a ciphertext that smudging hides."""
-        return bounds.noise_limit(self.smudging_exponent, self.width, self.smudging_bits)
+        return sampling.noise_limit(self.smudging_exponent, self.width, self.smudging_bits)
 
     @property
     def digest(self) -> bytes:
@@ -218,7 +216,7 @@ class Parameters:
                 f"{self.threshold} helpers' smudging noise of {self.smudging_exponent} bits does "
                 f"not fit the lowest level's {bits_of(self.base):.0f} bits"
             )
-        total = self.parties * (bounds.fresh_error(self.degree, self.parties) + 1)
+        total = self.parties * (sampling.fresh_error(self.degree, self.parties) + 1)
         if total > self.noise_limit:
             raise ParameterError(
                 f"smudging hides errors up to {self.noise_limit}; a sum of {self.parties} fresh "

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from urna.protocols.he import ntt
 from urna.protocols.he.ntt import Residues
 
-__all__ = ["Basis", "basis"]
-
 
 class Basis:
     """A degree and some different primes; all arrays have their rows in this order."""
@@ -119,10 +117,11 @@ class Basis:
             digits[..., row, :] = np.where(2 * rest > prime, rest - prime, rest)
         return digits
 
-    def residues_of(self, digits: Residues, source: "Basis") -> Residues:
-        """Return the residues, modulo this basis, of integers given by their digits in another."""
-        radixes = [math.prod(source.primes[:row]) for row in range(len(source.primes))]
-        return self.combine([digits[..., row, :] for row in range(len(source))], radixes)
+    def residues_of(self, digits: Residues, source: "Basis", factor: int = 1) -> Residues:
+        """Return the residues here of integers, times a factor, given by digits in another."""
+        rows = range(len(source))
+        weights = [factor * math.prod(source.primes[:row]) for row in rows]
+        return self.combine([digits[..., row, :] for row in rows], weights)
 
     def combine(self, parts: Sequence[Residues], weights: Sequence[int]) -> Residues:
         """Return the residues of Σ part·weight, for parts of absolute size below 2^47.
@@ -155,11 +154,7 @@ class Basis:
         left, dropped = self.part(0, kept), self.part(kept, len(self))
         tail = dropped.inverse(values[..., kept:, :])
         tail = dropped.multiply_by(tail, pow(factor, -1, dropped.modulus))
-        digits = dropped.digits(tail)
-        # Digit i weighs factor·(product of the dropped primes before it).
-        weights = [factor * math.prod(dropped.primes[:row]) for row in range(len(dropped))]
-        parts = [digits[..., row, :] for row in range(len(dropped))]
-        rounding = left.forward(left.combine(parts, weights))
+        rounding = left.forward(left.residues_of(dropped.digits(tail), dropped, factor))
         difference = left.subtract(values[..., :kept, :], rounding)
         inverses = [pow(dropped.modulus, -1, prime) for prime in left.primes]
         return left.multiply_each(difference, inverses)

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from urna.errors import ParameterError
 from urna.protocols.he.decryption import ask_to_decrypt, combine, help_to_decrypt
-from urna.protocols.he.encoding import Entries
-from urna.protocols.he.evaluator import Evaluator, encrypt
+from urna.protocols.he.evaluator import Entries, Evaluator, encrypt
 from urna.protocols.he.keys import (
     Drawn,
     KeyHolder,
@@ -18,22 +17,17 @@ from urna.protocols.he.keys import (
     finish_key,
     join_public_key,
     join_relinearisation_key,
-)
-from urna.protocols.he.messages import Ciphertext, Message
-from urna.protocols.he.parameters import Parameters
-from urna.protocols.he.plan import ArithmeticCircuit
-from urna.protocols.he.session import PartyId, Session
-from urna.protocols.he.threshold import (
     open_channel,
     pass_on_channel_keys,
     pass_on_shares,
     share_secret,
     take_shares,
 )
+from urna.protocols.he.messages import Ciphertext, Message, PartyId, Session
+from urna.protocols.he.parameters import Parameters
+from urna.protocols.he.plan import ArithmeticCircuit
 from urna.protocols.he.wire import decode, encode
 from urna.randomness import SecretSource
-
-__all__ = ["Parties"]
 
 Kind = TypeVar("Kind", bound=Message)
 

@@ -10,7 +10,7 @@ checked before anything is allocated.
 
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -26,24 +26,15 @@ from urna.protocols.he.messages import (
     KeyShare,
     KeySum,
     Message,
+    PartyId,
     RelinearisationKey,
     RelinearisationShare,
+    Session,
 )
-from urna.protocols.he.noise import NoiseBound
 from urna.protocols.he.ntt import Residues
 from urna.protocols.he.parameters import Parameters
-from urna.protocols.he.session import PartyId, Session
-from urna.protocols.wire import DIGEST, Form, Reader
-
-__all__ = [
-    "VERSION",
-    "decode",
-    "encode",
-    "largest_message",
-    "pack",
-    "packed_bytes",
-    "unpack",
-]
+from urna.protocols.he.plan import NoiseBound
+from urna.protocols.wire import DIGEST, Form, MessageForm, Reader
 
 VERSION: Final = 3
 
@@ -65,17 +56,19 @@ def encode(message: Message, session: Session, *, sender: PartyId | None = None)
         session: The session it belongs to.
         sender: The party that sends it; left out for the server.
     """
-    kind = _KINDS[type(message)]
-    _check_sender(kind, sender)
-    parts = [
-        session.identifier,
-        session.parameters.digest,
-        bytes([kind.exchange]),
-        (_SERVER if sender is None else sender).to_bytes(4, "big"),
-        *(form.write(getattr(message, name), session.parameters) for name, form in kind.forms),
-    ]
-    length = sum(map(len, parts))
-    return b"".join([_MAGIC, bytes([VERSION, kind.number]), length.to_bytes(8, "big"), *parts])
+    form = _OF_TYPE[type(message)]
+    _check_sender(form.kind, sender)
+    opening = b"".join(
+        [
+            session.identifier,
+            session.parameters.digest,
+            bytes([_EXCHANGES[form.number]]),
+            (_SERVER if sender is None else sender).to_bytes(4, "big"),
+        ]
+    )
+    fields = form.write(message, session.parameters)
+    length = (len(opening) + len(fields)).to_bytes(8, "big")
+    return b"".join([_MAGIC, bytes([VERSION, form.number]), length, opening, fields])
 
 
 def decode(
@@ -101,7 +94,7 @@ def decode(
         raise ProtocolError("these bytes are not a message of threshold encryption")
     if data[4] != VERSION:
         raise ProtocolError(f"this is message version {VERSION}, got {data[4]}")
-    expected = _KINDS[kind]
+    expected = _OF_TYPE[kind]
     if data[5] != expected.number:
         raise ProtocolError(f"a {kind.__name__} is expected here, got kind {data[5]}")
     if int.from_bytes(data[6:_HEAD], "big") != len(data) - _HEAD:
@@ -111,12 +104,12 @@ def decode(
         raise ProtocolError("the message belongs to another session")
     if body.take(_DIGEST_BYTES) != session.parameters.digest:
         raise ProtocolError("the message belongs to other parameters")
-    if body.number(1) != expected.exchange:
+    if body.number(1) != _EXCHANGES[expected.number]:
         raise ProtocolError("the message belongs to another exchange")
     if body.number(4) != (_SERVER if sender is None else sender):
         raise ProtocolError("the message is from another sender")
-    _check_sender(expected, sender)
-    message = kind(**{name: form.read(body) for name, form in expected.forms})
+    _check_sender(kind, sender)
+    message: Kind = expected.read(body)
     body.end()
     return message
 
@@ -243,18 +236,6 @@ class _Body(Reader):
         return {party: self.take(size) for party in range(parameters.parties)}
 
 
-class _Kind(NamedTuple):
-    """How a message is written: its number, its exchange, whether a party must send it, its fields.
-
-    Exchanges: 0 channels, 1 and 2 the joint key, 3 shares of secrets, 4 inputs, 5 results.
-    """
-
-    number: int
-    exchange: int
-    of_party: bool
-    forms: tuple[tuple[str, Form], ...]
-
-
 def _polynomials(*shape: int) -> Form:
     return Form(
         lambda value, parameters: pack(value, parameters.chain[: value.shape[-2]]),
@@ -291,34 +272,26 @@ _BUNDLES = Form(
     lambda bundles, parameters: b"".join(bundles[party] for party in range(parameters.parties)),
     _Body.bundles,
 )
-_KEY_FORMS = (("public", _polynomials()), ("relinearisation", _RELINEARISATION))
-_KINDS: Mapping[type, _Kind] = {
-    ChannelKey: _Kind(1, 0, True, (("key", DIGEST),)),
-    ChannelBook: _Kind(2, 0, False, (("keys", _KEYS),)),
-    KeyShare: _Kind(3, 1, True, _KEY_FORMS),
-    KeySum: _Kind(4, 1, False, _KEY_FORMS),
-    RelinearisationShare: _Kind(5, 2, True, (("parts", _wide()),)),
-    RelinearisationKey: _Kind(6, 2, False, (("key", DIGEST), ("parts", _wide(2)))),
-    EncryptedShares: _Kind(7, 3, True, (("bundles", _BUNDLES),)),
-    EncryptedShareBox: _Kind(8, 3, False, (("party", _PARTY), ("bundles", _BUNDLES))),
-    Ciphertext: _Kind(
-        9, 4, False, (("key", DIGEST), ("noise", _NOISE), ("parts", _polynomials(2)))
-    ),
-    DecryptionRequest: _Kind(
-        10,
-        5,
-        False,
-        (("key", DIGEST), ("noise", _NOISE), ("helpers", _HELPERS), ("second", _polynomials())),
-    ),
-    DecryptionShare: _Kind(
-        11,
-        5,
-        True,
-        (("key", DIGEST), ("request", DIGEST), ("level", _LEVEL), ("residues", _OPENED)),
-    ),
-}
+_KEY_FORMS = (_polynomials(), _RELINEARISATION)
+_FORMS = (
+    MessageForm.of(1, ChannelKey, DIGEST),
+    MessageForm.of(2, ChannelBook, _KEYS),
+    MessageForm.of(3, KeyShare, *_KEY_FORMS),
+    MessageForm.of(4, KeySum, *_KEY_FORMS),
+    MessageForm.of(5, RelinearisationShare, _wide()),
+    MessageForm.of(6, RelinearisationKey, DIGEST, _wide(2)),
+    MessageForm.of(7, EncryptedShares, _BUNDLES),
+    MessageForm.of(8, EncryptedShareBox, _PARTY, _BUNDLES),
+    MessageForm.of(9, Ciphertext, DIGEST, _NOISE, _polynomials(2)),
+    MessageForm.of(10, DecryptionRequest, DIGEST, _NOISE, _HELPERS, _polynomials()),
+    MessageForm.of(11, DecryptionShare, DIGEST, DIGEST, _LEVEL, _OPENED),
+)
+_OF_TYPE = {form.kind: form for form in _FORMS}
+_EXCHANGES = dict(enumerate((0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 5), start=1))
+"""By number: 0 channels, 1 and 2 the joint key, 3 shares of secrets, 4 inputs, 5 results."""
+_OF_PARTIES = (ChannelKey, KeyShare, RelinearisationShare, EncryptedShares, DecryptionShare)
 
 
-def _check_sender(kind: _Kind, sender: PartyId | None) -> None:
-    if kind.of_party and sender is None:
+def _check_sender(kind: type, sender: PartyId | None) -> None:
+    if kind in _OF_PARTIES and sender is None:
         raise ProtocolError("this message comes from a party")

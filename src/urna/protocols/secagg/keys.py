@@ -11,7 +11,7 @@ from typing import Self
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -20,7 +20,7 @@ from urna.errors import ParameterError, ProtocolError
 from urna.protocols.secagg.evidence import signs
 from urna.protocols.secagg.messages import Advertisement, ClientId
 from urna.protocols.secagg.shamir import draw_secret
-from urna.protocols.x25519 import canonical
+from urna.protocols.x25519 import agree
 from urna.randomness import SEED_BYTES, SecretSource
 
 SIGNATURE_BYTES = 64
@@ -56,13 +56,7 @@ class KeyPair:
             ProtocolError: The peer's key is written in another way than X25519 writes it, or the
                 result would be public.
         """
-        if not canonical(peer):
-            raise ProtocolError("a public key is not written as X25519 writes it")
-        try:
-            shared = self._key.exchange(X25519PublicKey.from_public_bytes(peer))
-        except ValueError as error:  # a point of small order: the result would be public
-            raise ProtocolError("a public key is not a valid X25519 key") from error
-        return derived(shared, self.public, peer, round_id, purpose, length)
+        return derived(agree(self._key, peer), self.public, peer, round_id, purpose, length)
 
 
 def derived(

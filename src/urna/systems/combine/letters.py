@@ -18,8 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 
 from urna.errors import ProtocolError
-from urna.protocols.he.messages import Message
-from urna.protocols.he.session import PartyId, Session
+from urna.protocols.he.messages import Message, PartyId, Session
 from urna.protocols.he.wire import decode, largest_message
 from urna.protocols.wire import Reader
 from urna.randomness import SEED_BYTES

@@ -14,8 +14,8 @@ import numpy as np
 
 from urna.errors import ParameterError, ProtocolError
 from urna.protocols.he import Drawn, KeyHolder, PartyId, PublicKey
+from urna.protocols.he.keys import Channel
 from urna.protocols.he.messages import ChannelBook
-from urna.protocols.he.threshold import Channel
 from urna.protocols.he.wire import decode, encode
 from urna.randomness import SEED_BYTES, SecretSource
 from urna.systems.combine.letters import RunName, pack_opened, unpack_opened

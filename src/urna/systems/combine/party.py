@@ -37,9 +37,9 @@ from urna.protocols.he import (
     help_to_decrypt,
 )
 from urna.protocols.he.decryption import request_digest
+from urna.protocols.he.keys import Channel, open_channel, share_secret, take_shares
 from urna.protocols.he.messages import ChannelBook, EncryptedShareBox
 from urna.protocols.he.ntt import Residues
-from urna.protocols.he.threshold import Channel, open_channel, share_secret, take_shares
 from urna.protocols.he.wire import decode, encode
 from urna.randomness import SecretSource
 from urna.systems.combine.frame import Integers

@@ -25,8 +25,8 @@ from urna.protocols.he import (
     join_public_key,
     join_relinearisation_key,
 )
+from urna.protocols.he.keys import pass_on_channel_keys, pass_on_shares
 from urna.protocols.he.messages import ChannelKey, EncryptedShares
-from urna.protocols.he.threshold import pass_on_channel_keys, pass_on_shares
 from urna.protocols.he.wire import encode
 from urna.systems.combine.frame import Integers
 from urna.systems.combine.letters import (
