@@ -24,7 +24,7 @@ from urna.files import check_folder, write_whole
 from urna.local import Losses, Progress, losses_of_each
 from urna.noise import IntVector, Table
 from urna.privacy import Budget
-from urna.privacy.accountant import GAUSSIAN
+from urna.privacy.cost import GAUSSIAN
 from urna.progress import Steps, live_line
 from urna.randomness import SEED_BYTES
 from urna.space import Axis, Space

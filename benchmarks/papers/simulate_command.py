@@ -14,7 +14,7 @@ from urna.errors import ParameterError
 from urna.forecast.surfaces import stand_in
 from urna.forecast.votes import AGREEMENTS, WITHIN, Forecast, forecast
 from urna.privacy import Adjacency, Budget
-from urna.privacy.accountant import GAUSSIAN
+from urna.privacy.cost import GAUSSIAN
 from urna.systems.vote import DecoderKind, VotePlan, plan
 from urna.systems.vote.ballot import BallotKind
 

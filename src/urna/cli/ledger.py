@@ -20,7 +20,7 @@ from urna.privacy import (
     Repeated,
 )
 from urna.privacy.budget import rounded_down, rounded_up
-from urna.privacy.ledger import KeptResult
+from urna.privacy.ledger_file import KeptResult
 
 __all__ = ["ledger"]
 

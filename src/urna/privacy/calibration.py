@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from urna.errors import ParameterError
-from urna.privacy.accountant import GAUSSIAN
 from urna.privacy.budget import Budget
-from urna.privacy.cost import SLIP_PART, Cover
+from urna.privacy.cost import GAUSSIAN, SLIP_PART, Cover
 from urna.privacy.distributions import SKELLAM, Distribution
 from urna.privacy.events import Repeated, Sampled, SumRelease
 from urna.privacy.sampling import sampled_epsilon
-from urna.privacy.sensitivity import Sensitivity
+from urna.privacy.tradeoff import Sensitivity
 
 __all__ = ["LARGEST_EPSILON", "SAMPLED", "Calibration", "calibrate", "calibrate_sampled"]
 

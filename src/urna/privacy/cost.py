@@ -7,20 +7,47 @@ from the truth by moving some probability mass (`slip`), which adds up as well.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from urna.privacy.budget import Budget
 from urna.privacy.gaussian import gaussian_epsilon, gaussian_mu
+from urna.privacy.tradeoff import Sensitivity
 
-__all__ = ["FREE", "SLIP_PART", "Cost", "Cover", "parts_of", "pure_first", "together"]
+__all__ = [
+    "DECLARED",
+    "FREE",
+    "GAUSSIAN",
+    "SLIP_PART",
+    "Cost",
+    "Cover",
+    "Release",
+    "Spent",
+    "parts_of",
+    "pure_first",
+    "together",
+]
+
+GAUSSIAN = "GDP (exact PLD of the dominating Gaussian)"
+DECLARED = "basic composition"
 
 SLIP_PART = 1e-6
 """The part of delta that is set aside for the precision of draws."""
 
 _BELOW = 1 - 1e-12  # what rounding of sums could hide
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """How much privacy releases have cost."""
+
+    epsilon: float
+    accountant: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +82,16 @@ class Cost:
                 return math.inf
         return total
 
+    @property
+    def accountant(self) -> str:
+        """Which bounds it rests on, in words."""
+        parts = [GAUSSIAN] * (self.mu > 0) + [DECLARED] * (self.epsilon > 0 or self.delta > 0)
+        return " + ".join(parts) or "nothing released"
+
+    def spent(self, delta: float) -> Spent:
+        """Return it as an epsilon, and what computed that."""
+        return Spent(self.at(delta), self.accountant)
+
     def times(self, rounds: int) -> "Cost":
         """Return what so many releases of this cost cost together."""
         return Cost(
@@ -67,6 +104,41 @@ class Cost:
 
 FREE = Cost()
 """What no release costs."""
+
+
+class Release(ABC):
+    """Something that became public; each kind is a frozen dataclass."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    """Its name in a ledger."""
+
+    @abstractmethod
+    def cost(self) -> Cost:
+        """Return what it costs."""
+
+    def prices(self, rounds: int = 1) -> Sequence[Cost]:
+        """Return the proven costs of so many of it, any of which may be counted.
+
+        Most have one. A selection has its epsilon, and a Gaussian beside which it is no easier to
+        read: the second is dearer alone and cheaper among many.
+        """
+        return (self.cost().times(rounds),)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values for the ledger, from which `read_release` makes the same event."""
+        said: dict[str, Any] = {"kind": self.kind}
+        for field in fields(cast("Any", self)):
+            match getattr(self, field.name):
+                case Fraction() as exact:
+                    said[field.name] = str(exact)
+                case Release() as inner:
+                    said[field.name] = inner.as_mapping()
+                case Sensitivity() as moved:
+                    said |= {name: value for name, value in asdict(moved).items() if value}
+                case plain:
+                    said[field.name] = plain
+        return said
 
 
 def together(costs: Iterable[Cost]) -> Cost:

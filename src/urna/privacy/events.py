@@ -7,52 +7,40 @@ that has no guarantee costs everything. Events compose like data: `Repeated` is 
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from urna.errors import LedgerError, ParameterError, UnknownName
-from urna.privacy.cost import Cost
+from urna.privacy.cost import Cost, Release, Spent, together
 from urna.privacy.distributions import DISTRIBUTIONS, SKELLAM
 from urna.privacy.sampling import sampled_epsilon
 from urna.privacy.selection import SelectionRelease
-from urna.privacy.sensitivity import Sensitivity
-from urna.privacy.tradeoff import BEYOND, gaussian_parameter
+from urna.privacy.tradeoff import BEYOND, Sensitivity, gaussian_parameter
 
 __all__ = [
     "MOST_PARTS",
     "DeclaredRelease",
     "GaussianRelease",
     "NonPrivateRelease",
-    "Release",
     "Repeated",
     "Sampled",
     "SumRelease",
-    "prices",
+    "compose",
     "read_release",
+    "ways_of",
 ]
 
 MOST_PARTS = 1025
 """A client may draw its share of the noise in up to this many parts, each with its error."""
 
 
-class Release(Protocol):
-    """Something that became public."""
-
-    def cost(self) -> Cost:
-        """Return what it costs."""
-        ...
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the ledger, from which `read_release` makes the same event."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class SumRelease:
+class SumRelease(Release):
     """A noisy sum of integer vectors, one protected unit moving it by at most `move`."""
 
+    kind: ClassVar[str] = "sum"
     sensitivity: Sensitivity
     """In grid steps."""
     share: Fraction
@@ -89,23 +77,12 @@ class SumRelease:
         slip = self.sensitivity.coordinates * (self.shares * MOST_PARTS * error + summed + BEYOND)
         return Cost(mu=eta * self.sensitivity.l2, slip=slip + self.sensitivity.beyond)
 
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the ledger."""
-        return {
-            "kind": "sum",
-            "l2_squared": self.sensitivity.l2_squared,
-            "coordinates": self.sensitivity.coordinates,
-            **({"beyond": self.sensitivity.beyond} if self.sensitivity.beyond else {}),
-            "share": str(self.share),
-            "shares": self.shares,
-            "family": self.family,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class GaussianRelease:
+class GaussianRelease(Release):
     """A Gaussian mechanism that another program runs on the same data."""
 
+    kind: ClassVar[str] = "gaussian"
     noise_multiplier: float
     """Standard deviation over sensitivity. It is taken at its word."""
 
@@ -119,15 +96,12 @@ class GaussianRelease:
         """Return the Gaussian."""
         return Cost(mu=1 / self.noise_multiplier)
 
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the ledger."""
-        return {"kind": "gaussian", "noise_multiplier": self.noise_multiplier}
-
 
 @dataclass(frozen=True, slots=True)
-class DeclaredRelease:
+class DeclaredRelease(Release):
     """Something released elsewhere, of which only its (epsilon, delta) is known."""
 
+    kind: ClassVar[str] = "declared"
     epsilon: float
     delta: float
 
@@ -142,28 +116,21 @@ class DeclaredRelease:
         """Return what was declared."""
         return Cost(epsilon=self.epsilon, delta=self.delta)
 
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the ledger."""
-        return {"kind": "declared", "epsilon": self.epsilon, "delta": self.delta}
-
 
 @dataclass(frozen=True, slots=True)
-class NonPrivateRelease:
+class NonPrivateRelease(Release):
     """Something released without a guarantee: scripted randomness, or no noise."""
 
+    kind: ClassVar[str] = "non-private"
     reason: str
 
     def cost(self) -> Cost:
         """Return a cost that no budget covers."""
         return Cost(mu=math.inf)
 
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the ledger."""
-        return {"kind": "non-private", "reason": self.reason}
-
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(Release):
     """A sum over a secret Poisson sample: of the clients, or of every client's own records.
 
     Guarantee:
@@ -174,6 +141,7 @@ class Sampled:
         drawn.
     """
 
+    kind: ClassVar[str] = "sampled"
     release: SumRelease | GaussianRelease
     """The sum of all that is drawn. Its sensitivity is that of one unit left out."""
     rate: Fraction
@@ -183,6 +151,8 @@ class Sampled:
     """Whether a unit's data may be replaced, which is leaving out and putting in."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.release, SumRelease | GaussianRelease):
+            raise ParameterError("only sums are sampled")
         if not isinstance(self.rate, Fraction) or not 0 < self.rate < 1:
             raise ParameterError(f"a sampling rate is a Fraction in (0, 1), got {self.rate!r}")
         if not 0 < self.delta < 1:
@@ -192,6 +162,10 @@ class Sampled:
         """Return the cost of one round."""
         return self.rounds(1)
 
+    def prices(self, rounds: int = 1) -> Sequence[Cost]:
+        """Return what so many rounds cost."""
+        return (self.rounds(rounds),)
+
     def rounds(self, count: int) -> Cost:
         """Return the cost of so many rounds, composed as sampled Gaussians are."""
         once = self.release.cost()
@@ -200,21 +174,12 @@ class Sampled:
         moved = (2 if self.replaced else 1) * count * once.slip
         return Cost(epsilon=epsilon, delta=self.delta, slip=moved)
 
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the ledger."""
-        return {
-            "kind": "sampled",
-            "release": self.release.as_mapping(),
-            "rate": str(self.rate),
-            "delta": self.delta,
-            "replaced": self.replaced,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class Repeated(Release):
     """So many releases of one kind: the rounds of a series."""
 
+    kind: ClassVar[str] = "repeated"
     release: Release
     rounds: int
 
@@ -224,19 +189,18 @@ class Repeated:
 
     def cost(self) -> Cost:
         """Return the cost of all rounds."""
-        if isinstance(self.release, Sampled):
-            return self.release.rounds(self.rounds)
-        return self.release.cost().times(self.rounds)
+        return self.prices()[0]
 
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the ledger."""
-        return {"kind": "repeated", "release": self.release.as_mapping(), "rounds": self.rounds}
+    def prices(self, rounds: int = 1) -> Sequence[Cost]:
+        """Return the proven costs of all rounds."""
+        return self.release.prices(rounds * self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
-class _PastRelease:
+class _PastRelease(Release):
     """A sum under clients' coins: version 0.2 could open one, and noted its price in the ledger."""
 
+    kind: ClassVar[str] = "coins"
     fields: Mapping[str, Any]
 
     def cost(self) -> Cost:
@@ -246,19 +210,6 @@ class _PastRelease:
     def as_mapping(self) -> dict[str, Any]:
         """Return what was read."""
         return dict(self.fields)
-
-
-def prices(release: Release) -> Sequence[Cost]:
-    """Return the proven costs of a release, any of which may be counted.
-
-    Most have one. A selection has its epsilon, and a Gaussian beside which it is no easier to
-    read: the second is dearer alone and cheaper among many.
-    """
-    if isinstance(release, SelectionRelease):
-        return release.cost(), release.beside_sums()
-    if isinstance(release, Repeated) and not isinstance(release.release, Sampled):
-        return [once.times(release.rounds) for once in prices(release.release)]
-    return (release.cost(),)
 
 
 @functools.lru_cache(maxsize=64)
@@ -278,11 +229,43 @@ def sum_error(share: Fraction, shares: int) -> float:
     return tau + 10 * max(0, shares - 64) * math.exp(-rate * 64 / 65)
 
 
-_PLAIN: Mapping[str, Callable[..., Release]] = {
-    "selection": SelectionRelease,
-    "gaussian": GaussianRelease,
-    "declared": DeclaredRelease,
-    "non-private": NonPrivateRelease,
+def compose(releases: Iterable[Release], delta: float) -> Spent:
+    """Return the epsilon of all releases together at this delta.
+
+    Guarantee:
+        Together the releases are (epsilon, delta)-DP under their own neighbouring relation,
+        also when what is computed later depends on what was released earlier
+        (`cost.together`). Selections are counted by their epsilons or by their Gaussians,
+        whichever is less for all of them together.
+
+    Assumes:
+        How many releases there are and how much noise each has does not depend on the
+        results of earlier ones. Where it may, keep a `Ledger`: its cap holds all the same.
+
+    Example:
+        >>> compose([], 1e-5)
+        Spent(epsilon=0.0, accountant='nothing released')
+    """
+    return min(ways_of(releases), key=lambda cost: cost.at(delta)).spent(delta)
+
+
+def ways_of(releases: Iterable[Release]) -> list[Cost]:
+    """Return what releases cost together: by the epsilons of selections, and by their Gaussians."""
+    listed = [release.prices() for release in releases]
+    return [together(prices[way] for prices in listed) for way in (0, -1)]
+
+
+_KINDS: Mapping[str, Callable[..., Release]] = {
+    kind.kind: kind
+    for kind in (
+        SumRelease,
+        SelectionRelease,
+        GaussianRelease,
+        DeclaredRelease,
+        NonPrivateRelease,
+        Sampled,
+        Repeated,
+    )
 }
 
 
@@ -293,29 +276,22 @@ def read_release(mapping: Mapping[str, Any]) -> Release:
         LedgerError: The kind is unknown, or a field is missing or malformed. An event that
             cannot be read is never skipped.
     """
-    fields = {key: value for key, value in mapping.items() if key != "kind"}
+    fields = dict(mapping.items())
     try:
-        match mapping.get("kind"):
-            case "coins":
-                return _PastRelease(mapping)
-            case "sum":
-                beyond = float(fields.pop("beyond", 0.0))
-                sensitivity = Sensitivity(
-                    fields.pop("l2_squared"), fields.pop("coordinates"), beyond
-                )
-                return SumRelease(sensitivity, Fraction(fields.pop("share")), **fields)
-            case "selection" | "gaussian" | "declared" | "non-private" as plain:
-                return _PLAIN[plain](**fields)
-            case "sampled":
-                inner = read_release(fields.pop("release"))
-                if not isinstance(inner, SumRelease | GaussianRelease):
-                    raise ValueError("only sums are sampled")
-                return Sampled(inner, Fraction(fields.pop("rate")), **fields)
-            case "repeated":
-                return Repeated(read_release(fields.pop("release")), **fields)
+        kind = fields.pop("kind", None)
+        if kind == _PastRelease.kind:
+            return _PastRelease(mapping)
+        if kind not in _KINDS:
+            raise LedgerError(
+                f"the ledger holds an event of unknown kind {kind!r}; it was written by a newer "
+                "Urna. Upgrade to read it."
+            )
+        if kind == SumRelease.kind:
+            moved = fields.pop("l2_squared"), fields.pop("coordinates")
+            fields["sensitivity"] = Sensitivity(*moved, float(fields.pop("beyond", 0.0)))
+        for name, read in (("share", Fraction), ("rate", Fraction), ("release", read_release)):
+            if name in fields:
+                fields[name] = read(fields[name])
+        return _KINDS[kind](**fields)
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise LedgerError(f"an event in the ledger cannot be read: {error!r}") from error
-    raise LedgerError(
-        f"the ledger holds an event of unknown kind {mapping.get('kind')!r}; it was written by a "
-        "newer Urna. Upgrade to read it."
-    )

@@ -7,15 +7,16 @@ docs/decisions/0027-winner-only.md has the proofs that are summarised here.
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import ndtri
 
 from urna.errors import ParameterError
-from urna.privacy.cost import Cost
+from urna.privacy.cost import Cost, Release
 
 __all__ = ["PRECISION", "Coin", "SelectionRelease", "pure_mu", "range_mu"]
 
@@ -45,7 +46,7 @@ class Coin:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectionRelease:
+class SelectionRelease(Release):
     """The candidate of the largest noisy total, opened alone or with its gap.
 
     Guarantee:
@@ -67,6 +68,7 @@ class SelectionRelease:
         ParameterError: Noise of this kind cannot be drawn to this precision.
     """
 
+    kind: ClassVar[str] = "selection"
     epsilon: float
     reach: int
     candidates: int
@@ -170,22 +172,9 @@ class SelectionRelease:
         """Return what it costs alone, or beside others of which an epsilon is known."""
         return Cost(epsilon=self.epsilon, slip=self.slip)
 
-    def beside_sums(self) -> Cost:
-        """Return what it costs beside Gaussian releases: more alone, less in a crowd."""
-        return Cost(mu=self.mu, slip=self.slip)
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values for the ledger."""
-        return {
-            "kind": "selection",
-            "epsilon": self.epsilon,
-            "reach": self.reach,
-            "candidates": self.candidates,
-            "largest_of": self.largest_of,
-            "fineness": self.fineness,
-            "gap": self.gap,
-            "precision": self.precision,
-        }
+    def prices(self, rounds: int = 1) -> Sequence[Cost]:
+        """Return that, and what it costs beside Gaussian releases: more alone, less in a crowd."""
+        return self.cost().times(rounds), Cost(mu=self.mu, slip=self.slip).times(rounds)
 
     def noise_coins(self) -> tuple[Coin, ...]:
         """Return the coins of one geometric variable, its lowest digit first.

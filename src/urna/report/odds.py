@@ -8,8 +8,7 @@ import numpy.typing as npt
 from scipy.special import expit, ndtr, ndtri
 
 from urna.privacy import Budget, PrivacyStatement, gaussian_delta, gaussian_mu
-from urna.privacy.accountant import GAUSSIAN
-from urna.privacy.cost import SLIP_PART
+from urna.privacy.cost import GAUSSIAN, SLIP_PART
 
 __all__ = ["Odds"]
 

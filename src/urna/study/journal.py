@@ -31,13 +31,11 @@ def _paid(folder: Path, values: Mapping[str, Any]) -> bool:
         return True
     own, named = folder / LEDGER, values.get("ledger")
     if own.exists():
-        ledger = Ledger(own)
-        return any(ledger.counts(entry.id) for entry in ledger.entries())
+        return any(entry.counts for entry in Ledger(own).entries())
     if not named:
         return False
-    ledger = Ledger(str(named))
     # What was tried again counts under another id: the first, and which attempt it was.
-    counted = {entry.id for entry in ledger.entries() if ledger.counts(entry.id)}
+    counted = {entry.id for entry in Ledger(str(named)).entries() if entry.counts}
     return any(name.partition("-")[0] in values["entries"].values() for name in counted)
 
 

@@ -10,7 +10,7 @@ from urna.data import count_records
 from urna.errors import ParameterError
 from urna.forecast.votes import WIDE, Openings, forecast
 from urna.privacy import Budget, Unit
-from urna.privacy.accountant import DECLARED, GAUSSIAN
+from urna.privacy.cost import DECLARED, GAUSSIAN
 from urna.space import Space
 from urna.study.averages import schema_of
 from urna.study.file import Study

@@ -12,7 +12,7 @@ from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.local import losses_of_each
 from urna.privacy import Budget, PrivacyStatement
-from urna.privacy.accountant import DECLARED, GAUSSIAN
+from urna.privacy.cost import DECLARED, GAUSSIAN
 from urna.progress import Steps
 from urna.randomness import SecretSource, secrets_of, staged_secrets
 from urna.study.alone import average_alone, train_alone

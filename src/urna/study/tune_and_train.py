@@ -25,9 +25,7 @@ from urna.privacy import (
     Sampled,
     Unit,
 )
-from urna.privacy.accountant import accountant_of
 from urna.privacy.cost import Cost, together
-from urna.privacy.events import prices
 from urna.privacy.sampling import sampled_epsilon
 from urna.randomness import staged_secrets
 from urna.space import Axis, Space
@@ -342,11 +340,11 @@ def _both(
     finite = vote.privacy.private and trained.privacy.private
     cost = Cost(math.inf)
     if finite and event is not None:
-        costs = [_together(price, event, counted) for price in prices(voting.event)]
+        costs = [_together(price, event, counted) for price in voting.event.prices()]
         cost = min(costs, key=lambda each: each.at(budget.delta))
     epsilon = cost.at(budget.delta) if math.isfinite(cost.mu) else math.inf
     unit = trained.privacy.adjacency.unit
-    accountant = planned.tally.accountant if isinstance(event, Sampled) else accountant_of(cost)
+    accountant = planned.tally.accountant if isinstance(event, Sampled) else cost.accountant
     return PrivacyStatement(
         epsilon,
         budget.delta,

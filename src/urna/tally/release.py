@@ -18,7 +18,6 @@ from urna.privacy import (
     Repeated,
     SumRelease,
 )
-from urna.privacy.accountant import accountant_of
 from urna.privacy.budget import rounded_up
 from urna.privacy.cost import FREE
 from urna.tally.mechanism import check_sum
@@ -148,7 +147,7 @@ class Releases:
             )
         if self._whole and self.done < self.rounds:
             several = (self._early(),)
-        accountant = plan.accountant if plan.rate is not None else accountant_of(cost)
+        accountant = plan.accountant if plan.rate is not None else cost.accountant
         return PrivacyStatement(
             epsilon=cost.at(terms.budget.delta),
             delta=terms.budget.delta,
@@ -179,8 +178,7 @@ class Releases:
         """Return the statement before anything is released."""
         why = "No round was held, so nothing was released and nothing is spent"
         terms = self.plan.terms
-        accountant = accountant_of(FREE)
-        return PrivacyStatement(0.0, terms.budget.delta, terms.adjacency, accountant, (why,))
+        return PrivacyStatement(0.0, terms.budget.delta, terms.adjacency, FREE.accountant, (why,))
 
 
 def digest_of_sum(total: IntVector, accepted: Iterable[ClientId]) -> str:

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from urna.errors import InvalidSum, OutputError, RoundAborted, RoundUnfinished
 from urna.privacy import Adjacency, Entry, Ledger, Release, Repeated
-from urna.privacy.events import prices
 
 NOTHING = hashlib.sha256(b"urna: nothing that may be read").hexdigest()
 """Noted of a release that counts and gave no result."""
@@ -75,7 +74,7 @@ class Slot:
 
     def __post_init__(self) -> None:
         # What has a price of its own where it comes first is entered whole, or it would lose it.
-        whole = self.rounds == 1 and len(prices(self.event)) > 1
+        whole = self.rounds == 1 and len(self.event.prices()) > 1
         self._advances = self.rounds > 1 or (self.id is not None and not whole)
         if self.ledger is None:
             return

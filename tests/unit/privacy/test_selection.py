@@ -23,7 +23,7 @@ from urna.privacy import (
     parts_of,
     pure_first,
 )
-from urna.privacy.events import prices, read_release
+from urna.privacy.events import read_release
 from urna.privacy.selection import pure_mu, range_mu
 
 Chances = dict[tuple[int, ...], float]
@@ -231,7 +231,7 @@ def test_it_is_read_back_from_the_ledger() -> None:
     assert read_release(release.as_mapping()) == release
     series = Repeated(release, 3)
     assert read_release(series.as_mapping()) == series
-    assert [price.epsilon for price in prices(series)] == [1.5, 0.0]
+    assert [price.epsilon for price in series.prices()] == [1.5, 0.0]
 
 
 @pytest.fixture

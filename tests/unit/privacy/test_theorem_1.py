@@ -17,9 +17,8 @@ from benchmarks.papers.rdp import (
     sampled_rdp,
 )
 
-from urna.privacy import Budget
+from urna.privacy import Budget, Sensitivity
 from urna.privacy.calibration import calibrate_sampled
-from urna.privacy.sensitivity import Sensitivity
 
 Reals = npt.NDArray[np.float64]
 

@@ -7,8 +7,7 @@ import pytest
 from scipy import stats
 
 from urna.privacy import Adjacency, Budget, PrivacyStatement, gaussian_epsilon, gaussian_mu
-from urna.privacy.accountant import GAUSSIAN
-from urna.privacy.cost import SLIP_PART, Cost
+from urna.privacy.cost import GAUSSIAN, SLIP_PART, Cost
 from urna.report.odds import Odds
 
 CLIENT = Adjacency.REPLACE_ONE_CLIENT

@@ -7,7 +7,7 @@ import pytest
 from pages import made, read, shown
 
 from urna.privacy import Adjacency, Budget, PrivacyStatement
-from urna.privacy.accountant import GAUSSIAN
+from urna.privacy.cost import GAUSSIAN
 from urna.protocols.secagg import ServerModel
 from urna.report.parties import Added, added, not_covered, parties, simulated
 from urna.systems.train.pipelined import PipelinedSummation
