@@ -46,7 +46,7 @@ from flwr.common.serde import message_to_proto
 from flwr.serverapp import Grid
 
 from urna.flower import Policy, Voter, poll
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.simulation import run_apps
 from urna.privacy import Budget
 from urna.space import Space

@@ -16,7 +16,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import GridSearchCV, ShuffleSplit
 
 from urna.data import Samples
-from urna.flower import contributor
+from urna.flower import participant
 from urna.local import (
     CachedObjective,
     CallableObjective,
@@ -258,7 +258,7 @@ def test_rounds_and_clients_draw_other_numbers() -> None:
 
 
 def test_simulated_nodes_of_one_worker_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contributor, "simulated", lambda: True)
+    monkeypatch.setattr(participant, "simulated", lambda: True)
 
     class Drawing:
         kind = "statistic"
@@ -271,7 +271,7 @@ def test_simulated_nodes_of_one_worker_do_not_meet(monkeypatch: pytest.MonkeyPat
     def asked(place: int, data: Samples) -> bytes:
         context = SimpleNamespace(node_config={"partition-id": place})
         call: Any = SimpleNamespace(context=context, number=1, inputs=data)
-        return contributor.in_time(Drawing(), call).tobytes()
+        return participant._in_time(Drawing(), call).tobytes()
 
     expected = [asked(place, data) for place, data in enumerate(CLIENTS)]
     assert len(set(expected)) == len(CLIENTS)

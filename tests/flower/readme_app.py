@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from urna.flower import Voter, poll
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.simulation import run_apps
 from urna.local import CallableObjective
 from urna.privacy import Budget, Ledger

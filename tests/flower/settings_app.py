@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from urna.flower import Deadlines, Participant
 from urna.flower.encrypted import EncryptedParty, combine_encrypted
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.settings import SettingsContributor, combine_settings
 from urna.flower.simulation import run_apps
 from urna.privacy import Budget

@@ -25,8 +25,8 @@ import urna.flower.encrypted
 import urna.flower.settings
 from urna.errors import ParameterError, Refused, RoundAborted, RoundUnfinished
 from urna.flower import Deadlines, Grant, Helper, NodeKey, Participant, Policy, Voter
+from urna.flower.accounts import Claims
 from urna.flower.announcement import server_statement
-from urna.flower.claims import count_run, runs
 from urna.flower.encrypted import ENCRYPTED_ACTION, EncryptedParty, combine_encrypted
 from urna.flower.exact import ExactAnnouncement
 from urna.flower.identities import write_public_key
@@ -303,7 +303,7 @@ def test_signed_runs_find_what_is_found_in_the_clear(tmp_path: Path) -> None:
     clear = MeanSetting().combine(Searches(FRAME, tuple(search_of(n) for n in range(4))))
     assert result.setting == clear.setting
     assert result.lost == {}
-    assert all(len(runs(tmp_path / f"{n}.ledger.answered")) == 1 for n in range(4))
+    assert all(len(Claims(tmp_path / f"{n}.ledger.answered").runs) == 1 for n in range(4))
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_a_party_of_the_servers_own_in_a_nodes_place_gets_no_ciphertext(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node itself says that it takes part; the keys are another's, under a key of its own."""
-    monkeypatch.setattr(urna.flower.encrypted, "_verifier", lambda *_: None)  # it does not look
+    monkeypatch.setattr(urna.flower.encrypted, "_Verifier", lambda *_: None)  # it does not look
     grid = signing(tmp_path, 3)
     own = tmp_path / "own"
     own.mkdir()
@@ -368,7 +368,7 @@ def test_a_party_of_the_servers_own_in_a_nodes_place_gets_no_ciphertext(
         run_of(grid, 100, 101, 102, directory=tmp_path / "directory.toml")
     assert "is not signed by it" in failed.value.lost[100]
     assert "is not signed by it" in failed.value.lost[102]
-    assert not any(runs(tmp_path / f"{n}.ledger.answered") for n in (0, 2))
+    assert not any(Claims(tmp_path / f"{n}.ledger.answered").runs for n in (0, 2))
 
 
 @pytest.mark.parametrize("stage", range(1, 5))
@@ -446,7 +446,7 @@ def test_a_run_counts_once_a_node_is_asked_for_a_ciphertext_and_not_before(
     grid.nodes[101].faults = dict.fromkeys(range(letter, 20), "silent")
     with pytest.raises((RoundAborted, RoundUnfinished)):
         run_of(grid, 100, 101, 102, threshold=3)
-    assert len(runs(tmp_path / "0.ledger.answered")) == counted
+    assert len(Claims(tmp_path / "0.ledger.answered").runs) == counted
 
 
 def state_before(
@@ -510,12 +510,12 @@ def test_an_announced_run_is_begun_once(tmp_path: Path) -> None:
 
 
 def test_runs_at_the_same_time_pass_no_number(tmp_path: Path) -> None:
-    file = tmp_path / "claims"
+    claims = Claims(tmp_path / "claims")
     refused: list[int] = []
 
     def count(number: int) -> None:
         try:
-            count_run(file, bytes([number]), 3)
+            claims.count_run(bytes([number]), 3)
         except Refused:
             refused.append(number)
 
@@ -524,23 +524,23 @@ def test_runs_at_the_same_time_pass_no_number(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    counted = runs(file)
+    counted = claims.runs
     assert len(counted) == 3
     assert len(refused) == 5
     # The same run counts once, and is never refused.
     for name in counted:
-        count_run(file, bytes.fromhex(name), 3)
-    assert runs(file) == counted
+        claims.count_run(bytes.fromhex(name), 3)
+    assert claims.runs == counted
 
 
 def test_what_is_counted_outlives_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "claims"
-    count_run(file, b"run", 1)
-    urna.flower.claims.claim(file, b"coin", "stage")
+    claims = Claims(tmp_path / "claims")
+    claims.count_run(b"run", 1)
+    claims.claim(b"coin", "stage")
     monkeypatch.setattr("time.time", lambda: 1e12)
-    urna.flower.claims.claim(file, b"another", "stage")
-    assert not urna.flower.claims.claimed(file, b"coin", "stage")
-    assert runs(file) == {b"run".hex()}
+    claims.claim(b"another", "stage")
+    assert not claims.claimed(b"coin", "stage")
+    assert claims.runs == {b"run".hex()}
 
 
 @pytest.mark.parametrize(
@@ -576,12 +576,13 @@ NAMES = tuple(str(number) for number in range(20))
 
 
 def test_every_type_of_message_is_in_the_test_below() -> None:
-    found = set()
+    types, mounted = set(), set()
     for file in Path(urna.flower.__file__).parent.glob("*.py"):
-        found |= set(
-            re.findall(r"\.(?:query|train|evaluate)\(([A-Z_]+)\)", file.read_text("utf-8"))
-        )
-    assert found == {"ACTION", "ENCRYPTED_ACTION"}
+        text = file.read_text("utf-8")
+        types |= set(re.findall(r"^([A-Z_]*ACTION) = ", text, re.MULTILINE))
+        mounted |= set(re.findall(r"\.(?:query|train|evaluate)\(([A-Za-z_.]+)\)", text))
+    assert types == {"ACTION", "ENCRYPTED_ACTION"}
+    assert mounted == {"ACTION", "self._action"}
     assert set(Kind) == {Kind.ANNOUNCE, Kind.BEGIN, Kind.STAGE, Kind.HELP, Kind.END}
     assert {"vote", "winner", "verified", "update", "average", "settings", "statistic"} == set(
         _READERS

@@ -19,8 +19,8 @@ from flwr.app import Context, RecordDict
 
 from urna.errors import ParameterError, Refused
 from urna.flower import Grant, NodeKey, Participant, Policy, Statistic, Statistics, VoteSubject
+from urna.flower.accounts import KEPT_SECONDS, Claims
 from urna.flower.announcement import Announcement, server_statement
-from urna.flower.claims import KEPT_SECONDS, claim, claimed
 from urna.flower.memory import recall
 from urna.flower.messages import Kind, Letter
 from urna.privacy import Budget, Ledger
@@ -351,18 +351,18 @@ def test_an_old_announcement_is_not_answered_again_after_its_time(tmp_path: Path
 
 
 def test_claims_expire_and_are_exclusive_until_then(tmp_path: Path) -> None:
-    file = tmp_path / "claims"
-    claim(file, b"coin", "stage")
+    claims = Claims(tmp_path / "claims")
+    claims.claim(b"coin", "stage")
     with pytest.raises(Refused, match="before"):
-        claim(file, b"coin", "stage")
-    claim(file, b"coin", "other stage")
-    claim(file, b"other coin", "stage")
-    assert claimed(file, b"coin", "stage")
-    assert not claimed(file, b"third coin", "stage")
-    assert not claimed(tmp_path / "none", b"coin", "stage")
+        claims.claim(b"coin", "stage")
+    claims.claim(b"coin", "other stage")
+    claims.claim(b"other coin", "stage")
+    assert claims.claimed(b"coin", "stage")
+    assert not claims.claimed(b"third coin", "stage")
+    assert not Claims(tmp_path / "none").claimed(b"coin", "stage")
     with patch("time.time", return_value=time.time() + KEPT_SECONDS + 1):
-        claim(file, b"new coin", "stage")
-    assert not claimed(file, b"coin", "stage"), "the file does not grow for ever"
+        claims.claim(b"new coin", "stage")
+    assert not claims.claimed(b"coin", "stage"), "the file does not grow for ever"
 
 
 def test_two_letters_on_one_old_state_let_one_answer_out(tmp_path: Path) -> None:

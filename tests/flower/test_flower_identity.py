@@ -18,7 +18,7 @@ from urna.cli.app import app
 from urna.errors import OutputError, ParameterError, ProtocolError, RoundAborted
 from urna.flower import DirectoryFile, NodeKey, Policy, poll
 from urna.flower.announcement import Announcement
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.identities import read_public_key, write_public_key
 from urna.flower.messages import Kind, Letter, Reply
 from urna.protocols.secagg.messages import UnmaskRequest, Void

@@ -40,7 +40,7 @@ from grouped import grouped
 from urna.data import Samples
 from urna.errors import ParameterError, Refused
 from urna.flower import Deadlines, Grant, Participant, Statistic, Statistics, Sums, poll
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.messages import Kind, Letter
 from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Ledger

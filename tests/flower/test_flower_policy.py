@@ -16,7 +16,7 @@ from grouped import grouped
 from urna.errors import ParameterError, Refused, RoundAborted, RoundUnfinished
 from urna.flower import Grant, NodeKey, Policy, Statistic, poll
 from urna.flower.accounts import NodeAccount
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.identities import write_public_key
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.protocols.secagg import ServerModel

@@ -21,9 +21,9 @@ from flwr.clientapp import ClientApp
 
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted
 from urna.flower import Deadlines, SumProgress, poll
-from urna.flower.contributor import simulated
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.messages import Kind
+from urna.flower.participant import simulated
 from urna.privacy import Budget, Ledger
 from urna.randomness import ScriptedSecrets
 from urna.space import Space

@@ -19,7 +19,7 @@ from urna.data import PUBLIC_SHARD_KEY, Samples
 from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted
 from urna.flower import Policy, VoteSubject, poll
 from urna.flower.announcement import Announcement
-from urna.flower.shard_key import kept_key
+from urna.flower.identities import kept_key
 from urna.local import Losses, Progress
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import OsSecrets, ScriptedSecrets

@@ -28,8 +28,8 @@ from urna.flower import (
     Sums,
     register,
 )
-from urna.flower.conducting import Desk, add_up
 from urna.flower.messages import Letter
+from urna.flower.rounds import Desk, add_up
 from urna.noise import IntVector
 from urna.privacy import Budget, Ledger, Repeated
 from urna.tally import BoundedVector, Tallied, TallyPlan, Terms, in_units, plan_tally

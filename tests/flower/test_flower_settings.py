@@ -25,7 +25,7 @@ from urna.errors import (
 )
 from urna.flower import Deadlines, Grant, Participant, Policy
 from urna.flower.encrypted import EncryptedParty, combine_encrypted
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.settings import SettingsContributor, combine_settings
 from urna.flower.subjects import read_subject, size_of
 from urna.privacy import Budget, Ledger

@@ -238,7 +238,7 @@ def test_a_count_whose_circuit_started_is_not_held_again_under_its_id(
 
     grid = signed(quick_path)
     ledger = Ledger.open(quick_path / "server.ledger", BUDGET)
-    monkeypatch.setattr("urna.flower.verified.open_winner", interrupted)
+    monkeypatch.setattr("urna.flower.leader.open_winner", interrupted)
     with pytest.raises(KeyboardInterrupt):
         held(grid, quick_path, ledger=ledger, entry="vote")
     with pytest.raises(LedgerError, match="was started, and no result of it was noted"):

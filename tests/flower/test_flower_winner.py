@@ -17,10 +17,10 @@ from grouped import grouped
 
 from urna.errors import LedgerError, ProtocolError, RoundAborted, RoundUnfinished
 from urna.flower import DirectoryFile, Grant, Helper, Transcript, Voter, poll
+from urna.flower.leader import helped_by
 from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Policy
 from urna.flower.transcript import Ending, sum_digest
-from urna.flower.winner import helped_by
 from urna.privacy import Budget, Ledger, SelectionRelease
 from urna.protocols.winner import Circuit, answer, offer, transfer
 from urna.randomness import ScriptedSecrets
@@ -208,7 +208,7 @@ def test_an_answer_that_opens_nothing_counts(
     def garbled(*_: object) -> None:
         raise ProtocolError("a label is none of two")
 
-    monkeypatch.setattr("urna.flower.winner.open_winner", garbled)
+    monkeypatch.setattr("urna.flower.leader.open_winner", garbled)
     with pytest.raises(RoundUnfinished, match="a label is none of two"):
         held(grid, tmp_path, ledger=ledger)
     assert ledger.spent().epsilon > 0.0

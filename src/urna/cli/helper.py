@@ -42,7 +42,7 @@ def helper(
             f"the policy {policy} grants no help: add [grant.winner], or [grant.verified] for "
             f"verified ballots, with names = ['{key.name}']"
         )
-    config = f'{of_flower("voter").HELPER_KEY}=true urna-policy="{policy.resolve()}"'
+    config = f'{of_flower("votes").HELPER_KEY}=true urna-policy="{policy.resolve()}"'
     command = [_supernode(), *context.args, "--node-config", config]
     if show:
         typer.echo(shlex.join(command))

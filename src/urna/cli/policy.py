@@ -113,7 +113,7 @@ def show(
                 "left": left,
                 "fewest_clients": read.fewest_clients,
                 "grants": sorted(read.grants),
-                "exact_runs": len(read.account.runs),
+                "exact_runs": len(read.account.claims.runs),
                 "signed": read.directory_required,
             }
         )
@@ -131,7 +131,7 @@ def show(
         )
         if kind == policies.EXACT:
             out.print(
-                f"exact, and covered by no epsilon: {len(read.account.runs)} of "
+                f"exact, and covered by no epsilon: {len(read.account.claims.runs)} of "
                 f"{allowed.most_runs:,} runs are used up; {allowed.fewest_in_cluster} clients or "
                 "more in every opened cluster"
             )

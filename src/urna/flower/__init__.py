@@ -9,23 +9,20 @@ deployed node starts a process per message and should start quickly.
 """
 
 from urna.flower.averaging import Averages, AverageSubject, average
-from urna.flower.contributor import Call, Contributor
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.helper import Helper
 from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.participant import Participant
+from urna.flower.participant import Call, Contributor, Participant
 from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
 from urna.flower.strategy import PrivateTraining
 from urna.flower.subjects import Statistic, Subject, register
 from urna.flower.sums import Sums
-from urna.flower.trainer import Trainer, Updates
 from urna.flower.transcript import Transcript
 from urna.flower.transport import Deadlines, SumProgress
-from urna.flower.updates import UpdateSubject
+from urna.flower.updates import Trainer, Updates, UpdateSubject
 from urna.flower.vote_subject import VoteSubject
-from urna.flower.voter import Statistics, Voter
-from urna.flower.votes import Votes
+from urna.flower.votes import Statistics, Voter, Votes
 
 __all__ = [
     "AverageSubject",

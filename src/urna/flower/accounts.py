@@ -1,18 +1,133 @@
-"""A node's own account: what it has released, and which stages it has answered."""
+"""A node's own account: what it has released, and which stages it has answered.
 
+Flower may run two messages of a node at the same time, each on the same old state, and a server
+may send a message again. So a node answers each stage of a round once: a row beside its ledger
+that only one of them can write lets only one answer out. Beside these claims stand the exact
+results a node has taken part in, which are counted for good.
+"""
+
+import math
+import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from urna.errors import BudgetExceeded, CountedAlready, LedgerError, Refused
 from urna.flower.announcement import Announcement
-from urna.flower.claims import check_run, claim, claimed, count_run, runs
 from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release, Repeated
 
-__all__ = ["NodeAccount"]
+__all__ = ["KEPT_SECONDS", "LARGEST_SKEW", "Claims", "NodeAccount"]
 
-_BEGUN = "begin"
+LARGEST_SKEW = 86_400.0
+"""Seconds by which a server's clock may differ from the node's."""
+
+KEPT_SECONDS = 4 * LARGEST_SKEW
+"""How long a claim is kept: an announcement that old is refused for its time alone, and what
+nodes and helpers hold of a round is older than they use."""
+
+_BEGUN, _RUNS = "begin", b"exact results"
+_FOR_GOOD = math.inf  # such a claim is never too old
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS claim (coin BLOB NOT NULL, stage TEXT NOT NULL, at REAL NOT NULL, "
+    "PRIMARY KEY (coin, stage))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a node has answered, in one file; without a file it remembers nothing."""
+
+    file: Path | None
+
+    def claim(self, coin: bytes, stage: str) -> None:
+        """Take the one right to answer a stage of a round, before the answer leaves the node.
+
+        Raises:
+            Refused: The stage was answered before, or the claim cannot be written.
+        """
+        with self._writing() as connection:
+            if connection is not None:
+                now = time.time()
+                connection.execute("DELETE FROM claim WHERE at < ?", (now - KEPT_SECONDS,))
+                connection.execute("INSERT INTO claim VALUES (?, ?, ?)", (coin, stage, now))
+
+    def claimed(self, coin: bytes, stage: str) -> bool:
+        """Say whether a stage was answered; always so where nothing is remembered."""
+        return self.file is None or stage in self._stages(coin)
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """The names, in hexadecimal, of the exact results that were counted."""
+        return self._stages(_RUNS)
+
+    def check_run(self, run: bytes, most: int | None) -> None:
+        """Refuse an exact result for which nothing is left of what the owner granted.
+
+        Raises:
+            Refused: `most` others were counted.
+        """
+        if most is not None:
+            _check_run(self.runs, run, most)
+
+    def count_run(self, run: bytes, most: int | None) -> None:
+        """Count an exact result for good, before anything it is made of leaves the node.
+
+        Raises:
+            Refused: `most` others were counted, or it cannot be written down.
+        """
+        if most is None:
+            return
+        with self._writing() as connection:
+            if connection is None or run.hex() in (counted := _stages(connection, _RUNS)):
+                return
+            _check_run(counted, run, most)
+            connection.execute("INSERT INTO claim VALUES (?, ?, ?)", (_RUNS, run.hex(), _FOR_GOOD))
+
+    def _stages(self, coin: bytes) -> frozenset[str]:
+        """Return what was answered under this coin."""
+        if self.file is None or not self.file.exists():
+            return frozenset()
+        try:
+            with _connected(self.file) as connection:
+                return _stages(connection, coin)
+        except sqlite3.Error as error:
+            raise Refused("this node cannot read what it has answered") from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection | None]:
+        """Write in one transaction that is on the disk at its end; others wait for it."""
+        if self.file is None:
+            yield None
+            return
+        try:
+            with _connected(self.file) as connection:
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute(_SCHEMA)
+                yield connection
+                connection.execute("COMMIT")
+        except sqlite3.IntegrityError as error:
+            raise Refused("this node has answered this stage of the round before") from error
+        except (sqlite3.Error, OSError) as error:
+            raise Refused("this node cannot note that it answers") from error
+
+
+def _connected(file: Path) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(file, timeout=60.0, isolation_level=None))
+
+
+def _stages(connection: sqlite3.Connection, coin: bytes) -> frozenset[str]:
+    found = connection.execute("SELECT stage FROM claim WHERE coin = ?", (coin,))
+    return frozenset(str(stage) for (stage,) in found)
+
+
+def _check_run(counted: frozenset[str], run: bytes, most: int) -> None:
+    if run.hex() not in counted and len(counted) >= most:
+        raise Refused(
+            f"this node has taken part in {len(counted)} exact results; its policy grants {most}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,48 +168,11 @@ class NodeAccount:
         Raises:
             Refused: It was begun before, or that cannot be written down.
         """
-        self.claim(announcement.place(number), _BEGUN)
+        self.claims.claim(announcement.place(number), _BEGUN)
 
     def begun(self, announcement: Announcement, number: int) -> bool:
         """Say whether the node took part in a round; always so where nothing is remembered."""
-        claims = self._claims
-        return claims is None or claimed(claims, announcement.place(number), _BEGUN)
-
-    def claim(self, coin: bytes, stage: str) -> None:
-        """Take the one right to answer a stage of a round, before the answer leaves the node.
-
-        Raises:
-            Refused: The stage was answered before, or the claim cannot be written.
-        """
-        if self._claims is not None:
-            claim(self._claims, coin, stage)
-
-    @property
-    def runs(self) -> frozenset[str]:
-        """The exact results that were counted; none where nothing is remembered.
-
-        Raises:
-            Refused: The claims cannot be read.
-        """
-        return frozenset() if self._claims is None else runs(self._claims)
-
-    def check_run(self, run: bytes, most: int | None) -> None:
-        """Refuse an exact result for which nothing is left of what the owner granted.
-
-        Raises:
-            Refused: `most` others were counted.
-        """
-        if most is not None:
-            check_run(self.runs, run, most)
-
-    def count_run(self, run: bytes, most: int | None) -> None:
-        """Count an exact result for good, before anything that it is made of leaves the node.
-
-        Raises:
-            Refused: `most` others were counted, or it cannot be written down.
-        """
-        if self._claims is not None and most is not None:
-            count_run(self._claims, run, most)
+        return self.claims.claimed(announcement.place(number), _BEGUN)
 
     def count(self, announcement: Announcement, number: int, coin: bytes, *, private: bool) -> None:
         """Count a round in the ledger, before the masked vector leaves the node.
@@ -132,8 +210,10 @@ class NodeAccount:
         return Ledger.open(self.file, self.cap, adjacency=self.relation, subject=self.data)
 
     @property
-    def _claims(self) -> Path | None:
-        return None if self.file is None else self.file.with_name(f"{self.file.name}.answered")
+    def claims(self) -> Claims:
+        """What the node has answered."""
+        beside = None if self.file is None else self.file.with_name(f"{self.file.name}.answered")
+        return Claims(beside)
 
 
 @contextmanager

@@ -62,6 +62,10 @@ class Announced(Protocol):
         """Return the announcement for those who take part."""
         ...
 
+    def as_bytes(self) -> bytes:
+        """Return the announcement as it travels."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Announcement:

@@ -10,8 +10,8 @@ from flwr.serverapp import Grid
 
 from urna.data import Samples
 from urna.errors import ParameterError, ProtocolError, Refused
-from urna.flower.contributor import Call
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
+from urna.flower.participant import Call
 from urna.flower.subjects import register
 from urna.flower.sums import COLLUDING, Sums
 from urna.noise import IntVector
@@ -116,14 +116,14 @@ class Averages:
         Raises:
             Refused: Another schema is announced.
         """
-        learner = _subject(call).learner
+        learner = call.subject(AverageSubject, "average").learner
         if self._schema is not None and learner.schema != self._schema:
             _log.error("announced is %s, this node has %s", learner.schema, self._schema)
             raise Refused("the schema announced is not the one of this node's data")
 
     def contribute(self, call: Call) -> IntVector:
         """Return the node's vector, rounded by coins of its own."""
-        subject = _subject(call)
+        subject = call.subject(AverageSubject, "average")
         samples = as_data(self._data(call.context))
         ((_, vector),) = subject.learner.vectors([samples])
         return subject.average(call.announcement.terms).contribution(vector, call.key)
@@ -214,10 +214,3 @@ def average(
 
     sums.round(keep=take)
     return results[0]
-
-
-def _subject(call: Call) -> AverageSubject:
-    subject = call.announcement.subject
-    if not isinstance(subject, AverageSubject):
-        raise Refused("this is no average")
-    return subject

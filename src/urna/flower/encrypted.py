@@ -16,23 +16,20 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
 
-from flwr.app import ConfigRecord, Context
-from flwr.clientapp import ClientApp
+from flwr.app import Context
 from flwr.serverapp import Grid
 
 from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted, RoundUnfinished
-from urna.flower.announcement import server_statement
-from urna.flower.contributor import seed_of
 from urna.flower.exact import ExactAnnouncement
-from urna.flower.gathering import Gathering
+from urna.flower.gathering import Federation, Gathering, Reach
 from urna.flower.identities import DirectoryFile, NodeKey
+from urna.flower.memory import forget, store, stored
 from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Grant, Policy
-from urna.flower.site import Mounted, Site
+from urna.flower.site import Mounted, Site, seed_of
 from urna.flower.transcript import presence
-from urna.flower.transport import Deadlines, Post, Progress
+from urna.flower.transport import Deadlines, Progress
 from urna.local.generators import own_generators
 from urna.protocols.secagg import Directory, Identity
 from urna.randomness import SEED_BYTES, OsSecrets
@@ -44,7 +41,6 @@ from urna.systems.combine import (
     RunName,
     Seat,
     Strategy,
-    Task,
     agreed_on,
     conduct,
     freeze,
@@ -61,8 +57,6 @@ ENCRYPTED_ACTION = "urna_encrypted"
 """Messages of encrypted combinations have the type `query.urna_encrypted`."""
 
 _PLACE = "urna-encrypted"
-_OLDEST = 86_400.0  # seconds
-_PAUSE = 0.2  # seconds between two looks at who is connected
 _ATTEMPTS = 2
 
 _log = logging.getLogger(__name__)
@@ -94,13 +88,9 @@ class EncryptedParty(Mounted):
         policy: Policy | Path | str | None = None,
         recomputes: bool = False,
     ) -> None:
-        super().__init__(self._stage)
+        super().__init__(self._stage, ENCRYPTED_ACTION)
         self._site = Site(policy)
         self._search, self._recomputes = search, recomputes
-
-    def mount(self, app: ClientApp) -> None:
-        """Let a ClientApp take part. What it does already is left alone."""
-        app.query(ENCRYPTED_ACTION)(self.handle)
 
     def _stage(self, letter: Letter, context: Context) -> Reply:
         if letter.kind not in (Kind.ANNOUNCE, Kind.STAGE):
@@ -126,7 +116,10 @@ class EncryptedParty(Mounted):
         before = session.state
         answer = session.handle(letter.body)
         _claim(policy, grant, announcement.digest, before, session.state)
-        _keep(context, freeze(seat, session.state))
+        if frozen := freeze(seat, session.state):
+            store(context, _PLACE, {"state": frozen})
+        else:
+            forget(context, _PLACE)
         return Reply.letter(answer)
 
 
@@ -190,16 +183,16 @@ def _claim(
         return
     match after:
         case Joined():
-            account.claim(run, "keys")
+            account.claims.claim(run, "keys")
         case KeyedParty():
-            account.claim(run, "rest of the keys")
+            account.claims.claim(run, "rest of the keys")
         case Given() if isinstance(before, Given) and after.keyed is before.keyed:
             stage = f"open {after.keyed.number}"
             if not before.opened:
-                account.claim(run, stage)
+                account.claims.claim(run, stage)
         case Given():
-            account.count_run(run, grant.most_runs)
-            account.claim(run, f"give {after.keyed.number}")
+            account.claims.count_run(run, grant.most_runs)
+            account.claims.claim(run, f"give {after.keyed.number}")
         case _:
             return
 
@@ -254,21 +247,27 @@ def combine_encrypted(
     """
     chosen = strategy_named(strategy) if isinstance(strategy, str) else strategy
     agreed = agreed_on(axes, chosen, tried)
-    waits = deadlines or Deadlines()
-    keys = DirectoryFile.read(directory) if isinstance(directory, Path) else directory
-    signer = NodeKey.read(server_key) if isinstance(server_key, Path) else server_key
-    nodes = _connected(grid, wait_for, waits.gather)
-    if len(nodes) < max(2, wait_for):
+    federation = Federation(
+        directory=directory,
+        server_key=server_key,
+        least_clients=max(2, wait_for),
+        deadlines=deadlines or Deadlines(),
+    )
+    reach = Reach(grid, federation, progress, action=ENCRYPTED_ACTION)
+    nodes = reach.connected()
+    if len(nodes) < federation.least_clients:
         raise RoundAborted(
-            f"{len(nodes)} nodes are connected; {max(2, wait_for)} are needed. Nothing was begun."
+            f"{len(nodes)} nodes are connected; {federation.least_clients} are needed. "
+            "Nothing was begun."
         )
-    helpers = len(nodes) if threshold is None else threshold
-    task = task_for(agreed, len(nodes), helpers)
+    task = task_for(agreed, len(nodes), len(nodes) if threshold is None else threshold)
     # Where all must help, whoever is there when it begins anew must.
     fewest = 2 if threshold is None else threshold
-    post, lost = Post(grid, progress, action=ENCRYPTED_ACTION), dict[int, str]()
+    lost: dict[int, str] = {}
     for attempt in range(1, _ATTEMPTS + 1):
-        gathering = _gather(post, nodes, task, keys, signer, waits, lost)
+        nonce, signed = OsSecrets().take(SEED_BYTES), reach.keys is not None
+        announced = ExactAnnouncement(nonce, int(time.time()), task, signed)
+        gathering = reach.gather(announced, [node for node in nodes if node not in lost], lost)
         lost |= gathering.missing
         if len(gathering.ready) < fewest:
             raise RoundAborted(
@@ -276,13 +275,14 @@ def combine_encrypted(
                 "Nothing was opened.",
                 lost,
             )
-        parties = _GridParties(post, gathering, signer, waits)
+        parties, final = _GridParties(reach, gathering), gathering.final
+        verifier = None if reach.keys is None else _Verifier(reach.keys.for_round(final.names))
         try:
             outcome = conduct(
-                RunName(gathering.final.task, gathering.final.digest),
+                RunName(final.task, final.digest),
                 parties,
-                witnesses=recomputes or keys is not None,
-                verifier=_verifier(gathering.final, keys),
+                witnesses=recomputes or signed,
+                verifier=verifier,
             )
         except RoundAborted as failed:
             lost |= parties.by_node(failed.lost)
@@ -296,66 +296,23 @@ def combine_encrypted(
     raise RoundAborted("no attempt was made", lost)
 
 
-def _verifier(announced: ExactAnnouncement, keys: DirectoryFile | None) -> _Verifier | None:
-    """Return what checks the letters of those who take part, where they sign."""
-    return None if keys is None else _Verifier(keys.for_round(announced.names))
-
-
-def _gather(
-    post: Post,
-    nodes: list[int],
-    task: Task,
-    keys: DirectoryFile | None,
-    signer: NodeKey | None,
-    waits: Deadlines,
-    lost: Mapping[int, str],
-) -> Gathering[ExactAnnouncement]:
-    """Announce a run to those who are not lost, and find out who takes part."""
-    there = [node for node in nodes if node not in lost]
-    nonce = OsSecrets().take(SEED_BYTES)
-    announced = ExactAnnouncement(nonce, int(time.time()), task, keys is not None)
-    gathering = Gathering(announced, keys, dict(lost))
-    asked = dict.fromkeys(there, _announcing(Kind.ANNOUNCE, announced, signer))
-    for node, reply in post.ask(asked, stage="gathering", seconds=waits.gather):
-        gathering.take(node, reply)
-    gathering.close(there)
-    return gathering
-
-
-def _announcing(
-    kind: Kind, announcement: ExactAnnouncement, signer: NodeKey | None, body: bytes = b""
-) -> Letter:
-    """Return a letter under the announcement, signed where the server has a key."""
-    data = announcement.as_bytes()
-    signature = b"" if signer is None else signer.sign(server_statement(data, body))
-    return Letter(kind, body, announcement=data, signature=signature)
-
-
 class _GridParties:
     """The transport of an encrypted run over Flower."""
 
-    def __init__(
-        self,
-        post: Post,
-        gathering: Gathering[ExactAnnouncement],
-        signer: NodeKey | None,
-        deadlines: Deadlines,
-    ) -> None:
-        self._post, self._seconds = post, deadlines.stage
+    def __init__(self, reach: Reach, gathering: Gathering[ExactAnnouncement]) -> None:
+        self._reach, self._announced = reach, gathering.final
         self._nodes = list(gathering.ready.values())
-        self._places = {node: place for place, node in enumerate(self._nodes)}
-        self._announced, self._signer = gathering.final, signer
         self._refused: dict[int, str] = {}
 
     def exchange(self, stage: str, letters: Mapping[int, bytes]) -> dict[int, bytes]:
         """Deliver letters to their nodes and return the replies that come in time."""
         asked = {
-            self._nodes[place]: _announcing(Kind.STAGE, self._announced, self._signer, body)
+            self._nodes[place]: self._reach.letter(Kind.STAGE, self._announced, body)
             for place, body in letters.items()
         }
-        replies = {}
-        for node, reply in self._post.ask(asked, stage=stage, seconds=self._seconds):
-            place = self._places[node]
+        replies, seconds = dict[int, bytes](), self._reach.deadlines.stage
+        for node, reply in self._reach.post.ask(asked, stage=stage, seconds=seconds):
+            place = self._nodes.index(node)
             if reply.body:
                 replies[place] = reply.body
             else:
@@ -367,31 +324,13 @@ class _GridParties:
         return {self._nodes[place]: self._refused.get(place, why) for place, why in lost.items()}
 
 
-def _connected(grid: Grid, wait_for: int, seconds: float) -> list[int]:
-    start = time.monotonic()
-    while True:
-        nodes = sorted(grid.get_node_ids())
-        if len(nodes) >= wait_for or time.monotonic() - start > seconds:
-            return nodes
-        time.sleep(_PAUSE)
-
-
 def _recall(context: Context, seat: Seat) -> State | None:
     """Return the state of the run this node is in; none if it is in no such run."""
     if _PLACE not in context.state:
         return None
-    record = cast(Mapping[str, Any], context.state[_PLACE])
     try:
-        if time.time() - record["since"] <= _OLDEST:
-            return thaw(record["state"], seat)
-    except ProtocolError:  # of another task: that run is over
+        return thaw(stored(context, _PLACE)["state"], seat)
+    except ProtocolError:  # too old, or of another task: that run is over
         _log.info("what this node kept of another run is given up")
-    del context.state[_PLACE]
+    forget(context, _PLACE)
     return None
-
-
-def _keep(context: Context, state: bytes) -> None:
-    if state:
-        context.state[_PLACE] = ConfigRecord({"state": state, "since": time.time()})
-    elif _PLACE in context.state:
-        del context.state[_PLACE]

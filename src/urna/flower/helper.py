@@ -5,26 +5,22 @@ examines the batch and decides again. Then it garbles one circuit, once. What it
 between messages is one key and the letters it answered, from which it stands again where it stood.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ConfigRecord, Context
+from flwr.app import Context
 
 from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
-from urna.flower.ballots import check_statement
-from urna.flower.claims import LARGEST_SKEW
-from urna.flower.contributor import Call
 from urna.flower.identities import DirectoryFile
-from urna.flower.memory import answered
+from urna.flower.memory import answered, forget, store, stored
 from urna.flower.messages import Kind, Letter, Reply
-from urna.flower.participant import Rounds
+from urna.flower.participant import Call, Rounds
 from urna.flower.policy import Policy
 from urna.flower.site import Mounted, Site
-from urna.flower.vote_subject import is_verified, selection_of, vote_of
+from urna.flower.vote_subject import check_statement, is_verified, selection_of, vote_of
 from urna.noise import IntVector
 from urna.protocols.ballots import HelperMember, HelperSession, PublicParameters
 from urna.protocols.ballots.messages import decode_announcement
@@ -84,7 +80,7 @@ class _Helping:
             case Kind.STAGE if not answered(context, letter.digest):
                 return self._go_on(letter, context)
             case Kind.END:
-                _forget(context)
+                forget(context, _PLACE)
         return self._rounds.answer(letter, context)
 
     def check(self, call: Call) -> None:
@@ -101,18 +97,18 @@ class _Helping:
     def _begin(self, letter: Letter, context: Context) -> Reply:
         """Take part in the sum, and answer the server's offer beside it; or vouch for a count."""
         reply = self._rounds.answer(letter, context)
-        held = _recall(context)
+        held = stored(context, _PLACE)
         announcement = Announcement.read(held["announcement"])
         if is_verified(announcement):
             return reply
         place = announcement.place(letter.number)
         _, sent = _answered(announcement, held["key"], place, letter.inputs)
-        _keep(context, held | {"offer": letter.inputs, "number": letter.number})
+        store(context, _PLACE, held | {"offer": letter.inputs, "number": letter.number})
         return replace(reply, beside=sent)
 
     def vector(self, call: Call) -> tuple[IntVector, str]:
         """Return a uniform mask. Nothing may stand in for it: without it the sum is exact."""
-        _keep(call.context, {"announcement": call.announcement.as_bytes(), "key": call.key})
+        store(call.context, _PLACE, {"announcement": call.announcement.as_bytes(), "key": call.key})
         return _mask(call.announcement, call.key), ""
 
     def check_count(self, letter: Letter, call: Call) -> None:
@@ -128,36 +124,36 @@ class _Helping:
             "statement": letter.body,
         }
         vouched = self._session(held, call.policy, call.context).vouch(letter.body)
-        _keep(call.context, held)
+        store(call.context, _PLACE, held)
         return Reply.letter(vouched)
 
     def _go_on(self, letter: Letter, context: Context) -> Reply:
         """Examine the batch of a verified count, once; in a sum, take the next step."""
-        if _PLACE not in context.state or "statement" not in _recall(context):
+        if _PLACE not in context.state or "statement" not in stored(context, _PLACE):
             return self._rounds.answer(letter, context)
-        held, policy = _recall(context), self._site.policy_of(context)
-        del context.state[_PLACE]
+        held, policy = stored(context, _PLACE), self._site.policy_of(context)
+        forget(context, _PLACE)
         if "batch" in held:
             raise ProtocolError("this helper has examined the batch of this count")
         announcement, number = Announcement.read(held["announcement"]), int(held["number"])
-        policy.account.claim(announcement.place(number), "Examined")
+        policy.account.claims.claim(announcement.place(number), "Examined")
         session = self._session(held, policy, context)
         digest = _digest(session.vouch(held["statement"]))
         answers = session.examine(letter.body)
         _, sent = _answered(announcement, held["key"], digest, letter.beside)
-        _keep(context, held | {"batch": letter.body, "offer": letter.beside})
+        store(context, _PLACE, held | {"batch": letter.body, "offer": letter.beside})
         return Reply(body=answers, beside=sent)
 
     def _help(self, letter: Letter, context: Context) -> Reply:
         """Garble the circuit, once: the state is gone before the answer is made."""
         if letter.announcement:
             return self._give_up(letter, context)
-        held, policy = _recall(context), self._site.policy_of(context)
-        del context.state[_PLACE]
+        held, policy = stored(context, _PLACE), self._site.policy_of(context)
+        forget(context, _PLACE)
         announcement, number = Announcement.read(held["announcement"]), int(held["number"])
         if "statement" in held:
             return self._confirm(letter, held, policy, context)
-        policy.account.claim(announcement.coin(number, held["offer"]), "Helped")
+        policy.account.claims.claim(announcement.coin(number, held["offer"]), "Helped")
         place = announcement.place(number)
         state, _ = _answered(announcement, held["key"], place, held["offer"])
         shares = helper_shares(_mask(announcement, held["key"]), selection_of(announcement))
@@ -172,7 +168,7 @@ class _Helping:
         if "batch" not in held:
             raise ProtocolError("this helper has examined no batch of this count")
         announcement, key = Announcement.read(held["announcement"]), held["key"]
-        policy.account.claim(announcement.place(int(held["number"])), "Helped")
+        policy.account.claims.claim(announcement.place(int(held["number"])), "Helped")
         session = self._session(held, policy, context)
         digest = _digest(session.vouch(held["statement"]))
         session.examine(held["batch"])  # the same answers again: they do not leave
@@ -186,14 +182,14 @@ class _Helping:
 
     def _give_up(self, letter: Letter, context: Context) -> Reply:
         """Sign that a count will never be confirmed: the one right to do so is used up first."""
-        _forget(context)
+        forget(context, _PLACE)
         policy = self._site.policy_of(context)
         announcement = policy.read_announcement(letter.announcement, letter.signature)
         coin = announcement.coin(letter.number, letter.inputs)
         member = self._site.member(announcement, letter.client, policy, context, coin)
         if not is_verified(announcement) or member.identity is None:
             raise Refused("only a verified count is given up, by a helper with a key")
-        policy.account.claim(announcement.place(letter.number), "Helped")
+        policy.account.claims.claim(announcement.place(letter.number), "Helped")
         round_id = announcement.round_id(letter.number, coin)
         return Reply.letter(sign_receipt(member.identity, round_id))
 
@@ -243,30 +239,3 @@ def _digest(vouched: bytes) -> bytes:
 
 def _mask(announcement: Announcement, key: bytes) -> IntVector:
     return mask_of(derive_seed(key, b"mask"), selection_of(announcement))
-
-
-def _recall(context: Context) -> dict[str, Any]:
-    """Return what the helper holds of a round.
-
-    It is forgotten long before the claims of its answers are: no answer is given twice.
-
-    Raises:
-        ProtocolError: It holds nothing, or since more than a day.
-    """
-    if _PLACE not in context.state:
-        raise ProtocolError("this helper holds no state of a round: it was restarted, or is done")
-    record: Any = context.state[_PLACE]
-    if time.time() - record["since"] > LARGEST_SKEW:
-        _forget(context)
-        raise ProtocolError("what this helper held of a round is too old")
-    return dict(record)
-
-
-def _forget(context: Context) -> None:
-    if _PLACE in context.state:
-        del context.state[_PLACE]
-
-
-def _keep(context: Context, held: Mapping[str, Any]) -> None:
-    # Since when is said once, at the beginning of the round.
-    context.state[_PLACE] = ConfigRecord({"since": time.time(), **held})

@@ -11,7 +11,9 @@ import binascii
 import json
 import os
 import tomllib
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from urna.errors import OutputError, ParameterError
+from urna.errors import OutputError, ParameterError, Refused
 from urna.flower.announcement import check_name
 from urna.protocols.secagg import Directory, Identity
 from urna.protocols.secagg.keys import check_identity_key
@@ -28,6 +30,7 @@ from urna.randomness import SEED_BYTES, SecretSource
 __all__ = [
     "DirectoryFile",
     "NodeKey",
+    "kept_key",
     "read_public_key",
     "read_public_keys",
     "verify",
@@ -228,3 +231,38 @@ def _decode(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise ValueError("not base64") from error
+
+
+def kept_key(path: Path, secrets: SecretSource) -> bytes:
+    """Return the key in a file; where there is none yet, draw one and keep it.
+
+    Written beside its place and linked into it: of two processes that come first at the same
+    time, one wins and both read its key.
+
+    Raises:
+        Refused: The file cannot be made or read, or holds no key.
+    """
+    try:
+        if not path.exists():
+            _write(path, secrets.take(SEED_BYTES))
+        key = path.read_bytes()
+    except OSError as error:
+        raise Refused("this node's key of shards cannot be used") from error
+    if len(key) != SEED_BYTES:
+        raise Refused("this node's key of shards is damaged")
+    return key
+
+
+def _write(path: Path, key: bytes) -> None:
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(key)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            path.hardlink_to(beside)
+    finally:
+        with suppress(OSError):  # what went wrong above is what the node needs to hear
+            beside.unlink(missing_ok=True)

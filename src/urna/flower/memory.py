@@ -8,19 +8,19 @@ day is not used any more; a node that restarts has lost it and answers no more.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
 
 from urna.errors import ProtocolError
+from urna.flower.accounts import LARGEST_SKEW
 from urna.noise import IntVector
 
-__all__ = ["Memory", "answered", "forget", "keep", "recall"]
+__all__ = ["Memory", "answered", "forget", "keep", "recall", "store", "stored"]
 
 _PLACE = "urna"
-_OLDEST = 86_400.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,52 +46,52 @@ class Memory:
     """The answer to it: the same bytes for the same letter tell nothing new."""
 
 
+def store(context: Context, place: str, values: Mapping[str, Any]) -> None:
+    """Put a round's state into the node's context; since when is said by who stores it again."""
+    context.state[place] = ConfigRecord({"since": time.time(), **values})
+
+
+def stored(context: Context, place: str) -> dict[str, Any]:
+    """Return what `store` put there.
+
+    It is forgotten long before the claims of its answers are: no answer is given twice.
+
+    Raises:
+        ProtocolError: Nothing is there: the node was restarted, or the round is over.
+    """
+    if place not in context.state:
+        raise ProtocolError("this node holds no state of a round: it was restarted, or it is done")
+    values = dict(cast(Mapping[str, Any], context.state[place]))
+    if time.time() - values["since"] > LARGEST_SKEW:
+        forget(context, place)
+        raise ProtocolError("what this node held of a round is too old")
+    return values
+
+
+def forget(context: Context, place: str = _PLACE) -> None:
+    """Wipe the round's state."""
+    if place in context.state:
+        del context.state[place]
+
+
 def keep(context: Context, memory: Memory) -> None:
-    """Put a round's state into the node's context."""
+    """Put the state of a round of private sums into the node's context."""
+    values = {one.name: getattr(memory, one.name) for one in fields(memory)}
     vector = b"" if memory.vector is None else memory.vector.astype("<i8").tobytes()
-    context.state[_PLACE] = ConfigRecord(
-        {
-            "announcement": memory.announcement,
-            "client": memory.client,
-            "number": memory.number,
-            "inputs_digest": memory.inputs_digest,
-            "vector": vector,
-            "sent": memory.vector is None,
-            "taken": memory.taken,
-            "state": memory.state,
-            "resumes": memory.resumes,
-            "asked": memory.asked,
-            "answer": memory.answer,
-            "since": time.time(),
-        }
-    )
+    store(context, _PLACE, values | {"vector": vector, "sent": memory.vector is None})
 
 
 def recall(context: Context) -> Memory:
-    """Return the round's state.
+    """Return the state of a round of private sums.
 
     Raises:
         ProtocolError: There is none: the node was restarted, or the round is over.
     """
-    if _PLACE not in context.state:
-        raise ProtocolError("this node holds no state of a round: it was restarted, or it is done")
-    record = cast(Mapping[str, Any], context.state[_PLACE])
-    if time.time() - record["since"] > _OLDEST:
-        forget(context)
-        raise ProtocolError("what this node held of a round is too old")
-    vector = None if record["sent"] else np.frombuffer(record["vector"], "<i8").astype(np.int64)
-    return Memory(
-        record["announcement"],
-        record["client"],
-        record["number"],
-        record["inputs_digest"],
-        vector,
-        record["taken"],
-        record["state"],
-        record["resumes"],
-        record["asked"],
-        record["answer"],
-    )
+    values = stored(context, _PLACE)
+    del values["since"]
+    vector, sent = values.pop("vector"), values.pop("sent")
+    numbers = None if sent else np.frombuffer(vector, "<i8").astype(np.int64)
+    return Memory(vector=numbers, **values)
 
 
 def answered(context: Context, asked: bytes) -> bytes:
@@ -100,9 +100,3 @@ def answered(context: Context, asked: bytes) -> bytes:
         return b""
     memory = recall(context)
     return memory.answer if memory.asked == asked else b""
-
-
-def forget(context: Context) -> None:
-    """Wipe the round's state."""
-    if _PLACE in context.state:
-        del context.state[_PLACE]

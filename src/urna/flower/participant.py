@@ -4,34 +4,128 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from queue import Empty, Queue
+from threading import Thread
+from typing import Protocol, TypeVar
 
 import numpy as np
 from flwr.app import Context
 
 from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
-from urna.flower.ballots import read_vouched, report_of
-from urna.flower.contributor import Call, Contributor, in_time, trace_of
 from urna.flower.memory import Memory, answered, forget, keep, recall
 from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Policy
-from urna.flower.script import PartyScript
-from urna.flower.site import Mounted, Site
+from urna.flower.site import Mounted, PartyScript, Site, seed_of, simulated, trace_of
 from urna.flower.transcript import Transcript, presence
-from urna.flower.vote_subject import is_verified
+from urna.flower.vote_subject import is_verified, read_vouched, report_of
+from urna.local.generators import own_generators
 from urna.noise import IntVector
 from urna.protocols.secagg import ClientSession, ClientState, Member, freeze, thaw
 from urna.protocols.secagg.client import Advertised, Finished, Masked, Shared
 from urna.tally import to_grid
 
-__all__ = ["Participant", "Role", "Rounds"]
+__all__ = ["Call", "Contributor", "Participant", "Role", "Rounds"]
 
 _ROOM = 0.8  # part of the server's patience that a contribution may take
 
+_ENDED = "the contribution ended its process"
+
 _log = logging.getLogger(__name__)
+
+SubjectT = TypeVar("SubjectT")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a contributor is asked for."""
+
+    announcement: Announcement
+    context: Context
+    policy: Policy
+    number: int
+    """The round's number in its series, from one; zero while nodes are gathered."""
+    inputs: bytes = field(repr=False)
+    """What the round starts from."""
+    key: bytes = field(repr=False)
+    """32 secret bytes for whatever the contribution decides by lot."""
+    seconds: float
+    """How long it may take."""
+
+    def subject(self, kind: type[SubjectT], named: str) -> SubjectT:
+        """Return what is summed, if it is of this kind.
+
+        Raises:
+            Refused: It is of another.
+        """
+        subject = self.announcement.subject
+        if not isinstance(subject, kind):
+            raise Refused(f"this is no {named}")
+        return subject
+
+
+class Contributor(Protocol):
+    """Computes what a node puts into sums of one kind."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of subject it answers."""
+        ...
+
+    def check(self, call: Call) -> None:
+        """Refuse what no data can change: wrong settings, too few records.
+
+        Asked at the gathering, so that who refuses is not counted on, and again before each
+        contribution.
+
+        Raises:
+            Refused: With a reason for the server.
+        """
+        ...
+
+    def contribute(self, call: Call) -> IntVector:
+        """Return the node's contribution, in units.
+
+        Whatever it raises, the node contributes nothing under its full share of noise, and
+        says nothing about it but in its own log; see `Policy.reports_failures`.
+        """
+        ...
+
+
+def _in_time(contributor: Contributor, call: Call) -> IntVector:
+    """Return the contribution, if it comes before the server's patience ends.
+
+    Raises:
+        TimeoutError: It does not; whoever computes it is left to himself.
+        Exception: Whatever the contributor raises.
+    """
+    if simulated():  # one person owns all nodes, and a worker has one thread
+        with own_generators(seed_of(call.context, call.number)):
+            try:
+                return contributor.contribute(call)
+            except SystemExit as error:
+                raise RuntimeError(_ENDED) from error
+    found: Queue[IntVector | BaseException] = Queue()
+
+    def compute() -> None:
+        try:
+            found.put(contributor.contribute(call))
+        except BaseException as error:
+            found.put(error)
+
+    Thread(target=compute, daemon=True).start()
+    patience = (call.seconds + call.announcement.seconds) / 2
+    try:
+        answer = found.get(timeout=patience)
+    except Empty as error:
+        raise TimeoutError("the contribution took too long") from error
+    if isinstance(answer, Exception):
+        raise answer
+    if isinstance(answer, BaseException):  # sys.exit(), say: not this process's end
+        raise RuntimeError(_ENDED) from answer
+    return answer
 
 
 class Role(Protocol):
@@ -111,7 +205,7 @@ class _Contributing:
         contributor, plan = self._contributor(call), call.announcement.plan
         start = time.monotonic()
         try:
-            return to_grid(np.asarray(in_time(contributor, call)), plan), ""
+            return to_grid(np.asarray(_in_time(contributor, call)), plan), ""
         except Exception as error:
             # Under the relation promised, data that fail are data like any other: whatever the
             # error says stays in this log, unless the owner chose to tell that there was one.
@@ -248,7 +342,7 @@ class Rounds:
         answer, after = session.handle(letter.body), session.state
         coin = _coin(announcement, memory)
         if before is not None and type(after) is not type(before):
-            policy.account.claim(coin, type(before).__name__)
+            policy.account.claims.claim(coin, type(before).__name__)
         forget(context)
         if isinstance(after, Masked) and not isinstance(before, Masked):
             # From here on the vector is out: count it first. A crash between counts too much.

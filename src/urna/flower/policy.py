@@ -11,11 +11,9 @@ from typing import Any, Protocol, Self
 
 from urna.data import PUBLIC_SHARD_KEY
 from urna.errors import ParameterError, Refused
-from urna.flower.accounts import NodeAccount
+from urna.flower.accounts import LARGEST_SKEW, NodeAccount
 from urna.flower.announcement import LONGEST, Announcement, server_statement
-from urna.flower.claims import LARGEST_SKEW
-from urna.flower.identities import DirectoryFile, NodeKey, read_public_key, verify
-from urna.flower.shard_key import kept_key
+from urna.flower.identities import DirectoryFile, NodeKey, kept_key, read_public_key, verify
 from urna.privacy import Adjacency, Budget, Unit
 from urna.protocols.secagg import ServerModel
 from urna.randomness import OsSecrets
@@ -418,7 +416,7 @@ class Policy:
                 "what is opened would be exact; this node keeps no ledger to count it in, and its "
                 "policy grants a number of exact results"
             )
-        self.account.check_run(run, grant.most_runs)
+        self.account.claims.check_run(run, grant.most_runs)
         if request.size > grant.most_entries:  # last: it takes planning to know
             raise Refused(
                 f"{request.size:,} entries are announced; this node allows {grant.most_entries:,}"

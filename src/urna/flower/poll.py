@@ -7,11 +7,10 @@ from typing import Any, Unpack
 from flwr.serverapp import Grid
 
 from urna.errors import ParameterError, ProtocolError, RoundAborted
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
+from urna.flower.leader import Leader, VerifiedLeader
 from urna.flower.sums import ATTEMPTS, Sums
-from urna.flower.verified import VerifiedLeader
 from urna.flower.vote_subject import VoteSubject, vote_of
-from urna.flower.winner import Leader
 from urna.privacy import Budget
 from urna.space import Space
 from urna.systems.vote import VotePlan, VoteResult, VoteSettings, read_again

@@ -14,8 +14,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid
 
 from urna.errors import Refused
-from urna.flower.contributor import Call
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
+from urna.flower.participant import Call
 from urna.flower.subjects import register
 from urna.flower.sums import Sums
 from urna.noise import IntVector
@@ -62,7 +62,7 @@ class SettingsContributor:
         Raises:
             Refused: Other axes or rules are announced, or single records are to be protected.
         """
-        summed = _sum(call)
+        summed = call.subject(SettingsSum, "sum of settings")
         if self._agreed is not None and summed.agreed != self._agreed:
             raise Refused("what is to be combined is not what this node was set up for")
         if call.announcement.terms.adjacency.unit is not Unit.CLIENT:
@@ -70,7 +70,9 @@ class SettingsContributor:
 
     def contribute(self, call: Call) -> IntVector:
         """Return the node's vector."""
-        return np.asarray(_sum(call).vector(self._search(call.context)))
+        return np.asarray(
+            call.subject(SettingsSum, "sum of settings").vector(self._search(call.context))
+        )
 
 
 def combine_settings(
@@ -126,10 +128,3 @@ def combine_settings(
 
     sums.round(keep=take)
     return results[0]
-
-
-def _sum(call: Call) -> SettingsSum:
-    subject = call.announcement.subject
-    if not isinstance(subject, SettingsSum):
-        raise Refused("this is no sum of settings")
-    return subject

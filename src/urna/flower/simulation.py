@@ -19,14 +19,14 @@ from ray import cloudpickle
 
 from urna.errors import ParameterError
 from urna.flower.announcement import check_name
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.helper import Helper
 from urna.flower.messages import ACTION
 from urna.flower.policy import Grant, Policy
 from urna.flower.poll import poll
 from urna.flower.site import Mounted
 from urna.flower.transport import Deadlines
-from urna.flower.voter import Voter
+from urna.flower.votes import Voter
 from urna.local import Objective
 from urna.privacy import Budget, Unit
 from urna.space import Space

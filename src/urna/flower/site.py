@@ -1,6 +1,8 @@
 """A node as its owner set it up: what it is called, what it is held to, and how it is asked."""
 
 import logging
+import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,15 +13,24 @@ from flwr.clientapp import ClientApp
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
 from urna.flower.announcement import Announced, Announcement, check_name
-from urna.flower.contributor import simulated, trace_of
 from urna.flower.messages import ACTION, Letter, Reply
 from urna.flower.policy import Grant, Policy
-from urna.flower.script import Script
+from urna.local.engine.batches import step_key
 from urna.privacy import Adjacency, Unit
 from urna.protocols.secagg import Member
-from urna.randomness import SEED_BYTES, OsSecrets, SecretSource
+from urna.randomness import SEED_BYTES, OsSecrets, ScriptedSecrets, SecretSource, expand
 
-__all__ = ["ON_APP", "POLICY_KEY", "Mounted", "Site"]
+__all__ = [
+    "ON_APP",
+    "POLICY_KEY",
+    "Mounted",
+    "PartyScript",
+    "Script",
+    "Site",
+    "seed_of",
+    "simulated",
+    "trace_of",
+]
 
 POLICY_KEY = "urna-policy"
 """Key of the node's configuration that names its policy file."""
@@ -35,14 +46,15 @@ class Mounted:
 
     Args:
         answer: Answers one letter; what it raises is a refusal, whose reason holds no data.
+        action: Which messages it answers.
     """
 
-    def __init__(self, answer: Callable[[Letter, Context], Reply]) -> None:
-        self._answer = answer
+    def __init__(self, answer: Callable[[Letter, Context], Reply], action: str = ACTION) -> None:
+        self._answer, self._action = answer, action
 
     def mount(self, app: ClientApp) -> None:
         """Let a ClientApp take part. What it does already is left alone."""
-        app.query(ACTION)(self.handle)
+        app.query(self._action)(self.handle)
         vars(app)[ON_APP] = self
 
     def handle(self, message: Message, context: Context) -> Message:
@@ -58,6 +70,51 @@ class Mounted:
             _log.exception("this node could not take part")
             reply = Reply.refusal("the node failed; its own log says why", trace_of(error))
         return Message(reply.as_records(), reply_to=message)
+
+
+class PartyScript:
+    """One client's share of a script, which can be taken up again where it was left.
+
+    Args:
+        seed: The client's seed.
+        taken: Bytes that earlier stages took.
+    """
+
+    private = False
+
+    def __init__(self, seed: bytes, taken: int = 0) -> None:
+        self._seed = seed
+        self.taken = taken
+
+    def take(self, count: int) -> bytes:
+        """Return the next `count` bytes."""
+        start, self.taken = self.taken, self.taken + count
+        return expand(self._seed, self.taken)[start:]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """All draws of a vote among `clients`, in the order of the in-memory search.
+
+    The search takes every client's ballot key, then the round's coin, then every client's
+    seed for the protocol, 32 bytes each (`vote.search`, `secagg.run`).
+    """
+
+    label: bytes
+    clients: int
+
+    def ballot_key(self, client: int) -> bytes:
+        """Return the key that breaks ties in a client's ballot."""
+        return self._draw(client)
+
+    def party(self, client: int, taken: int = 0) -> PartyScript:
+        """Return a client's source of keys, seeds and polynomials."""
+        return PartyScript(self._draw(self.clients + 1 + client), taken)
+
+    def _draw(self, place: int) -> bytes:
+        secrets = ScriptedSecrets(self.label)
+        secrets.take(SEED_BYTES * place)
+        return secrets.take(SEED_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +243,26 @@ def _public_reason(error: UrnaError) -> str:
         return str(error)
     _log.error("%s", error)
     return "the node's set-up does not allow it; its own log says why"
+
+
+def seed_of(context: Context, number: int = 0) -> int:
+    """Return where global generators begin when a node evaluates: by its place and the round."""
+    return step_key(int(str(context.node_config.get("partition-id", 0))), number)
+
+
+def trace_of(error: BaseException) -> str:
+    """Return an error with its traceback where the node is simulated, and nothing elsewhere.
+
+    One person owns all nodes of a simulation; the text of an error may hold data.
+    """
+    return "".join(traceback.format_exception(error)) if simulated() else ""
+
+
+def simulated() -> bool:
+    """Say whether this process is a worker of Flower's simulation engine.
+
+    That one of its actors lives here: a deployed node may use Ray for reasons of its own.
+    """
+    worker = sys.modules.get("ray._private.worker")
+    actors = getattr(getattr(worker, "global_worker", None), "actors", None) or {}
+    return any(type(actor).__module__.startswith("flwr.") for actor in actors.values())

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted, RoundFailed
 from urna.files import today
 from urna.flower.announcement import Announcement
-from urna.flower.federation import Federation
+from urna.flower.gathering import Federation
 from urna.flower.messages import message_of
 from urna.flower.sums import Sums
 from urna.flower.transport import NodesFailed

@@ -4,34 +4,23 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Unpack
 
 from flwr.serverapp import Grid
 
-from urna.errors import (
-    InvalidSum,
-    ParameterError,
-    RoundAborted,
-    RoundFailed,
-    RoundUnfinished,
-)
-from urna.flower.announcement import Announcement, server_statement
-from urna.flower.checkpoint import JournaledTransport, RoundJournal, SeriesState
-from urna.flower.conducting import Conduct, Desk, add_up
-from urna.flower.federation import Federation
-from urna.flower.gathering import Gathering
-from urna.flower.messages import Kind, Letter
+from urna.errors import ParameterError, RoundAborted, RoundFailed
+from urna.flower.announcement import Announcement
+from urna.flower.checkpoint import SeriesState
+from urna.flower.gathering import Federation, Gathering, Reach
+from urna.flower.rounds import Conduct, Desk, add_up
 from urna.flower.subjects import Subject
-from urna.flower.transcript import Ending, Transcript, sum_digest
-from urna.flower.transport import GridTransport, NodesFailed, Post
-from urna.noise import IntVector
+from urna.flower.transcript import Transcript
+from urna.flower.transport import NodesFailed
 from urna.privacy import Budget, PrivacyStatement
-from urna.protocols.secagg import Transport
 from urna.randomness import SEED_BYTES, OsSecrets
-from urna.tally import Options, Released, Releases, Run, Tallied, Terms
+from urna.tally import Options, Released, Releases, Run, Terms
 from urna.tally.secure import SERVERS
 
 __all__ = ["ATTEMPTS", "COLLUDING", "Sums"]
@@ -42,8 +31,6 @@ ATTEMPTS = 3
 COLLUDING = 0.1
 """Part of the nodes that is counted out as colluding unless one says otherwise: what nodes'
 policies ask for by default."""
-
-_PAUSE = 0.2  # seconds between two looks at who is connected
 
 _log = logging.getLogger("flwr")
 
@@ -66,8 +53,8 @@ class Sums:
             makes it from their number.
         budget: What all rounds together may cost each node.
         rounds: How many rounds there will be at most.
-        folder: Where a series is kept, so that a server that was killed goes on with it when it
-            is made again with the same settings. The folder then holds what nodes sent in the
+        folder: Where the sums are kept, so that a server that was killed goes on with them when
+            it is made again with the same settings. The folder then holds what nodes sent in the
             latest round, under masks: what the server has seen anyway.
         attempts: How often a round is held that fails because some node broke the protocol,
             each time without those who did.
@@ -94,29 +81,18 @@ class Sums:
         conduct: Conduct = add_up,
         **options: Unpack[Options],
     ) -> None:
-        if folder is not None and rounds == 1:
-            raise ParameterError("a folder keeps a series; a single sum is held anew")
-        self._grid, self._subject = grid, subject
-        self._budget, self._rounds = budget, rounds
+        self._subject, self._budget, self._rounds = subject, budget, rounds
         self._options: Options = {"colluding": COLLUDING, **options}
-        reached = federation or Federation()
         run = (run or Run()).only("a sum over Flower", "ledger", "entry", "progress")
-        self._keys, self._signer = reached.keys, reached.signer
-        self._least, self._wait_for = reached.least_clients, reached.awaited
-        self._waits, self._ledger = reached.deadlines, run.ledger
-        self._transcripts, self._attempts = reached.transcripts, attempts
-        self._post, self.conduct = (
-            Post(grid, run.progress if callable(run.progress) else None),
-            conduct,
-        )
+        self._run, self._attempts, self.conduct = run, attempts, conduct
+        progress = run.progress if callable(run.progress) else None
+        self._reach = Reach(grid, federation or Federation(), progress)
+        self._least = self._reach.federation.least_clients
         self._excluded: dict[int, str] = {}
         self._gathered: Gathering[Announcement] | None = None
         self._releases: Releases | None = None
-        self._entry = run.entry
-        self._folder, self._kept = (
-            folder,
-            None if folder is None else SeriesState.read(folder, self._keys),
-        )
+        self._folder = folder
+        self._kept = None if folder is None else SeriesState.read(folder, self._reach.keys)
         self._again = False  # whether the round begun last was begun by a server that was killed
         self._number = 0
         self.lost: dict[int, str] = {}
@@ -174,7 +150,7 @@ class Sums:
         self._number, self._again = 0, False
         if self._kept is not None and self._gathered is None:
             return self._take_up(self._kept)
-        nodes = [n for n in self._connected() if n not in self._excluded]
+        nodes = [n for n in self._reach.connected() if n not in self._excluded]
         if len(nodes) < self._least:
             raise RoundAborted(
                 f"{len(nodes)} nodes are connected; the sum needs {self._least}. "
@@ -184,31 +160,15 @@ class Sums:
         announced = self._announced(len(nodes), OsSecrets().take(SEED_BYTES), int(time.time()))
         announced.round_plan  # noqa: B018 - what cannot be planned is wrong use: say so first
         # The ledger is asked as well, before anybody is.
-        Releases(
-            announced.plan,
-            announced.label,
-            "",
-            rounds=announced.rounds,
-            ledger=self._ledger,
-            id=self._entry,
-        )
-        gathering = Gathering(announced, self._keys, dict(self._excluded))
-        letter, traces = self._letter(Kind.ANNOUNCE, announced), list[str]()
-        for node, reply in self._post.ask(
-            dict.fromkeys(nodes, letter), stage="gathering", seconds=self._waits.gather
-        ):
-            gathering.take(node, reply)
-            traces += [reply.trace] if reply.trace else []
-        gathering.close(nodes)
-        if traces and self._post.simulated:
-            _log.error("%d simulated nodes could not take part, first:\n%s", len(traces), traces[0])
+        self._counted(announced, self._run.entry)
+        gathering = self._reach.gather(announced, nodes, self._excluded)
         if len(gathering.ready) < self._least:
             raise RoundAborted(
                 f"{len(gathering.ready)} of {len(nodes)} nodes take part; the sum needs "
                 f"{self._least}. Nothing was begun.",
                 gathering.missing,
             )
-        entry = self._entry
+        entry = self._run.entry
         if self._folder is not None:
             self._kept = SeriesState(gathering, entry or uuid.uuid4().hex)
             self._kept.write(self._folder)
@@ -223,8 +183,8 @@ class Sums:
             nonce=nonce,
             issued=issued,
             rounds=self._rounds,
-            seconds=float(self._waits.evaluate),
-            signed=self._keys is not None,
+            seconds=float(self._reach.deadlines.evaluate),
+            signed=self._reach.keys is not None,
         )
 
     def _take_up(self, kept: SeriesState) -> Announcement:
@@ -236,15 +196,10 @@ class Sums:
                 f"{self._folder} holds a series with other settings: name another folder, or "
                 "give the settings it was begun with"
             )
-        nodes = self._connected()
+        nodes = self._reach.connected()
         if not set(gathering.ready.values()) <= set(nodes):
             # Nodes that were restarted may have other ids by now: their names are the same.
-            again = Gathering(was, self._keys, {})
-            letter = self._letter(Kind.ANNOUNCE, was)
-            for node, reply in self._post.ask(
-                dict.fromkeys(nodes, letter), stage="gathering", seconds=self._waits.gather
-            ):
-                again.take(node, reply)
+            again = self._reach.gather(was, nodes, {})
             for name in gathering.ready.keys() & again.ready.keys():
                 gathering.ready[name] = again.ready[name]
         _log.info("going on with a series of which round %d was begun last", kept.number)
@@ -256,20 +211,31 @@ class Sums:
         self, gathering: Gathering[Announcement], entry: str | None, done: int = 0
     ) -> Announcement:
         final = gathering.final
-        releases = Releases(
-            final.plan,
-            final.label,
-            _described(final),
-            rounds=final.rounds,
-            ledger=self._ledger,
-            private=gathering.private,
+        releases = self._counted(final, entry, private=gathering.private, done=done)
+        self._gathered, self._releases = gathering, releases
+        self.lost = dict(gathering.missing)
+        return final
+
+    def _counted(
+        self,
+        announced: Announcement,
+        entry: str | None,
+        *,
+        private: bool = True,
+        done: int = 0,
+    ) -> Releases:
+        """Return where rounds are counted, if the ledger has room for them."""
+        return Releases(
+            announced.plan,
+            announced.label,
+            _described(announced),
+            private=private,
+            rounds=announced.rounds,
+            ledger=self._run.ledger,
             id=entry,
             done=done,
             reads_back=self._again,
         )
-        self._gathered, self._releases = gathering, releases
-        self.lost = dict(gathering.missing)
-        return final
 
     def round(
         self,
@@ -329,7 +295,14 @@ class Sums:
         if gathering is None or releases is None:
             raise ParameterError("nobody was gathered yet")
         self._next(releases, hashlib.sha256(inputs).hexdigest(), number)
-        round_ = _Round(self, gathering, self._number, inputs)
+        desk = Desk(
+            self._reach,
+            gathering,
+            self._number,
+            inputs,
+            self._folder is not None,
+            releases.slot.started,
+        )
 
         def take(found: Released) -> None:
             self.lost = gathering.missing | gathering.by_node(found.tallied.lost)
@@ -338,27 +311,32 @@ class Sums:
                 keep(found)
 
         try:
-            released = releases.release(round_.add_up, take)
+            released = releases.release(lambda: desk.hold(self.conduct, self._folder), take)
         except RoundFailed as failed:
-            lost, faults = round_.end(_ending(failed), failed)
-            named = type(failed)(
-                failed.reason,
-                gathering.missing | gathering.by_node(lost),
-                gathering.by_node(faults),
-                failed.receipts,
-            )
-            if isinstance(failed, NodesFailed) and not releases.done and self._folder is not None:
-                SeriesState.drop(self._folder)  # no node has counted it: it may begin anew
+            self.transcript, lost, faults = desk.end(failed)
+            if isinstance(failed, RoundAborted) and self._starts_anew(failed, releases):
+                self._drop()
             else:
                 self._over(releases)
-            raise named from failed
+            missing = gathering.missing | lost
+            raise type(failed)(failed.reason, missing, faults, failed.receipts) from failed
         except BaseException:  # Ctrl-C, a grid that fails: nodes must not keep their secrets
             if self._kept is None:  # but for a server that goes on with the round
-                round_.forget()
+                desk.forget()
             raise
-        round_.end(Ending.RELEASED, None)
+        self.transcript, _, _ = desk.end()
         self._over(releases)
         return released
+
+    def _starts_anew(self, aborted: RoundAborted, releases: Releases) -> bool:
+        """Say whether nothing of the series counts, and no round of it is left to be held."""
+        return not releases.done and (self._rounds == 1 or isinstance(aborted, NodesFailed))
+
+    def _drop(self) -> None:
+        """Forget what is kept: the sum may begin anew in the same folder."""
+        if self._folder is not None:
+            SeriesState.drop(self._folder)
+            self._kept = None
 
     def _next(self, releases: Releases, digest: str, number: int | None) -> None:
         """Move on to the next round, or to the latest where it comes again."""
@@ -385,127 +363,6 @@ class Sums:
         if self._kept is not None and self._folder is not None:
             self._kept = self._kept.over(releases.done)
             self._kept.write(self._folder)
-
-    def _letter(
-        self, kind: Kind, announcement: Announcement, number: int = -1, inputs: bytes = b""
-    ) -> Letter:
-        data = announcement.as_bytes()
-        signature = self._signer.sign(server_statement(data)) if self._signer is not None else b""
-        return Letter(kind, announcement=data, signature=signature, number=number, inputs=inputs)
-
-    def _connected(self) -> list[int]:
-        """Return the nodes connected once there are enough, or when time is over."""
-        start = time.monotonic()
-        while True:
-            nodes = sorted(self._grid.get_node_ids())
-            if len(nodes) >= self._wait_for or time.monotonic() - start > self._waits.gather:
-                return nodes
-            time.sleep(_PAUSE)
-
-
-class _Round:
-    """One round: the protocol over the grid, and what everybody is told at its end."""
-
-    def __init__(
-        self, sums: Sums, gathering: Gathering[Announcement], number: int, inputs: bytes
-    ) -> None:
-        self._sums, self._gathering = sums, gathering
-        self._number, self._inputs = number, inputs
-        self._final = gathering.final
-        self._transport = GridTransport(
-            sums._post,
-            dict(enumerate(gathering.ready.values())),
-            self._final.round_plan,
-            replace(
-                sums._letter(Kind.BEGIN, self._final, number, inputs),
-                resumes=sums._folder is not None,
-            ),
-            sums._waits,
-        )
-        self._tallied: Tallied | None = None
-        self._opened: IntVector | None = None
-
-    def add_up(self) -> Tallied:
-        """Conduct the protocol among those who take part."""
-        coin = self._final.coin(self._number, self._inputs)
-        if self._sums._folder is None:
-            return self._conduct(self._transport, coin)
-        with RoundJournal(self._sums._folder, coin) as journal:
-            try:
-                found = self._conduct(JournaledTransport(self._transport, journal), coin)
-            except RoundFailed:
-                journal.over()
-                raise
-            journal.over()
-            return found
-
-    def _conduct(self, transport: Transport, coin: bytes) -> Tallied:
-        sums = self._sums
-        releases = sums._releases
-        if releases is None:
-            raise ParameterError("nobody was gathered yet")
-        desk = Desk(
-            self._final,
-            self._number,
-            coin,
-            sums._keys,
-            self._transport,
-            transport,
-            releases.slot.started,
-        )
-        self._tallied, self._opened = sums.conduct(desk)
-        return self._tallied
-
-    def end(
-        self, ending: Ending, failed: RoundFailed | None
-    ) -> tuple[Mapping[int, str], Mapping[int, str]]:
-        """Write the transcript and hand it to the nodes that have a use for it.
-
-        Of a sum that was opened: those who keep it, and those who may hold state of the round.
-        Returns who was lost and who is to blame, by number.
-        """
-        sums, gathering, names = self._sums, self._gathering, self._final.names
-        done = self._tallied
-        said = done or failed
-        lost, faults = (said.lost, said.faults) if said is not None else ({}, {})
-        transcript = Transcript(
-            announcement=self._final,
-            signature=sums._letter(Kind.END, self._final).signature,
-            number=self._number,
-            inputs_digest=hashlib.sha256(self._inputs).digest(),
-            presence=gathering.proofs if self._final.signed else {},
-            ending=ending,
-            survivors=tuple(names[c] for c in sorted(done.accepted)) if done else (),
-            lost=gathering.by_name(lost),
-            faults=gathering.by_name(faults),
-            receipts={names[c]: r for c, r in failed.receipts.items()} if failed else {},
-            sum_digest=self._digest(),
-        ).sealed_by(sums._signer)
-        sums.transcript = transcript
-        if sums._transcripts is not None:
-            transcript.keep(sums._transcripts)
-        told = set(gathering.ready.values())
-        if ending is Ending.RELEASED and sums._folder is None:  # else all keep their answers
-            told &= gathering.keeping | self._transport.holding
-        letter = Letter(Kind.END, transcript.as_bytes())
-        sums._post.tell(told, letter, seconds=sums._waits.stage, gone=self._transport.silent)
-        return lost, faults
-
-    def _digest(self) -> str:
-        """Return the digest of what was opened, and of nothing else."""
-        return "" if self._opened is None else sum_digest(self._opened)
-
-    def forget(self) -> None:
-        """Tell everybody that the round is over, and wait for nobody."""
-        nodes = self._gathering.ready.values()
-        seconds = self._sums._waits.stage
-        self._sums._post.tell(nodes, Letter(Kind.END), seconds=seconds, gone=nodes)
-
-
-def _ending(failed: RoundFailed) -> Ending:
-    if isinstance(failed, RoundUnfinished):
-        return Ending.UNFINISHED
-    return Ending.SPOILED if isinstance(failed, InvalidSum) else Ending.VOID
 
 
 def _described(final: Announcement) -> str:

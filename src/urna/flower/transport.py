@@ -84,6 +84,8 @@ class Post:
         self._progress = progress or _log_stage
         self.simulated = type(grid).__name__ == "InMemoryGrid"
         """Whether one person owns all nodes, and may see what their code raised."""
+        self.names: dict[int, str] = {}
+        """Of the nodes that take part, for the log."""
 
     def ask(
         self, letters: Mapping[int, Letter], *, stage: str, seconds: float

@@ -14,8 +14,7 @@ from flwr.common.config import parse_config_args
 
 from urna.errors import ParameterError
 from urna.flower.site import ON_APP
-from urna.flower.trainer import Updates
-from urna.flower.updates import ModelLetter, flattened
+from urna.flower.updates import ModelLetter, Updates, flattened
 from urna.flower.votes import Votes
 from urna.space import Space
 from urna.systems.train.layout import norm_of

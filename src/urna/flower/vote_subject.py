@@ -4,26 +4,34 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from urna.errors import ParameterError, ProtocolError, Refused
+from urna.flower.announcement import Announcement
+from urna.flower.policy import Policy
 from urna.flower.subjects import register
-from urna.protocols.ballots import CODEC, CountPlan
+from urna.noise import IntVector
+from urna.protocols.ballots import CODEC, BallotClient, CountPlan, PublicParameters, cast
+from urna.protocols.ballots import VouchedStatement as Vouched
+from urna.protocols.ballots.messages import decode_announcement, encode
+from urna.protocols.secagg import Member
 from urna.protocols.winner import Circuit
+from urna.randomness import SecretSource
 from urna.space import Space
 from urna.systems.vote import COUNTS, Reveal, VotePlan, VoteSettings, plan_vote
 from urna.systems.vote.ballot import Ballot, read_ballot
 from urna.tally import SelectionPlan, SharedPlan, TallyPlan, Terms
 from urna.tally.verified import circuit_modulo, count_of
 
-if TYPE_CHECKING:
-    from urna.flower.announcement import Announcement
-
 __all__ = [
     "KINDS",
     "VoteSubject",
+    "check_statement",
+    "helper_key",
     "is_verified",
     "kind_of",
+    "read_vouched",
+    "report_of",
     "selection_of",
     "vote_of",
 ]
@@ -152,18 +160,82 @@ def kind_of(reveal: Reveal) -> str:
     return KINDS[reveal.winner + reveal.verified]
 
 
-def vote_of(announcement: "Announcement") -> VoteSubject:
+def vote_of(announcement: Announcement) -> VoteSubject:
     """Return the vote that is announced."""
     if not isinstance(announcement.subject, VoteSubject):
         raise Refused("this is no vote")
     return announcement.subject
 
 
-def is_verified(announcement: "Announcement") -> bool:
+def is_verified(announcement: Announcement) -> bool:
     """Say whether ballots are handed in with proofs, and not summed under masks."""
     return announcement.kind == "verified"
 
 
-def selection_of(announcement: "Announcement") -> SelectionPlan:
+def selection_of(announcement: Announcement) -> SelectionPlan:
     """Return the plan of what is revealed."""
     return vote_of(announcement).vote(announcement.terms).selection
+
+
+def check_statement(statement: PublicParameters, announcement: Announcement, number: int) -> None:
+    """Refuse a statement that is not the one which follows from what was announced.
+
+    Nothing in it is left to the server but its own key: candidates, levels, the proof, the
+    fewest ballots follow from subject and terms, the session from the announcement itself.
+
+    Raises:
+        Refused: It is not.
+    """
+    if (statement.number, statement.session) != (number, announcement.place(number)):
+        raise Refused("the statement is one of another announcement")
+    if statement.plan != vote_of(announcement).count(announcement.terms):
+        raise Refused("the statement says something else than the announcement")
+
+
+def helper_key(announcement: Announcement, policy: Policy) -> bytes:
+    """Return the identity key of the helper announced, from this node's own directory.
+
+    Raises:
+        Refused: The node knows no such helper.
+    """
+    directory, helper = policy.directory_file(), vote_of(announcement).helper
+    if directory is None or helper not in directory.keys:
+        raise Refused("the helper announced is not in this node's directory")
+    return directory.keys[helper]
+
+
+def read_vouched(data: bytes, announcement: Announcement, number: int, policy: Policy) -> Vouched:
+    """Return a statement for which the helper vouched, by the key in this node's own directory.
+
+    Raises:
+        Refused: The helper is unknown, or the statement is not what was announced.
+        ProtocolError: It is no statement, or not signed by the helper.
+    """
+    key, vouched = helper_key(announcement, policy), decode_announcement(data)
+    check_statement(vouched.statement, announcement, number)
+    vouched.check(key)
+    return vouched
+
+
+def report_of(
+    vouched: Vouched,
+    announcement: Announcement,
+    member: Member,
+    policy: Policy,
+    ballot: IntVector,
+    source: SecretSource,
+) -> bytes:
+    """Return a ballot shared, proven, sealed and signed, as it travels.
+
+    Args:
+        vouched: From `read_vouched`.
+        announcement: What was announced.
+        member: Who this node is.
+        policy: Its policy.
+        ballot: Levels.
+        source: Where seeds and keys come from.
+    """
+    if member.identity is None:
+        raise ProtocolError("a verified ballot is signed, and this node has no key")
+    voter = BallotClient(member.identity, helper_key(announcement, policy))
+    return encode(cast(voter, vouched, ballot, source))

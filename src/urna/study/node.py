@@ -12,7 +12,7 @@ from urna.flower import Helper, Participant, Updates, Votes
 from urna.flower.learning import LearnerTraining
 from urna.flower.site import Mounted
 from urna.flower.vote_subject import kind_of
-from urna.flower.voter import HELPER_KEY
+from urna.flower.votes import HELPER_KEY
 from urna.privacy import Unit
 from urna.study.file import Study, read_study
 from urna.study.prepare import Prepared, learner_of, prepare_with, reveal_of
