@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from urna.errors import ProtocolError
-from urna.protocols.winner.helper import Answered
+from urna.protocols.winner.session import Answered
 from urna.protocols.winner.transfer import COLUMNS, POINT_BYTES, BaseReceiver
 from urna.protocols.winner.wire import CircuitStage, decode
 

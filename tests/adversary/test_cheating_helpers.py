@@ -19,7 +19,7 @@ from urna.data import Samples
 from urna.errors import Exposing, LedgerError, ProtocolError, RoundUnfinished
 from urna.privacy import Budget, Ledger, SelectionRelease
 from urna.protocols.winner import Circuit, CircuitStage, answer, offer, run, transfer
-from urna.protocols.winner.helper import Answered
+from urna.protocols.winner.session import Answered
 from urna.protocols.winner.transfer import COLUMNS, BaseSender
 from urna.protocols.winner.wire import encode
 from urna.randomness import OsSecrets, ScriptedSecrets
@@ -33,7 +33,7 @@ SHARES = np.array([3, 31, 7], dtype=np.uint64)
 BUDGET = Budget(4.0, 1e-5)
 HELPER = "hospital-7"
 WINNER = Reveal("winner", HELPER)
-GARBLE = "urna.protocols.winner.helper.garble"
+GARBLE = "urna.protocols.winner.session.garble"
 
 
 def resent(answered: Answered, sent_offer: bytes, answers: bytes) -> bytes:
@@ -195,7 +195,7 @@ def test_a_selection_that_was_started_is_not_held_again_under_its_id(
     assert ledger.spent().epsilon == 8.0
 
 
-@pytest.mark.parametrize("stage", ["leader.open_winner", "helper.conclude"])
+@pytest.mark.parametrize("stage", ["open_winner", "conclude"])
 @pytest.mark.parametrize("name", ["search", "verified"])
 def test_a_party_that_leaves_later_costs_the_vote(
     name: str, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -203,7 +203,7 @@ def test_a_party_that_leaves_later_costs_the_vote(
     def leave(*_: object) -> None:
         raise ProtocolError("gone")
 
-    monkeypatch.setattr(f"urna.protocols.winner.{stage}", leave)
+    monkeypatch.setattr(f"urna.protocols.winner.session.{stage}", leave)
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)
     with pytest.raises(RoundUnfinished, match="gone"):
         VOTES[name](ledger)
@@ -220,7 +220,7 @@ def test_a_circuit_that_ends_in_any_error_is_not_started_again(
 
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)
     with monkeypatch.context() as patched:
-        patched.setattr("urna.protocols.winner.leader.open_winner", broken)
+        patched.setattr("urna.protocols.winner.session.open_winner", broken)
         with pytest.raises(error):
             voted(ledger, Reveal("winner", HELPER, name == "verified"), entry="vote")
     with pytest.raises(LedgerError, match="was started, and no result of it was noted"):
@@ -234,10 +234,10 @@ KILLED = """
 import os, sys
 from urna import Reveal, Run, VoteSettings, search
 from urna.privacy import Budget, Ledger
-from urna.protocols.winner import helper
+from urna.protocols.winner import session
 from urna.space import Axis, Space
 
-helper.garble = lambda *_: os._exit(9)
+session.garble = lambda *_: os._exit(9)
 search(
     Space(lr=Axis.log([0.01, 0.1, 1.0])), lambda candidate, data: abs(candidate["lr"] - data),
     [0.1] * 12, budget=Budget(4.0, 1e-5),

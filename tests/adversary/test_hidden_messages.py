@@ -21,8 +21,8 @@ from urna.protocols.winner import (
     run,
     transfer,
 )
-from urna.protocols.winner import helper as helper_stages
-from urna.protocols.winner import leader as leader_stages
+from urna.protocols.winner import session as stages
+from urna.protocols.winner.circuit import Bits
 from urna.randomness import OsSecrets, ScriptedSecrets
 
 CIRCUIT = Circuit(SelectionRelease(4.0, 6, 3), 5)
@@ -166,7 +166,7 @@ def test_a_leader_that_puts_in_any_word_moves_no_lead_by_more_than_the_vote(
     word: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Garbled and transferred: three votes on either side of an edge that the leader has chosen."""
-    monkeypatch.setattr(leader_stages, "check_shares", lambda _, shares: shares)
+    monkeypatch.setattr(stages, "check_shares", lambda _, shares: shares)
     leads = []
     for votes in range(10, 14):
         found = run(
@@ -226,10 +226,10 @@ def test_a_party_that_ignores_its_coins_is_caught(
     party: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken variant: with the other's coins all tails, one candidate wins every time."""
-    monkeypatch.setattr(
-        leader_stages if party == "leader" else helper_stages,
-        "coins_of",
-        lambda circuit, source: np.zeros(circuit.coin_bits, dtype=np.uint8),
-    )
-    tails, honest = Constant(TIED), OsSecrets()
+    tails, honest, tossed = Constant(TIED), OsSecrets(), stages.coins_of
+
+    def ignored(circuit: Circuit, source: object) -> Bits:
+        return tossed(circuit, tails if source is honest else source)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stages, "coins_of", ignored)
     assert len(winners(*((honest, tails) if party == "leader" else (tails, honest)))) == 1

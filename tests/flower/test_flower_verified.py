@@ -462,7 +462,7 @@ def test_a_helper_that_confirms_another_batch_is_not_believed(
         state, _ = confirm(examined, verdict)
         return state, Confirmation(bytes(32))
 
-    monkeypatch.setattr("urna.protocols.ballots.session.confirm", confirmed)
+    monkeypatch.setattr("urna.protocols.ballots.helper.confirm", confirmed)
     with pytest.raises(RoundUnfinished, match="confirmed another batch") as unfinished:
         held(signed(quick_path), quick_path)
     assert list(unfinished.value.faults) == [HELPING]
@@ -480,9 +480,9 @@ def test_only_a_verified_count_is_given_up(quick_path: Path) -> None:
 def test_the_helper_itself_insists_on_the_fewest_ballots(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("urna.protocols.ballots.leader._check_enough", lambda *_: None)
+    monkeypatch.setattr("urna.protocols.ballots.leader.check_enough", lambda *_: None)
     grid = signed(quick_path, lost={2: {CAST: "crash"}})
-    with pytest.raises(RoundAborted, match="3 reports stand; the statement asks for 4"):
+    with pytest.raises(RoundAborted, match="3 valid ballots are left; the statement asks for 4"):
         held(grid, quick_path)
     assert spent(quick_path, VOTERS) == 0.0
 

@@ -27,7 +27,7 @@ from urna.protocols.ballots.messages import decode_announcement
 from urna.protocols.secagg import Directory, Member
 from urna.protocols.secagg.keys import sign_receipt
 from urna.protocols.winner import answer, garble
-from urna.protocols.winner.helper import Answered
+from urna.protocols.winner.session import Answered
 from urna.randomness import StreamSecrets, derive_seed
 from urna.tally.selection import helper_shares, mask_of
 from urna.tally.verified import ahead, residues

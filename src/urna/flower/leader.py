@@ -35,7 +35,7 @@ from urna.protocols.ballots.messages import (
 )
 from urna.protocols.secagg import ClientId
 from urna.protocols.winner import Opened, offer, open_winner, transfer
-from urna.protocols.winner.leader import Offered
+from urna.protocols.winner.session import Offered
 from urna.randomness import OsSecrets
 from urna.tally import Tallied, tallied
 from urna.tally.selection import circuit_started, leader_shares

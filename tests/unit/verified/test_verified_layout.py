@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from urna.errors import ParameterError
-from urna.protocols.ballots.layout import BallotLayout
+from urna.protocols.ballots.codec import BallotLayout
 
 LAYOUTS = [BallotLayout(3), BallotLayout(4, 1), BallotLayout(2, 5), BallotLayout(2, 2)]
 

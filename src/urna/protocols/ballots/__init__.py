@@ -6,10 +6,8 @@ both keep shares of the exact sum, for `urna.protocols.winner`. `play` has all p
 `leader` and `helper` are the stages, `cast` a client.
 """
 
-from urna.protocols.ballots.codec import CODEC, Codec
-from urna.protocols.ballots.helper import HelperMember
-from urna.protocols.ballots.layout import BallotLayout
-from urna.protocols.ballots.plan import CountPlan
+from urna.protocols.ballots.codec import CODEC, BallotLayout, Codec, CountPlan
+from urna.protocols.ballots.helper import HelperMember, HelperSession
 from urna.protocols.ballots.report import (
     BallotClient,
     PublicParameters,
@@ -18,7 +16,6 @@ from urna.protocols.ballots.report import (
     cast,
 )
 from urna.protocols.ballots.run import PlayedCount, play
-from urna.protocols.ballots.session import HelperSession
 
 __all__ = [
     "CODEC",

@@ -1,20 +1,94 @@
-"""A ballot as two shares and a proof, and one party's part in checking many of them.
+"""A ballot: as bits, as two shares with a proof, and what one count will do with many of them.
 
 The proof is Urna's own (`proof`). An independent reference that shares and proves the same
 ballots, Prio3SumVec of draft-irtf-cfrg-vdaf, is in `tests/reference`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from urna.errors import ParameterError
 from urna.noise import IntVector
 from urna.protocols.ballots.field import FAST, Elements
-from urna.protocols.ballots.layout import BallotLayout
 from urna.protocols.ballots.proof import ANSWER, BLINDS, BitProof, Questions
 from urna.randomness import SEED_BYTES, SecretSource
+
+MOST_BITS = 1 << 16
+"""Bits of the largest ballot."""
+
+
+@dataclass(frozen=True, slots=True)
+class BallotLayout:
+    """A vector of levels.
+
+    Args:
+        candidates: Entries of the vector.
+        levels: Largest level; each entry is in 0..levels.
+
+    Example:
+        >>> BallotLayout(candidates=200).bits  # two of each level
+        400
+    """
+
+    candidates: int
+    levels: int = 3
+
+    def __post_init__(self) -> None:
+        if any(type(n) is not int or n < 1 for n in (self.candidates, self.levels)):
+            raise ParameterError(f"candidates and levels are positive integers, got {self}")
+        if self.bits > MOST_BITS or self.levels > 1 << 16:
+            raise ParameterError(
+                f"a ballot of at most {MOST_BITS} bits is provided for, got {self}"
+            )
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """What the bits of one level count: powers of two, the last less, `levels` in all."""
+        rest = tuple(1 << place for place in range(self.levels.bit_length() - 1))
+        return (*rest, self.levels - sum(rest))
+
+    @property
+    def bits(self) -> int:
+        """Bits of a ballot."""
+        return self.candidates * len(self.weights)
+
+    def check(self, ballot: IntVector) -> None:
+        """Raise ParameterError unless this is a valid ballot."""
+        if ballot.shape != (self.candidates,) or ballot.dtype.kind not in "iu":
+            raise ParameterError(
+                f"a ballot is {self.candidates} integers, got {ballot.dtype} of {ballot.shape}"
+            )
+        low, high = int(ballot.min()), int(ballot.max())
+        if low < 0 or high > self.levels:
+            raise ParameterError(f"levels lie in 0..{self.levels}, got {low}..{high}")
+
+    def encode(self, ballot: IntVector) -> npt.NDArray[np.uint8]:
+        """Return a valid ballot as bits.
+
+        Raises:
+            ParameterError: It is no valid ballot. Nothing is sent.
+        """
+        self.check(ballot)
+        values, weights = np.asarray(ballot, dtype=np.int64), self.weights
+        top = values > sum(weights[:-1])
+        rest = values - top * weights[-1]
+        low = [rest >> place & 1 for place in range(len(weights) - 1)]
+        return np.stack([*low, top.astype(np.int64)], axis=1).astype(np.uint8).ravel()
+
+    def levels_of(self, bits: npt.NDArray[np.integer], modulus: int) -> IntVector:
+        """Return what bits of levels, or sums or shares of such, say of each candidate."""
+        weights = np.array(self.weights, dtype=object)
+        columns = bits.astype(object).reshape(self.candidates, -1)
+        return np.asarray((columns * weights).sum(axis=1) % modulus, dtype=np.int64)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"candidates": self.candidates, "levels": self.levels}
+
 
 LEADER, HELPER = 0, 1
 
@@ -126,3 +200,61 @@ class Examination:
         """Return the share of the sum of the levels of chosen reports."""
         sums = self.bits[np.asarray(chosen, dtype=np.intp)].sum(axis=0, dtype=np.uint64)
         return [int(v) for v in self.codec.layout.levels_of(sums, self.codec.modulus)]
+
+
+_MOST = 1 << 20  # clients of one count
+
+
+@dataclass(frozen=True, slots=True)
+class CountPlan:
+    """What a valid ballot is, and who must be there.
+
+    Args:
+        layout: What a valid ballot is.
+        clients: How many are invited.
+        least: Fewest valid ballots with which a count goes on.
+    """
+
+    layout: BallotLayout
+    clients: int
+    least: int
+
+    def __post_init__(self) -> None:
+        counts = (self.clients, self.least)
+        if any(type(n) is not int or n < 1 for n in counts) or self.clients > _MOST:
+            raise ParameterError(f"numbers of clients lie in 1..{_MOST:,}, got {counts}")
+        if not 2 <= self.least <= self.clients:
+            raise ParameterError(
+                f"a count needs at least 2 valid ballots and at most those of all {self.clients} "
+                f"clients, got {self.least}"
+            )
+        if self.clients * self.layout.levels >= self.codec.modulus:
+            raise ParameterError(
+                f"a sum of {self.clients:,} ballots does not fit into the field of {CODEC}. Use "
+                "lower levels."
+            )
+
+    @property
+    def codec(self) -> Codec:
+        """How ballots of this layout are shared and proven."""
+        return Codec(self.layout)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return plain values, from which `read` makes the same plan."""
+        return {
+            "layout": self.layout.as_mapping(),
+            "clients": self.clients,
+            "least": self.least,
+            "codec": CODEC,
+        }
+
+    @classmethod
+    def read(cls, mapping: Mapping[str, Any]) -> "CountPlan":
+        """Read what `as_mapping` wrote; what is missing or malformed raises."""
+        if mapping["codec"] != CODEC:
+            raise ParameterError(
+                f"ballots are proven by {CODEC}, the statement says {mapping['codec']!r:.50}"
+            )
+        layout = mapping["layout"]
+        made = BallotLayout(layout["candidates"], layout["levels"])
+        return cls(made, mapping["clients"], mapping["least"])

@@ -1,20 +1,25 @@
 """The helper of a verified count, stage by stage: an organisation of its own.
 
 It trusts the leader with nothing but its half of the shares: signatures, one report per client,
-the least number of ballots and every verdict are checked here again.
+the least number of ballots and every verdict are checked here again. `HelperSession` speaks bytes:
+it is what a network wraps.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from urna.errors import ProtocolError, Refused, RoundAborted
+from urna.errors import ProtocolError, Refused
 from urna.protocols.ballots.codec import HELPER, Examination
-from urna.protocols.ballots.leader import judge, query_key
+from urna.protocols.ballots.leader import check_enough, judge, query_key
 from urna.protocols.ballots.messages import (
     Answers,
     Batch,
     Confirmation,
     Verdict,
     batch_digest,
+    encode_announcement,
+    open_letter,
+    seal_letter,
 )
 from urna.protocols.ballots.report import (
     PublicParameters,
@@ -58,7 +63,7 @@ class Vouched:
 class Examined:
     """The helper has answered, and waits for the verdict."""
 
-    statement: PublicParameters
+    vouched: Vouched
     batch: bytes
     clients: tuple[ClientId, ...]
     """Those it answered for."""
@@ -69,15 +74,14 @@ class Examined:
 class Confirmed:
     """The helper accepts the same reports as the leader."""
 
-    statement: PublicParameters
-    accepted: tuple[ClientId, ...]
+    examined: Examined
     places: tuple[int, ...] = field(repr=False)
-    examination: Examination = field(repr=False)
+    """Of whom, among those it answered for."""
 
     @property
     def share(self) -> list[int]:
         """The helper's share of the exact sum, for a computation that hides it."""
-        return self.examination.exact_share(self.places)
+        return self.examined.examination.exact_share(self.places)
 
 
 def vouch(
@@ -135,17 +139,11 @@ def examine(vouched: Vouched, batch: Batch) -> tuple[Examined, Answers]:
             continue
         standing.append(part)
         shares.append(share)
-    if len(standing) < statement.plan.least:
-        raise RoundAborted(
-            f"{len(standing)} reports stand; the statement asks for {statement.plan.least}. "
-            "Nothing was opened",
-            {},
-            refused,
-        )
+    check_enough(len(standing), statement, refused)
     name = batch_digest(HELPER, digest, batch.parts)
     key = query_key(vouched.pair, statement.leader_key, digest, name)
     examination = codec.examine(HELPER, key, shares)
-    state = Examined(statement, name, tuple(part.client for part in standing), examination)
+    state = Examined(vouched, name, tuple(part.client for part in standing), examination)
     return state, Answers(name, refused, tuple(examination.answers))
 
 
@@ -156,7 +154,6 @@ def confirm(examined: Examined, verdict: Verdict) -> tuple[Confirmed, Confirmati
         ProtocolError: The leader decided otherwise. Nothing was opened.
         RoundAborted: Too few are valid. Nothing was opened.
     """
-    statement = examined.statement
     if verdict.batch != examined.batch:
         raise ProtocolError("the verdict is about another batch")
     if len(verdict.answers) != len(examined.clients):
@@ -168,10 +165,91 @@ def confirm(examined: Examined, verdict: Verdict) -> tuple[Confirmed, Confirmati
     if accepted != verdict.accepted:
         wrong = sorted(set(accepted) ^ set(verdict.accepted))
         raise ProtocolError(f"the leader's verdict on clients {wrong[:10]} is not what follows")
-    if len(accepted) < statement.plan.least:
-        raise RoundAborted(
-            f"{len(accepted)} ballots are valid; the statement asks for {statement.plan.least}. "
-            "Nothing was opened"
-        )
-    state = Confirmed(statement, accepted, places, examined.examination)
-    return state, Confirmation(examined.batch)
+    check_enough(len(accepted), examined.vouched.statement)
+    return Confirmed(examined, places), Confirmation(examined.batch)
+
+
+class HelperSession:
+    """Takes the leader's letters in their order, each once, and writes the answers.
+
+    Guarantee:
+        No report is answered twice: a letter that comes again, or a second one of its kind, is
+        refused, also after one that was refused. A letter out of order changes nothing.
+
+    Args:
+        member: Who the helper is and what it insists on.
+        secrets: Where its key for this count comes from.
+        agree: Looks at the statement before the helper vouches for it, and raises to refuse it:
+            the place for a policy.
+        enter: Called before a verdict is confirmed, with the statement: the place for a ledger.
+    """
+
+    def __init__(
+        self,
+        member: HelperMember,
+        secrets: SecretSource,
+        *,
+        agree: Callable[[PublicParameters], None] | None = None,
+        enter: Callable[[PublicParameters], None] | None = None,
+    ) -> None:
+        self._member, self._secrets = member, secrets
+        self._agree, self._enter = agree, enter
+        self._state: Vouched | Examined | Confirmed | None = None
+        self._begun = False
+
+    @property
+    def share(self) -> list[int]:
+        """The helper's share of the exact sum, once all is confirmed."""
+        if not isinstance(self._state, Confirmed):
+            raise ProtocolError("there is no sum yet")
+        return self._state.share
+
+    def vouch(self, statement: bytes) -> bytes:
+        """Return the announcement of a statement, signed.
+
+        Raises:
+            Refused: The helper does not take part in such a count.
+            ProtocolError: This is no statement, or not the first.
+        """
+        if self._begun:
+            raise ProtocolError("the helper has vouched for a statement of this count already")
+        self._begun = True
+        found = PublicParameters.read(statement)
+        if self._agree is not None:
+            self._agree(found)
+        self._state, announcement = vouch(self._member, found, self._secrets)
+        return encode_announcement(announcement)
+
+    def examine(self, letter: bytes) -> bytes:
+        """Answer the batch.
+
+        Raises:
+            ProtocolError: It is none of the leader's, or not the first.
+            RoundAborted: Too few reports stand.
+        """
+        state = self._state
+        if not isinstance(state, Vouched):
+            raise ProtocolError("the helper expects no batch now: each is answered once")
+        self._state = None  # whatever happens, there is no second answer
+        statement = state.statement
+        batch = open_letter(letter, Batch, statement, state.pair, statement.leader_key)
+        self._state, answers = examine(state, batch)
+        return seal_letter(answers, statement, state.pair, statement.leader_key)
+
+    def confirm(self, letter: bytes) -> bytes:
+        """Decide again, and confirm the verdict.
+
+        Raises:
+            ProtocolError: It is no verdict of the leader's, or does not follow. Nothing was opened.
+        """
+        state = self._state
+        if not isinstance(state, Examined):
+            raise ProtocolError("the helper expects no verdict now: each count is confirmed once")
+        self._state = None
+        statement, pair = state.vouched.statement, state.vouched.pair
+        verdict = open_letter(letter, Verdict, statement, pair, statement.leader_key)
+        confirmed, confirmation = confirm(state, verdict)
+        if self._enter is not None:
+            self._enter(statement)
+        self._state = confirmed
+        return seal_letter(confirmation, statement, pair, statement.leader_key)

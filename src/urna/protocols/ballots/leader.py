@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from urna.errors import Exposing, ProtocolError, RoundAborted
-from urna.protocols.ballots.codec import HELPER, LEADER, Examination
+from urna.protocols.ballots.codec import HELPER, LEADER, CountPlan, Examination
 from urna.protocols.ballots.messages import (
     Answers,
     Batch,
@@ -17,7 +17,6 @@ from urna.protocols.ballots.messages import (
     batch_digest,
     decode,
 )
-from urna.protocols.ballots.plan import CountPlan
 from urna.protocols.ballots.report import (
     PublicParameters,
     Report,
@@ -62,27 +61,24 @@ class Collected:
     examination: Examination = field(repr=False)
     refused: Mapping[ClientId, str]
     lost: Mapping[ClientId, str]
+    """Of whom nothing arrived that it had signed: it may have been altered on its way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
     """It is decided who is accepted; the leader waits for the helper to agree."""
 
-    statement: PublicParameters
-    batch: bytes
+    collected: Collected
     accepted: tuple[ClientId, ...]
     places: tuple[int, ...] = field(repr=False)
-    examination: Examination = field(repr=False)
     refused: Mapping[ClientId, str]
     """Who signed a report that is not in the sum, and why: every one of them is to blame for it,
     unless leader or helper lied, who can refuse anybody."""
-    lost: Mapping[ClientId, str]
-    """Of whom nothing arrived that it had signed: it may have been altered on its way."""
 
     @property
     def share(self) -> list[int]:
         """The leader's share of the exact sum, for a computation that hides it."""
-        return self.examination.exact_share(self.places)
+        return self.collected.examination.exact_share(self.places)
 
 
 def prepare(
@@ -159,7 +155,7 @@ def collect(
         reports[sender], shares[sender] = report, share
     lost = {c: why for c, why in sorted(altered.items()) if c not in reports and c not in refused}
     clients = tuple(sorted(reports))
-    _check_enough(len(clients), statement, refused, lost)
+    check_enough(len(clients), statement, refused, lost)
     parts = tuple(reports[client].part(HELPER) for client in clients)
     batch = batch_digest(HELPER, digest, parts)
     key = query_key(opened.pair, statement.helper_key, digest, batch)
@@ -186,29 +182,21 @@ def decide(collected: Collected, answers: Answers) -> tuple[Decided, Verdict]:
         raise ProtocolError(
             f"the helper has {len(answers.answers)} answers for {len(kept)} reports"
         )
-    refused = {**collected.refused}
+    refused = dict(collected.refused)
     refused |= {client: f"the helper refuses it: {why}" for client, why in answers.refused.items()}
     valid = judge(collected.examination, kept, answers.answers)
     accepted = tuple(collected.clients[place] for place in valid)
     refused |= {collected.clients[place]: INVALID for place in sorted(set(kept) - set(valid))}
-    _check_enough(len(accepted), collected.statement, refused, collected.lost)
+    check_enough(len(accepted), collected.statement, refused, collected.lost)
     own = collected.examination.answers
-    state = Decided(
-        collected.statement,
-        collected.batch,
-        accepted,
-        valid,
-        collected.examination,
-        refused,
-        collected.lost,
-    )
     given = tuple(own[place] for place in kept)
+    state = Decided(collected, accepted, valid, refused)
     return state, Verdict(collected.batch, given, accepted)
 
 
 def check_confirmation(decided: Decided, confirmation: Confirmation) -> None:
     """Refuse a confirmation of another batch."""
-    if confirmation.batch != decided.batch:
+    if confirmation.batch != decided.collected.batch:
         raise ProtocolError("the helper confirmed another batch")
 
 
@@ -243,12 +231,13 @@ def _signed_report(
     return report
 
 
-def _check_enough(
+def check_enough(
     count: int,
     statement: PublicParameters,
-    refused: Mapping[ClientId, str],
-    lost: Mapping[ClientId, str],
+    refused: Mapping[ClientId, str] | None = None,
+    lost: Mapping[ClientId, str] | None = None,
 ) -> None:
+    """Refuse to go on with fewer ballots than the statement asks for."""
     if count < statement.plan.least:
         raise RoundAborted(
             f"{count} valid ballots are left; the statement asks for {statement.plan.least}. "

@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from urna.errors import ParameterError, ProtocolError
 from urna.noise import IntVector
-from urna.protocols.ballots.codec import HELPER, LEADER, Codec, Shards
-from urna.protocols.ballots.plan import CountPlan
+from urna.protocols.ballots.codec import HELPER, LEADER, Codec, CountPlan, Shards
 from urna.protocols.secagg.keys import Directory, Identity, KeyPair, seal, unseal
 from urna.protocols.secagg.messages import ClientId
 from urna.randomness import SEED_BYTES, SecretSource

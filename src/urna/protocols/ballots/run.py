@@ -9,6 +9,7 @@ from typing import TypeVar
 from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.noise import IntVector
 from urna.protocols.ballots import helper, leader
+from urna.protocols.ballots.codec import CountPlan
 from urna.protocols.ballots.messages import (
     Answers,
     Batch,
@@ -20,7 +21,6 @@ from urna.protocols.ballots.messages import (
     open_letter,
     seal_letter,
 )
-from urna.protocols.ballots.plan import CountPlan
 from urna.protocols.ballots.report import (
     BallotClient,
     PublicParameters,
@@ -128,7 +128,7 @@ def play(
         statement,
         frozenset(decided.accepted),
         refused,
-        decided.lost,
+        collected.lost,
         decided.share,
         confirmed.share,
         desk.seconds,

@@ -6,9 +6,16 @@ parties' coins and opens the largest; `run` plays a session in memory; `offer`, 
 """
 
 from urna.protocols.winner.circuit import Circuit, ClearGates, Opened
-from urna.protocols.winner.helper import answer, conclude, garble
-from urna.protocols.winner.leader import offer, open_winner, transfer
-from urna.protocols.winner.run import CircuitOutcome, run
+from urna.protocols.winner.session import (
+    CircuitOutcome,
+    answer,
+    conclude,
+    garble,
+    offer,
+    open_winner,
+    run,
+    transfer,
+)
 from urna.protocols.winner.wire import CircuitStage, message_bytes
 
 __all__ = [
