@@ -1,4 +1,4 @@
-"""The reference: a page for every public package, from docstrings, and one for the commands.
+"""The reference: a page for every package, from docstrings, and one for every command.
 
 Written into `docs/reference/generated` whenever the site is built, and never kept.
 """
@@ -16,7 +16,9 @@ from typer.cli import get_docs_for_click
 
 import urna
 
-__all__ = ["command_page", "keep_bars", "package_page", "public_packages", "setup"]
+__all__ = ["PROMISED", "command_pages", "keep_bars", "package_page", "public_packages", "setup"]
+
+PROMISED = ("urna", "urna.flower", "urna.privacy", "urna.testing")
 
 
 def public_packages() -> list[str]:
@@ -41,14 +43,20 @@ def package_page(name: str) -> str:
     return f"{title}\n{'=' * len(title)}\n\n.. automodule:: {name}\n{again}"
 
 
-def command_page() -> str:
-    """Return the page of all commands, as `urna --help` has them."""
+def command_pages() -> dict[str, str]:
+    """Return a page for each command, by its name, as `urna NAME --help` has it."""
     from urna.cli.app import app  # noqa: PLC0415 - only a build of the site needs it
 
-    command = typer.main.get_command(app)
-    _say_whole_sentences(command)
-    text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="urna")
-    return text.replace("# `urna`", "# Commands", 1)
+    group = typer.main.get_command(app)
+    if not isinstance(group, click.Group):
+        raise TypeError("urna has commands")
+    _say_whole_sentences(group)
+    return {
+        name: get_docs_for_click(
+            obj=command, ctx=typer.Context(command, info_name=name), name=f"urna {name}"
+        )
+        for name, command in sorted(group.commands.items())
+    }
 
 
 def _say_whole_sentences(command: click.Command) -> None:
@@ -84,6 +92,8 @@ def setup(app: Any) -> dict[str, bool]:  # noqa: ANN401 - Sphinx's own object
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name in public_packages():
-        (folder / f"{name}.rst").write_text(package_page(name), encoding="utf-8")
-    (folder / "commands.md").write_text(command_page(), encoding="utf-8")
+        kind = "" if name in PROMISED else "internal-"
+        (folder / f"{kind}{name}.rst").write_text(package_page(name), encoding="utf-8")
+    for name, text in command_pages().items():
+        (folder / f"command-{name}.md").write_text(text, encoding="utf-8")
     return {"parallel_read_safe": True, "parallel_write_safe": True}
