@@ -61,7 +61,13 @@ def test_a_folder_of_tables_becomes_a_model_with_everything_about_it(
         out,
     )
     assert done.code == 0, done.stderr
-    for part in ("pooled moments", "Chosen because", "accuracy", "replace-one-record", "8 of 8"):
+    for part in (
+        "pooled moments",
+        "Selected automatically",
+        "accuracy",
+        "replace-one-record",
+        "8 of 8",
+    ):
         assert part in done.stdout
     model = load_model(out / "model.npz")
     assert list(model.classes_) == ["ant", "bee", "cow"]

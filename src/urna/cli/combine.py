@@ -57,7 +57,7 @@ def _combine(
             "leave it out, or leave --ledger out"
         )
     others = guarantee is Guarantee.NONE and not counted if others is None else others
-    with once(study, quiet=True) as (outcome, _, folder):
+    with once(study, quiet=True) as (outcome, _, folder, head):
         result = outcome.follow
         if not isinstance(result, Combination):
             raise ParameterError("nothing was combined")
@@ -70,6 +70,7 @@ def _combine(
     if output is Format.JSON:
         print_json({**result.as_mapping(), **_as_mapping(compared)})
         return
+    results().print(f"{head}\n")
     _print(recorded, result, compared)
     if folder is not None:
         page = folder / "report.html"

@@ -17,7 +17,7 @@ import urna
 from urna.cli.options import Said
 from urna.cli.output import Format, errors, results
 from urna.cli.printing import print_result
-from urna.cli.run import hold
+from urna.cli.run import head_of, hold
 from urna.files import today
 from urna.privacy import Ledger, Unit
 from urna.report import Provenance
@@ -40,19 +40,19 @@ def run_once(said: Said, *stages: str, quiet: bool, output: Format) -> None:
         for name, value in seen.items():
             said.section("data").setdefault(name, value)
         study = said.study()
-    with once(study, quiet=quiet) as (outcome, title, folder):
+    with once(study, quiet=quiet) as (outcome, title, folder, head):
         pass
     if output is Format.JSON:
         typer.echo(outcome.result.as_json())
         return
-    print_result(outcome, title)
+    print_result(outcome, title, head)
     if folder is not None:
         results().print(f"written: {folder / 'report.html'} and {folder / 'result.json'}")
 
 
 @contextmanager
-def once(study: Study, *, quiet: bool) -> Iterator[tuple[StudyOutcome, str, Path | None]]:
-    """Run a study; give what came of it, what it is called, and the folder that is kept.
+def once(study: Study, *, quiet: bool) -> Iterator[tuple[StudyOutcome, str, Path | None, str]]:
+    """Run a study; give what came of it, its title, the folder that is kept, and its head.
 
     Without a folder it runs in one that is thrown away; with a ledger the folder is beside it.
     """
@@ -62,7 +62,7 @@ def once(study: Study, *, quiet: bool) -> Iterator[tuple[StudyOutcome, str, Path
         run = Provenance(version=urna.__version__, command=command, simulated=True)
         placed = replace(study, output=replace(study.output, folder=str(folder)))
         outcome, title = hold(placed, run, quiet=quiet, drawn=kept)
-        yield outcome, title, folder if kept else None
+        yield outcome, title, folder if kept else None, head_of(outcome, placed)
 
 
 @contextmanager

@@ -12,9 +12,13 @@ from urna.systems.vote import VoteResult
 __all__ = ["print_result"]
 
 
-def print_result(outcome: StudyOutcome, title: str) -> None:
-    """Print what came of a study: votes and rounds as tables, everything in sentences."""
+def print_result(outcome: StudyOutcome, title: str, head: str) -> None:
+    """Print what came of a study: votes and rounds as tables, everything in sentences.
+
+    `head` says where it ran, what it promises and which ledger counted it.
+    """
     console, last = results(), outcome.result
+    console.print(f"{head}\n")
     if outcome.again:
         console.print("this study is finished; nothing was spent now\n", style="dim")
     if isinstance(last, VoteResult) and last.revealed.counts is not None:
@@ -24,8 +28,7 @@ def print_result(outcome: StudyOutcome, title: str) -> None:
     else:
         console.print(title)
     if outcome.vote is not None and outcome.follow is not None:
-        best = ", ".join(f"{name}={value}" for name, value in outcome.vote.best.items())
-        console.print(f"the vote chose: {best}")
+        console.print(outcome.vote.verdict)
     console.print(str(last))
     if isinstance(last, Combination):
         console.print(f"everything together: {outcome.privacy}")
@@ -41,7 +44,10 @@ def _print_votes(result: VoteResult, title: str) -> None:
         values = (f"{value}" for value in result.space[place].values())
         rows.add_row(mark, *values, f"{votes:.1f}", bar)
     print_table(rows)
-    noise = f"each ± {result.standard_error:.1f} votes of noise; → the winner\n"
+    star = "a guess" if result.inconclusive else "the winner"
+    noise = (
+        f"each ± {result.standard_error:.1f} votes of noise (one standard deviation); → {star}\n"
+    )
     results().print(noise, style="dim")
 
 

@@ -17,10 +17,12 @@ from urna.cli.report import write_page
 from urna.errors import OutputError
 from urna.privacy import Ledger
 from urna.report import Provenance, account_of, load_run
+from urna.report.results import LEDGER
 from urna.study import Hooks, Study, StudyOutcome, read_study, run_study
 from urna.systems.vote import VoteResult
+from urna.tally.card import header
 
-__all__ = ["StudyArgument", "hold", "run_file"]
+__all__ = ["StudyArgument", "head_of", "hold", "run_file"]
 
 StudyArgument = Annotated[
     Path, typer.Argument(metavar="STUDY", help="A study file, or the folder that holds study.toml.")
@@ -48,7 +50,7 @@ def run_file(
     if output is Format.JSON:
         typer.echo(json.dumps(_as_mapping(outcome, found), allow_nan=False))
         return
-    print_result(outcome, title)
+    print_result(outcome, title, head_of(outcome, found))
     results().print(f"\nwritten to {found.folder}:")
     for path in outcome.files:
         if not path.name.startswith("."):
@@ -90,19 +92,38 @@ def hold(
     return outcome, titles[-1]
 
 
+def ledger_of(study: Study) -> Path | None:
+    """Return the ledger that counted a study: the one it names, or its own; None where none did."""
+    named = study.privacy.ledger
+    path = study.base / named if named else study.folder / LEDGER
+    return path if path.exists() else None
+
+
+def head_of(outcome: StudyOutcome, study: Study) -> str:
+    """Return what stands at the head of a study's output, as on its page and card."""
+    ledger = ledger_of(study)
+    return header(
+        outcome.privacy,
+        played=not study.engine.federation,
+        ledger=None if ledger is None else ledger.name,
+    )
+
+
 def cache_folder() -> Path:
     """Return where this user's programs keep losses, which can be computed again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "urna" / "losses"
 
 
 def _as_mapping(outcome: StudyOutcome, study: Study) -> dict[str, Any]:
-    last, privacy = outcome.result, outcome.privacy
+    last, privacy, ledger = outcome.result, outcome.privacy, ledger_of(study)
     return {
         "kind": "study",
         "version": 1,
         "epsilon": privacy.epsilon if privacy.private else None,
         "delta": privacy.delta,
         "unit": str(study.privacy.relation.unit),
+        "simulated": not study.engine.federation,
+        "ledger": None if ledger is None else str(ledger),
         "accuracy": outcome.accuracy,
         "baseline": outcome.baseline,
         "folder": str(study.folder),

@@ -18,9 +18,10 @@ from markupsafe import Markup
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Curve", "Picture", "curves", "drawn"]
-
 Array = npt.NDArray[np.float64]
+
+WIDE = 1.959964
+"""Deviations of noise on either side that contain 95 % of it."""
 
 # Colours of the picture stand for colours of the page, which differ by day and night.
 INK, SOFT, LINE = "#010101", "#020202", "#030303"

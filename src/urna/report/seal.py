@@ -18,8 +18,6 @@ from markupsafe import escape
 
 from urna.errors import ParameterError
 
-__all__ = ["ReportSigner", "Seal", "read_seal", "sealed"]
-
 _OPEN, _CLOSE = "<!--seal-->", "<!--/seal-->"
 _DOMAIN = b"urna page\0"
 

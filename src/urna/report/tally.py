@@ -12,17 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from urna.report.figures import Curve, Picture, curves
+from urna.report.figures import WIDE, Curve, Picture, curves
 from urna.report.words import said, settings
 from urna.systems.vote import VoteResult
 
-__all__ = ["Bar", "Bars", "HeatMap", "TallyView"]
-
 Array = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
-
-WIDE = 1.959964
-"""Deviations of noise on either side that hold 95 % of it."""
 
 STEPS = (1, 2, 3, 5, 8, 13, 21, 34)
 """Deviations of noise above the mean from which on a cell has the next colour."""
@@ -103,6 +98,11 @@ class TallyView:
                 for c in result.space
             ]
         )
+
+    @property
+    def star(self) -> str:
+        """What the foremost candidate is called: a guess, where the vote cannot tell."""
+        return "guess" if self.result.inconclusive else "winner"
 
     def mark(self, place: int) -> str:
         """Return whether a candidate won, or may lead as well."""

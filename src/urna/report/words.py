@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["at_least", "at_most", "count", "day", "said", "settings", "size", "slug"]
-
 _SPACE = "\xa0"  # a figure and its sign stay on one line
 
 

@@ -1,4 +1,4 @@
-"""The head of a model card: YAML that model hubs read, with a `privacy:` block."""
+"""What stands at the head of a report, a terminal's output and a model card, and a card's YAML."""
 
 import json
 from collections.abc import Mapping
@@ -9,8 +9,44 @@ from urna.privacy.budget import rounded_up
 from urna.tally.terms import Terms
 
 
+def simulated(privacy: PrivacyStatement) -> bool:
+    """Return whether a statement says that one process played all parties."""
+    said = " ".join(privacy.caveats)
+    return "in one process" in said or "made in the clear" in said
+
+
+def header(privacy: PrivacyStatement, *, played: bool, ledger: str | None) -> str:
+    """Return the line at the head of every report, card and terminal output.
+
+    Args:
+        privacy: What is promised.
+        played: Whether all parties were on one machine.
+        ledger: What the ledger is called; None where there is none.
+
+    Example:
+        >>> from urna.privacy import Adjacency
+        >>> promise = PrivacyStatement(0.001, 1e-5, Adjacency.REPLACE_ONE_RECORD, "GDP")
+        >>> header(promise, played=True, ledger=None)
+        'SIMULATED · ε = 0.001 · δ = 1e-05 · unit: one record · ledger: none'
+    """
+    promise = f"ε = {rounded_up(privacy.epsilon)} · δ = {rounded_up(privacy.delta)}"
+    return " · ".join(
+        [
+            "SIMULATED" if played else "FEDERATION",
+            promise if privacy.private else "NOT PRIVATE: ε is infinite",
+            f"unit: one {privacy.adjacency.unit}",
+            f"ledger: {ledger or 'none'}",
+        ]
+    )
+
+
 def privacy_block(
-    privacy: PrivacyStatement, terms: Terms, unit: str, entry: str | None
+    privacy: PrivacyStatement,
+    terms: Terms,
+    unit: str,
+    entry: str | None,
+    *,
+    played: bool | None = None,
 ) -> dict[str, Any]:
     """Return what a card's head says of privacy: the numbers, and the relation they hold for.
 
@@ -19,9 +55,13 @@ def privacy_block(
         terms: Of each sum.
         unit: What is protected, in words.
         entry: Its id in the ledger, where there is one.
+        played: Whether all parties were on one machine, which hid nothing from its owner; as the
+            statement says by default.
     """
+    played = simulated(privacy) if played is None else played
     return {
-        "private": privacy.private,
+        "private": privacy.private and not played,
+        "simulated": played,
         "epsilon": float(rounded_up(privacy.epsilon)) if privacy.private else None,
         "delta": privacy.delta,
         "relation": str(privacy.adjacency),

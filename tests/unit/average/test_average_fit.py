@@ -298,7 +298,7 @@ def test_auto_says_what_it_takes_and_why() -> None:
         return choose("auto", Schema(width, (0, 1, 2)), terms, [records] * count)
 
     assert taken(1000, 50, width=256).learner.kind == "moments"
-    assert "moments of all data" in taken(1000, 50, width=256).why
+    assert "second moments" in taken(1000, 50, width=256).why
     assert taken(1000, 50, width=5000).learner.loss is LossKind.SOFTMAX
     assert "numbers per client" in taken(1000, 50, width=5000).why
     assert "whole clients" in taken(100, 50, unit=Adjacency.REPLACE_ONE_CLIENT).why

@@ -11,7 +11,7 @@ from pages import KINDS, RUN, TITLE, made, read, shown, vote
 import urna
 from urna.errors import ParameterError
 from urna.files import write_json
-from urna.privacy import PrivacyStatement
+from urna.privacy import Adjacency, Budget, Ledger, PrivacyStatement
 from urna.report import FailedRound, StudyResult, load_result, load_run, load_whole, page
 from urna.systems.vote import VoteResult
 from urna.systems.vote.result import Revealed
@@ -83,7 +83,7 @@ def test_the_page_has_what_an_officer_asks_for(text: str) -> None:
     for words in (
         "Who learns what",
         "What is not covered",
-        "Malicious clients",
+        "Robustness.",
         "Who took part",
         "neighbouring relation",
         "accountant",
@@ -93,7 +93,8 @@ def test_the_page_has_what_an_officer_asks_for(text: str) -> None:
         "left for one further release epsilon 5.2",
         "ab" * 32,
         "SHA-256 of this page",
-        "a simulation",
+        "SIMULATED · ",
+        "ledger: h.ledger",
     ):
         assert words in said
 
@@ -123,10 +124,12 @@ def test_the_answer_comes_first_and_says_how_sure_it_is() -> None:
     ).text.count("It leads: 99.9 % sure")
     partly = page(replace(sure, credible_set=(sure.winner, 0), confidence=0.6), title="t")
     assert "One of 2 that may lead, out of 12" in partly
-    assert "Cannot tell" in shown("hopeless")
+    assert "Inconclusive" in shown("hopeless")
+    assert "★ winner" not in shown("hopeless")
+    assert "★ guess" in shown("hopeless")
     assert "nothing to choose" in shown("one candidate")
     guess = page(replace(sure, credible_set=(sure.winner,), confidence=None), title="t")
-    assert "Cannot tell: a guess" in guess
+    assert "Inconclusive: the tally cannot tell" in guess
     assert "truly leads" not in guess
     kept = page(replace(sure, decoder="none yet", confidence=0.0), title="t")
     assert "Not weighed yet" in kept
@@ -147,15 +150,15 @@ def test_the_winner_is_shown_even_if_others_have_more_noisy_votes() -> None:
     rising = replace(result, revealed=Revealed(np.arange(len(result.space), dtype=float)))
     odd = page(replace(rising, winner=0, credible_set=(0,)), title="t")
     assert 'class="winner"' in odd
-    assert "It has not the most" in odd
+    assert "Another candidate received more noisy votes" in odd
     last = page(replace(rising, winner=359, credible_set=(359,)), title="t")
-    assert "It has not the most" not in last
+    assert "Another candidate received more noisy votes" not in last
 
 
 def test_lost_clients_and_culprits_are_named() -> None:
     result = made("clear")
     text = page(replace(result, faults={5: "sent <b>bad</b> shares"}), title="t")
-    assert "Client 3 is not in the sum: dropped out." in text
+    assert "Client 3 is not in the result: dropped out." in text
     assert "Client 5 broke the protocol: sent &lt;b&gt;bad&lt;/b&gt; shares." in text
     many = replace(result, lost=dict.fromkeys(range(30), "late"))
     assert "and more; the result's file names all." in page(many, title="t")
@@ -164,7 +167,7 @@ def test_lost_clients_and_culprits_are_named() -> None:
 def test_a_page_without_provenance_says_what_it_does_not_know() -> None:
     text = page(made("vote"), title="t")
     assert "version not noted" in text
-    assert "No ledger is named" in text
+    assert "No privacy ledger was used" in text
     assert "made from memory" in text
 
 
@@ -189,8 +192,36 @@ def test_many_values_are_shown_in_groups_and_all_candidates_are_listed() -> None
     assert len(text) < 400_000
 
 
+def test_a_page_states_average_and_worst_case_and_a_large_delta() -> None:
+    said = read(shown("vote")).text
+    assert "best attack, on average" in said
+    assert "best attack, worst case" in said
+    assert "Delta is large" not in said
+    statement = replace(made("vote").privacy, delta=0.01)
+    loud = read(page(replace(made("vote"), privacy=statement), title="t")).text
+    assert "Delta is large: with 40 clients it should be well below 0.0025" in loud
+
+
+def test_a_ledger_beside_a_result_is_named_on_its_page(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    write_json(file, made("vote").as_mapping())
+    Ledger.open(
+        tmp_path / "ledger",
+        Budget(6.0, 1e-5),
+        adjacency=Adjacency.REPLACE_ONE_CLIENT,
+        subject="ward",
+    )
+    found = load_run(file)
+    assert found is not None
+    text = read(page(load_result(file), title="t", run=found)).text
+    assert "ledger: ledger" in text
+    assert "No privacy ledger was used" not in text
+    assert "cap epsilon 6" in text
+
+
 def test_a_study_says_what_its_stages_cost_together() -> None:
     said = read(shown("study")).text
+    assert "What is trained with the winner" not in said  # it is a stage of the study
     assert "The study is done" in said
     assert "Vote: The noisy votes" in said
     assert "Model: One model for all" in said

@@ -9,9 +9,10 @@ from pages import made, read, shown
 from urna.privacy import Adjacency, Budget, PrivacyStatement
 from urna.privacy.cost import GAUSSIAN
 from urna.protocols.secagg import ServerModel
-from urna.report.parties import Added, added, not_covered, parties, simulated
+from urna.report.parties import Added, added, not_covered, parties
 from urna.systems.train.pipelined import PipelinedSummation
 from urna.tally import ClearSummation, EncryptedSummation, SecureAggregation, Summation, Terms
+from urna.tally.card import simulated
 
 TERMS = Terms.of(20, Budget(1.0, 1e-5), colluding=0.1)
 OVER_FLOWER = (
@@ -73,11 +74,10 @@ def test_nothing_is_said_to_stay_hidden_where_nothing_is_private() -> None:
 
 
 def test_what_is_not_covered_names_the_unit() -> None:
-    client = not_covered(made("vote").privacy, follows="F.")
-    record = not_covered(made("model").privacy, follows="F.")
+    client = not_covered(made("vote").privacy)
+    record = not_covered(made("model").privacy)
     assert any("That a client took part" in line for line in client)
-    assert any("A whole client." in line for line in record)
-    assert "F." in client
+    assert any("This is record-level privacy." in line for line in record)
     assert all(line.endswith(".") for line in (*client, *record))
 
 
@@ -97,4 +97,4 @@ def test_a_winners_page_says_first_who_must_not_collude(kind: str, together: str
     for who in ("The leader (the server), alone", "The helper (hospital <7>), alone"):
         assert who in rows
     assert "The leader and hospital <7> together" in rows
-    assert ("Every ballot counted was valid" in rows) == (kind == "verified winner")
+    assert ("Every counted ballot is valid" in rows) == (kind == "verified winner")

@@ -74,7 +74,7 @@ def counts(said: list[Any]) -> dict[str, Any]:
     ids=repr,
 )
 def test_numbers_that_cannot_belong_together_are_refused(lie: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match="the result of a vote cannot be read"):
+    with pytest.raises(ParameterError, match="the vote cannot be read"):
         VoteResult.read(result().as_mapping() | lie)
 
 

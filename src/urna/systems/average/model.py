@@ -6,13 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from urna.data import Coding
-from urna.display import card
 from urna.errors import ParameterError
 from urna.files import write_whole
 from urna.privacy import PrivacyStatement, Unit
@@ -20,24 +19,25 @@ from urna.privacy.budget import rounded_up
 from urna.systems.average.moments import Moments
 from urna.systems.average.plan import AverageLearner, read_learner
 from urna.systems.average.schema import Matrix, Schema, Vector
+from urna.systems.result import Result, written
 from urna.tally import Terms
-from urna.tally.card import card_head, privacy_block
-
-KIND, VERSION = "model", 1
-"""What a file that holds a model says it is."""
+from urna.tally.card import card_head, header, privacy_block, simulated
 
 _HEAD = "head"
 _LARGEST = 1 << 31  # bytes of a model file that is read
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModelResult:
+class ModelResult(Result):
     """A linear model, computed from one noisy sum and public facts alone.
 
     It predicts from columns as the clients' tables hold them: how they are coded, and what is
     done to rows, is part of it.
     """
 
+    kind: ClassVar[str] = "model"
+    version: ClassVar[int] = 1
+    later: ClassVar[tuple[str, ...]] = ("columns", "coding")
     learner: AverageLearner
     """What each client computed, and how the sum became the model."""
     weights: Matrix
@@ -118,73 +118,31 @@ class ModelResult:
         return {**self._head(), "weights": self.weights.tolist()}
 
     def _head(self) -> dict[str, Any]:
-        return {
-            "kind": KIND,
-            "version": VERSION,
-            "learner": self.learner.as_mapping(),
-            "describe": self.described,
-            "why": self.why,
-            "tuned": None if self.tuned is None else dict(self.tuned),
-            "took_part": self.took_part,
-            "lost": {str(client): reason for client, reason in self.lost.items()},
-            "faults": {str(client): deed for client, deed in self.faults.items()},
-            "noise_std": self.noise_std,
-            "facts": dict(self.facts),
-            "measured": dict(self.measured),
-            "privacy": self.privacy.as_mapping(),
-            "terms": self.terms.as_mapping(),
-            "plan": dict(self.plan),
-            "entry": self.entry,
-            "when": self.when,
-            "columns": list(self.columns),
-            "coding": self.coding.as_mapping(),
-        }
-
-    def as_json(self) -> str:
-        """Return the result as JSON text."""
-        return json.dumps(self.as_mapping(), indent=2, allow_nan=False)
+        said = written(replace(self, weights=np.zeros(0), release=None))
+        del said["weights"], said["release"]
+        describe = {"describe": said.pop("described")}
+        return {"kind": self.kind, "version": self.version, **said, **describe}
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "ModelResult":
         """Read what `as_mapping` wrote; refuse another kind or version, and what cannot be."""
-        return cls._read(mapping, np.array(mapping["weights"], dtype=np.float64), None)
+        return cls._whole(mapping, np.array(mapping["weights"], dtype=np.float64), None)
 
     @classmethod
-    def _read(
+    def _whole(
         cls, mapping: Mapping[str, Any], weights: Matrix, release: Vector | None
     ) -> "ModelResult":
-        if (mapping.get("kind"), mapping.get("version")) != (KIND, VERSION):
-            raise ParameterError(
-                f"this is no {KIND} of version {VERSION}: it says {mapping.get('kind')!r}, "
-                f"{mapping.get('version')!r}"
-            )
+        cls._check_kind(mapping)
         # Models of version 0.2 may have been trained by SGD, which learners no longer are.
         learner = read_learner({**mapping["learner"], "trainer": "certified"})
         if weights.shape != (learner.schema.width, learner.schema.outputs):
             raise ParameterError(f"a model of {learner.schema} has other weights than these")
         if not np.isfinite(weights).all():
             raise ParameterError("a model's weights are finite")
-        return cls(
-            learner=learner,
-            weights=weights,
-            privacy=PrivacyStatement.read(mapping["privacy"]),
-            terms=Terms.read(mapping["terms"]),
-            took_part=int(mapping["took_part"]),
-            lost={int(client): str(why) for client, why in mapping["lost"].items()},
-            faults={int(client): str(why) for client, why in mapping["faults"].items()},
-            noise_std=float(mapping["noise_std"]),
-            facts=dict(mapping["facts"]),
-            release=release,
-            described=str(mapping["describe"]),
-            why=str(mapping["why"]),
-            tuned=mapping["tuned"],
-            measured=dict(mapping["measured"]),
-            plan=dict(mapping["plan"]),
-            entry=mapping["entry"],
-            when=None if mapping["when"] is None else float(mapping["when"]),
-            columns=tuple(mapping.get("columns", ())),
-            coding=Coding.read(mapping.get("coding", {})),
-        )
+        said = {**mapping, "weights": weights, "release": release, "learner": learner}
+        said["described"] = str(mapping["describe"])
+        own = dict.fromkeys(("weights", "release", "learner"), lambda value: value)
+        return cls._read(said, **own)
 
     def save(self, path: Path | str) -> str:
         """Write the model as one .npz file without pickle, whole; return its digest.
@@ -200,17 +158,13 @@ class ModelResult:
         np.savez(room, **arrays)  # type: ignore[arg-type] # names are our own
         return write_whole(Path(path), room.getvalue())
 
-    def _repr_html_(self) -> str:
-        first, *rest = str(self).splitlines()
-        return card(first, rest, private=self.privacy.private)
-
     def __str__(self) -> str:
         schema = self.schema
         what = f"{len(schema.classes)} classes" if schema.classes is not None else f"{schema.span}"
         lines = [
             f"{self.described}; {schema.features} features, {what}, "
             f"{self.took_part} of {self.terms.clients} clients.",
-            *([f"Chosen because {self.why}."] if self.why else []),
+            *([f"Selected automatically: {self.why}."] if self.why else []),
             *([f"Tuned by a private vote: {_said(self.tuned['best'])}."] if self.tuned else []),
             *(f"{name}: {value:.4g}" for name, value in self.measured.items()),
             str(self.privacy),
@@ -239,7 +193,7 @@ def load_model(path: Path | str) -> ModelResult:
             head = json.loads(archive[_HEAD].tobytes())
             weights = np.asarray(archive["weights"], dtype=np.float64)
             release = archive["release"] if "release" in archive.files else None
-        return ModelResult._read(head, weights, release)
+        return ModelResult._whole(head, weights, release)
     except ParameterError:
         raise
     except OSError as error:
@@ -248,23 +202,27 @@ def load_model(path: Path | str) -> ModelResult:
         raise ParameterError(f"{path} holds no model: {type(error).__name__}") from error
 
 
-def model_card(result: ModelResult, *, name: str) -> str:
+def model_card(result: ModelResult, *, name: str, played: bool | None = None) -> str:
     """Return the card as Markdown with a YAML head, for a README.md beside the model's file.
 
     The head has a `privacy:` block with the numbers and the relation they hold for; the text
     says them in words. Nothing in it was computed from data but by way of the noisy sum, and
-    figures on public test data where somebody gave them.
+    figures on public test data where somebody gave them. `played` says whether all parties were
+    on one machine; by default as the privacy statement says.
     """
-    return f"{card_head(_head(result, name))}\n{_text(result, name)}"
+    played = simulated(result.privacy) if played is None else played
+    return f"{card_head(_head(result, name, played))}\n{_text(result, name, played)}"
 
 
-def _head(result: ModelResult, name: str) -> dict[str, Any]:
+def _head(result: ModelResult, name: str, played: bool) -> dict[str, Any]:
     schema, privacy = result.schema, result.privacy
     classes = schema.classes is not None
     task = "tabular-classification" if classes else "tabular-regression"
     head: dict[str, Any] = {"library_name": "urna", "pipeline_tag": task}
     head["tags"] = ["differential-privacy", "federated-learning", "secure-aggregation", "linear"]
-    head["privacy"] = privacy_block(privacy, result.terms, _unit(result), result.entry)
+    head["privacy"] = privacy_block(
+        privacy, result.terms, _unit(result), result.entry, played=played
+    )
     if result.measured:
         metrics = [
             {"type": key, "value": round(float(value), 4)} for key, value in result.measured.items()
@@ -292,8 +250,9 @@ def _unit(result: ModelResult) -> str:
     return "one record of one client"
 
 
-def _text(result: ModelResult, name: str) -> str:
+def _text(result: ModelResult, name: str, played: bool) -> str:
     schema = result.schema
+    top = header(result.privacy, played=played, ledger=result.entry)
     targets = (
         f"classes: {', '.join(map(str, schema.classes[:20]))}{' …' * (len(schema.classes) > 20)}"
         if schema.classes is not None
@@ -305,7 +264,7 @@ def _text(result: ModelResult, name: str) -> str:
         made = f" on {day:%Y-%m-%d}"
     columns = f"columns {', '.join(result.columns)[:200]}" if result.columns else "raw features"
     rule = json.dumps(schema.rows.as_mapping())
-    why = f"\nIt was chosen because {result.why}.\n" if result.why else ""
+    why = f"\nIt was selected automatically: {result.why}.\n" if result.why else ""
     tuned = ""
     if result.tuned is not None:
         tuned = (
@@ -320,7 +279,7 @@ def _text(result: ModelResult, name: str) -> str:
         f"- {caveat.rstrip('.')}." for caveat in (_promise(result), *result.privacy.caveats)
     )
     return (
-        f"# {name}\n\n"
+        f"# {name}\n\n**{top}**\n\n"
         f"A linear model of {schema.features} features ({targets}), computed{made} from one "
         f"message of each of {result.took_part} clients: {result.described}.\n"
         f"{why}{tuned}\n"

@@ -169,9 +169,10 @@ def _auto(schema: Schema, terms: Terms, records: Sequence[int]) -> tuple[Learner
             "than least squares"
         )
     return LearnerKind.MOMENTS, (
-        f"with {terms.clients} clients of {fewest:,} records or more, {schema.width} entries of a "
-        f"row and epsilon {terms.budget.epsilon:g}, moments of all data lose nothing by averaging "
-        "and need no Λ"
+        f"at this size ({terms.clients} clients of {fewest:,} records or more, {schema.width} "
+        f"entries of a row) and epsilon {terms.budget.epsilon:g}, ridge regression on privately "
+        "aggregated second moments (XᵀX, XᵀY) needs no regularisation parameter and is unaffected "
+        "by how rows are distributed over clients"
     )
 
 

@@ -5,6 +5,7 @@ A strategy sees everybody's settings and scores. Those that are sums of clients'
 as well, and the mean with differential privacy.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -38,6 +39,16 @@ class Cluster:
     """How many settings are in it; noisy where they were counted with noise."""
     cells: tuple[tuple[int, ...], ...] = ()
     """Dense cells it is made of, where a grid was laid over the settings."""
+
+    @classmethod
+    def read(cls, said: Mapping[str, Any]) -> "Cluster":
+        """Read a mapping of its fields; a score that is not known is null."""
+        return cls(
+            {str(name): float(value) for name, value in said["setting"].items()},
+            math.nan if said["score"] is None else float(said["score"]),
+            said["points"],
+            tuple(tuple(map(int, cell)) for cell in said["cells"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)

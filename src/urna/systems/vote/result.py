@@ -1,10 +1,9 @@
 """What a private search returns, and how it is kept."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,21 +12,19 @@ from urna.display import as_frame, axes_for, card
 from urna.errors import ParameterError
 from urna.privacy import PrivacyStatement
 from urna.space import Candidate, Space
+from urna.systems.result import UNREADABLE, Result
 from urna.systems.vote.ballot import Ballot, read_ballot
 from urna.systems.vote.decode import NoisyVotes
 from urna.systems.vote.plan import EVEN
 from urna.systems.vote.settings import COUNTS, Reveal
 from urna.tally import Terms
 
-KIND, VERSION = "vote", 2
-"""What a file that holds a result says it is."""
-
 UNREAD = "none yet"
 """The decoder of a result whose winner is not weighed yet."""
 
 BY_REHEARSAL = "the tally alone could not have named even a unanimous one"
 """What is said of a winner that no odds are given for, because only a rehearsal decided."""
-_READABLE = ((KIND, VERSION), (KIND, 1), ("winner", 1))  # 0.2 had a kind for winners alone
+_OLDER = (("vote", 1), ("winner", 1))  # 0.2 had a kind for winners alone
 _MOST_VOTES, _MOST_CANDIDATES = 1e15, 10**9  # beyond them a file lies
 _NAMED = 3  # near ties that are written out
 _COLOURS = ("#c8ccd4", "#7f9fd1", "#1f4e9c")  # others, near ties, the winner
@@ -66,14 +63,27 @@ class Revealed:
             "verified": self.by.verified,
         }
 
+    @classmethod
+    def read(cls, said: Mapping[str, Any]) -> "Revealed":
+        """Read what `as_mapping` wrote."""
+        counts, gap = said["counts"], said["gap"]
+        return cls(
+            None if counts is None else np.array(counts, dtype=np.float64),
+            None if gap is None else float(gap),
+            Reveal(said["kind"], said["helper"], said["verified"] is True),
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class VoteResult:
+class VoteResult(Result):
     """The winner of a vote, what was revealed beside it, and what it cost.
 
     Everything in it was computed from what was revealed and public facts.
     """
 
+    kind: ClassVar[str] = "vote"
+    version: ClassVar[int] = 2
+    later: ClassVar[tuple[str, ...]] = ("rehearsal",)
     space: Space
     winner: int
     """The winner's place in the space."""
@@ -188,29 +198,8 @@ class VoteResult:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the result as plain values for JSON, from which `read` makes it again."""
-        return {
-            "kind": KIND,
-            "version": VERSION,
-            "best": self.best,
-            "winner": self.winner,
-            "revealed": self.revealed.as_mapping(),
-            "confidence": self.confidence,
-            "credible_set": list(self.credible_set),
-            "standard_error": self.standard_error,
-            "decoder": self.decoder,
-            "took_part": self.took_part,
-            "lost": {str(client): reason for client, reason in self.lost.items()},
-            "faults": {str(client): deed for client, deed in self.faults.items()},
-            "privacy": self.privacy.as_mapping(),
-            "terms": self.terms.as_mapping(),
-            "ballot": self.ballot.as_mapping(),
-            "plan": dict(self.plan),
-            "space": self.space.as_mapping(),
-            "space_fingerprint": self.space.fingerprint,
-            "entry": self.entry,
-            "when": self.when,
-            "rehearsal": None if self.rehearsal is None else dict(self.rehearsal),
-        }
+        more = {"best": self.best, "space_fingerprint": self.space.fingerprint}
+        return Result.as_mapping(self) | more
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "VoteResult":
@@ -219,41 +208,20 @@ class VoteResult:
         Raises:
             ParameterError: It is no result of a vote, or of a newer version.
         """
-        if (mapping.get("kind"), mapping.get("version")) not in _READABLE:
-            raise ParameterError(
-                f"this is no result of a vote of version {VERSION}: kind "
-                f"{mapping.get('kind')!r}, version {mapping.get('version')!r}"
-            )
+        cls._check_kind(mapping, *_OLDER)
         try:
-            said = mapping if mapping["version"] == VERSION else _renamed(mapping)
-            space, revealed = Space.from_mapping(said["space"]), said["revealed"]
-            counts, gap, sure = revealed["counts"], revealed["gap"], said["confidence"]
-            read = cls(
-                space=space,
-                winner=int(said["winner"]),
-                revealed=Revealed(
-                    None if counts is None else np.array(counts, dtype=np.float64),
-                    None if gap is None else float(gap),
-                    Reveal(revealed["kind"], revealed["helper"], revealed["verified"] is True),
-                ),
-                standard_error=float(said["standard_error"]),
-                confidence=None if sure is None else float(sure),
-                credible_set=tuple(map(int, said["credible_set"])),
-                privacy=PrivacyStatement.read(said["privacy"]),
-                terms=Terms.read(said["terms"]),
-                ballot=read_ballot(said["ballot"], len(space)),
-                decoder=None if said["decoder"] is None else str(said["decoder"]),
-                took_part=int(said["took_part"]),
-                lost={int(client): str(why) for client, why in said["lost"].items()},
-                faults={int(client): str(why) for client, why in said["faults"].items()},
-                plan=dict(said["plan"]),
-                entry=said["entry"],
-                when=said["when"],
-                rehearsal=_rehearsal(said.get("rehearsal")),  # results of before have none
+            said = mapping if mapping["version"] == cls.version else _renamed(mapping)
+            space = Space.from_mapping(said["space"])
+            read = cls._read(
+                said,
+                space=lambda _: space,
+                revealed=Revealed.read,
+                ballot=lambda ballot: read_ballot(ballot, len(space)),
+                rehearsal=_rehearsal,
             )
             read._check()
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ParameterError(f"the result of a vote cannot be read: {error!r}") from error
+        except UNREADABLE as error:
+            raise ParameterError(f"the vote cannot be read: {error!r}") from error
         return read
 
     def _check(self) -> None:
@@ -285,10 +253,6 @@ class VoteResult:
         ballots, norm = self.took_part * self.terms.shards, self.ballot.norm / self.ballot.vote
         return NoisyVotes(self.space, self.votes, self.standard_error, ballots, norm)
 
-    def as_json(self) -> str:
-        """Return the result as JSON text."""
-        return json.dumps(self.as_mapping(), indent=2, allow_nan=False)
-
     def __str__(self) -> str:
         said = [f"best: {_written(self.best)}"]
         counts, gap = self.revealed.counts, self.revealed.gap
@@ -314,6 +278,21 @@ class VoteResult:
             f"rehearsed on {said['data']}, which costs nothing if it is public: {said['voted_on']} "
             f"of {said['candidates']} candidates voted on{others}{weighed}"
         ]
+
+    @property
+    def inconclusive(self) -> bool:
+        """Whether counts were weighed, and do not tell who leads."""
+        weighed = self.revealed.counts is not None and self.decoder != UNREAD
+        return weighed and len(self.space) > 1 and self.confidence is None and not self.by_rehearsal
+
+    @property
+    def verdict(self) -> str:
+        """What the vote chose, and whether it could tell, in a sentence."""
+        if self.revealed.counts is None:
+            return f"the vote chose: {_written(self.best)}"
+        if self.inconclusive:
+            return f"the vote is inconclusive, {self.certainty}; used: {_written(self.best)}"
+        return f"the vote chose: {_written(self.best)}, {self.certainty}"
 
     @property
     def certainty(self) -> str:
@@ -379,7 +358,7 @@ def _renamed(mapping: Mapping[str, Any]) -> dict[str, Any]:
         kept = f"A first vote had kept these of {int(considered)} candidates"
         said = mapping["privacy"]
         mapping["privacy"] = {**said, "caveats": [*said["caveats"], kept]}
-    if mapping["kind"] == KIND:
+    if mapping["kind"] == VoteResult.kind:
         near, same = mapping["near_ties"], {}
         revealed = {"kind": "counts", "counts": mapping["votes"], "gap": None}
         revealed |= {"helper": None, "verified": False}

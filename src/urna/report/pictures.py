@@ -1,19 +1,23 @@
-"""The picture of a combination: settings, dense cells and clusters over the first two axes."""
+"""Pictures of stages: settings of a combination, weights of a model, rounds of a training."""
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 from markupsafe import Markup
 
-from urna.report.figures import INK, SERIES, SOFT, Picture, drawn
-from urna.report.words import settings
+from urna.privacy.budget import rounded_up
+from urna.report.figures import INK, SERIES, SOFT, WIDE, Curve, Picture, curves, drawn
+from urna.report.words import count, said
+from urna.systems.average import ModelResult
 from urna.systems.combine import Combination, Ruler
+from urna.systems.train import RoundReport
+from urna.systems.train.settings import ACCURACY, LOSS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["settings_chart", "settings_picture"]
 
 _LARGEST = 160.0  # square points of a circle
 
@@ -66,29 +70,22 @@ def settings_picture(result: Combination, key: str = "combination") -> Picture:
     if result.clusters:
         legend.append("colours are clusters, rings their centres")
     names = result.frame.names
-    rows = [("result", *(value for _, value in settings(_short(result.setting))))]
-    rows += [
-        (f"cluster {number}", *(value for _, value in settings(_short(cluster.setting))))
-        for number, cluster in enumerate(result.clusters, start=1)
-    ]
-    rows += [
-        (
-            f"kept by {many} client{'' if many == 1 else 's'}",
-            *(f"{value:.4g}" for value in values),
-        )
-        for values, many in Counter(point.values for point in result.points).most_common()
+    kept = Counter(point.values for point in result.points).most_common()
+    rows = [
+        ("result", result.setting.values()),
+        *(
+            (f"cluster {number}", cluster.setting.values())
+            for number, cluster in enumerate(result.clusters, start=1)
+        ),
+        *((f"kept by {count(many, 'client')}", values) for values, many in kept),
     ]
     return Picture(
         settings_chart(result, key=key),
         f"Settings over {' and '.join(names[:2])}. {'; '.join(legend)}.",
         f"Settings over {' and '.join(names[:2])}",
         ("", *names),
-        tuple(rows),
+        tuple((who, *(f"{value:.4g}" for value in values)) for who, values in rows),
     )
-
-
-def _short(setting: object) -> dict[str, str]:
-    return {name: f"{value:.4g}" for name, value in dict(setting).items()}  # type: ignore[call-overload]
 
 
 def _unit(ruler: Ruler, value: float) -> float:
@@ -164,3 +161,97 @@ def _round_values(ruler: Ruler) -> list[float]:
         start = math.ceil(ruler.low / size - 1e-9)
         marks = [round((start + i) * size, 12) for i in range(9)]
     return [m for m in marks if ruler.low * (1 - 1e-9) <= m <= ruler.high * (1 + 1e-9)]
+
+
+def weights_picture(result: ModelResult, key: str) -> Picture:
+    """Draw the weights by size, beside the noise in each where that is known."""
+    sizes = np.sort(np.abs(result.weights).ravel())[::-1]
+    rank = np.arange(1, len(sizes) + 1, dtype=np.float64)
+    shown = np.unique(np.geomspace(1, len(sizes), 80).round().astype(int)) - 1
+    drawn = [Curve("weights", rank[shown], sizes[shown])]
+    noise = result.facts.get("weight_std")
+    if noise is not None:
+        drawn.append(Curve("noise", rank[shown], np.full(len(shown), float(noise)), kind="dashes"))
+    beside = (
+        "" if noise is None else " The dashed line is the noise in each, one standard deviation."
+    )
+    svg = curves(
+        f"{key}-weights", drawn, across="weights, largest first", up="size", log=len(sizes) > 100
+    )
+    picked = shown[:: max(1, len(shown) // 12)]
+    return Picture(
+        svg,
+        f"The model's weights by size, as they were read from the noisy sum.{beside}",
+        f"Sizes of {len(sizes)} weights, from {sizes[0]:.3g} down to {sizes[-1]:.3g}",
+        ("rank", "size"),
+        tuple((f"{rank[i]:.0f}", said(float(f"{sizes[i]:.3g}"))) for i in picked),
+    )
+
+
+def learned(history: tuple[RoundReport, ...], key: str) -> list[Picture]:
+    """Draw how well the model did round by round, by whom it was judged."""
+    public = {r.number: 100 * r.test[1] for r in history if r.test and not math.isnan(r.test[1])}
+    drawn = [Curve("public test rows", list(public), list(public.values()))] if public else []
+    private = _judged(history, ACCURACY, 100, "clients' own rows, private")
+    drawn += private
+    found = []
+    if drawn:
+        noise = " Dots are private sums; whiskers contain 95 % of their noise." if private else ""
+        whose, ends = " and ".join(curve.name for curve in drawn), drawn[0].y
+        found.append(
+            Picture(
+                curves(f"{key}-learned", drawn, across="round", up="accuracy, %"),
+                f"Accuracy by round, on {whose}.{noise}",
+                f"Accuracy over {len(history)} rounds, from {ends[0]:.0f} % to {ends[-1]:.0f} %",
+                ("round", *(curve.name for curve in drawn)),
+                _rows(history, drawn, "{:.1f} %"),
+            )
+        )
+    if losses := _judged(history, LOSS, 1, "loss"):
+        found.append(
+            Picture(
+                curves(f"{key}-losses", losses, across="round", up="loss"),
+                "Validation loss on clients' own rows, as a share of the largest, from private "
+                "sums; whiskers contain 95 % of their noise.",
+                f"Private validation loss over {len(history)} rounds",
+                ("round", "loss"),
+                _rows(history, losses, "{:.4f}"),
+            )
+        )
+    return found
+
+
+def _judged(history: tuple[RoundReport, ...], what: str, scale: int, name: str) -> list[Curve]:
+    """Return a private measurement of each round with its noise, where there is any."""
+    rounds = [r for r in history if what in r.measured]
+    figures = [scale * r.measured[what] for r in rounds]
+    errors = [WIDE * scale * r.errors[what] for r in rounds]
+    return [Curve(name, [r.number for r in rounds], figures, errors, "dots")] if rounds else []
+
+
+def spent(history: tuple[RoundReport, ...], key: str) -> Picture | None:
+    """Draw epsilon after each round; None of fewer than two."""
+    so_far: Mapping[int, float] = {r.number: r.epsilon for r in history if r.epsilon is not None}
+    if len(so_far) < 2:
+        return None
+    drawn = [Curve("epsilon so far", [0, *so_far], [0.0, *so_far.values()])]
+    return Picture(
+        curves(f"{key}-spent", drawn, across="round", up="epsilon"),
+        "Epsilon after each round, by the noise that was really left in each.",
+        f"Epsilon grows to {rounded_up(list(so_far.values())[-1])} over {len(so_far)} rounds",
+        ("round", "epsilon so far"),
+        tuple((f"{n}", rounded_up(e)) for n, e in so_far.items()),
+    )
+
+
+def _rows(
+    history: tuple[RoundReport, ...], drawn: list[Curve], form: str
+) -> tuple[tuple[str, ...], ...]:
+    columns = [dict(zip(curve.x, curve.y, strict=True)) for curve in drawn]
+    return tuple(
+        (
+            f"{r.number}",
+            *(form.format(column[r.number]) if r.number in column else "–" for column in columns),
+        )
+        for r in history
+    )

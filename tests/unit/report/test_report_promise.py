@@ -8,7 +8,7 @@ from scipy import stats
 
 from urna.privacy import Adjacency, Budget, PrivacyStatement, gaussian_epsilon, gaussian_mu
 from urna.privacy.cost import GAUSSIAN, SLIP_PART, Cost
-from urna.report.odds import Odds
+from urna.report.promise import Odds
 
 CLIENT = Adjacency.REPLACE_ONE_CLIENT
 

@@ -8,13 +8,16 @@ import numpy.typing as npt
 from scipy.special import expit, ndtr, ndtri
 
 from urna.privacy import Budget, PrivacyStatement, gaussian_delta, gaussian_mu
+from urna.privacy.budget import rounded_up
 from urna.privacy.cost import GAUSSIAN, SLIP_PART
-
-__all__ = ["Odds"]
+from urna.report.figures import Curve, Picture, curves
+from urna.report.words import at_most
 
 Array = npt.NDArray[np.float64]
 
 _ROUNDING = 1 + 1e-9  # more than searches for μ and epsilon leave
+_PRIORS = (0.01, 0.1, 0.5, 0.9)
+_WEAK = 0.95  # right guesses from which on a promise is called weak
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +119,103 @@ class Odds:
     @property
     def _slip(self) -> float:
         return SLIP_PART * self.delta * float(expit(-self.epsilon))
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a whole report promises, in words and in odds."""
+
+    statement: PrivacyStatement
+    odds: Odds | None
+
+    @classmethod
+    def of(cls, statement: PrivacyStatement) -> "Promise":
+        """Return what a statement promises."""
+        return cls(statement, Odds.of(statement))
+
+    @property
+    def epsilon(self) -> str:
+        """As it is printed everywhere."""
+        return rounded_up(self.statement.epsilon) if self.statement.private else "infinite"
+
+    @property
+    def factor(self) -> str:
+        """How many times as probable an outcome can be."""
+        value = math.inf if self.odds is None else self.odds.factor
+        return f"{math.ceil(100 * value) / 100:,.2f}" if value < 1e6 else f"{value:.1e}"
+
+    @property
+    def average(self) -> str:
+        """How often the best attack is right, averaged over the noise."""
+        return "" if self.odds is None else at_most(self.odds.right_guess)
+
+    @property
+    def worst(self) -> str:
+        """How sure of one of two cases the worst result can make an attacker, but for delta."""
+        return "" if self.odds is None else at_most(self.odds.belief(0.5))
+
+    @property
+    def weak(self) -> bool:
+        """Whether attackers may nearly always be right."""
+        return self.odds is not None and self.odds.right_guess >= _WEAK
+
+    @property
+    def beliefs(self) -> list[tuple[str, str, float, float]]:
+        """Before and after, as text and as per cent of the room."""
+        if self.odds is None:
+            return []
+        pairs = [(prior, self.odds.belief(prior)) for prior in _PRIORS]
+        return [(f"{100 * a:g} %", at_most(b), 100 * a, 100 * b) for a, b in pairs]
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """The best attack, and the whole privacy curve where it is known."""
+        if self.odds is None:
+            return []
+        curve = _curve(self.odds)
+        return [_guesses(self.odds), *([] if curve is None else [curve])]
+
+    def caveats(self, *, loud: bool) -> list[str]:
+        """Return what the statement rests on: what is not protected at all, or the rest."""
+        lines = (f"{caveat.rstrip('.')}." for caveat in self.statement.caveats)
+        return [line for line in lines if ("NOT protected" in line) is loud]
+
+
+def _guesses(odds: Odds) -> Picture:
+    alpha = np.linspace(0.0, 1.0, 101)
+    found = odds.detected(alpha)
+    drawn = [
+        Curve("at most", 100 * alpha, 100 * found),
+        Curve("a coin", 100 * alpha, 100 * alpha, kind="dashes"),
+    ]
+    shown = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
+    return Picture(
+        curves("guesses", drawn, across="false positives, %", up="true positives, %"),
+        "ROC curve of the best possible attack: true-positive rate (vertical) against "
+        "false-positive rate (horizontal). The dashed line is a coin flip; the nearer the curve, "
+        "the less is learned.",
+        "At 5 % false positives the best attack has true positives of at most "
+        f"{at_most(float(odds.detected(np.array([0.05]))[0]))}",
+        ("false positives", "true positives at most"),
+        tuple((f"{100 * a:g} %", at_most(float(odds.detected(np.array([a]))[0]))) for a in shown),
+    )
+
+
+def _curve(odds: Odds) -> Picture | None:
+    found = odds.curve()
+    if found is None:
+        return None
+    deltas, epsilons = found
+    drawn = [Curve("epsilon", deltas, epsilons)]
+    picked = range(0, len(deltas), max(1, len(deltas) // 12))
+    return Picture(
+        curves(
+            "curve", drawn, across="delta", up="epsilon", log=True, mark=(odds.delta, odds.epsilon)
+        ),
+        "The whole privacy curve: every point on it is a promise that holds. The dot is the "
+        "one that is quoted.",
+        f"Epsilon against delta, from epsilon {epsilons[-1]:.3g} at delta {deltas[-1]:.1e} to 0 at "
+        f"{deltas[0]:.3g}",
+        ("delta", "epsilon"),
+        tuple((f"{deltas[i]:.2e}", rounded_up(float(epsilons[i]))) for i in picked),
+    )
