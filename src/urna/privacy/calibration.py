@@ -10,10 +10,11 @@ from urna.privacy.budget import Budget
 from urna.privacy.cost import GAUSSIAN, SLIP_PART, Cover
 from urna.privacy.distributions import SKELLAM, Distribution
 from urna.privacy.events import Repeated, Sampled, SumRelease
+from urna.privacy.gaussian import crossing
 from urna.privacy.sampling import sampled_epsilon
 from urna.privacy.tradeoff import Sensitivity
 
-__all__ = ["LARGEST_EPSILON", "SAMPLED", "Calibration", "calibrate", "calibrate_sampled"]
+__all__ = ["LARGEST_EPSILON", "SAMPLED", "Calibration", "calibrate"]
 
 LARGEST_EPSILON = 20.0
 """A larger budget gets the noise of this one: draws are exact enough for it."""
@@ -58,6 +59,8 @@ def calibrate(
     family: Distribution = SKELLAM,
     finest: int | None = None,
     rounds: int = 1,
+    rate: Fraction | None = None,
+    replaced: bool = True,
 ) -> Calibration:
     """Return the least noise per client under which a sum, or a series, meets `budget`.
 
@@ -65,11 +68,13 @@ def calibrate(
         A sum that holds the noise of at least `shares` honest clients is (epsilon, delta)-DP
         for the returned epsilon, which is at most the budget's, and a ledger of this cap
         takes it. The variance is a multiple of a fine unit, rounded up; more clients' noise
-        only helps, because adding independent noise is post-processing.
+        only helps, because adding independent noise is post-processing. Of sums of secret
+        Poisson samples it is that of `sampling.sampled_epsilon`.
 
     Assumes:
-        One protected unit moves the sum by no more than `move`, the sum reveals nothing else,
-        and every honest client draws its share from a secret source.
+        One protected unit moves the sum by no more than `sensitivity`, the sum reveals nothing
+        else, and every honest client draws its share from a secret source. As `Sampled`: nobody
+        who reads the results knows who, or which records, were drawn.
 
     Args:
         budget: What the release may cost.
@@ -78,84 +83,54 @@ def calibrate(
         family: The noise's family.
         finest: Largest scale; vectors that are on a fine grid already need none.
         rounds: How many such sums the budget is for, each under the returned noise.
+        rate: Largest probability that a unit is drawn into a round's secret sample; None where
+            all are. With it, `sensitivity` is that of one unit left out.
+        replaced: Whether a unit that is drawn may be replaced, not only left out.
+
+    Raises:
+        ParameterError: No noise will do, or so many rounds with samples are not composed in
+            reasonable time and memory.
 
     Example:
         >>> vote = calibrate(Budget(1.0, 1e-5), Sensitivity(10, 10), shares=100)
         >>> round(vote.noise_std, 1)
         11.8
     """
-    budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
-    limit = Cover(budget).mu * _BELOW / math.sqrt(rounds)  # squares of μ add up
-    scale, made = _least(limit, budget, sensitivity, shares, family, finest)
-    epsilon = Repeated(made, rounds).cost().at(budget.delta)
-    return _checked(Calibration(scale, made, epsilon), budget)
-
-
-@functools.lru_cache(maxsize=32)
-def calibrate_sampled(
-    budget: Budget,
-    sensitivity: Sensitivity,
-    *,
-    rate: Fraction,
-    replaced: bool,
-    shares: int,
-    family: Distribution = SKELLAM,
-    finest: int | None = None,
-    rounds: int = 1,
-) -> Calibration:
-    """Return the least noise under which sums of secret Poisson samples meet `budget`.
-
-    Guarantee:
-        As `calibrate`, by `sampling.sampled_epsilon`.
-
-    Assumes:
-        As `Sampled`: nobody who reads the results knows who, or which records, were drawn.
-
-    Args:
-        budget: What all rounds together may cost.
-        sensitivity: How far one unit that is left out moves the sum, before scaling.
-        rate: Largest probability that a unit is drawn.
-        replaced: Whether a unit's data may be replaced, not only left out.
-        shares: Fewest honest clients whose noise is in the sum.
-        family: The noise's family.
-        finest: Largest scale.
-        rounds: How many such sums the budget is for.
-
-    Raises:
-        ParameterError: So many rounds are not composed in reasonable time and memory.
-    """
-    if rounds > MOST_SAMPLED:
+    if rate is not None and rounds > MOST_SAMPLED:
         raise ParameterError(
             f"at most {MOST_SAMPLED:,} sampled rounds are accounted for, got {rounds:,}"
         )
     budget = Budget(min(budget.epsilon, LARGEST_EPSILON), budget.delta)
+    limit = Cover(budget).mu
+    if rate is None:
+        limit *= _BELOW / math.sqrt(rounds)  # squares of μ add up
+    else:  # with sampling, one round is allowed more than `limit`
+        limit = _sampled_limit(budget, limit, rate, rounds, replaced)
+    scale, made = _least(limit, budget, sensitivity, shares, family, finest)
+    event = made if rate is None else Sampled(made, rate, sampled_delta(budget), replaced)
+    epsilon = Repeated(event, rounds).cost().at(budget.delta)
+    if not epsilon <= budget.epsilon:
+        raise ParameterError(
+            f"delta {budget.delta:g} is too small for the precision of draws. Raise delta."
+        )
+    return Calibration(scale, made, epsilon, GAUSSIAN if rate is None else SAMPLED)
+
+
+def _sampled_limit(
+    budget: Budget, high: float, rate: Fraction, rounds: int, replaced: bool
+) -> float:
+    """Return the largest μ of one round of which only a sample takes part."""
     delta = sampled_delta(budget)
 
     def enough(mu: float) -> bool:
         return sampled_epsilon(mu, rate, rounds, delta, replaced=replaced) <= budget.epsilon
 
-    low, high = 0.0, Cover(budget).mu  # of one round without sampling; with it more is allowed
-    while enough(high):
-        low, high = high, 2 * high
-    while high - low > _DIGITS * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if enough(middle) else (low, middle)
-    scale, made = _least(low, budget, sensitivity, shares, family, finest)
-    cost = Sampled(made, rate, delta, replaced).rounds(rounds)
-    return _checked(Calibration(scale, made, cost.at(budget.delta), SAMPLED), budget)
+    return crossing(enough, high, _DIGITS)[0]
 
 
 def sampled_delta(budget: Budget) -> float:
     """Return the part of delta that a sampled series may use: all but what draws need."""
     return budget.delta * (1 - 2 * SLIP_PART)
-
-
-def _checked(made: Calibration, budget: Budget) -> Calibration:
-    if not made.epsilon <= budget.epsilon:
-        raise ParameterError(
-            f"delta {budget.delta:g} is too small for the precision of draws. Raise delta."
-        )
-    return made
 
 
 def _least(

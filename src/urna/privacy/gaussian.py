@@ -2,15 +2,17 @@
 
 import functools
 import math
+from collections.abc import Callable
 
 from scipy.special import log_ndtr
 
 from urna.errors import ParameterError
 from urna.privacy.budget import Budget
 
-__all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_mu", "gaussian_std"]
+__all__ = ["crossing", "gaussian_delta", "gaussian_epsilon", "gaussian_mu", "gaussian_std"]
 
 _DIGITS = 1e-12  # relative; searches end this close to the truth, on the side of more noise
+_LARGEST = 1e6  # a larger epsilon counts as infinite
 
 
 def gaussian_delta(std: float, *, sensitivity: float, epsilon: float) -> float:
@@ -36,17 +38,11 @@ def gaussian_mu(budget: Budget) -> float:
         >>> round(gaussian_mu(Budget(1.0, 1e-5)), 3)
         0.268
     """
-    low, high = 0.0, 1.0
 
     def enough(mu: float) -> bool:
         return gaussian_delta(1.0, sensitivity=mu, epsilon=budget.epsilon) <= budget.delta
 
-    while enough(high):
-        low, high = high, 2 * high
-    while high - low > _DIGITS * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if enough(middle) else (low, middle)
-    return low
+    return crossing(enough, 1.0, _DIGITS)[0]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -62,20 +58,28 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if mu in (0.0, math.inf):
         return mu
 
-    def enough(epsilon: float) -> bool:
-        return gaussian_delta(1.0, sensitivity=mu, epsilon=epsilon) <= delta
+    def too_little(epsilon: float) -> bool:
+        found = gaussian_delta(1.0, sensitivity=mu, epsilon=epsilon)
+        return epsilon <= _LARGEST and not found <= delta
 
-    if enough(0.0):
+    if not too_little(0.0):
         return 0.0
-    low, high = 0.0, mu
-    while not enough(high):
+    high = crossing(too_little, mu, _DIGITS)[1]
+    return high if high <= _LARGEST else math.inf
+
+
+def crossing(holds: Callable[[float], bool], high: float, digits: float) -> tuple[float, float]:
+    """Return the largest number found for which something holds, and one for which it does not.
+
+    It holds at zero, and from somewhere on it does not. The two are as close as `digits` says.
+    """
+    low = 0.0
+    while holds(high):
         low, high = high, 2 * high
-        if high > 1e6:
-            return math.inf
-    while high - low > _DIGITS * high:
+    while high - low > digits * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
 
 
 def gaussian_std(budget: Budget, *, sensitivity: float) -> float:

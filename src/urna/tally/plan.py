@@ -18,7 +18,7 @@ from urna.privacy import (
     calibrate,
 )
 from urna.privacy.budget import rounded_up
-from urna.privacy.calibration import calibrate_sampled, sampled_delta
+from urna.privacy.calibration import sampled_delta
 from urna.protocols.secagg import Plan
 from urna.protocols.secagg import plan as plan_round
 from urna.tally.contribution import Contribution
@@ -302,26 +302,17 @@ def plan_tally(
         ParameterError: No noise or no ring will do, or nothing is known of how far one unit
             moves the sum.
     """
-    if rate is None:
-        calibration = calibrate(
-            terms.budget,
-            contribution.sensitivity(terms.adjacency),
-            shares=terms.honest,
-            family=terms.noise.distribution,
-            finest=finest,
-            rounds=rounds,
-        )
-    else:
-        calibration = calibrate_sampled(
-            terms.budget,
-            contribution.sensitivity(terms.adjacency.left_out),
-            rate=rate,
-            replaced=terms.adjacency.replaces,
-            shares=terms.honest,
-            family=terms.noise.distribution,
-            finest=finest,
-            rounds=rounds,
-        )
+    adjacency = terms.adjacency if rate is None else terms.adjacency.left_out
+    calibration = calibrate(
+        terms.budget,
+        contribution.sensitivity(adjacency),
+        shares=terms.honest,
+        family=terms.noise.distribution,
+        finest=finest,
+        rounds=rounds,
+        rate=rate,
+        replaced=terms.adjacency.replaces,
+    )
     return _narrowest(terms, contribution, calibration, ring_bits, removes_excess, rate)
 
 

@@ -17,8 +17,7 @@ from benchmarks.papers.rdp import (
     sampled_rdp,
 )
 
-from urna.privacy import Budget, Sensitivity
-from urna.privacy.calibration import calibrate_sampled
+from urna.privacy import Budget, Sensitivity, calibrate
 
 Reals = npt.NDArray[np.float64]
 
@@ -117,7 +116,7 @@ def test_loss_distributions_ask_for_less_and_an_oracle_agrees(
     assert oracle_epsilon(published * 1.005, rate, rounds, delta) <= 6.0
     assert oracle_epsilon(published * 0.98, rate, rounds, delta) > 6.0
     steps = 2000
-    found = calibrate_sampled(
+    found = calibrate(
         Budget(6.0, delta),
         Sensitivity(steps**2, 1000),
         rate=Fraction(str(rate)),
