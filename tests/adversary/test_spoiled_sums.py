@@ -42,7 +42,7 @@ class Rounds:
 
 def planned(bits: int, model: ServerModel = CURIOUS) -> TallyPlan:
     terms = Terms.of(CLIENTS, Budget(2.0, 1e-5), dropout="1/8", colluding="1/8", server=model)
-    return plan_tally(terms, Ballots(BallotShape.top_k(3, CANDIDATES)), ring_bits=bits)
+    return replace(plan_tally(terms, Ballots(BallotShape.top_k(3, CANDIDATES))), ring_bits=bits)
 
 
 def words_of(liar: Liar, reply: Message) -> Words:

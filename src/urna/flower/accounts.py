@@ -16,7 +16,8 @@ from pathlib import Path
 
 from urna.errors import BudgetExceeded, CountedAlready, LedgerError, Refused
 from urna.flower.announcement import Announcement
-from urna.privacy import Adjacency, Budget, Ledger, NonPrivateRelease, Release, Repeated
+from urna.privacy import Adjacency, Budget, Ledger, Repeated
+from urna.tally.slot import event_of
 
 __all__ = ["KEPT_SECONDS", "LARGEST_SKEW", "Claims", "NodeAccount"]
 
@@ -160,7 +161,7 @@ class NodeAccount:
         """
         with _refusals():
             if (ledger := self.ledger()) is not None:
-                ledger.check(_event(announcement, private))
+                ledger.check(event_of(announcement.plan.event, private=private))
 
     def begin(self, announcement: Announcement, number: int) -> None:
         """Take the one right to begin a round, whatever inputs it comes with.
@@ -183,7 +184,7 @@ class NodeAccount:
         with _refusals():
             if (ledger := self.ledger()) is None:
                 return
-            event, label = _event(announcement, private), announcement.label
+            event, label = event_of(announcement.plan.event, private=private), announcement.label
             name, rounds = _place(announcement, number, coin)
             if rounds is not None:
                 event = Repeated(event, announcement.rounds)
@@ -234,10 +235,3 @@ def _place(announcement: Announcement, number: int, coin: bytes) -> tuple[str, i
     if announcement.rounds == 1:
         return coin.hex(), None
     return announcement.digest.hex(), number
-
-
-def _event(announcement: Announcement, private: bool) -> Release:
-    """Return what one round of what is announced releases."""
-    if not private:
-        return NonPrivateRelease("scripted secrets")
-    return announcement.plan.event or NonPrivateRelease("the sum is exact")

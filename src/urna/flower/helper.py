@@ -29,8 +29,7 @@ from urna.protocols.secagg.keys import sign_receipt
 from urna.protocols.winner import answer, garble
 from urna.protocols.winner.session import Answered
 from urna.randomness import StreamSecrets, derive_seed
-from urna.tally.selection import helper_shares, mask_of
-from urna.tally.verified import ahead, residues
+from urna.tally.selection_plan import helper_shares, mask_of, residues
 
 __all__ = ["Helper", "voters_of"]
 
@@ -176,7 +175,7 @@ class _Helping:
         state, _ = _answered(announcement, key, digest, held["offer"])
         selection = selection_of(announcement)
         modulus = vote_of(announcement).count(announcement.terms).codec.modulus
-        shares = ahead(residues(session.share, selection, modulus), selection, modulus)
+        shares = residues(session.share, selection, modulus, started=True)
         _, sent = garble(state, letter.beside, shares, StreamSecrets(derive_seed(key, b"garble")))
         return Reply(body=confirmation, beside=sent)
 

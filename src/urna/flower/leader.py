@@ -38,8 +38,8 @@ from urna.protocols.winner import Opened, offer, open_winner, transfer
 from urna.protocols.winner.session import Offered
 from urna.randomness import OsSecrets
 from urna.tally import Tallied, tallied
-from urna.tally.selection import circuit_started, leader_shares
-from urna.tally.verified import residues
+from urna.tally.selection import circuit_started
+from urna.tally.selection_plan import leader_shares, residues
 
 __all__ = ["Leader", "VerifiedLeader", "helped_by", "opening_of", "told"]
 

@@ -19,7 +19,8 @@ from urna.systems.vote.plan import relative_noise
 from urna.systems.vote.search import check_ready, result_of
 from urna.systems.vote.settings import choose_ballot
 from urna.tally import Options, Released, Run, Selected
-from urna.tally.selection import rests_on, statement_of
+from urna.tally.release import statement_of
+from urna.tally.selection import rests_on
 
 __all__ = ["poll"]
 
@@ -151,7 +152,6 @@ def _selected(
         gap=None if opened.gap is None else opened.gap / 2**selection.release.fineness,
         accepted=released.tallied.accepted - {announced.names.index(subject.helper)},
         lost=dict(sums.lost),
-        release=selection.release,
         faults=dict(sums.faults),
         traffic=leader.traffic,
         verified=vote.reveal.verified,

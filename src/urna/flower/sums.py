@@ -21,7 +21,7 @@ from urna.flower.transport import NodesFailed
 from urna.privacy import Budget, PrivacyStatement
 from urna.randomness import SEED_BYTES, OsSecrets
 from urna.tally import Options, Released, Releases, Run, Terms
-from urna.tally.secure import SERVERS
+from urna.tally.summation import SERVERS
 
 __all__ = ["ATTEMPTS", "COLLUDING", "Sums"]
 

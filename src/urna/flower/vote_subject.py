@@ -21,7 +21,7 @@ from urna.space import Space
 from urna.systems.vote import COUNTS, Reveal, VotePlan, VoteSettings, plan_vote
 from urna.systems.vote.ballot import Ballot, read_ballot
 from urna.tally import SelectionPlan, SharedPlan, TallyPlan, Terms
-from urna.tally.verified import circuit_modulo, count_of
+from urna.tally.selection_plan import circuit_modulo, count_of
 
 __all__ = [
     "KINDS",

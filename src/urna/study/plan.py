@@ -23,7 +23,7 @@ from urna.systems.average.objective import default_space
 from urna.systems.train.plan import TrainPlan, plan_training
 from urna.systems.vote import COUNTS, DecoderKind, Reveal, VotePlan, VoteSettings, plan_vote
 from urna.tally import Terms
-from urna.tally.selection import ACCOUNTANT
+from urna.tally.selection_plan import ACCOUNTANT
 
 __all__ = ["StagePlan", "StudyPlan", "plan_study"]
 

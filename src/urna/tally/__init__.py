@@ -3,25 +3,23 @@
 from urna.tally.contribution import BoundedVector, Contribution, SumRange
 from urna.tally.encoding import Encoding
 from urna.tally.encrypted import EncryptedSummation, Vanished
-from urna.tally.measures import Counts, Histogram, Mean, Measured, OneOf
 from urna.tally.mechanism import add_noise, check_sum, in_units, to_grid
-from urna.tally.plan import TallyPlan, plan_exact, plan_tally
-from urna.tally.release import Released, Releases
-from urna.tally.run import Run
-from urna.tally.secure import SecureAggregation, tallied
-from urna.tally.selection import (
-    HelperSelection,
-    Selected,
-    Selection,
-    SelectionPlan,
-    SharedPlan,
-    open_selection,
-    public_order,
+from urna.tally.plan import TallyPlan, plan_tally
+from urna.tally.release import Released, Releases, open_selection
+from urna.tally.selection import HelperSelection, Selected, Selection, VerifiedSelection
+from urna.tally.selection_plan import SelectionPlan, SharedPlan, public_order
+from urna.tally.series import Counts, Histogram, Mean, Measure, Measured, OneOf, Reading, Series
+from urna.tally.slot import Run
+from urna.tally.summation import (
+    ClearSummation,
+    ClientId,
+    Contributions,
+    SecureAggregation,
+    Summation,
+    Tallied,
+    tallied,
 )
-from urna.tally.series import Measure, Reading, Series
-from urna.tally.summation import ClearSummation, ClientId, Contributions, Summation, Tallied
 from urna.tally.terms import Options, Part, Terms, exact_part
-from urna.tally.verified import VerifiedSelection
 
 __all__ = [
     "BoundedVector",
@@ -62,7 +60,6 @@ __all__ = [
     "exact_part",
     "in_units",
     "open_selection",
-    "plan_exact",
     "plan_tally",
     "public_order",
     "tallied",

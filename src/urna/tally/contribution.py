@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -144,23 +144,13 @@ class BoundedVector:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values that say the same."""
-        return {
-            "kind": "bounded vector",
-            "dimension": self.dimension,
-            "norm_squared": self.norm_squared,
-            "record_squared": self.record_squared,
-            "most": self.most,
-            "client_squared": self.client_squared,
-            "beyond": self.beyond,
-            "removed_squared": self.removed_squared,
-        }
+        return {"kind": "bounded vector", **asdict(self)}
 
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "BoundedVector":
         """Read what `as_mapping` wrote."""
-        names = ("norm_squared", "record_squared", "most", "client_squared", "removed_squared")
-        known = {name: mapping[name] for name in ("dimension", *names)}
-        return cls(**known, beyond=float(mapping["beyond"]))
+        known = {each.name: mapping[each.name] for each in fields(cls)}
+        return cls(**known | {"beyond": float(mapping["beyond"])})
 
 
 def _squared(vector: IntVector, most: int) -> int:

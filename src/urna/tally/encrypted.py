@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import ClassVar
 
 import numpy as np
 
@@ -66,16 +67,8 @@ class EncryptedSummation:
     """
 
     vanished: Mapping[ClientId, Vanished] = field(default_factory=dict)
-
-    @property
-    def secure(self) -> bool:
-        """True: single contributions stay hidden from the server."""
-        return True
-
-    @property
-    def removes_excess(self) -> bool:
-        """False: every client's whole share of the noise stays in the sum."""
-        return False
+    secure: ClassVar[bool] = True
+    removes_excess: ClassVar[bool] = False
 
     def describe(self, terms: Terms) -> str:
         """Say in one sentence who saw what."""
@@ -99,10 +92,14 @@ class EncryptedSummation:
             RoundUnfinished: Too few helped to open the sum after others had begun to.
         """
         check_clients(contributions, plan)
-        _check_server(plan)
+        if plan.terms.server is not ServerModel.HONEST_BUT_CURIOUS:
+            raise ParameterError(
+                "threshold encryption protects against an honest-but-curious server; against a "
+                "dishonest one use secure aggregation"
+            )
         gone = {c: when for c, when in self.vanished.items() if c in contributions}
-        members = sorted(c for c in contributions if not _absent(gone, c, Vanished.BEFORE_THE_KEY))
-        senders = [c for c in members if not _absent(gone, c, Vanished.BEFORE_ITS_VECTOR)]
+        members = sorted(c for c in contributions if gone.get(c) != Vanished.BEFORE_THE_KEY)
+        senders = [c for c in members if gone.get(c) != Vanished.BEFORE_ITS_VECTOR]
         lost = {c: _WHEN[when] for c, when in sorted(gone.items()) if c not in senders}
         _check_enough(len(members), plan, lost)
         parameters = _parameters(plan, len(members))
@@ -136,10 +133,6 @@ class EncryptedSummation:
         )
 
 
-def _absent(gone: Mapping[ClientId, Vanished], client: ClientId, at: Vanished) -> bool:
-    return client in gone and gone[client] <= at
-
-
 def _threshold(terms: Terms, members: int) -> int:
     """Return how many must help: all where nobody may be missing."""
     return members if not terms.dropouts else max(2, min(terms.fewest, members))
@@ -151,14 +144,6 @@ def _check_enough(clients: int, plan: TallyPlan, lost: Mapping[ClientId, str]) -
             f"{clients} of {plan.clients} clients are left; the plan needs {plan.terms.fewest}. "
             "Nothing was opened. Plan for a larger dropout.",
             lost,
-        )
-
-
-def _check_server(plan: TallyPlan) -> None:
-    if plan.terms.server is not ServerModel.HONEST_BUT_CURIOUS:
-        raise ParameterError(
-            "threshold encryption protects against an honest-but-curious server; against a "
-            "dishonest one use secure aggregation"
         )
 
 

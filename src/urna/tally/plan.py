@@ -281,18 +281,16 @@ def plan_tally(
     contribution: Contribution,
     *,
     rounds: int = 1,
-    ring_bits: int | None = None,
     removes_excess: bool = True,
     finest: int | None = None,
     rate: Fraction | None = None,
 ) -> TallyPlan:
-    """Size the noise and the ring of one sum, or of each sum of a series.
+    """Size the noise of one sum, or of each sum of a series, in the narrowest ring that fits.
 
     Args:
         terms: Who takes part, what it may cost, and what may go wrong.
         contribution: What a valid vector is.
         rounds: How many such sums the budget is for.
-        ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
         finest: Largest scale; see `calibrate`.
         rate: Probability with which each protected unit is in a round's secret Poisson sample.
@@ -313,25 +311,6 @@ def plan_tally(
         rate=rate,
         replaced=terms.adjacency.replaces,
     )
-    return _narrowest(terms, contribution, calibration, ring_bits, removes_excess, rate)
-
-
-def plan_exact(terms: Terms, contribution: Contribution) -> TallyPlan:
-    """Plan a sum without noise: whoever reads it learns it exactly, and nothing is promised."""
-    return _narrowest(terms, contribution, None, None, removes_excess=True)
-
-
-def _narrowest(
-    terms: Terms,
-    contribution: Contribution,
-    calibration: Calibration | None,
-    ring_bits: int | None,
-    removes_excess: bool,
-    rate: Fraction | None = None,
-) -> TallyPlan:
-    bits = RING_BITS[-1] if ring_bits is None else ring_bits
-    widest = TallyPlan(terms, contribution, calibration, bits, removes_excess, rate)
-    if ring_bits is not None:
-        return widest
+    widest = TallyPlan(terms, contribution, calibration, RING_BITS[-1], removes_excess, rate)
     narrowest = next(bits for bits in RING_BITS if widest.needed <= 1 << (bits - 1))
     return replace(widest, ring_bits=narrowest)

@@ -1,20 +1,17 @@
-"""A private sum that becomes public, and what is said of it."""
+"""A sum or a selection that becomes public, and what it promises."""
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 import numpy as np
 
 from urna.errors import InvalidSum, ParameterError, RoundUnfinished
-from urna.noise import IntVector
 from urna.privacy import (
     Ledger,
-    NonPrivateRelease,
     PrivacyStatement,
-    Release,
     Repeated,
     SumRelease,
 )
@@ -22,8 +19,10 @@ from urna.privacy.budget import rounded_up
 from urna.privacy.cost import FREE
 from urna.tally.mechanism import check_sum
 from urna.tally.plan import TallyPlan
-from urna.tally.slot import Slot
-from urna.tally.summation import ClientId, Tallied
+from urna.tally.selection import Selected, Started
+from urna.tally.selection_plan import ACCOUNTANT, SelectionPlan
+from urna.tally.slot import Slot, event_of
+from urna.tally.summation import Tallied
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,8 @@ class Released:
     @property
     def digest(self) -> str:
         """SHA-256 of what was revealed: the sum, and who is in it."""
-        return digest_of_sum(self.tallied.total, self.tallied.accepted)
+        who, total = sorted(self.tallied.accepted), np.asarray(self.tallied.total, dtype="<i8")
+        return hashlib.sha256(repr(who).encode() + b"\0" + total.tobytes()).hexdigest()
 
 
 class Where(TypedDict, total=False):
@@ -87,17 +87,14 @@ class Releases:
     ) -> None:
         self.plan, self.described, self.private, self.stops = plan, described, private, stops
         self._whole = stops or plan.rate is not None
-        self.slot = Slot(_event(plan, private), label, plan.terms.adjacency, **where)
+        self.slot = Slot(
+            event_of(plan.event, private=private), label, plan.terms.adjacency, **where
+        )
 
     @property
     def done(self) -> int:
         """How many rounds were held."""
         return self.slot.done
-
-    @property
-    def rounds(self) -> int:
-        """How many there will be at most."""
-        return self.slot.rounds
 
     def release(
         self,
@@ -117,8 +114,8 @@ class Releases:
             InvalidSum: What was revealed is no sum of valid contributions, or holds less noise
                 than planned. It stays counted.
         """
-        if self.done >= self.rounds:
-            raise ParameterError(f"all {self.rounds} rounds of this series were held")
+        if self.done >= self.slot.rounds:
+            raise ParameterError(f"all {self.slot.rounds} rounds of this series were held")
 
         def reveal() -> Released:
             tallied = add_up()
@@ -130,72 +127,52 @@ class Releases:
 
     def statement(self) -> PrivacyStatement:
         """Return what all rounds so far promise, and on what it rests."""
-        if not self.done:
-            return self._nothing()
-        counted = max(self.slot.counts(self.rounds if self._whole else self.done), 1)
-        cost = Repeated(self.slot.event, counted).cost()
-        plan, terms = self.plan, self.plan.terms
-        exact = plan.event is None
-        why = ("The sum is exact: nobody added noise, so nothing is private",) if exact else ()
+        plan, terms, slot, done = self.plan, self.plan.terms, self.slot, self.done
+        delta, adjacency = terms.budget.delta, terms.adjacency
+        if not done:
+            why = ("No round was held, so nothing was released and nothing is spent",)
+            return PrivacyStatement(0.0, delta, adjacency, FREE.accountant, why)
+        counted = max(slot.counts(slot.rounds if self._whole else done), 1)
+        cost = Repeated(slot.event, counted).cost()
+        caveats = []
         if not self.private:
-            why = ("The randomness was scripted, so nothing is private",)
-        several = (f"Epsilon is that of {self.done} rounds together",) if self.done > 1 else ()
-        if counted < self.done:
-            several = (
-                f"Epsilon is that of {self.done} rounds together, of which no client took part in "
-                f"more than {counted}",
+            caveats.append("The randomness was scripted, so nothing is private")
+        elif plan.event is None:
+            caveats.append("The sum is exact: nobody added noise, so nothing is private")
+        if self._whole and done < slot.rounds:
+            caveats.append(self._early())
+        elif done > 1 or counted < done:
+            part = f", of which no client took part in more than {counted}" * (counted < done)
+            caveats.append(f"Epsilon is that of {done} rounds together{part}")
+        caveats += plan.caveats_over(counted)
+        if plan.event is not None and terms.colluders:
+            caveats.append(
+                f"The guarantee assumes that at most {terms.colluders} of the {terms.clients} "
+                "clients in a sum collude with the server"
             )
-        if self._whole and self.done < self.rounds:
-            several = (self._early(),)
         accountant = plan.accountant if plan.rate is not None else cost.accountant
         return PrivacyStatement(
-            epsilon=cost.at(terms.budget.delta),
-            delta=terms.budget.delta,
-            adjacency=terms.adjacency,
+            epsilon=cost.at(delta),
+            delta=delta,
+            adjacency=adjacency,
             accountant=accountant if math.isfinite(cost.mu) else "none",
-            caveats=(
-                *why,
-                *several,
-                *plan.caveats_over(counted),
-                *_colluding(plan),
-                self.described,
-            ),
+            caveats=(*caveats, self.described),
         )
 
     def _early(self) -> str:
-        """Return what is said of a series whose results decide when it ends."""
+        """Return what a reader must know of a series that has not had all its rounds."""
+        planned = f"Epsilon is that of all {self.slot.rounds} planned rounds"
         if not self.stops:
-            return f"Epsilon is that of all {self.rounds} planned rounds, {self.done} of them held"
+            return f"{planned}, {self.done} of them held"
+        planned += ", because results decide when to stop"
         held = Repeated(self.slot.event, max(self.slot.counts(self.done), 1)).cost()
         fixed = held.at(self.plan.terms.budget.delta)
-        less = f"; that of the {self.done} held would be {rounded_up(fixed)}, had the number of "
+        if not math.isfinite(fixed):
+            return planned
         return (
-            f"Epsilon is that of all {self.rounds} planned rounds, because results decide when to "
-            "stop" + (f"{less}rounds been fixed beforehand" if math.isfinite(fixed) else "")
+            f"{planned}; that of the {self.done} held would be {rounded_up(fixed)}, had the number "
+            "of rounds been fixed beforehand"
         )
-
-    def _nothing(self) -> PrivacyStatement:
-        """Return the statement before anything is released."""
-        why = "No round was held, so nothing was released and nothing is spent"
-        terms = self.plan.terms
-        return PrivacyStatement(0.0, terms.budget.delta, terms.adjacency, FREE.accountant, (why,))
-
-
-def digest_of_sum(total: IntVector, accepted: Iterable[ClientId]) -> str:
-    """Return a digest of a sum and of who is in it."""
-    said = repr(sorted(accepted)).encode()
-    return hashlib.sha256(said + b"\0" + np.asarray(total, dtype="<i8").tobytes()).hexdigest()
-
-
-def _colluding(plan: TallyPlan) -> tuple[str, ...]:
-    """Return how many colluding clients the noise of a sum allows for, where it does."""
-    terms = plan.terms
-    if plan.event is None or not terms.colluders:
-        return ()
-    return (
-        f"The guarantee assumes that at most {terms.colluders} of the {terms.clients} clients in a "
-        "sum collude with the server",
-    )
 
 
 def check_noise(tallied: Tallied, plan: TallyPlan) -> None:
@@ -216,7 +193,54 @@ def check_noise(tallied: Tallied, plan: TallyPlan) -> None:
         )
 
 
-def _event(plan: TallyPlan, private: bool) -> Release:
-    if not private:
-        return NonPrivateRelease("scripted secrets")
-    return plan.event or NonPrivateRelease("the sum is exact")
+def open_selection(
+    plan: SelectionPlan,
+    select: Callable[[Started], Selected],
+    *,
+    label: str,
+    described: str,
+    ledger: Ledger | None = None,
+    private: bool = True,
+    id: str | None = None,  # noqa: A002
+    keep: Callable[[Selected, PrivacyStatement, str | None], None] | None = None,
+) -> tuple[Selected, PrivacyStatement, str | None]:
+    """Count a selection, hold it, and say what it cost.
+
+    Guarantee:
+        That of `Slot`. It is withdrawn only if it ends before leader and helper start the
+        circuit. That the circuit starts is noted before it does: from then on nothing is
+        opened under the id again, however it ends, a kill included.
+
+    Raises:
+        BudgetExceeded, LedgerError: As `Slot`. Nothing was opened.
+        RoundAborted: It ended before the circuit started, and nothing counts.
+        RoundUnfinished: It ended after that, and counts.
+    """
+    event = event_of(plan.release, private=private)
+    slot = Slot(event, label, plan.terms.adjacency, ledger=ledger, id=id)
+    statement = statement_of(plan, described, private)
+
+    def take(found: Selected) -> None:
+        if keep is not None:
+            keep(found, statement, slot.entry)
+
+    def digest(found: Selected) -> str:
+        said = (found.winner, found.gap, sorted(found.accepted))
+        return hashlib.sha256(repr(said).encode()).hexdigest()
+
+    found = slot.release(lambda: select(slot.started), digest, take)
+    return found, statement, slot.entry
+
+
+def statement_of(plan: SelectionPlan, described: str, private: bool) -> PrivacyStatement:
+    """Return what a selection promises, and on what it rests."""
+    release = plan.release
+    why: Sequence[str] = () if private else ("The randomness was scripted: nothing is private",)
+    told = "the winner and its gap" if release.gap else "the winner"
+    return PrivacyStatement(
+        epsilon=release.epsilon if private else math.inf,
+        delta=(1 + math.exp(release.epsilon)) * release.slip,
+        adjacency=plan.terms.adjacency,
+        accountant=ACCOUNTANT if private else "none",
+        caveats=(*why, f"Opened were {told}, nothing else", described),
+    )

@@ -1,48 +1,33 @@
-"""A sum of which only the largest entry's place is opened: the sibling of `Summation`.
+"""The ways to find only the largest entry's place of a sum: the siblings of `Summation`."""
 
-Nobody ever holds the sum. A leader and a helper, two organisations that do not collude, hold a
-share of it each, and open the winner together (`urna.protocols.winner`). Clients add no noise: it
-is drawn where the winner is found, from both parties' coins.
-"""
-
-import hashlib
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from urna.errors import ParameterError, ProtocolError, RoundUnfinished
-from urna.noise import IntVector
-from urna.privacy import (
-    Adjacency,
-    Ledger,
-    NonPrivateRelease,
-    PrivacyStatement,
-    Release,
-    SelectionRelease,
-    Sensitivity,
-)
-from urna.protocols.secagg import Plan, Stage
-from urna.protocols.secagg import plan as plan_round
+from urna.protocols.ballots import play
+from urna.protocols.secagg import Stage
 from urna.protocols.secagg import run as run_round
-from urna.protocols.secagg.masks import centred, wrapped
-from urna.protocols.winner import Circuit, CircuitOutcome
+from urna.protocols.winner import CircuitOutcome
 from urna.protocols.winner import run as run_hidden
-from urna.randomness import SEED_BYTES, SecretSource, expand_words
-from urna.tally.contribution import SumRange
-from urna.tally.plan import TallyPlan
-from urna.tally.secure import SERVERS
-from urna.tally.slot import Slot
-from urna.tally.summation import ClientId, Contributions
+from urna.randomness import SEED_BYTES, SecretSource
+from urna.tally.selection_plan import (
+    SelectionPlan,
+    circuit_modulo,
+    count_of,
+    helper_shares,
+    leader_shares,
+    mask_of,
+    residues,
+)
+from urna.tally.summation import SERVERS, ClientId, Contributions
 from urna.tally.terms import Terms
-
-ACCOUNTANT = "selection (tails of geometric noise)"
 
 Started = Callable[[], None]
 """Notes that the circuit starts: from then on the selection counts, and is not held again."""
+
+PLAYED = "All parties were played in one process"
 
 
 def unnoted() -> None:
@@ -50,173 +35,8 @@ def unnoted() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectionPlan:
-    """Everything public about a sum of which only the winner is opened.
-
-    Args:
-        terms: Who takes part, what it may cost, and what may go wrong.
-        release: What is opened, and under which noise.
-        levels: The most one contribution gives an entry.
-        head_start: What each entry is given in advance, in steps of the noise's grid.
-        order: The places of all entries in the order that decides between equals.
-
-    Raises:
-        ParameterError: The parts do not fit each other.
-    """
-
-    terms: Terms
-    release: SelectionRelease
-    levels: int
-    head_start: tuple[int, ...]
-    order: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        count = self.release.candidates
-        if len(self.head_start) != count or min(self.head_start) < 0:
-            raise ParameterError(f"a head start is {count} whole numbers, none negative")
-        if sorted(self.order) != list(range(count)):
-            raise ParameterError(f"an order names each of {count} entries once")
-
-    @property
-    def dimension(self) -> int:
-        """Entries of the sum."""
-        return self.release.candidates
-
-    @property
-    def most(self) -> int:
-        """The most an entry of the sum can be."""
-        return self.terms.clients * self.terms.shards * self.levels
-
-    @property
-    def ring_bits(self) -> int:
-        """Shares are modulo 2^16, 2^32 or 2^64: at least what the circuit adds up modulo."""
-        needed = self.circuit.share_width - self.release.fineness
-        return next(bits for bits in (16, 32, 64) if needed <= bits)
-
-    @property
-    def circuit(self) -> Circuit:
-        """What leader and helper compute."""
-        most = (self.most << self.release.fineness) + max(self.head_start)
-        return Circuit(self.release, most.bit_length())
-
-    @property
-    def helper(self) -> ClientId:
-        """The helper's number among the parties of the sum: the one after all clients."""
-        return self.terms.clients
-
-    @property
-    def round_plan(self) -> Plan:
-        """The plan of the secure sum that makes the shares: no noise, and one party more."""
-        return self.sum_against(self.terms.colluders)
-
-    def sum_against(self, colluders: int) -> Plan:
-        """Return the plan of the secure sum that holds against so many colluding clients."""
-        terms = self.terms
-        return plan_round(
-            clients=terms.clients + 1,
-            dimension=self.dimension,
-            ring_bits=self.ring_bits,
-            colluders=colluders,
-            dropouts=terms.dropouts,
-            server=terms.server,
-            required=frozenset({self.helper}),
-        )
-
-    @property
-    def digest(self) -> bytes:
-        """What all parties must agree on."""
-        parts = [self.terms.as_mapping(), self.levels, self.head_start, self.order]
-        text = repr(parts).encode() + self.circuit.digest + self.round_plan.digest
-        return hashlib.sha256(b"urna selection plan 1\0" + text).digest()
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return the plan as plain values for JSON."""
-        return {
-            **self.terms.as_mapping(),
-            "opens": "winner",
-            "accountant": ACCOUNTANT,
-            "selection": self.release.as_mapping(),
-            "noise_std": self.release.noise_std,
-            "levels": self.levels,
-            "dimension": self.dimension,
-            "ring_bits": self.ring_bits,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class LevelSums:
-    """What goes into the secure sum that makes shares: levels of clients, and a helper's mask."""
-
-    dimension: int
-    levels: int
-    """Of all of a client's contributions together."""
-    ring_bits: int
-
-    @property
-    def reach(self) -> int:
-        """The top level."""
-        return self.levels
-
-    def sensitivity(self, adjacency: Adjacency) -> Sensitivity:
-        """Return how far one unit moves the sum, in L2. No noise is made for it."""
-        del adjacency
-        return Sensitivity(self.dimension * self.levels**2, self.dimension)
-
-    def whole_client(self) -> Sensitivity | None:
-        """Return nothing: a selection is priced by differences of two entries."""
-        return None
-
-    def range_of(self, clients: int) -> SumRange:
-        """Return where the opened sum lies: anywhere in the ring, because of the mask."""
-        del clients
-        half = 1 << (self.ring_bits - 1)
-        return SumRange(-half, half, -half * self.dimension, half * self.dimension)
-
-    def check(self, vector: IntVector) -> None:
-        """Raise ParameterError unless a client can have put this in."""
-        if int(vector.min()) < 0 or int(vector.max()) > self.levels:
-            raise ParameterError(f"ballots of levels give a candidate 0 to {self.levels}")
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return plain values that say the same."""
-        return {"kind": "levels", "levels": self.levels, "dimension": self.dimension}
-
-
-@dataclass(frozen=True, slots=True)
-class SharedPlan(TallyPlan):
-    """The plan of the secure sum whose opened total is a leader's share, as any sum's.
-
-    Its terms count the helper among the clients.
-    """
-
-    selection: SelectionPlan | None = None
-
-    @classmethod
-    def of(cls, terms: Terms, selection: SelectionPlan) -> "SharedPlan":
-        """Return the plan of the sum that makes the shares of a selection."""
-        levels = selection.levels * terms.shards
-        sums = LevelSums(selection.dimension, levels, selection.ring_bits)
-        return cls(terms, sums, None, selection.ring_bits, selection=selection)
-
-    @property
-    def event(self) -> Release | None:
-        """What one round is in a ledger: the selection."""
-        return None if self.selection is None else self.selection.release
-
-    @property
-    def round_plan(self) -> Plan:
-        """The protocol's plan: without noise, and never opened without the helper.
-
-        It holds against as many colluders as these terms name, which count the helper in.
-        """
-        if self.selection is None:
-            raise ParameterError("a shared sum is one of a selection")
-        return self.selection.sum_against(self.terms.colluders)
-
-
-@dataclass(frozen=True, slots=True)
 class Selected:
-    """The winner of a hidden sum, and what became of each client."""
+    """The winner of a sum that nobody saw, and what became of each client."""
 
     winner: int
     """The entry that won."""
@@ -224,7 +44,6 @@ class Selected:
     """Fewest votes it would have to lose to be overtaken, noise included; None if not told."""
     accepted: frozenset[ClientId]
     lost: Mapping[ClientId, str]
-    release: Release
     faults: Mapping[ClientId, str] = field(default_factory=dict)
     traffic: int = 0
     """Bytes between them."""
@@ -299,10 +118,7 @@ class HelperSelection:
         started: Started = unnoted,
     ) -> Selected:
         """Return the winner."""
-        if len(contributions) != plan.terms.clients:
-            raise ParameterError(
-                f"the plan is for {plan.terms.clients} clients, got {len(contributions)}"
-            )
+        _check_clients(contributions, plan)
         mask = mask_of(secrets.take(SEED_BYTES), plan)
         outcome = run_round(
             {**contributions, plan.helper: mask}, plan.round_plan, secrets, dropouts=self.dropouts
@@ -321,6 +137,65 @@ class HelperSelection:
         survivors = outcome.survivors - {plan.helper}
         kept = {client: why for client, why in lost.items() if client not in outcome.survivors}
         return selected(found, plan, survivors, kept, outcome.faults)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedSelection:
+    """Only the winner is opened, and every ballot is verified; all parties in this process.
+
+    Guarantee:
+        As `HelperSelection`, and no ballot that is not valid is counted: an invalid one passes
+        with a probability below 2⁻⁷⁸, for each ballot that is tried.
+
+    Args:
+        helper: Who helps, for every output.
+    """
+
+    helper: str
+
+    def describe(self, terms: Terms) -> str:
+        """Say in one sentence who was trusted with what."""
+        return f"{rests_on('the leader', self.helper, terms, verified=True)}. {PLAYED}"
+
+    def select(
+        self,
+        contributions: Contributions,
+        plan: SelectionPlan,
+        secrets: SecretSource,
+        started: Started = unnoted,
+    ) -> Selected:
+        """Return the winner.
+
+        Raises:
+            RoundAborted: Too few ballots are valid. Nothing was opened, and nothing counts.
+            RoundUnfinished: The circuit started and opened no winner. It counts, whoever ended it.
+        """
+        _check_clients(contributions, plan)
+        count = count_of(plan)
+        circuit = circuit_modulo(plan, count.codec.modulus)  # what does not fit is said first
+        made = {c: each() if callable(each) else each for c, each in sorted(contributions.items())}
+        played = play(made, count, secrets)
+        ours, theirs, modulus = played.shares()
+        refused = dict(played.refused)
+        lost = {**played.lost, **refused}
+        started()
+        with circuit_started(lost, refused):
+            found = run_hidden(
+                circuit,
+                residues(ours, plan, modulus),
+                residues(theirs, plan, modulus, started=True),
+                context=played.statement.digest,
+                leader_source=secrets,
+                helper_source=secrets,
+            )
+        return selected(found, plan, played.accepted, lost, refused, verified=True)
+
+
+def _check_clients(contributions: Contributions, plan: SelectionPlan) -> None:
+    if len(contributions) != plan.terms.clients:
+        raise ParameterError(
+            f"the plan is for {plan.terms.clients} clients, got {len(contributions)} contributions"
+        )
 
 
 @contextmanager
@@ -362,34 +237,6 @@ def rests_on(leader: str, helper: str, terms: Terms, *, verified: bool = False) 
     )
 
 
-PLAYED = "All parties were played in one process"
-
-
-def mask_of(seed: bytes, plan: SelectionPlan) -> IntVector:
-    """Return the helper's vector: uniform over the ring, from a fresh secret seed."""
-    return centred(expand_words(seed, plan.dimension, plan.ring_bits))
-
-
-def leader_shares(total: IntVector, plan: SelectionPlan) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Return the leader's shares, in the public order: what the secure sum opened."""
-    return _shares(wrapped(total, plan.ring_bits).astype(np.uint64), plan)
-
-
-def helper_shares(mask: IntVector, plan: SelectionPlan) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Return the helper's shares, in the public order: less its mask, and the head start."""
-    words = wrapped(-mask, plan.ring_bits).astype(np.uint64)
-    start = np.array(plan.head_start, dtype=np.uint64)[list(plan.order)]
-    modulus = np.uint64((1 << plan.circuit.share_width) - 1)
-    return (_shares(words, plan) + start) & modulus
-
-
-def _shares(
-    words: np.ndarray[Any, np.dtype[np.uint64]], plan: SelectionPlan
-) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    ordered = words[list(plan.order)] << np.uint64(plan.release.fineness)
-    return np.asarray(ordered & np.uint64((1 << plan.circuit.share_width) - 1))
-
-
 def selected(
     found: CircuitOutcome,
     plan: SelectionPlan,
@@ -406,69 +253,7 @@ def selected(
         gap=None if gap is None else gap / 2**plan.release.fineness,
         accepted=accepted,
         lost=lost,
-        release=plan.release,
         faults=faults,
         traffic=sum(found.traffic.values()),
         verified=verified,
-    )
-
-
-def public_order(label: bytes, count: int) -> tuple[int, ...]:
-    """Return an order that everybody can compute and that favours no corner of a grid."""
-    lots = expand_words(hashlib.sha256(b"urna order\0" + label).digest(), count, 64)
-    return tuple(np.argsort(lots, kind="stable").tolist())
-
-
-def open_selection(
-    plan: SelectionPlan,
-    select: Callable[[Started], Selected],
-    *,
-    label: str,
-    described: str,
-    ledger: Ledger | None = None,
-    private: bool = True,
-    id: str | None = None,  # noqa: A002
-    keep: Callable[[Selected, PrivacyStatement, str | None], None] | None = None,
-) -> tuple[Selected, PrivacyStatement, str | None]:
-    """Count a selection, hold it, and say what it cost.
-
-    Guarantee:
-        That of `Slot`. It is withdrawn only if it ends before leader and helper start the
-        circuit. That the circuit starts is noted before it does: from then on nothing is
-        opened under the id again, however it ends, a kill included.
-
-    Raises:
-        BudgetExceeded, LedgerError: As `Slot`. Nothing was opened.
-        RoundAborted: It ended before the circuit started, and nothing counts.
-        RoundUnfinished: It ended after that, and counts.
-    """
-    event: Release = plan.release if private else NonPrivateRelease("scripted secrets")
-    slot = Slot(event, label, plan.terms.adjacency, ledger=ledger, id=id)
-    statement = statement_of(plan, described, private)
-
-    def take(found: Selected) -> None:
-        if keep is not None:
-            keep(found, statement, slot.entry)
-
-    found = slot.release(lambda: select(slot.started), _digest, take)
-    return found, statement, slot.entry
-
-
-def _digest(found: Selected) -> str:
-    """Return a digest of what was opened, and of who had a part in it."""
-    said = (found.winner, found.gap, sorted(found.accepted))
-    return hashlib.sha256(repr(said).encode()).hexdigest()
-
-
-def statement_of(plan: SelectionPlan, described: str, private: bool) -> PrivacyStatement:
-    """Return what a selection promises, and on what it rests."""
-    release = plan.release
-    why: Sequence[str] = () if private else ("The randomness was scripted: nothing is private",)
-    told = "the winner and its gap" if release.gap else "the winner"
-    return PrivacyStatement(
-        epsilon=release.epsilon if private else math.inf,
-        delta=(1 + math.exp(release.epsilon)) * release.slip,
-        adjacency=plan.terms.adjacency,
-        accountant=ACCOUNTANT if private else "none",
-        caveats=(*why, f"Opened were {told}, nothing else", described),
     )

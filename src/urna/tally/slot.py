@@ -1,4 +1,4 @@
-"""The one way from data to a result: charge, reveal, keep, note.
+"""Where a run is counted and kept, and the one way to a result: charge, reveal, keep, note.
 
 Sums, series of sums and selections all go through `Slot.release`. Nothing else on the collecting
 side writes to a ledger; a node charges its own by the same `Slot`.
@@ -8,17 +8,66 @@ import hashlib
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
-from urna.errors import InvalidSum, OutputError, RoundAborted, RoundUnfinished
-from urna.privacy import Adjacency, Entry, Ledger, Release, Repeated
+from urna.errors import InvalidSum, OutputError, ParameterError, RoundAborted, RoundUnfinished
+from urna.privacy import Adjacency, Entry, Ledger, NonPrivateRelease, Release, Repeated
+from urna.randomness import OsSecrets, SecretSource
 
 NOTHING = hashlib.sha256(b"urna: nothing that may be read").hexdigest()
 """Noted of a release that counts and gave no result."""
 
 ValueT = TypeVar("ValueT")
 Failed = RoundUnfinished | InvalidSum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Where a run is counted, kept and shown, and where its secrets come from.
+
+    Nothing here is part of a plan: the same plan may be run anywhere.
+
+    Args:
+        ledger: Where releases are counted before they happen.
+        entry: The release's id in the ledger: counted once, however often it is begun, and
+            refused once a result of it was handed out. A fresh one by default.
+        secrets: Where keys, coins and noise come from; the operating system by default.
+        keep: Called with the result before the ledger notes it and before anybody sees it:
+            writes it down, and shows it to nobody.
+        progress: Called while it runs; a line in a terminal or a notebook by default, False for
+            none.
+        force: Whether to run where the noise will probably drown the result.
+    """
+
+    ledger: Ledger | None = None
+    entry: str | None = None
+    secrets: SecretSource = field(default_factory=OsSecrets, repr=False)
+    keep: Callable[[Any], None] | None = None
+    progress: Callable[..., None] | bool | None = None
+    force: bool = False
+
+    def only(self, what: str, *used: str) -> "Run":
+        """Return the run, unless it says something that is not looked at.
+
+        Raises:
+            ParameterError: It does.
+        """
+        usual = Run(secrets=self.secrets)
+        given = [f.name for f in fields(self) if getattr(self, f.name) != getattr(usual, f.name)]
+        if not isinstance(self.secrets, OsSecrets):
+            given.append("secrets")
+        for name in given:
+            if name not in used:
+                raise ParameterError(
+                    f"{what} takes no `{name}`; of a Run it takes {', '.join(used)}"
+                )
+        return self
+
+    def kept(self, result: Any) -> None:  # noqa: ANN401 - each system has its own
+        """Call `keep` with a result, where there is one."""
+        if self.keep is not None:
+            self.keep(result)
 
 
 @dataclass(slots=True)
@@ -231,3 +280,10 @@ class Slot:
         self.id = self.ledger.charge(
             event, label=self.label, id=self.id, rounds=counted, number=number, once=once
         )
+
+
+def event_of(event: Release | None, *, private: bool) -> Release:
+    """Return what a round is in a ledger: without a guarantee where there is no noise or secret."""
+    if not private:
+        return NonPrivateRelease("scripted secrets")
+    return event or NonPrivateRelease("the sum is exact")

@@ -1,13 +1,14 @@
-"""The seam between what is summed and how: contributions in, one noisy total out."""
+"""The ways to add up: contributions and a plan in, one noisy total out."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from urna.errors import ParameterError, RoundAborted
 from urna.noise import IntVector
 from urna.privacy import NonPrivateRelease, Release
+from urna.protocols.secagg import Outcome, ServerModel, Stage, run
 from urna.protocols.secagg.masks import centred, wrapped, zeros
 from urna.randomness import SecretSource
 from urna.tally.mechanism import add_noise
@@ -71,6 +72,13 @@ class Summation(Protocol):
         ...
 
 
+SERVERS: Mapping[ServerModel, str] = {
+    ServerModel.HONEST_BUT_CURIOUS: "taken to be honest-but-curious",
+    ServerModel.DISHONEST: "not trusted with anything",
+}
+"""What a server is trusted with, in words."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClearSummation:
     """Add the noisy contributions up in the clear: for tests, baselines and comparisons.
@@ -84,16 +92,8 @@ class ClearSummation:
     """
 
     absent: frozenset[ClientId] = field(default_factory=frozenset)
-
-    @property
-    def secure(self) -> bool:
-        """False: the sum is made in the clear."""
-        return False
-
-    @property
-    def removes_excess(self) -> bool:
-        """False: every client's whole share stays in the sum."""
-        return False
+    secure: ClassVar[bool] = False
+    removes_excess: ClassVar[bool] = False
 
     def describe(self, terms: Terms) -> str:
         """Say in one sentence who saw what."""
@@ -130,6 +130,45 @@ class ClearSummation:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SecureAggregation:
+    """SecAgg+ with removable noise, all parties played in this process.
+
+    Guarantee:
+        The server's part computes from what a server would see: masked vectors, shares, the
+        noisy sum and who took part. See `urna.protocols.secagg` for what is proven against which
+        server; the plan's terms say which it is.
+
+    Args:
+        dropouts: Clients that vanish, and the stage from which on they are silent; for trying
+            out what happens.
+        workers: Processes for the clients; by default all cores for many clients.
+    """
+
+    dropouts: Mapping[ClientId, Stage] = field(default_factory=dict)
+    workers: int | None = None
+    secure: ClassVar[bool] = True
+    removes_excess: ClassVar[bool] = True
+
+    def describe(self, terms: Terms) -> str:
+        """Say in one sentence who saw what."""
+        return (
+            "Contributions were added up by secure aggregation (SecAgg+, all parties in one "
+            f"process): the server's part, {SERVERS[terms.server]}, saw masked vectors, the noisy "
+            "sum and who took part"
+        )
+
+    def tally(
+        self, contributions: Contributions, plan: TallyPlan, secrets: SecretSource
+    ) -> Tallied:
+        """Return the sum of the contributions plus the planned noise."""
+        check_clients(contributions, plan)
+        outcome = run(
+            contributions, plan.round_plan, secrets, dropouts=self.dropouts, workers=self.workers
+        )
+        return tallied(outcome, plan)
+
+
 def produced(vector: IntVector | Callable[[], IntVector], plan: TallyPlan) -> IntVector:
     """Return a client's vector, produced now where it was not yet."""
     made = vector() if callable(vector) else vector
@@ -159,3 +198,16 @@ def really_released(plan: TallyPlan, survivors: int, left: Fraction) -> Release:
     if plan.release is None:
         return NonPrivateRelease("the sum is exact")
     return replace(plan.release, share=left, shares=survivors - plan.terms.readers)
+
+
+def tallied(outcome: Outcome, plan: TallyPlan) -> Tallied:
+    """Return what a round's outcome means for the sum, and what became public."""
+    survivors, count = outcome.survivors, len(outcome.survivors)
+    return Tallied(
+        total=outcome.total,
+        accepted=survivors,
+        lost={c: str(loss) for c, loss in sorted(outcome.lost.items()) if c not in survivors},
+        noise_variance=outcome.noise_variance,
+        release=really_released(plan, count, outcome.noise_variance / Fraction(count)),
+        faults=outcome.faults,
+    )

@@ -1,6 +1,7 @@
 """Opened sums: honest ones pass, what cannot be a sum is refused."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +13,7 @@ from urna.privacy import Budget
 from urna.randomness import ScriptedSecrets
 from urna.systems.vote import Ballots, BallotShape
 from urna.systems.vote.ballot import ScoreShape
-from urna.tally import BoundedVector, TallyPlan, Terms, check_sum, plan_exact, plan_tally, to_grid
+from urna.tally import BoundedVector, TallyPlan, Terms, check_sum, plan_tally, to_grid
 from urna.tally.mechanism import FALSE_ALARM, _tail_bound, sum_of
 
 TERMS = Terms.of(30, Budget(1.0, 1e-5))
@@ -24,7 +25,8 @@ KINDS = {
 
 
 def planned(kind: str, bits: int | None = None) -> TallyPlan:
-    return plan_tally(TERMS, KINDS[kind], ring_bits=bits)
+    plan = plan_tally(TERMS, KINDS[kind])
+    return replace(plan, ring_bits=bits or plan.ring_bits)
 
 
 def noise(plan: TallyPlan, label: bytes) -> IntVector:
@@ -127,7 +129,7 @@ def test_entries_that_add_up_to_more_than_all_ballots_are_refused() -> None:
 
 
 def test_an_exact_sum_is_held_to_its_range_exactly() -> None:
-    plan = plan_exact(TERMS, Ballots(BallotShape.top_k(2, 4)))
+    plan = TallyPlan(TERMS, Ballots(BallotShape.top_k(2, 4)), None, 16)
     check_sum(np.array([30, 30, 0, 0]), plan, 30, Fraction(0))
     for wrong in ([31, 29, 0, 0], [30, 30, 1, 0], [30, 30, -1, 0]):
         with pytest.raises(InvalidSum):
@@ -135,7 +137,7 @@ def test_an_exact_sum_is_held_to_its_range_exactly() -> None:
 
 
 def test_the_number_of_contributions_decides_the_range() -> None:
-    plan = plan_exact(TERMS, Ballots(BallotShape.top_k(1, 3)))
+    plan = TallyPlan(TERMS, Ballots(BallotShape.top_k(1, 3)), None, 16)
     check_sum(np.array([30, 0, 0]), plan, 30, Fraction(0))
     with pytest.raises(InvalidSum):
         check_sum(np.array([30, 0, 0]), plan, 29, Fraction(0))

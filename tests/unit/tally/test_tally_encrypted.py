@@ -15,9 +15,9 @@ from urna.tally import (
     EncryptedSummation,
     Run,
     Summation,
+    TallyPlan,
     Terms,
     Vanished,
-    plan_exact,
 )
 from urna.testing import SummationContract, ballots_for, unpriced_plan
 
@@ -68,7 +68,7 @@ def test_a_plan_against_a_dishonest_server_is_refused() -> None:
 
 def test_sums_beyond_the_widest_plaintext_are_refused() -> None:
     terms = Terms.of(3, Budget(1.0, 1e-5))
-    plan = plan_exact(terms, BoundedVector(2, norm_squared=1 << 92))
+    plan = TallyPlan(terms, BoundedVector(2, norm_squared=1 << 92), None, 64)
     vectors = dict.fromkeys(range(3), np.zeros(2, dtype=np.int64))
     with pytest.raises(ParameterError, match=r"exact modulo 2\^46"):
         EncryptedSummation().tally(vectors, plan, ScriptedSecrets(b"wide"))

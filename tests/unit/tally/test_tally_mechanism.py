@@ -13,7 +13,7 @@ from urna.noise import IntVector
 from urna.privacy import Budget
 from urna.protocols.secagg.masks import centred, wrapped, zeros
 from urna.systems.vote import Ballots, BallotShape
-from urna.tally import BoundedVector, Terms, add_noise, in_units, plan_exact, to_grid
+from urna.tally import BoundedVector, TallyPlan, Terms, add_noise, in_units, to_grid
 from urna.testing import ScriptedSecrets, unpriced_plan
 
 CANDIDATES = 6
@@ -152,7 +152,7 @@ def test_a_total_is_read_in_units() -> None:
 
 
 def test_a_plan_without_noise_takes_no_secrets() -> None:
-    exact = plan_exact(Terms.of(3, Budget(1.0, 1e-5)), BoundedVector(4, norm_squared=9))
+    exact = TallyPlan(Terms.of(3, Budget(1.0, 1e-5)), BoundedVector(4, norm_squared=9), None, 16)
 
     class Nothing:
         private = True

@@ -32,7 +32,6 @@ from urna.tally import (
     Tallied,
     TallyPlan,
     Terms,
-    plan_exact,
     plan_tally,
     to_grid,
 )
@@ -349,7 +348,7 @@ class TestStatement:
             Releases(PLAN, "a test", "Everybody", private=False, ledger=ledger)
 
     def test_an_exact_sum_promises_nothing_and_fits_no_ledger(self, ledger: Ledger) -> None:
-        exact = plan_exact(PLAN.terms, PLAN.contribution)
+        exact = TallyPlan(PLAN.terms, PLAN.contribution, None, 16)
         released = releases(None, plan=exact).release(lambda: add_up(exact))
         assert released.tallied.total.tolist() == [20, 20] + [0] * 10
         assert released.tallied.noise_variance == Fraction(0)

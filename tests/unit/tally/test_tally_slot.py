@@ -51,7 +51,7 @@ class TestSelection(ReleaseContract):
         def select(started: Callable[[], None]) -> Selected:
             reveal()
             started()
-            return Selected(1, None, frozenset(range(20)), {}, CHOICE.release)
+            return Selected(1, None, frozenset(range(20)), {})
 
         open_selection(CHOICE, select, label="a", described="b", ledger=ledger, id=entry)
 

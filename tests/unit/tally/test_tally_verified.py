@@ -7,7 +7,7 @@ from urna.errors import ParameterError
 from urna.privacy import Budget, SelectionRelease
 from urna.randomness import OsSecrets
 from urna.tally import SelectionPlan, Terms, VerifiedSelection, public_order
-from urna.tally.verified import ahead, circuit_modulo, residues
+from urna.tally.selection_plan import circuit_modulo, residues
 
 TERMS = Terms.of(6, Budget(9.0, 1e-5), dropout=0.2)
 
@@ -35,7 +35,7 @@ def test_shares_add_up_to_the_sum_and_its_head_start(fineness: int, modulus: int
     ours = [int.from_bytes(rng.bytes(12), "big") % modulus for _ in exact]
     theirs = [(s - a) % modulus for s, a in zip(exact, ours, strict=True)]
     one = residues(ours, plan, modulus)
-    two = ahead(residues(theirs, plan, modulus), plan, modulus)
+    two = residues(theirs, plan, modulus, started=True)
     both = [(int(a) + int(b)) % modulus for a, b in zip(one, two, strict=True)]
     wanted = [(s << fineness) + h for s, h in zip(exact, plan.head_start, strict=True)]
     assert both == [wanted[place] for place in plan.order]

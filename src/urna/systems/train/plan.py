@@ -150,7 +150,6 @@ def plan_training(
     budget: Budget,
     rounds: int,
     settings: Settings | None = None,
-    ring_bits: int | None = None,
     removes_excess: bool = True,
     **options: Unpack[Options],
 ) -> TrainPlan:
@@ -162,7 +161,6 @@ def plan_training(
         budget: What all rounds together may cost.
         rounds: How many rounds there will be at most.
         settings: How the model is trained.
-        ring_bits: 16, 32 or 64; by default the narrowest that cannot wrap around.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
         options: The rest of the terms; see `urna.tally.Terms`. `colluding` is a part of all
             clients, whoever takes part in a round.
@@ -196,7 +194,6 @@ def plan_training(
             terms,
             layout.contribution,
             rounds=how.sampling.counts(rounds, clients),
-            ring_bits=ring_bits,
             removes_excess=removes_excess,
             finest=1,
             rate=how.sampling.rate,
