@@ -5,9 +5,9 @@ import pytest
 try:
     import torch
 
-    from urna.local.engine import recorded
+    from urna.local.engine import tape
 except ImportError:  # what needs torch is skipped
-    recorded = None
+    tape = None
 else:
     torch.set_num_threads(1)
 
@@ -15,5 +15,5 @@ else:
 @pytest.fixture(autouse=True)
 def recorded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Record the first step of every shape: searches in tests are too short for more."""
-    if recorded is not None:
-        monkeypatch.setattr(recorded, "_OFTEN", 1)
+    if tape is not None:
+        monkeypatch.setattr(tape, "_OFTEN", 1)

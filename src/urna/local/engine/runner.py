@@ -39,7 +39,7 @@ from urna.local.engine.loss import (
 )
 from urna.local.engine.model import Model, Tick, Weights, joined
 from urna.local.engine.patches import by_patches
-from urna.local.engine.recorded import RecordedSteps, has_hooks
+from urna.local.engine.tape import RecordedSteps, has_hooks
 from urna.local.engine.search import GroupSearch
 from urna.local.engine.stack import Features, first_stack, fresh_state, send
 from urna.local.engine.threads import Threads, cut, rounds_to_tf32

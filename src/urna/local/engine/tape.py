@@ -1,4 +1,4 @@
-"""Steps recorded once on a CPU as plain tensor operations and replayed.
+"""Training steps on a CPU: recorded once they come often, checked, then replayed.
 
 vmap and grad decide anew in every step what each operation becomes for a stack of lanes. For
 small layers that takes longer than the operations themselves, and it holds the GIL. What
@@ -7,9 +7,11 @@ same shape go straight to PyTorch's kernels: the same operations on the same num
 bit. Everything a step reads is handed in again each time. This module imports torch.
 """
 
+import logging
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from threading import Lock
 from typing import Any
 
 import torch
@@ -18,8 +20,22 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["Tape", "record"]
+from urna.local.engine.epochs import eager_step
+from urna.local.engine.gradients import Batched
+from urna.local.engine.stack import Features, LaneSettings, Stack, same_bits
 
+__all__ = ["RecordedSteps", "has_hooks"]
+
+_log = logging.getLogger(__name__)
+
+Replay = Callable[[Sequence[Tensor]], None]
+Shapes = tuple[tuple[object, ...], ...]
+
+_OFTEN = 4
+"""Which step of a shape is recorded: one that comes back, for recording takes time.
+
+Of 2, 4, 6 and 16, a small CNN's first and fourth search were shortest with four.
+"""
 _UNFORESEEABLE = (
     torch.Tag.data_dependent_output,
     torch.Tag.dynamic_output_shape,
@@ -27,130 +43,87 @@ _UNFORESEEABLE = (
 )
 _OUT_OF_SIGHT = (Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__)
 """How numbers leave PyTorch without an operation: what Python makes of them cannot be replayed."""
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-@dataclass(frozen=True, slots=True)
-class _Spot:
-    """A tensor of the step: where it lies while a tape is replayed, or a view of what lies there.
+@dataclass(slots=True)
+class _Recording:
+    """Steps of one shape: how many came, what replays them, and whether it is trusted."""
 
-    A row of views (vmap makes many) is one view of the tensor at its beginning.
+    seen: int = 0
+    replay: Replay | None = None
+    checked: bool = False
+    lock: Lock = field(default_factory=Lock)
+
+
+class RecordedSteps:
+    """Take steps, by replay where many of the same shapes came before.
+
+    The next step after the recording is taken both ways. A module that keeps a count, or draws
+    numbers past PyTorch, gives itself away there; its steps then run eagerly. Threads share
+    recordings.
     """
 
-    place: int
-    size: tuple[int, ...] = ()
-    stride: tuple[int, ...] = ()
-    ahead: int = 0
-    """How many elements after the other's the view begins."""
-    is_view: bool = False
+    def __init__(self) -> None:
+        self._recordings: dict[Shapes, _Recording] = {}
+
+    def __call__(
+        self,
+        batched: Batched,
+        stack: Stack,
+        settings: LaneSettings,
+        features: Features,
+        inputs: Tensor,
+        targets: Tensor,
+        key: Tensor,
+    ) -> None:
+        """Take one step in every lane, in place."""
+
+        def step(stack: Stack) -> None:
+            eager_step(batched, stack, settings, features, inputs, targets, key)
+
+        tensors = [
+            *(tensor for part in stack.parts() for tensor in part.values()),
+            stack.steps,
+            *(getattr(settings, f.name) for f in fields(settings)),
+            inputs,
+            targets,
+            key,
+        ]
+        recording = self._recordings.setdefault(_shapes(tensors), _Recording())
+        with recording.lock:  # threads come at the same time
+            recording.seen += 1
+            due = recording.seen == _OFTEN
+            replay, checked = recording.replay, recording.checked
+        if due:
+            recording.replay = record(lambda: step(stack), tensors)
+        elif replay is None:
+            step(stack)
+        elif checked:
+            replay(tensors)
+        else:
+            expected = stack.copy()
+            step(expected)
+            replay(tensors)
+            same = _same(stack, expected)
+            with recording.lock:
+                recording.checked, recording.replay = same, replay if same else None
+            if not same:
+                _log.info("a recorded step gives other numbers than the module; it is not used")
+            stack.copy_from(expected)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One operation as it was recorded."""
-
-    operation: Any
-    args: list[Any]
-    kwargs: dict[str, Any]
-    results: tuple[int | None, ...]
-    """Places of what it returns; None for what is no tensor."""
-    single: bool
-    """Whether it returns one tensor and not several."""
-    reads: frozenset[_Spot]
-
-    @property
-    def writes(self) -> bool:
-        """Whether it changes one of its arguments."""
-        return bool(self.operation._schema.is_mutable)
-
-    @property
-    def checks(self) -> bool:
-        """Whether it returns nothing, as an assertion does."""
-        return not self.operation._schema.returns
-
-
-class Tape:
-    """A step of one shape, as a row of operations without results: all it does is in place."""
-
-    def __init__(self, calls: Sequence[_Call], offsets: Sequence[int], inputs: int) -> None:
-        graph = fx.Graph()
-        nodes = {_Spot(place): graph.placeholder(f"given{place}") for place in range(inputs)}
-        constants: dict[str, Tensor] = {}
-
-        def node(argument: Any) -> Any:  # noqa: ANN401 - any argument
-            if isinstance(argument, Tensor):
-                name = f"constant{len(constants)}"
-                constants[name] = argument
-                return graph.get_attr(name)
-            if type(argument) is list:
-                return [node(a) for a in argument]
-            if type(argument) is not _Spot:
-                return argument
-            if argument not in nodes:
-                base, view = nodes[_Spot(argument.place)], (argument.size, argument.stride)
-                if argument.place >= inputs:
-                    start = offsets[argument.place] + argument.ahead
-                    made = graph.call_function(torch.as_strided, (base, *view, start))
-                elif argument.ahead == 0:  # pieces of a stack begin at different places
-                    made = graph.call_function(torch.as_strided, (base, *view))
-                else:
-                    made = graph.call_function(_further, (base, *view, argument.ahead))
-                nodes[argument] = made
-            return nodes[argument]
-
-        root = nn.Module()
-        for call in _needed(calls):
-            args = tuple(node(a) for a in call.args)
-            kwargs = {name: node(a) for name, a in call.kwargs.items()}
-            found = graph.call_function(call.operation, args, kwargs)
-            for which, place in enumerate(call.results):
-                if place is not None:
-                    nodes[_Spot(place)] = (
-                        found
-                        if call.single
-                        else graph.call_function(operator.getitem, (found, which))
-                    )
-        graph.output(())
-        for name, tensor in constants.items():
-            root.register_buffer(name, tensor, persistent=False)
-        self._length = len(graph.nodes)
-        # Written out as one Python function, which also lets go of every tensor after its last use.
-        self._step = fx.GraphModule(root, graph).forward
-
-    def __len__(self) -> int:
-        return self._length
-
-    def replay(self, inputs: Sequence[Tensor]) -> None:
-        """Repeat the step on tensors of the same shapes, in the recorded order."""
-        with torch.no_grad():
-            self._step(*inputs)
-
-
-def _further(base: Tensor, size: tuple[int, ...], stride: tuple[int, ...], ahead: int) -> Tensor:
-    return torch.as_strided(base, size, stride, base.storage_offset() + ahead)
-
-
-def _needed(calls: Sequence[_Call]) -> list[_Call]:
-    """Leave out what neither has an effect nor is read by anything that stays."""
-    wanted: set[int] = set()
-    kept = []
-    for call in reversed(calls):
-        if call.writes or call.checks or wanted.intersection(call.results):
-            wanted.update(spot.place for spot in call.reads)
-            kept.append(call)
-    return kept[::-1]
-
-
-def record(step: Callable[[], None], inputs: Sequence[Tensor]) -> Tape | None:
+def record(step: Callable[[], None], inputs: Sequence[Tensor]) -> Replay | None:
     """Run a step and return what repeats it, or None where values decide what it does.
 
     Args:
         step: Reads and writes `inputs` and nothing else that changes; returns nothing.
-        inputs: In the order in which `Tape.replay` will get them.
+        inputs: In the order in which the replay will get them.
     """
     recorder = _Recorder(inputs)
     with recorder, _Watch(recorder):
         step()
-    return recorder.tape()
+    return recorder.replay()
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -158,22 +131,32 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._graph, self._constants = fx.Graph(), nn.Module()
         # Weak: a recorded step needs no more memory than any other.
-        self._spots = WeakTensorKeyDictionary()
-        self._offsets: list[int] = []
-        for tensor in inputs:
-            self._add(tensor)
-        self._inputs = len(inputs)
-        self._calls: list[_Call] = []
-        self._refused = False
+        self._nodes = WeakTensorKeyDictionary()
+        for number, tensor in enumerate(inputs):
+            self._nodes[tensor] = self._graph.placeholder(f"given{number}")
+        self._views: dict[object, fx.Node] = {}
+        self._bases: dict[fx.Node, tuple[fx.Node, int]] = {}
+        """Of what each view is one, and where that begins."""
+        self._outside: set[int] = set()
+        """Where the module's constants lie, views of them included."""
+        self.refused = False
 
-    def refuse(self) -> None:
-        """Give up: the step cannot be replayed."""
-        self._refused = True
+    def replay(self) -> Replay | None:
+        """Return what repeats the step: one Python function without what has no effect."""
+        if self.refused:
+            return None
+        self._graph.output(())
+        self._graph.eliminate_dead_code(_has_effect)
+        # The function lets go of every tensor after its last use.
+        step = fx.GraphModule(self._constants, self._graph).forward
 
-    def tape(self) -> Tape | None:
-        """Return the tape."""
-        return None if self._refused else Tape(self._calls, self._offsets, self._inputs)
+        def replay(inputs: Sequence[Tensor]) -> None:
+            with torch.no_grad():
+                step(*inputs)
+
+        return replay
 
     def __torch_dispatch__(
         self,
@@ -185,7 +168,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run the operation and write it down."""
         kwargs = kwargs or {}
         found = func(*args, **kwargs)
-        if not self._refused:
+        if not self.refused:
             self._note(func, args, kwargs, found)
         return found
 
@@ -196,58 +179,57 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any],
         found: Any,  # noqa: ANN401
     ) -> None:
-        results = found if isinstance(found, tuple | list) else (found,)
-        if any(tag in _UNFORESEEABLE for tag in func.tags) or not all(
-            r is None or isinstance(r, Tensor) for r in results
+        several = isinstance(found, tuple | list)
+        results = found if several else (found,)
+        if (
+            any(tag in _UNFORESEEABLE for tag in func.tags)
+            or not all(r is None or isinstance(r, Tensor) for r in results)
+            # What outlives the step, and nobody hands in.
+            or not all(t in self._nodes for t in _written(func, args, kwargs))
         ):
-            self.refuse()
+            self.refused = True
             return
-        writes = func._schema.is_mutable
-        if writes and not all(t in self._spots for t in _written(func, args, kwargs)):
-            self.refuse()  # something outlives the step that nobody hands in
+        if not func._schema.is_mutable and args and all(_is_view(r, args[0]) for r in results):
+            for view in results:
+                self._add_view(args[0], view)
             return
-        if not writes and args and all(_is_view(r, args[0]) for r in results):
-            if args[0] in self._spots:
-                for view in results:
-                    self._add_view(view, self._spots[args[0]])
-            return
-        if not writes and _overlap(results, (*args, *kwargs.values())):
-            self.refuse()  # a view of another kind: who else lies there would be lost
-            return
-        reads: set[_Spot] = set()
-        template = [self._template(a, reads) for a in args]
-        named = {name: self._template(a, reads) for name, a in kwargs.items()}
-        places = tuple(None if r is None else self._add(r) for r in results)
-        self._calls.append(
-            _Call(func, template, named, places, isinstance(found, Tensor), frozenset(reads))
-        )
+        named = {name: self._node(a) for name, a in kwargs.items()}
+        made = self._graph.call_function(func, tuple(map(self._node, args)), named)
+        for which, result in enumerate(results):
+            known = result is None or result in self._nodes
+            if not known and result.untyped_storage().data_ptr() not in self._outside:
+                self._nodes[result] = (
+                    self._graph.call_function(operator.getitem, (made, which)) if several else made
+                )
 
-    def _template(self, argument: Any, reads: set[_Spot]) -> Any:  # noqa: ANN401 - any argument
-        if isinstance(argument, Tensor):
-            if argument not in self._spots:
-                return argument  # a constant of the module's
-            spot: _Spot = self._spots[argument]
-            reads.add(spot)
-            return spot
+    def _add_view(self, tensor: Tensor, view: Tensor) -> None:
+        """Write a row of views (vmap makes many) down as one, of the tensor at its beginning."""
+        node = self._nodes.get(tensor)
+        if node is None or view in self._nodes:
+            return
+        base, start = self._bases.get(node, (node, int(tensor.storage_offset())))
+        ahead = int(view.storage_offset()) - start
+        shape = base, tuple(view.shape), view.stride()
+        if (*shape, ahead) not in self._views:
+            found = (
+                self._graph.call_function(_further, (*shape, ahead))
+                if ahead
+                else self._graph.call_function(torch.as_strided, shape)
+            )
+            self._views[(*shape, ahead)], self._bases[found] = found, (base, start)
+        self._nodes[view] = self._views[(*shape, ahead)]
+
+    def _node(self, argument: Any) -> Any:  # noqa: ANN401 - any argument
         if isinstance(argument, list | tuple):
-            return [self._template(a, reads) for a in argument]
-        return argument
-
-    def _add(self, tensor: Tensor) -> int | None:
-        """Return a new tensor's place; None for one that is known, as what was written to is."""
-        if tensor in self._spots:
-            return None
-        self._spots[tensor] = _Spot(len(self._offsets))
-        self._offsets.append(int(tensor.storage_offset()))
-        return len(self._offsets) - 1
-
-    def _add_view(self, tensor: Tensor, base: _Spot) -> None:
-        if tensor in self._spots:
-            return
-        ahead = int(tensor.storage_offset()) - self._offsets[base.place]
-        self._spots[tensor] = _Spot(
-            base.place, tuple(tensor.shape), tensor.stride(), ahead, is_view=True
-        )
+            return [self._node(a) for a in argument]
+        if not isinstance(argument, Tensor):
+            return argument
+        if argument in self._nodes:
+            return self._nodes[argument]
+        name = f"constant{len(list(self._constants.buffers()))}"
+        self._constants.register_buffer(name, argument, persistent=False)
+        self._outside.add(argument.untyped_storage().data_ptr())
+        return self._graph.get_attr(name)
 
 
 class _Watch(TorchFunctionMode):
@@ -265,9 +247,13 @@ class _Watch(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the function returns
         """Call the function."""
-        if func in _OUT_OF_SIGHT:
-            self._recorder.refuse()
+        self._recorder.refused |= func in _OUT_OF_SIGHT
         return func(*args, **(kwargs or {}))
+
+
+def _further(base: Tensor, size: tuple[int, ...], stride: tuple[int, ...], ahead: int) -> Tensor:
+    """Return a view that begins after its tensor does, wherever that is."""
+    return torch.as_strided(base, size, stride, base.storage_offset() + ahead)
 
 
 def _is_view(found: object, base: object) -> bool:
@@ -275,33 +261,49 @@ def _is_view(found: object, base: object) -> bool:
     return (
         isinstance(found, Tensor)
         and isinstance(base, Tensor)
-        and found.dtype == base.dtype
-        and found.is_conj() == base.is_conj()
-        and found.is_neg() == base.is_neg()
+        and (found.dtype, found.is_conj(), found.is_neg())
+        == (base.dtype, base.is_conj(), base.is_neg())
         and found.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
         and found.untyped_storage().nbytes() > 0
     )
 
 
-def _overlap(results: Iterable[Tensor | None], args: Iterable[Any]) -> bool:
-    """Tell whether a result lies where an argument does."""
-    given = set()
-    for argument in args:
-        for tensor in argument if isinstance(argument, list | tuple) else [argument]:
-            if isinstance(tensor, Tensor):
-                given.add(tensor.untyped_storage().data_ptr())
-    return any(
-        r is not None and r.numel() > 0 and r.untyped_storage().data_ptr() in given for r in results
-    )
+def _has_effect(node: fx.Node) -> bool:
+    """Tell whether a call writes to an argument, or returns nothing, as an assertion does."""
+    if node.op != "call_function":
+        return node.op in ("placeholder", "output")
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and (schema.is_mutable or not schema.returns)
 
 
 def _written(
     func: Any,  # noqa: ANN401
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-) -> Iterator[Tensor]:
+) -> Iterable[Tensor]:
     """Yield the arguments an operation writes to."""
     for place, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = kwargs.get(argument.name, args[place] if place < len(args) else None)
             yield from value if isinstance(value, list | tuple) else [value]
+
+
+def _shapes(tensors: list[Tensor]) -> Shapes:
+    """Return what a recording depends on. How far a single row lies from the next says nothing."""
+    return tuple(
+        (t.dtype, t.shape, t.stride()[1:] if t.shape[:1] == (1,) else t.stride()) for t in tensors
+    )
+
+
+def _same(one: Stack, other: Stack) -> bool:
+    """Tell whether two stacks agree to the last bit."""
+    return all(
+        same_bits(a, b)
+        for mine, theirs in zip(one.parts(), other.parts(), strict=True)
+        for a, b in zip(mine.values(), theirs.values(), strict=True)
+    )
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Tell whether hooks watch a module: they would see the first steps only."""
+    return any(getattr(part, name) for part in module.modules() for name in _HOOKS)
