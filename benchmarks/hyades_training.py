@@ -1,16 +1,15 @@
 """The clients of a round trained together, beside a plain loop over them. Called by `hyades.py`.
 
 `together` is how a private training trains them: each client's weights are those it would get
-alone. `stacked` is the one stack of studies on a GPU, in which last digits depend on all. All get
-the same weights, the same rows in the same batches' sizes, and the same steps; the loop is what
-people write: a module per client, `torch.optim.SGD`, data on the device before the clock starts.
+alone. Both get the same weights, the same rows in the same batches' sizes, and the same steps; the
+loop is what people write: a module per client, `torch.optim.SGD`, data on the device before the
+clock starts.
 Rows are made up: only shapes matter here. Needs torch, numpy and nothing from a network.
 """
 
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 from torch import nn
 
 from urna.data import Samples
-from urna.local import Recipe, Recordings, Speed
+from urna.local import Recipe
 from urna.systems.train import TorchLearner
 
 CLIENTS, TURNS = 100, 3
@@ -71,13 +70,6 @@ def training(device: str) -> dict[str, Any]:
         ) -> npt.NDArray[Any]:
             return np.asarray(learner.train(weights, clients, number=1, seeds=range(CLIENTS)))
 
-        studies = replace(learner, speed=Speed(stacked_clients=True), _recordings=Recordings())
-
-        def stacked(
-            learner: TorchLearner = studies, weights: npt.NDArray[np.float32] = weights
-        ) -> npt.NDArray[Any]:
-            return np.asarray(learner.train(weights, clients, number=1, seeds=range(CLIENTS)))
-
         def loop(
             learner: TorchLearner = learner,
             weights: npt.NDArray[np.float32] = weights,
@@ -100,7 +92,6 @@ def training(device: str) -> dict[str, Any]:
 
         ways: dict[str, Callable[[], npt.NDArray[Any]]] = {
             "together": together,
-            "stacked": stacked,
             "loop": loop,
         }
         seconds: dict[str, list[float]] = {way: [] for way in ways}
@@ -120,10 +111,8 @@ def training(device: str) -> dict[str, Any]:
         found[name] = {
             "parameters": len(weights),
             "together_s": middle["together"],
-            "stacked_s": middle["stacked"],
             "loop_s": middle["loop"],
             "speed_up_cpu": spent["loop"] / spent["together"],
             "speed_up": middle["loop"] / middle["together"],
-            "speed_up_stacked": middle["loop"] / middle["stacked"],
         }
     return found

@@ -24,10 +24,8 @@ from torch.func import functional_call, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from urna.local.engine import convolve, graphs, runner
-from urna.local.engine.block import Block, Epoch
-from urna.local.engine.epochs import Step, eager_step
-from urna.local.engine.gradients import Batched
-from urna.local.engine.masks import KeyedDropout
+from urna.local.engine.epochs import Block, Epoch, Step, eager_step
+from urna.local.engine.gradients import Batched, KeyedDropout
 from urna.local.engine.stack import Features, LaneSettings, Stack, Tensors
 
 __all__ = ["CompiledTrainer", "TracedKernels", "compiled_steps"]

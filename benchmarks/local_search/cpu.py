@@ -26,7 +26,7 @@ from urna.local import (
     train_clients,
 )
 from urna.local.engine.batches import epoch_batches
-from urna.local.engine.loss import as_tensors
+from urna.local.engine.model import as_tensors
 from urna.local.models import adult_mlp
 from urna.space import Axis, Space
 

@@ -24,8 +24,8 @@ from benchmarks.papers.agreement import ballot_agreement
 
 from urna.data import Samples
 from urna.local import BatchedObjective, SuccessiveHalving
-from urna.local.engine.lanes import LaneGroup, lineages
 from urna.local.models import adult_mlp
+from urna.local.recipe import LaneGroup, lineages
 from urna.space import Axis, Space
 
 Row = dict[str, Any]

@@ -14,9 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from urna.data import Samples
 from urna.local import BatchedObjective, Recipe, SuccessiveHalving, TorchObjective
-from urna.local.engine.lanes import group_plans, share_lanes
 from urna.local.models import adult_mlp, cifar10_cnn, mnist_cnn
-from urna.local.recipe import plan_candidates
+from urna.local.recipe import group_plans, plan_candidates, share_lanes
 from urna.space import Space
 
 Row = dict[str, Any]

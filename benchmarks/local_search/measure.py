@@ -15,7 +15,7 @@ from torch import nn
 from urna.data import Dataset, Samples, load, split
 from urna.local import BatchedObjective, hold_out
 from urna.local.engine.batches import epoch_batches, seeded_module
-from urna.local.engine.loss import as_tensors
+from urna.local.engine.model import as_tensors
 from urna.local.models import authors_space, mnist_cnn
 from urna.local.objective import Progress
 from urna.space import Space

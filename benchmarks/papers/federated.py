@@ -20,8 +20,7 @@ from urna.errors import ParameterError
 from urna.local import BatchedObjective, Progress, Recordings
 from urna.local.engine import Model, Weights, score_group, train_group
 from urna.local.engine.batches import seeded_module
-from urna.local.engine.lanes import LaneGroup, share_lanes
-from urna.local.recipe import Recipe
+from urna.local.recipe import LaneGroup, Recipe, share_lanes
 from urna.space import Space
 
 if TYPE_CHECKING:

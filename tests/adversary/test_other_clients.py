@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from grouped import grouped
 from sklearn.linear_model import SGDClassifier
 
 from urna.data import Samples
-from urna.errors import ParameterError
 from urna.local import (
     BatchedObjective,
     CachedObjective,
@@ -32,7 +30,7 @@ from urna.local import (
     train_clients,
 )
 from urna.privacy import Adjacency, Budget, Unit
-from urna.randomness import OsSecrets, ScriptedSecrets
+from urna.randomness import ScriptedSecrets
 from urna.space import Space
 from urna.systems.average import (
     Blind,
@@ -53,7 +51,6 @@ from urna.systems.train import (
     Settings,
     TorchLearner,
     Validation,
-    fit,
     plan_training,
 )
 from urna.systems.train.contributions import contributions
@@ -62,7 +59,7 @@ from urna.systems.vote.fill import fill_all
 from urna.tally import Terms
 
 torch = pytest.importorskip("torch", reason="most stacks are torch's")
-capacity = pytest.importorskip("urna.local.engine.capacity")
+pieces = pytest.importorskip("urna.local.engine.pieces")
 from torch import nn  # noqa: E402 - after the check
 
 Table = npt.NDArray[Any]
@@ -304,8 +301,8 @@ def test_neither_threads_nor_room_let_a_client_change_another(
     cache: int, work: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Lanes that are much work have PyTorch's own threads, others one of ours each.
-    monkeypatch.setattr(capacity, "_CPU_CACHE", cache)
-    monkeypatch.setattr(capacity, "_LEAST_BYTES", work)
+    monkeypatch.setattr(pieces, "_CPU_CACHE", cache)
+    monkeypatch.setattr(pieces, "_LEAST_BYTES", work)
     assert not disturbed_by(trained(cnn), ["more rows", "no rows"])
 
 
@@ -338,12 +335,3 @@ def test_a_step_that_is_chosen_for_all_is_caught(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(PaddedRows, "squares", property(largest_of_all))
     path = PATHS["certified, softmax"]
     assert disturbed_by(path, ["NaN", "tiny", "more rows"]) == ["NaN", "tiny", "more rows"]
-
-
-def test_a_private_training_refuses_clients_in_one_stack() -> None:
-    learner = TorchLearner(mlp, RECIPE, device="cpu", speed=Speed(stacked_clients=True))
-    asked: dict[str, Any] = {"budget": Budget(8.0, 1e-3), "rounds": 1, "force": True}
-    with pytest.raises(ParameterError, match="stacked_clients"):
-        fit(learner, CLIENTS, **grouped(asked, secrets=OsSecrets()))
-    done = fit(learner, CLIENTS, **grouped(asked, secrets=ScriptedSecrets(b"study")))
-    assert not done.privacy.private

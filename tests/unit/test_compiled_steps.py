@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from urna.data import Samples
 from urna.local import Recipe
-from urna.local.engine import Weights, graphs, loss, stack, training
+from urna.local.engine import Weights, graphs, model, stack, training
 from urna.local.engine.gradients import Batched
 
 HOUSE = Path(__file__).resolve().parents[2]
@@ -65,8 +65,8 @@ def trained(
     )
     recipes = [replace(recipe, decay=decay) for recipe in RECIPES]
     group = training.GroupTraining(recipes, first, [CLIENT], [3], 0, FEATURES, "cpu")
-    batched = Batched(module(), loss.TorchLoss.CROSS_ENTROPY)
-    found = group.run(training.Piece((0,), slice(0, 4)), trainer(batched))
+    batched = Batched(module(), model.TorchLoss.CROSS_ENTROPY)
+    found = group.run(training.Piece((0,), (0,), 1, slice(0, 4)), trainer(batched))
     return {**found.parameters, **found.buffers}
 
 

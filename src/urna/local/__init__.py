@@ -4,13 +4,10 @@ Nothing computed here leaves the client, so nothing here costs privacy. Importin
 package does not import torch.
 """
 
-from urna.local.apart import losses_apart
-from urna.local.batched import BatchedObjective
 from urna.local.cache import CachedObjective
-from urna.local.callable import CallableObjective
 from urna.local.engine import Recordings
-from urna.local.engine.loss import TorchLoss
-from urna.local.estimator import EstimatorObjective, Metric
+from urna.local.engine.model import Speed, TorchLoss
+from urna.local.functions import CallableObjective, EstimatorObjective, Metric
 from urna.local.holdout import Holdout, hold_out
 from urna.local.objective import (
     ChecksSpace,
@@ -21,11 +18,9 @@ from urna.local.objective import (
     check_objective,
     losses_of_each,
 )
-from urna.local.processes import Limits
-from urna.local.racing import SuccessiveHalving
-from urna.local.recipe import Optimiser, Recipe
-from urna.local.speed import Speed
-from urna.local.torch_sgd import TorchObjective
+from urna.local.processes import Limits, losses_apart
+from urna.local.recipe import Optimiser, Recipe, SuccessiveHalving
+from urna.local.torch_modules import BatchedObjective, TorchObjective
 from urna.local.training import ClientWeights, first_weights, train_clients
 
 __all__ = [

@@ -1,18 +1,25 @@
-"""The networks and the space of DP-Hype's evaluation, for studies and benchmarks.
+"""The networks and the space of DP-Hype's evaluation, and ready-made objectives for a first look.
 
-Each function builds a fresh torch module and may be a `factory` of a torch objective; its
+Each network's function builds a fresh torch module and may be a `factory` of a torch objective; its
 arguments may be axes of a space. Rows may come flat or as pictures. Torch is imported when a
 module is built, not before.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from urna.data import Dataset, Samples
+from urna.errors import ParameterError, UnknownName
+from urna.local.functions import EstimatorObjective
+from urna.local.objective import Objective
+from urna.local.torch_modules import BatchedObjective
 from urna.space import Axis, Space
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["adult_mlp", "authors_space", "cifar10_cnn", "mnist_cnn"]
+__all__ = ["PRESETS", "Preset", "adult_mlp", "authors_space", "cifar10_cnn", "mnist_cnn", "preset"]
 
 
 def authors_space() -> Space:
@@ -42,7 +49,7 @@ def mnist_cnn(
         hidden: Width of the hidden linear layer.
         dropout: Before it; twice as much after it.
     """
-    from torch import nn  # noqa: PLC0415 - the core runs without torch
+    from torch import nn
 
     return nn.Sequential(
         nn.Flatten(),
@@ -64,7 +71,7 @@ def mnist_cnn(
 
 def cifar10_cnn(dropout: float = 0.25) -> "nn.Module":
     """Build the authors' network for CIFAR-10: four 3×3 convolutions with batch norm."""
-    from torch import nn  # noqa: PLC0415 - the core runs without torch
+    from torch import nn
 
     def block(before: int, middle: int, after: int) -> list[nn.Module]:
         return [
@@ -98,7 +105,7 @@ def adult_mlp(features: int = 108, width: int = 64, dropout: float = 0.2) -> "nn
         width: Of both hidden layers.
         dropout: After each of them.
     """
-    from torch import nn  # noqa: PLC0415 - the core runs without torch
+    from torch import nn
 
     return nn.Sequential(
         nn.Linear(features, width),
@@ -109,3 +116,66 @@ def adult_mlp(features: int = 108, width: int = 64, dropout: float = 0.2) -> "nn
         nn.Dropout(dropout),
         nn.Linear(width, 2),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """An objective, the space it is searched over, and both in words."""
+
+    description: str
+    objective: Objective[Samples]
+    space: Space
+
+
+def preset(name: str, dataset: Dataset) -> Preset:
+    """Return the named preset for this data set.
+
+    Raises:
+        UnknownName: There is no preset of this name.
+    """
+    if name not in PRESETS:
+        raise UnknownName("model", name, PRESETS)
+    return PRESETS[name](dataset)
+
+
+def _linear(dataset: Dataset) -> Preset:
+    from sklearn.linear_model import SGDClassifier, SGDRegressor
+
+    space = Space(
+        eta0=Axis.log([1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0]),
+        alpha=Axis.log([1e-5, 1e-4, 1e-3, 1e-2, 0.1]),
+    )
+    settings = {"learning_rate": "constant", "max_iter": 5, "tol": None}
+    if dataset.classes is None:
+        return Preset(
+            "linear regression by SGD, step size × weight decay",
+            EstimatorObjective(SGDRegressor(**settings)),
+            space,
+        )
+    return Preset(
+        "logistic regression by SGD, step size × weight decay",
+        EstimatorObjective(SGDClassifier(loss="log_loss", **settings)),
+        space,
+    )
+
+
+def _network(dataset: Dataset) -> Preset:
+    networks: dict[str, tuple[Callable[..., Any], int]] = {
+        "adult": (adult_mlp, 5),
+        "mnist": (mnist_cnn, 5),
+        "mnist-5k": (mnist_cnn, 5),
+        "cifar10": (cifar10_cnn, 10),
+    }
+    if dataset.name not in networks:
+        raise ParameterError(
+            f"there is no network for {dataset.name!r}; there is one for {', '.join(networks)}"
+        )
+    factory, epochs = networks[dataset.name]
+    return Preset(
+        "the network of DP-Hype's evaluation, step size × decay × momentum",
+        BatchedObjective(factory, epochs=epochs),
+        authors_space(),
+    )
+
+
+PRESETS: dict[str, Callable[[Dataset], Preset]] = {"linear": _linear, "network": _network}

@@ -16,10 +16,16 @@ from urna.data import Samples
 from urna.errors import CannotBatch, ParameterError
 from urna.local.engine import Model, Recordings, Weights, check_client, check_model, train_group
 from urna.local.engine.batches import seeded_module
-from urna.local.engine.loss import Loss, TorchLoss, check_loss, check_smoothing, require_torch
+from urna.local.engine.model import (
+    Loss,
+    Speed,
+    TorchLoss,
+    check_loss,
+    check_smoothing,
+    require_torch,
+)
 from urna.local.objective import note_failure
 from urna.local.recipe import Recipe
-from urna.local.speed import Speed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,7 +89,7 @@ def train_clients(
 
     Assumes:
         PyTorch's number of threads stays the same, and memory suffices: where it runs out,
-        clients train alone, which may round otherwise. `speed.stacked_clients` is off.
+        clients train alone, which may round otherwise.
 
     Args:
         factory: Makes a fresh module; only its structure and buffers are used.

@@ -15,8 +15,8 @@ from urna.local import (
     Objective,
     TorchLoss,
 )
+from urna.local.models import PRESETS, preset
 from urna.local.named import named_object, said_in_one_line
-from urna.local.presets import PRESETS, preset
 from urna.space import Axis, Space
 from urna.study.schema import ObjectivePart
 from urna.study.tune_and_train import RATES

@@ -16,21 +16,17 @@ from urna.data import Samples
 from urna.errors import CannotBatch
 from urna.local import BatchedObjective, Recipe, TorchObjective, hold_out
 from urna.local.engine.batches import epoch_batches, seeded_module, step_key
-from urna.local.engine.lanes import group_plans
-from urna.local.recipe import plan_candidates
+from urna.local.recipe import group_plans, plan_candidates
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
-block = pytest.importorskip("urna.local.engine.block")
-capacity = pytest.importorskip("urna.local.engine.capacity")
 epochs = pytest.importorskip("urna.local.engine.epochs")
+pieces = pytest.importorskip("urna.local.engine.pieces")
 gradients = pytest.importorskip("urna.local.engine.gradients")
 graphs = pytest.importorskip("urna.local.engine.graphs")
-masks = pytest.importorskip("urna.local.engine.masks")
 runner = pytest.importorskip("urna.local.engine.runner")
 search = pytest.importorskip("urna.local.engine.search")
 stack = pytest.importorskip("urna.local.engine.stack")
-threads = pytest.importorskip("urna.local.engine.threads")
 nn = torch.nn
 
 features, targets = load_digits(return_X_y=True)
@@ -122,7 +118,7 @@ class _HandDropout(nn.Module):
     def forward(self, x: "torch.Tensor") -> "torch.Tensor":
         if not self.training:
             return x
-        return x * masks.dropout_mask(self.key, self.call, tuple(x.shape), self.p)
+        return x * gradients.dropout_mask(self.key, self.call, tuple(x.shape), self.p)
 
 
 def test_losses_agree_with_a_loop_written_by_hand() -> None:
@@ -183,8 +179,8 @@ def test_the_number_of_threads_changes_nothing(factory: Callable[[], object], co
         torch.set_num_threads(before)
 
 
-def _threads(count: int) -> "threads.Threads":
-    return threads.Threads(gradients.Batched(mlp(), "cross_entropy"), count)
+def _threads(count: int) -> "pieces.Threads":
+    return pieces.Threads(gradients.Batched(mlp(), "cross_entropy"), count)
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
@@ -197,7 +193,7 @@ def test_pieces_come_back_in_order_and_no_two_threads_share_a_module(count: int)
         assert using.setdefault(id(batched.module), thread) == thread
         return piece.start
 
-    assert _threads(count).run(threads.cut(20, 4), work) == [0, 4, 8, 12, 16]
+    assert _threads(count).run(pieces.cut(20, 4), work) == [0, 4, 8, 12, 16]
     assert 2 <= len(using) <= min(count, 5)
 
 
@@ -212,7 +208,7 @@ def test_after_an_error_nobody_goes_on(bad: int) -> None:
         done.append(piece.start)
 
     with pytest.raises(MemoryError):
-        _threads(2).run(threads.cut(100, 1), work)
+        _threads(2).run(pieces.cut(100, 1), work)
     assert len(done) <= 2
 
 
@@ -256,10 +252,10 @@ def _run(
             module = factory()
         found = search.GroupSearch(
             group,
-            block.searched_client(part, seed, "cpu"),
-            threads.Threads(batched),
+            epochs.searched_client(part, seed, "cpu"),
+            pieces.Threads(batched),
             make_trainer(batched, used),
-            capacity.Capacity(width or 100, fixed=width is not None),
+            pieces.Capacity(width or 100, fixed=width is not None),
         )
         found.run(stack.first_stack([module], used, "cpu"), lambda share: None)
         rows.append(found.scores()[:, 0])
@@ -267,7 +263,7 @@ def _run(
 
 
 def _eager(batched: object, used: object) -> object:
-    return epochs.EagerTrainer(threads.Threads(batched), used)
+    return epochs.EagerTrainer(pieces.Threads(batched), used)
 
 
 class _Repeat:
@@ -315,7 +311,7 @@ def test_a_gpu_keeps_one_width_only_where_asked_to_repeat_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A stand-in for a GPU: only what is planned for one is looked at.
-    monkeypatch.setattr(capacity, "free_bytes", lambda device: 2**36)
+    monkeypatch.setattr(pieces, "free_bytes", lambda device: 2**36)
     space = Space(lr=[0.3, 0.1, 0.03, 0.01], momentum=[0.0, 0.9], decay=[0.0, 0.5, 1.0])
     for factory in (mlp, cnn):
         planned = []

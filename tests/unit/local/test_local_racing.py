@@ -14,7 +14,7 @@ from urna.local import (
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
-capacity = pytest.importorskip("urna.local.engine.capacity")
+pieces = pytest.importorskip("urna.local.engine.pieces")
 graphs = pytest.importorskip("urna.local.engine.graphs")
 runner = pytest.importorskip("urna.local.engine.runner")
 
@@ -65,7 +65,7 @@ def test_pieces_of_one_width_change_no_finalist(
 ) -> None:
     data = [DIGITS.take(np.arange(n, n + 100)) for n in (0, 100, 200)]
     full = _losses(BatchedObjective(softmax, epochs=4, device="cpu"), data, SPACE)
-    _plan(monkeypatch, capacity.Capacity(width, fixed=True))
+    _plan(monkeypatch, pieces.Capacity(width, fixed=True))
     race = SuccessiveHalving(4.0, 6)
     raced = _losses(BatchedObjective(softmax, epochs=4, device="cpu", race=race), data, SPACE)
     kept = np.isfinite(raced)
@@ -109,7 +109,7 @@ def test_recorded_finalists_with_all_their_state_go_on_as_in_the_full_search(
 ) -> None:
     # Batch norm, dropout, momentum, runs that end early, lanes that split, shorter last
     # batches and clients of different sizes that share recordings: none may tell apart.
-    _plan(monkeypatch, capacity.Capacity(width, fixed=True))
+    _plan(monkeypatch, pieces.Capacity(width, fixed=True))
     monkeypatch.setattr(runner.Runner, "_make_graphs", _record_like_a_gpu)
     data = [DIGITS.take(np.arange(a, b)) for a, b in ((0, 100), (100, 200), (200, 287))]
     space = Space(lr=[1.0, 0.1, 0.01, 1e-5], momentum=[0.0, 0.9], decay=[0.0, 0.5, 1.0])

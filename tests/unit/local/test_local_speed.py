@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from urna.data import Samples
 from urna.local import BatchedObjective, Recipe, Speed, TorchObjective, first_weights, train_clients
-from urna.local import speed as speed_module
+from urna.local.engine import model
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
@@ -21,7 +21,7 @@ features, targets = load_digits(return_X_y=True)
 DIGITS = Samples(features[:160].reshape(-1, 1, 8, 8) / 16, targets[:160])
 SPACE = Space(lr=[0.2, 0.02], decay=[0.0, 0.5, 1.0], momentum=[0.0, 0.9])
 SWITCHES = [field.name for field in fields(Speed)]
-EVERYTHING = Speed(stacked_clients=True)  # by default clients are kept apart
+EVERYTHING = Speed()
 PLAIN = {name: replace(EVERYTHING, **{name: False}) for name in SWITCHES} | {"all": Speed.plain()}
 ALONE = {name: replace(Speed.plain(), **{name: True}) for name in SWITCHES}
 
@@ -94,14 +94,14 @@ def test_training_is_the_same_without_any_part_of_its_speed(
 
 def test_plain_switches_everything_off() -> None:
     assert not any(getattr(Speed.plain(), name) for name in SWITCHES)
-    assert [name for name in SWITCHES if not getattr(Speed(), name)] == ["stacked_clients"]
+    assert all(getattr(Speed(), name) for name in SWITCHES)
 
 
 @pytest.mark.parametrize("version", ["2.4.1", "2.10.0", "2.14.0+cu130", "3.0", "unknown"])
 def test_a_pytorch_that_was_not_tested_gets_plain_with_one_line(
     version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    speed_module._say_once.cache_clear()
+    model._say_once.cache_clear()
     with caplog.at_level(logging.WARNING, logger="urna.local"):
         assert [Speed().on(version) for _ in range(3)] == [Speed.plain()] * 3
         assert Speed.plain().on("1.0") == Speed.plain()

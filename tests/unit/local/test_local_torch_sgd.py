@@ -14,7 +14,7 @@ from urna.local.engine.batches import epoch_batches, step_key
 from urna.space import Space
 
 torch = pytest.importorskip("torch")
-masks = pytest.importorskip("urna.local.engine.masks")
+gradients = pytest.importorskip("urna.local.engine.gradients")
 nn = torch.nn
 
 features, targets = load_digits(return_X_y=True)
@@ -196,7 +196,7 @@ def test_an_epoch_visits_every_row_once_and_never_a_lone_last_row() -> None:
 
 def test_dropout_masks_have_the_right_rate_and_differ_between_steps_and_calls() -> None:
     def mask(step: int, call: int) -> "torch.Tensor":
-        return masks.dropout_mask(torch.tensor(step_key(7, step)), call, (500, 400), 0.25)
+        return gradients.dropout_mask(torch.tensor(step_key(7, step)), call, (500, 400), 0.25)
 
     first = mask(0, 0)
     kept = (first > 0).double().mean().item()
@@ -210,7 +210,7 @@ def test_dropout_masks_have_the_right_rate_and_differ_between_steps_and_calls() 
 
 def test_many_dropout_layers_have_masks_of_their_own() -> None:
     key = torch.tensor(step_key(1, 0))
-    drawn = [masks.dropout_mask(key, call, (64,), 0.5) for call in range(40)]
+    drawn = [gradients.dropout_mask(key, call, (64,), 0.5) for call in range(40)]
     assert len({tuple(mask.tolist()) for mask in drawn}) == 40
 
 

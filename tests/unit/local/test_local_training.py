@@ -11,13 +11,12 @@ from sklearn.datasets import load_digits
 
 from urna.data import Samples
 from urna.errors import CannotBatch, ParameterError
-from urna.local import Recipe, Recordings, Speed, engine, first_weights, train_clients
+from urna.local import Recipe, Recordings, engine, first_weights, train_clients
 from urna.local.engine.batches import count_steps, epoch_batches, step_key
 
 torch = pytest.importorskip("torch")
-masks = pytest.importorskip("urna.local.engine.masks")
-capacity = pytest.importorskip("urna.local.engine.capacity")
 gradients = pytest.importorskip("urna.local.engine.gradients")
+pieces = pytest.importorskip("urna.local.engine.pieces")
 graphs = pytest.importorskip("urna.local.engine.graphs")
 runner = pytest.importorskip("urna.local.engine.runner")
 stack = pytest.importorskip("urna.local.engine.stack")
@@ -94,7 +93,7 @@ def loop(
             batches = epoch_batches(len(y), recipe.batch_size, seed=seed, epoch=epoch)
             for place, chosen in enumerate(batches):
                 key = torch.tensor(step_key(seed, epoch * len(batches) + place))
-                with masks.KeyedDropout(key):
+                with gradients.KeyedDropout(key):
                     out = module(x[chosen])
                 loss = nn.functional.cross_entropy(out, y[chosen])
                 pairs = zip(module.parameters(), first, strict=True)
@@ -190,16 +189,14 @@ def test_a_client_whose_slot_is_taken_trains_in_a_stack_of_its_own(
 
 def test_on_a_gpu_clients_train_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     # A stand-in for a GPU: only what is planned for one is looked at.
-    monkeypatch.setattr(capacity, "free_bytes", lambda device: 2**36)
+    monkeypatch.setattr(pieces, "free_bytes", lambda device: 2**36)
     recipe = Recipe(batch_size=16, epochs=1)
     steps = [count_steps(size, 16) for size in SIZES]
-    for speed, most in ((Speed(), 1), (Speed(stacked_clients=True), training.GPU_SLOTS)):
-        model = engine.Model(mlp, device="cpu", speed=speed)
-        here = runner.Runner(model, stack.Features.of([recipe]))
-        here._device, here._on_gpu = "cuda", True
-        planned = list(here._pieces(CLIENTS, SEEDS, steps, 16, 1))
-        assert {len(piece.stack) for _, pieces in planned for piece in pieces} == {most}
-        assert {how.threads for how, _ in planned} == {1}
+    here = runner.Runner(engine.Model(mlp, device="cpu"), stack.Features.of([recipe]))
+    here._device, here._on_gpu = "cuda", True
+    planned = list(here._pieces(CLIENTS, SEEDS, steps, 16, 1))
+    assert {len(piece.stack) for _, pieces in planned for piece in pieces} == {1}
+    assert {how.threads for how, _ in planned} == {1}
 
 
 class _Repeat:
@@ -347,7 +344,7 @@ def test_where_memory_runs_out_clients_train_one_by_one(monkeypatch: pytest.Monk
 def test_whether_rows_mix_is_seen_by_trying(layers: list["torch.nn.Module"], apart: bool) -> None:
     module = nn.Sequential(*layers)
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    assert capacity.rows_apart(module, torch.zeros(7, 6)) == apart
+    assert pieces.rows_apart(module, torch.zeros(7, 6)) == apart
     assert all(torch.equal(b, before[name]) for name, b in module.named_buffers())
 
 

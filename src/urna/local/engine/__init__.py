@@ -15,12 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.data import Samples
-from urna.local.engine.lanes import LaneGroup
-from urna.local.engine.loss import out_of_memory
-from urna.local.engine.model import Model, Tick, Weights, joined
+from urna.local.engine.model import Model, Tick, Weights, joined, out_of_memory
 from urna.local.holdout import Holdout
-from urna.local.racing import SuccessiveHalving
-from urna.local.recipe import Recipe
+from urna.local.recipe import LaneGroup, Recipe, SuccessiveHalving
 
 if TYPE_CHECKING:
     from urna.local.engine.runner import Runner

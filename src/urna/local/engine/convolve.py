@@ -27,7 +27,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from urna.local.engine.threads import rounds_to_tf32
+from urna.local.engine.pieces import rounds_to_tf32
 
 __all__ = ["LaneKernels", "works_on"]
 

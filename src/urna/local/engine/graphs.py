@@ -17,11 +17,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from urna.local.engine.block import Block, Epoch, take_rows
-from urna.local.engine.epochs import Step, eager_step
+from urna.local.engine.epochs import Block, Epoch, Step, eager_step, take_rows
 from urna.local.engine.gradients import Batched
+from urna.local.engine.pieces import cut, deterministic_kernels
 from urna.local.engine.stack import Features, LaneSettings, Stack
-from urna.local.engine.threads import cut, deterministic_kernels
 
 __all__ = ["CudaRecorder", "GraphTrainer", "Recorder"]
 

@@ -18,33 +18,43 @@ from torch import nn
 
 from urna.data import Samples
 from urna.local.engine.batches import count_steps, seeded_module
-from urna.local.engine.block import searched_client
-from urna.local.engine.capacity import (
-    Capacity,
-    lane_bytes,
-    plan_capacity,
-    rows_apart,
-    slots_of,
+from urna.local.engine.epochs import (
+    EagerTrainer,
+    EpochTrainer,
+    Step,
+    eager_step,
+    evaluate,
+    searched_client,
 )
-from urna.local.engine.epochs import EagerTrainer, EpochTrainer, Step, eager_step, evaluate
 from urna.local.engine.gradients import Batched, KernelContext, refuse_recurrent
 from urna.local.engine.graphs import CudaRecorder, GraphTrainer
-from urna.local.engine.lanes import LaneGroup
-from urna.local.engine.loss import (
+from urna.local.engine.model import (
+    Model,
+    Speed,
+    Tick,
     TorchLoss,
+    Weights,
     as_tensors,
     check_targets,
     count_classes,
+    joined,
     out_of_memory,
 )
-from urna.local.engine.model import Model, Tick, Weights, joined
 from urna.local.engine.patches import by_patches
-from urna.local.engine.tape import RecordedSteps, has_hooks
+from urna.local.engine.pieces import (
+    Capacity,
+    Threads,
+    cut,
+    lane_bytes,
+    plan_capacity,
+    rounds_to_tf32,
+    rows_apart,
+    slots_of,
+)
 from urna.local.engine.search import GroupSearch
 from urna.local.engine.stack import Features, first_stack, fresh_state, send
-from urna.local.engine.threads import Threads, cut, rounds_to_tf32
+from urna.local.engine.tape import RecordedSteps, has_hooks
 from urna.local.engine.training import (
-    GPU_SLOTS,
     SLOTS,
     GroupTraining,
     Piece,
@@ -52,9 +62,7 @@ from urna.local.engine.training import (
     slotted,
 )
 from urna.local.holdout import Holdout
-from urna.local.racing import SuccessiveHalving
-from urna.local.recipe import Optimiser, Recipe
-from urna.local.speed import Speed
+from urna.local.recipe import LaneGroup, Optimiser, Recipe, SuccessiveHalving
 
 __all__ = ["Runner", "pick_device"]
 
@@ -279,7 +287,7 @@ class Runner:
                 if not out_of_memory(error) or len(piece.stack) == 1:
                     raise
             self._forget()
-            alone = [replace(piece, places=(place,), slots=(), width=0) for place in piece.places]
+            alone = [replace(piece, places=(p,), slots=(0,), width=1) for p in piece.places]
             return joined([training.run(one, trainer(batched)) for one in alone])
 
         for capacity, pieces in self._pieces(clients, seeds, steps, batch_size, lanes):
@@ -308,18 +316,15 @@ class Runner:
         Nothing that decides about a client's numbers depends on the other clients: not the shape
         of its stack, and not how many threads a kernel has, which are one where several pieces
         run, and PyTorch's own where a lane alone is much work. (A GPU's kernels may round by what
-        is in a stack: there each has one of its own, unless studies ask for one stack.)
+        is in a stack: there each has one of its own.)
         """
         small: list[Piece] = []
         for kind, places in self._kinds(clients, steps, batch_size):
             batch = min(batch_size, len(clients[places[0]])) if kind.rows is None else batch_size
             activations, state = self._lane_bytes((batch, *kind.features))
             capacity = self._plan(activations, state, lanes)
-            width = 1
-            if not self._on_gpu:
-                width = slots_of(activations, state, lanes=lanes, most=SLOTS)
-            elif self._speed.stacked_clients:
-                width = max(self._plan(activations, state, GPU_SLOTS * lanes).lanes // lanes, 1)
+            slots = 1 if self._on_gpu else SLOTS
+            width = slots_of(activations, state, lanes=lanes, most=slots)
             parts = cut(lanes, capacity.width(lanes), least=2) if width == 1 else [slice(0, lanes)]
             pieces = slotted(places, seeds, width, parts, kind.rows)
             if capacity.least == _MUCH_WORK:

@@ -10,14 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from urna.local.engine.block import Block, plan_epoch
-from urna.local.engine.capacity import Capacity
-from urna.local.engine.epochs import EpochTrainer, evaluate
-from urna.local.engine.lanes import LaneGroup, Sharing, lineages, share_numbers
+from urna.local.engine.epochs import Block, EpochTrainer, evaluate, plan_epoch
 from urna.local.engine.model import Tick
+from urna.local.engine.pieces import Capacity, Threads
 from urna.local.engine.stack import SettingsTable, Stack, upload
-from urna.local.engine.threads import Threads
-from urna.local.racing import SuccessiveHalving
+from urna.local.recipe import LaneGroup, Sharing, SuccessiveHalving, share_lanes
 
 __all__ = ["GroupSearch"]
 
@@ -63,15 +60,12 @@ class GroupSearch:
         """
         group, block = self.group, self.block
         device = str(block.targets.device)
-        numbers = lineages(group.recipes)
-        if not self.shared:
-            numbers = np.tile(np.arange(len(group))[:, None], (1, group.epochs))
         rates = np.array([recipe.learning_rates() for recipe in group.recipes])
         table = SettingsTable(group.recipes, device)
         has_buffers = bool(stack.buffers)
         lane_of = np.zeros(len(group), np.intp)
         for epoch in range(group.epochs):
-            sharing = share_numbers(numbers[:, epoch], self._alive)
+            sharing = share_lanes(group.recipes, self._alive, epoch, shared=self.shared)
             lanes = self._lanes(len(sharing.leaders), epoch)
             if lanes == 0:
                 break

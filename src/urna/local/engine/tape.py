@@ -204,7 +204,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _add_view(self, tensor: Tensor, view: Tensor) -> None:
         """Write a row of views (vmap makes many) down as one, of the tensor at its beginning."""
-        node = self._nodes.get(tensor)
+        node = self._nodes.get(tensor)  # type: ignore[no-untyped-call]
         if node is None or view in self._nodes:
             return
         base, start = self._bases.get(node, (node, int(tensor.storage_offset())))

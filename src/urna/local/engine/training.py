@@ -21,19 +21,16 @@ import numpy as np
 from torch import Tensor
 
 from urna.data import Samples
-from urna.local.engine.block import pad_clients, plan_epoch
-from urna.local.engine.epochs import EpochTrainer
+from urna.local.engine.epochs import EpochTrainer, pad_clients, plan_epoch
 from urna.local.engine.model import Weights
 from urna.local.engine.stack import Features, SettingsTable, fresh_state, upload
 from urna.local.recipe import Recipe
 
-__all__ = ["GPU_SLOTS", "SLOTS", "GroupTraining", "Piece", "repeated", "slotted"]
+__all__ = ["SLOTS", "GroupTraining", "Piece", "repeated", "slotted"]
 
 SLOTS = 16
 """Most slots of a run. With more a small network's client took a CPU no less time, and an empty
 slot is work all the same."""
-GPU_SLOTS = 128
-"""Likewise on a GPU, where clients are asked to train in one stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +39,28 @@ class Piece:
 
     places: tuple[int, ...]
     """The places of the clients."""
-    lanes: slice
-    slots: tuple[int, ...] = ()
-    """The clients' slots, where the stack has a fixed number of them."""
-    width: int = 0
+    slots: tuple[int, ...]
+    """Their slots."""
+    width: int
     """How many slots there are."""
+    lanes: slice
     rows: int | None = None
-    """To how many rows every client is padded; None for as many as the largest has."""
+    """To how many rows every client is padded; None for none."""
 
     @property
     def stack(self) -> list[int]:
         """Who is in the stack, slot by slot; an empty slot repeats the first client."""
-        if not self.width:
-            return list(self.places)
         dealt = dict(zip(self.slots, self.places, strict=True))
         return [dealt.get(slot, self.places[0]) for slot in range(self.width)]
 
     def kept(self, weights: Weights) -> Weights:
         """Return the clients' weights, without those of empty slots."""
-        if self.width == len(self.places) <= 1:
-            return weights
-        chosen = list(self.slots or range(len(self.places)))
-        width = len(self.stack)
 
         def clients(tensor: Tensor) -> Tensor:
-            by_slot = tensor.view(width, -1, *tensor.shape[1:])
-            return by_slot[chosen].flatten(0, 1)
+            by_slot = tensor.view(self.width, -1, *tensor.shape[1:])
+            return by_slot[list(self.slots)].flatten(0, 1)
 
-        return weights.each(clients)
+        return weights.each(clients if self.width > 1 else Tensor.clone)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,8 +103,8 @@ class GroupTraining:
         for epoch in range(self.recipes[0].epochs):
             plan = plan_epoch(block, batch_size, self.first_epoch + epoch)
             stack = trainer.epoch(stack, table.at(members, epoch), block, plan, width)
-        # A recording's places are written again by the next piece.
-        return piece.kept(Weights(stack.parameters, stack.buffers)).each(Tensor.clone)
+        # Copies: a recording's places are written again by the next piece.
+        return piece.kept(Weights(stack.parameters, stack.buffers))
 
 
 def slotted(
@@ -140,13 +131,11 @@ def slotted(
     runs: list[dict[int, int]] = []
     for place in places:
         slot = seeds[place] % width
-        run = next((run for run in runs if slot not in run), None)
-        if run is None:
-            run = {}
-            runs.append(run)
-        run[slot] = place
+        if all(slot in run for run in runs):
+            runs.append({})
+        next(run for run in runs if slot not in run)[slot] = place
     return [
-        Piece(tuple(run.values()), part, tuple(run), width, rows) for run in runs for part in lanes
+        Piece(tuple(run.values()), tuple(run), width, part, rows) for run in runs for part in lanes
     ]
 
 

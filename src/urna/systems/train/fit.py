@@ -106,12 +106,6 @@ def fit(
     adding, progress = summation or SecureAggregation(), run.progress
     if len(clients) < 2:
         raise ParameterError(f"training hides clients among others, got {len(clients)}")
-    if run.secrets.private and not getattr(learner, "isolated", True):
-        raise ParameterError(
-            "clients that train in one stack change each other's last digits, which no epsilon "
-            "covers: leave `stacked_clients` of the learner's speed out, or take scripted secrets "
-            "for a study"
-        )
     first = learner.first_weights(seed=how.seed)
     plan = plan_training(
         len(clients),

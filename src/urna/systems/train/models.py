@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urna.data import Dataset
 from urna.errors import ParameterError, UnknownName
 from urna.local import TorchLoss
-from urna.local.engine.loss import mean_loss, require_torch
+from urna.local.engine.model import mean_loss, require_torch
 from urna.local.named import named_object, said_in_one_line
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.data import Samples, count_records
-from urna.local.engine.loss import Loss, TorchLoss, as_tensors, count_classes, mean_loss
+from urna.local.engine.model import Loss, TorchLoss, as_tensors, count_classes, mean_loss
 from urna.systems.train.layout import client_log
 from urna.systems.train.learner import Draw
 

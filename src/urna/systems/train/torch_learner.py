@@ -11,7 +11,7 @@ import numpy.typing as npt
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import Recipe, Recordings, Speed, TorchLoss, first_weights, hold_out, train_clients
-from urna.local.engine.loss import Loss, as_tensors, mean_loss, require_torch
+from urna.local.engine.model import Loss, as_tensors, mean_loss, require_torch
 from urna.local.generators import own_generators
 from urna.local.objective import note_failure
 from urna.systems.train.learner import Draw, Matrix, Vector
@@ -92,11 +92,6 @@ class TorchLearner:
             recordings=self._recordings,
         ).parameters
         return found
-
-    @property
-    def isolated(self) -> bool:
-        """Whether a client's weights are those it would get alone."""
-        return not self.speed.stacked_clients
 
     def judge(self, weights: Vector, clients: Sequence[Samples]) -> npt.NDArray[np.float64]:
         """Return loss and accuracy on the rows that every client judges by.

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from urna.errors import UnknownName
-from urna.local.engine.lanes import group_plans, share_lanes
 from urna.local.models import adult_mlp, authors_space, cifar10_cnn, mnist_cnn
-from urna.local.recipe import Optimiser, Recipe, plan_candidates
+from urna.local.recipe import Optimiser, Recipe, group_plans, plan_candidates, share_lanes
 from urna.space import Space
 
 
@@ -36,7 +35,7 @@ def test_groups_part_what_does_not_stack() -> None:
     groups = group_plans(plan_candidates(space, Recipe(), factory))
     assert len(groups) == 8
     assert sorted(place for g in groups for place in g.places) == list(range(16))
-    assert {g.optimiser for g in groups} == set(Optimiser)
+    assert {g.recipes[0].optimiser for g in groups} == set(Optimiser)
 
 
 def test_a_name_that_nobody_takes_is_refused_with_the_nearest() -> None:
@@ -67,7 +66,7 @@ def test_the_authors_networks_have_the_papers_layers(
 
 
 def test_memory_decides_how_much_runs_at_once() -> None:
-    capacity = pytest.importorskip("urna.local.engine.capacity")
+    capacity = pytest.importorskip("urna.local.engine.pieces")
     mega, giga = 2**20, 2**30
     plenty = capacity.plan_capacity(mega, mega, lanes=100, device="cuda", free=100 * giga)
     assert plenty.lanes == 100
@@ -79,7 +78,7 @@ def test_memory_decides_how_much_runs_at_once() -> None:
 
 def test_what_a_lane_keeps_is_measured_on_the_module_itself() -> None:
     torch = pytest.importorskip("torch")
-    capacity = pytest.importorskip("urna.local.engine.capacity")
+    capacity = pytest.importorskip("urna.local.engine.pieces")
     module = torch.nn.Sequential(
         torch.nn.Linear(8, 1000), torch.nn.BatchNorm1d(1000), torch.nn.ReLU()
     )

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ gradients = pytest.importorskip("urna.local.engine.gradients")
 stack = pytest.importorskip("urna.local.engine.stack")
 tape = pytest.importorskip("urna.local.engine.tape")
 nn = torch.nn
-TorchDispatchMode = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - torch may be missing
 
 LANES, ROWS = 3, 16
 
@@ -65,14 +67,16 @@ class _Branches(_Counts):
         return self.linear(x.flatten(1)) * (2.0 if self.look(x.sum()) > 0 else 3.0)
 
 
-class _Counted(TorchDispatchMode):
+class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts operations."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls = 0
 
-    def __torch_dispatch__(self, func: object, types: object, args=(), kwargs=None) -> object:  # noqa: ANN001
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         self.calls += 1
         return func(*args, **(kwargs or {}))
 
