@@ -22,12 +22,11 @@ from urna.protocols.secagg import (
     Stage,
     server,
 )
-from urna.protocols.secagg.bundles import bundle_digest
 from urna.protocols.secagg.client import Advertised, Shared
 from urna.protocols.secagg.keys import channel_keys, seal, sign_bundle, sign_reply, unseal
 from urna.protocols.secagg.masks import centred, wrapped
-from urna.protocols.secagg.messages import Message, Refusal, SealedShares, UnmaskReply
-from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.messages import Message, Parts, Refusal, SealedShares, UnmaskReply
+from urna.protocols.secagg.shares import bundle_digest
 from urna.protocols.secagg.transport import Letter
 from urna.protocols.secagg.wire import decode, encode, without_signature
 from urna.randomness import ScriptedSecrets

@@ -14,7 +14,6 @@ import numpy as np
 from urna.noise import IntVector
 from urna.protocols import secagg
 from urna.protocols.secagg import ClientSession, Directory, Identity, Member, ServerModel, server
-from urna.protocols.secagg.bundles import KEY, SEED
 from urna.protocols.secagg.client import Masked, Shared
 from urna.protocols.secagg.keys import mask_seed, sign_lists
 from urna.protocols.secagg.masks import add_mask, centred, subtract_mask, zeros
@@ -26,6 +25,7 @@ from urna.protocols.secagg.messages import (
     KeyBook,
     MaskedVector,
     Message,
+    Parts,
     Receipt,
     Refusal,
     SealedShares,
@@ -35,7 +35,7 @@ from urna.protocols.secagg.messages import (
     Void,
     lists_digest,
 )
-from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.shares import KEY, SEED
 from urna.protocols.secagg.wire import decode, encode, without_signature
 from urna.randomness import ScriptedSecrets
 

@@ -16,6 +16,7 @@ from urna.protocols.secagg.messages import (
     Agreement,
     Complaint,
     Message,
+    Parts,
     Receipt,
     Refusal,
     SealedShares,
@@ -25,7 +26,6 @@ from urna.protocols.secagg.messages import (
     peers_digest,
 )
 from urna.protocols.secagg.messages import MaskedVector as Masked
-from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.wire import encode, largest_message
 from urna.randomness import ScriptedSecrets
 

@@ -9,8 +9,7 @@ from adversary_tricks import DEEDS
 
 from urna.errors import RoundAborted
 from urna.protocols import secagg
-from urna.protocols.secagg.transport import Party
-from urna.protocols.secagg.workers import WorkerTransport
+from urna.protocols.secagg.transport import Party, WorkerTransport
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from urna.protocols.secagg.messages import (
     Advertisement,
     MaskedVector,
     Message,
+    Parts,
     Refusal,
     UnmaskRequest,
 )
-from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.wire import decode, encode, without_signature
 
 HEAD = 10

@@ -18,6 +18,7 @@ from urna.protocols.secagg.messages import (
     Invitation,
     KeyBook,
     MaskedVector,
+    Parts,
     Receipt,
     Refusal,
     ShareBox,
@@ -25,7 +26,6 @@ from urna.protocols.secagg.messages import (
     UnmaskRequest,
     Void,
 )
-from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.wire import encode
 from urna.randomness import ScriptedSecrets
 

@@ -11,8 +11,8 @@ from urna.errors import RoundAborted, RoundFailed, RoundUnfinished
 from urna.protocols import secagg
 from urna.protocols.secagg import ServerModel, Stage
 from urna.protocols.secagg.messages import Message, Receipt, Refusal, UnmaskReply, Void
+from urna.protocols.secagg.plan import _most_colluding, closed, closed_for_all
 from urna.protocols.secagg.transport import Letter
-from urna.protocols.secagg.void import _most_colluding, closed, closed_for_all
 
 MODELS = (CURIOUS, DISHONEST)
 

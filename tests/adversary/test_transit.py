@@ -14,8 +14,7 @@ from adversary_room import COIN, CURIOUS, DISHONEST, Room, plan_for
 from urna.errors import RoundAborted, RoundFailed, RoundUnfinished
 from urna.protocols import secagg
 from urna.protocols.secagg import ServerModel, Stage
-from urna.protocols.secagg.messages import KeyBook, ShareBox, UnmaskRequest
-from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.messages import KeyBook, Parts, ShareBox, UnmaskRequest
 from urna.protocols.secagg.transport import Letter
 from urna.protocols.secagg.wire import decode, encode
 

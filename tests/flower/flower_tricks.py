@@ -21,12 +21,12 @@ from urna.protocols.secagg.messages import (
     Complaint,
     MaskedVector,
     Message,
+    Parts,
     SealedShares,
     ShareBox,
     UnmaskReply,
 )
-from urna.protocols.secagg.parts import Parts
-from urna.protocols.secagg.shamir import share
+from urna.protocols.secagg.shares import share
 from urna.protocols.secagg.wire import decode, encode, without_signature
 from urna.randomness import ScriptedSecrets
 

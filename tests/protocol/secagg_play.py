@@ -21,7 +21,7 @@ from urna.protocols.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from urna.protocols.secagg.shamir import recover
+from urna.protocols.secagg.shares import recover
 from urna.randomness import ScriptedSecrets
 
 COIN = b"c" * 32
@@ -40,6 +40,14 @@ def small_plan(clients: int = 12, dimension: int = 6, **changes: object) -> seca
 def ballots(plan: secagg.Plan) -> dict[int, IntVector]:
     """Small different vectors."""
     return {c: np.arange(plan.dimension) * (c + 1) - 3 * c for c in range(plan.clients)}
+
+
+def summed(routed: server.Routed, sent: Mapping[int, MaskedVector]) -> server.Summed:
+    """Stage 3, server: add masked vectors that are all there."""
+    folding = server.begin_sum(routed)
+    for vector in sent.values():
+        server.fold(folding, vector)
+    return server.end_sum(folding)
 
 
 @dataclass
@@ -105,7 +113,7 @@ class Play:
                 self.masked[c], self.sent[c] = stages.mask_vector(
                     state, self.boxes[c], self.vectors[c]
                 )
-        self.summed = server.add_vectors(self.routed, self.sent)
+        self.summed = summed(self.routed, self.sent)
         return self
 
     def request(self) -> UnmaskRequest:

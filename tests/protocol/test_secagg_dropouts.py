@@ -12,7 +12,7 @@ from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.protocols import secagg
 from urna.protocols.secagg import ServerModel, Stage
 from urna.protocols.secagg.graph import choose
-from urna.protocols.secagg.shamir import draw_secret
+from urna.protocols.secagg.shares import draw_secret
 from urna.randomness import KeyStream, ScriptedSecrets, derive_seed
 
 FOUR = [Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK]

@@ -25,12 +25,12 @@ from urna.protocols.secagg.messages import (
     KeyBook,
     MaskedVector,
     Message,
+    Parts,
     SealedShares,
     ShareBox,
     UnmaskReply,
     UnmaskRequest,
 )
-from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.run import _Clients, conduct
 from urna.protocols.secagg.server import invite
 from urna.protocols.secagg.transport import Letter

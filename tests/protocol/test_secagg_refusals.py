@@ -7,13 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from secagg_play import COIN, Play, ballots, rebuild, small_plan, unmask_alone
+from secagg_play import COIN, Play, ballots, rebuild, small_plan, summed, unmask_alone
 
 from urna.errors import ParameterError, ProtocolError, RoundAborted
 from urna.protocols import secagg
 from urna.protocols.secagg import client as stages
 from urna.protocols.secagg import server
-from urna.protocols.secagg.bundles import KEY, SEED
 from urna.protocols.secagg.client import BadShares, _check_lists
 from urna.protocols.secagg.keys import Identity, KeyPair, channel_keys, unseal
 from urna.protocols.secagg.messages import (
@@ -21,11 +20,12 @@ from urna.protocols.secagg.messages import (
     AgreeRequest,
     Invitation,
     KeyBook,
+    Parts,
     ShareBox,
     UnmaskRequest,
     lists_digest,
 )
-from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.shares import KEY, SEED
 from urna.protocols.secagg.wire import decode, encode, without_signature
 from urna.randomness import ScriptedSecrets
 
@@ -115,7 +115,7 @@ def test_a_shrunken_survivor_set_would_give_a_small_sum_away() -> None:
         play.routed,
         few,
         request.dropped,
-        server.add_vectors(
+        summed(
             replace(play.routed, plan=replace_least(play.plan)),
             {c: play.sent[c] for c in few},
         ).total,

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from secagg_echoes import Echoes
 
 from urna.protocols.secagg import MemoryTransport, Transport
-from urna.protocols.secagg.workers import WorkerTransport
+from urna.protocols.secagg.transport import WorkerTransport
 from urna.testing import Echo, TransportContract
 
 

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from urna.protocols.secagg.bundles import (
+from urna.protocols.secagg.shares import (
+    PRIME,
     bundle_digest,
+    draw_secret,
     good_bundle,
     partial_size,
     partly_shown,
     shown_digest,
 )
-from urna.protocols.secagg.shamir import PRIME, draw_secret
 from urna.randomness import ScriptedSecrets
 
 ROUND = bytes(range(32))

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from urna.errors import ProtocolError
 from urna.protocols import secagg
-from urna.protocols.secagg.messages import ShareBox
-from urna.protocols.secagg.parts import Parts, turned
+from urna.protocols.secagg.messages import Parts, ShareBox, turned
 from urna.protocols.secagg.wire import decode, encode
 
 PLAN = secagg.plan(clients=20, dimension=3, dropouts=4)

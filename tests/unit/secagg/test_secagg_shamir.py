@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from urna.errors import ParameterError
-from urna.protocols.secagg.shamir import PRIME, draw_secret, recover, share, shareable
+from urna.protocols.secagg.shares import PRIME, draw_secret, recover, share, shareable
 from urna.randomness import ScriptedSecrets
 
 

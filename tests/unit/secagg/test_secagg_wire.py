@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from urna.errors import ProtocolError
 from urna.protocols import secagg
-from urna.protocols.secagg.bundles import partial_size
 from urna.protocols.secagg.evidence import PROOF_BYTES
 from urna.protocols.secagg.messages import (
     Advertisement,
@@ -20,6 +19,7 @@ from urna.protocols.secagg.messages import (
     KeyBook,
     MaskedVector,
     Message,
+    Parts,
     Receipt,
     Refusal,
     SealedShares,
@@ -28,7 +28,7 @@ from urna.protocols.secagg.messages import (
     UnmaskRequest,
     Void,
 )
-from urna.protocols.secagg.parts import Parts
+from urna.protocols.secagg.shares import partial_size
 from urna.protocols.secagg.wire import VERSION, decode, encode, largest_message
 
 PLAN = secagg.plan(

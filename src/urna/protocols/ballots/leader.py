@@ -122,11 +122,6 @@ def collect(
     A report that came twice is one report. Who signs two different ones is refused. What its
     sender did not sign is no report, and nobody is to blame for it.
 
-    Args:
-        opened: The open count.
-        letters: Who sent what.
-        directory: The clients' identity keys.
-
     Raises:
         RoundAborted: Fewer reports are left than the statement asks for. Nothing was revealed.
     """

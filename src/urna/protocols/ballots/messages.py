@@ -118,13 +118,8 @@ def decode_announcement(data: bytes) -> VouchedStatement:
 def seal_letter(message: Letter, statement: PublicParameters, pair: KeyPair, peer: bytes) -> bytes:
     """Encrypt a letter between leader and helper, so that nobody reads or alters it.
 
-    There is one letter of a kind in a count, so a key is used once.
-
-    Args:
-        message: The letter.
-        statement: What was announced.
-        pair: The sender's key for this count.
-        peer: The recipient's public key.
+    There is one letter of a kind in a count, so a key is used once. `pair` is the sender's for this
+    count, `peer` the recipient's public key.
     """
     kind, digest = _FORMS[type(message)].number, statement.digest
     key = pair.agree(peer, digest, _LETTER + bytes([kind]), SEED_BYTES)

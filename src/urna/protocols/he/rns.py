@@ -124,12 +124,7 @@ class Basis:
         return self.combine([digits[..., row, :] for row in rows], weights)
 
     def combine(self, parts: Sequence[Residues], weights: Sequence[int]) -> Residues:
-        """Return the residues of Σ part·weight, for parts of absolute size below 2^47.
-
-        Args:
-            parts: Integers of shape (…, length); at most 16.
-            weights: One integer of any size for each.
-        """
+        """Return the residues of Σ part·weight, for up to 16 parts of absolute size below 2^47."""
         result = np.empty((*parts[0].shape[:-1], len(self), parts[0].shape[-1]), dtype=np.int64)
         for row, prime in enumerate(self.primes):
             total = np.zeros(parts[0].shape, dtype=np.int64)

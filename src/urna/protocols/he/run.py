@@ -37,10 +37,6 @@ class Parties:
 
     The key takes two exchanges, and two more where fewer than all can decrypt.
 
-    Args:
-        parameters: What the key is for.
-        secrets: Where all parties' randomness comes from.
-
     Example:
         >>> from urna.protocols.he.plan import additive
         >>> from urna.randomness import ScriptedSecrets

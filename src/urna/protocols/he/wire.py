@@ -49,13 +49,7 @@ Kind = TypeVar("Kind", bound=Message)
 
 
 def encode(message: Message, session: Session, *, sender: PartyId | None = None) -> bytes:
-    """Return the one encoding of a message.
-
-    Args:
-        message: What to send.
-        session: The session it belongs to.
-        sender: The party that sends it; left out for the server.
-    """
+    """Return the one encoding of a message; the server, no party, sends where none is named."""
     form = _OF_TYPE[type(message)]
     _check_sender(form.kind, sender)
     opening = b"".join(
@@ -74,13 +68,7 @@ def encode(message: Message, session: Session, *, sender: PartyId | None = None)
 def decode(
     data: bytes, session: Session, kind: type[Kind], *, sender: PartyId | None = None
 ) -> Kind:
-    """Return the message of an encoding.
-
-    Args:
-        data: What arrived.
-        session: The session it must belong to.
-        kind: The type of message that is expected.
-        sender: The party it must be from; left out for the server.
+    """Return the message of this kind and from this sender, a party or else the server.
 
     Raises:
         ProtocolError: The bytes are not the encoding of such a message.

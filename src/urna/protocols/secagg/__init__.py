@@ -6,15 +6,13 @@ server over any `Transport`, `ClientSession` a client that speaks bytes.
 """
 
 from urna.protocols.secagg.client import Member
-from urna.protocols.secagg.frozen import freeze, thaw
 from urna.protocols.secagg.graph import ServerModel
 from urna.protocols.secagg.keys import Directory, Identity
 from urna.protocols.secagg.messages import ClientId, Stage
-from urna.protocols.secagg.plan import Plan, plan
+from urna.protocols.secagg.plan import Plan, closed, plan
 from urna.protocols.secagg.run import LostClient, Outcome, conduct, run
-from urna.protocols.secagg.session import ClientSession, ClientState, Vector
+from urna.protocols.secagg.session import ClientSession, ClientState, Vector, freeze, thaw
 from urna.protocols.secagg.transport import Faults, MemoryTransport, Transport
-from urna.protocols.secagg.void import closed
 from urna.protocols.secagg.xnoise import NoisePlan, Removal
 
 __all__ = [

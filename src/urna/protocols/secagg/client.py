@@ -32,14 +32,6 @@ from dataclasses import dataclass, field
 
 from urna.errors import ParameterError, ProtocolError
 from urna.noise import IntVector
-from urna.protocols.secagg.bundles import (
-    DIGEST_BYTES,
-    KEY,
-    SEED,
-    bundle_digest,
-    in_field,
-    partly_shown,
-)
 from urna.protocols.secagg.evidence import on_curve, prove
 from urna.protocols.secagg.graph import ServerModel, ring
 from urna.protocols.secagg.keys import (
@@ -67,6 +59,7 @@ from urna.protocols.secagg.messages import (
     Invitation,
     KeyBook,
     MaskedVector,
+    Parts,
     Receipt,
     SealedShares,
     ShareBox,
@@ -76,9 +69,17 @@ from urna.protocols.secagg.messages import (
     lists_digest,
     peers_digest,
 )
-from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.plan import Plan
-from urna.protocols.secagg.shamir import draw_secret, share
+from urna.protocols.secagg.shares import (
+    DIGEST_BYTES,
+    KEY,
+    SEED,
+    bundle_digest,
+    draw_secret,
+    in_field,
+    partly_shown,
+    share,
+)
 from urna.protocols.x25519 import canonical
 from urna.randomness import SEED_BYTES, SecretSource
 
@@ -165,8 +166,8 @@ class Masked:
 class Agreed:
     """After stage 4: it has signed one pair of lists and will help with no other."""
 
-    held: Masked
     digest: bytes
+    held: Masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +359,7 @@ def agree(state: Masked, request: AgreeRequest) -> tuple[Agreed, Agreement]:
     _check_lists(state, request.survivors, request.dropped)
     digest = lists_digest(state.round_id, request.survivors, request.dropped)
     signature = sign_lists(member.identity, digest)
-    return Agreed(state, digest), Agreement(state.round_id, member.client, signature)
+    return Agreed(digest, state), Agreement(state.round_id, member.client, signature)
 
 
 def reveal_shares(state: Masked | Agreed, request: UnmaskRequest) -> tuple[Finished, UnmaskReply]:

@@ -157,11 +157,7 @@ def prove(private: bytes, peer: bytes, context: bytes, source: SecretSource) -> 
 def verified(proof: bytes, own: bytes, peer: bytes, context: bytes) -> bytes | None:
     """Return the common value that a proof shows, or None if it shows nothing.
 
-    Args:
-        proof: What `prove` returned.
-        own: The public channel key of the client that proves.
-        peer: The public channel key of the other.
-        context: What the proof is bound to.
+    The owner of the channel key `own` proves what it has in common with `peer`.
     """
     if len(proof) != PROOF_BYTES:
         return None

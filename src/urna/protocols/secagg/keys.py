@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from urna.errors import ParameterError, ProtocolError
 from urna.protocols.secagg.evidence import signs
 from urna.protocols.secagg.messages import Advertisement, ClientId
-from urna.protocols.secagg.shamir import draw_secret
+from urna.protocols.secagg.shares import draw_secret
 from urna.protocols.x25519 import agree
 from urna.randomness import SEED_BYTES, SecretSource
 

@@ -1,15 +1,47 @@
-"""The plan of a round: everything public, checked once, held alike by every party."""
+"""The plan of a round: everything public, checked once, held alike by every party.
+
+And rounds that came to nothing: when it is certain that nothing of them can ever be opened. A
+client that has revealed nothing can forget the round and sign that it did (`client.give_up`). With
+enough of these receipts a round is closed for good, and nobody need count it any more.
+
+Guarantee:
+    If `closed` holds for a client, nothing about its vector was or will be learned in this
+    round, but with the probability that the graph fails (`graph`).
+
+    Proof. What left the client is its vector under a self-mask, uniform over the ring, whose
+    seed was shared among its neighbours with threshold t. An honest neighbour that signed a
+    receipt had handed out nothing and holds nothing any more. Those who could still hand out
+    shares are the neighbours without a receipt and the colluding ones, whose receipts mean
+    nothing; of these a client has at most C but with that probability. Fewer than t together
+    know nothing of the seed, so the masked vector stays uniform whatever else becomes known.
+
+    If `closed` holds for more survivors than there are colluders, then for an honest one, and
+    the sum of all survivors stays uniform; no other sum can be learned (`client`).
+
+Assumes:
+    Receipts are signed and were checked against a directory, or come from a server that
+    follows the protocol.
+"""
 
 import functools
 import hashlib
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from urna.errors import ParameterError
 from urna.noise import SKELLAM, Noise
-from urna.protocols.secagg.bundles import DIGEST_BYTES, TAG_BYTES
-from urna.protocols.secagg.graph import ServerModel, choose, threshold_range
+from urna.protocols.secagg.graph import (
+    GRINDING_BITS,
+    SECURITY_BITS,
+    ServerModel,
+    choose,
+    largest_likely,
+    threshold_range,
+)
 from urna.protocols.secagg.keys import SIGNATURE_BYTES
+from urna.protocols.secagg.messages import ClientId
+from urna.protocols.secagg.shares import DIGEST_BYTES, TAG_BYTES
 from urna.protocols.secagg.xnoise import NoisePlan, Removal
 from urna.randomness import SEED_BYTES
 
@@ -259,3 +291,39 @@ def _digest(held: Plan) -> bytes:
     if held.required:
         parts.append(("required", *sorted(held.required)))
     return hashlib.sha256(b"urna secagg plan 2\0" + repr([str(p) for p in parts]).encode()).digest()
+
+
+def closed(plan: Plan, holders: Iterable[ClientId], receipts: Collection[ClientId]) -> bool:
+    """Say whether a client's vector can never be unmasked any more.
+
+    Args:
+        plan: The round's plan.
+        holders: Those who may hold shares of the client's secrets: its neighbours.
+        receipts: Who has signed that it revealed nothing and forgot the round.
+    """
+    open_still = sum(holder not in receipts for holder in holders)
+    return open_still + _most_colluding(plan) < plan.threshold
+
+
+def closed_for_all(
+    plan: Plan,
+    holders: Iterable[tuple[ClientId, Iterable[ClientId]]],
+    receipts: Collection[ClientId],
+) -> bool:
+    """Say whether the sum of some survivors, each with its holders, can never be opened."""
+    stuck = sum(closed(plan, some, receipts) for _, some in holders)
+    return stuck > plan.colluders
+
+
+def _most_colluding(plan: Plan) -> int:
+    """Return how many neighbours of one client collude, but with the graph's own probability."""
+    bits = SECURITY_BITS
+    if plan.server is ServerModel.DISHONEST:
+        bits += GRINDING_BITS
+    return largest_likely(
+        plan.clients - 1,
+        plan.colluders,
+        plan.neighbours,
+        draws=max(1, plan.clients - plan.colluders),
+        failure=Fraction(1, 2**bits),
+    )

@@ -41,12 +41,16 @@ from urna.protocols.secagg.messages import (
     UnmaskReply,
     Void,
 )
-from urna.protocols.secagg.plan import Plan
+from urna.protocols.secagg.plan import Plan, closed_for_all
 from urna.protocols.secagg.session import ClientSession, Vector
-from urna.protocols.secagg.transport import Faults, MemoryTransport, Party, Transport
-from urna.protocols.secagg.void import closed_for_all
+from urna.protocols.secagg.transport import (
+    Faults,
+    MemoryTransport,
+    Party,
+    Transport,
+    WorkerTransport,
+)
 from urna.protocols.secagg.wire import decode, encode_each, kind_of, without_signature
-from urna.protocols.secagg.workers import WorkerTransport
 from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets
 
 _LARGE = 100_000  # pairs of neighbours above which starting processes pays

@@ -16,14 +16,6 @@ import numpy.typing as npt
 
 from urna.errors import ProtocolError, RoundAborted, RoundUnfinished
 from urna.noise import IntVector
-from urna.protocols.secagg.bundles import (
-    DIGEST_BYTES,
-    KEY,
-    SEED,
-    good_bundle,
-    partial_size,
-    shown_digest,
-)
 from urna.protocols.secagg.client import complaint_context
 from urna.protocols.secagg.evidence import on_curve, small_order, verified
 from urna.protocols.secagg.graph import ServerModel, ring
@@ -46,16 +38,26 @@ from urna.protocols.secagg.messages import (
     Invitation,
     KeyBook,
     MaskedVector,
+    Parts,
     SealedShares,
     ShareBox,
     UnmaskReply,
     UnmaskRequest,
     lists_digest,
     peers_digest,
+    turned,
 )
-from urna.protocols.secagg.parts import Parts, turned
 from urna.protocols.secagg.plan import Plan
-from urna.protocols.secagg.shamir import PRIME, recover
+from urna.protocols.secagg.shares import (
+    DIGEST_BYTES,
+    KEY,
+    PRIME,
+    SEED,
+    good_bundle,
+    partial_size,
+    recover,
+    shown_digest,
+)
 from urna.protocols.x25519 import canonical
 from urna.randomness import SEED_BYTES
 
@@ -226,14 +228,7 @@ def pass_on_shares(
 def judge(
     state: Routed, complaint: Complaint, box: ShareBox, directory: Directory | None = None
 ) -> tuple[ClientId, str]:
-    """Stage 3, server: decide a complaint; return who is to blame and for what.
-
-    Args:
-        state: The round.
-        complaint: What a client says of a neighbour's bundle.
-        box: What that client was sent.
-        directory: The clients' identity keys, where the server may be dishonest.
-    """
+    """Stage 3, server: decide a complaint; return who is to blame and for what."""
     plan, client, against = state.plan, complaint.client, complaint.against
     if against not in box.bundles:
         return client, f"complained about client {against}, whose shares it did not get"
@@ -288,14 +283,6 @@ def end_sum(state: Folding) -> Summed:
     survivors = frozenset(state.senders)
     dropped = frozenset(state.routed.commitments) - survivors
     return Summed(state.routed, survivors, dropped, state.total)
-
-
-def add_vectors(state: Routed, replies: Mapping[ClientId, MaskedVector]) -> Summed:
-    """Stage 3, server: add masked vectors that are all there."""
-    folding = begin_sum(state)
-    for reply in replies.values():
-        fold(folding, reply)
-    return end_sum(folding)
 
 
 def ask_to_agree(state: Summed) -> AgreeRequest:

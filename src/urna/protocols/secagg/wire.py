@@ -18,7 +18,6 @@ from typing import Final
 import numpy as np
 
 from urna.errors import ProtocolError
-from urna.protocols.secagg.bundles import partial_size
 from urna.protocols.secagg.evidence import PROOF_BYTES
 from urna.protocols.secagg.keys import SIGNATURE_BYTES
 from urna.protocols.secagg.messages import (
@@ -31,6 +30,7 @@ from urna.protocols.secagg.messages import (
     KeyBook,
     MaskedVector,
     Message,
+    Parts,
     Receipt,
     Refusal,
     SealedShares,
@@ -39,8 +39,8 @@ from urna.protocols.secagg.messages import (
     UnmaskRequest,
     Void,
 )
-from urna.protocols.secagg.parts import Parts
 from urna.protocols.secagg.plan import Plan
+from urna.protocols.secagg.shares import partial_size
 from urna.protocols.wire import DIGEST, Form, MessageForm, Reader, fixed, number
 
 VERSION: Final = 3

@@ -34,7 +34,7 @@ import numpy as np
 from urna.errors import ParameterError
 from urna.noise import SKELLAM, Noise, Table
 from urna.protocols.secagg.masks import Words, wrapped
-from urna.protocols.secagg.shamir import draw_secret, shareable
+from urna.protocols.secagg.shares import draw_secret, shareable
 from urna.randomness import SecretSource, derive_seed
 
 MOST_COMPONENTS = 1024

@@ -233,16 +233,9 @@ def run(
     helper_source: SecretSource,
     passing: Passing | None = None,
 ) -> CircuitOutcome:
-    """Play a session: every message passes through bytes.
+    """Play a session: every message passes through bytes, and `passing` may alter it on its way.
 
-    Args:
-        circuit: What is computed.
-        leader_shares: One residue for each candidate, in the public order.
-        helper_shares: The rest of each total.
-        context: What both know this session by, and no other has.
-        leader_source: The leader's randomness.
-        helper_source: The helper's.
-        passing: What happens to messages on their way; nothing by default.
+    Shares are residues, one for each candidate in the public order; both parties' add up to totals.
 
     Raises:
         ProtocolError: A message was refused. Nothing was opened unless it was the last.

@@ -79,15 +79,9 @@ def encode(
     key: bytes,
     *parts: bytes,
 ) -> bytes:
-    """Return the encoding of a message.
+    """Return the encoding of a message that answers the `previous` one, if there is one.
 
-    Args:
-        stage: Which it is.
-        circuit: What is computed.
-        session: From `session_of`.
-        previous: The message it answers; empty for the first.
-        key: What only the two of them know; for the first message, nothing.
-        parts: Its fields.
+    `key` is what only the two of them know; nothing, for the first message.
     """
     if tuple(map(len, parts)) != _sizes(stage, circuit):
         raise ProtocolError(f"the parts of {stage.name} do not have the lengths of this circuit")
