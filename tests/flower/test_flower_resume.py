@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 pytest.importorskip("flwr", reason="sums over Flower need Flower")
 
 from flower_grid import LocalGrid, Node
-from flower_nodes import OPEN, app_of, federation
+from flower_nodes import OPEN, SPACE, app_of, federation, node
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
@@ -30,11 +31,13 @@ from urna.flower import (
     Statistics,
     Sums,
     Trainer,
+    poll,
 )
 from urna.flower.checkpoint import RoundJournal
 from urna.flower.messages import Kind, Letter
 from urna.privacy import Budget, Ledger
 from urna.protocols.secagg import Stage
+from urna.systems.vote import Reveal, VoteResult, VoteSettings
 from urna.tally import BoundedVector
 
 SIZE, ROUNDS = 6, 4
@@ -401,3 +404,75 @@ def test_what_is_no_series_is_refused(tmp_path: Path) -> None:
     (tmp_path / "series" / "series.json").write_text('{"version": 1}', encoding="utf-8")
     with pytest.raises(ParameterError, match="no series of sums"):
         series(devices(tmp_path), tmp_path)
+
+
+# Votes
+
+
+def voters(folder: Path) -> Mortal:
+    policy = replace(OPEN, forgets=False, epsilon=8.1)
+    nodes = [node(n, policy=replace(policy, ledger=folder / f"{n}.ledger")) for n in range(SIZE)]
+    return Mortal(federation(*nodes).nodes)
+
+
+def vote(grid: Mortal, folder: Path, deaths: Iterable[int] = (), **changes: Any) -> VoteResult:
+    """Vote; the server dies after each of these numbers of calls, and is started again."""
+    for calls in [*deaths, 10**9]:
+        grid.left = calls
+        own = Ledger.open(folder / "server.ledger", Budget(8.1, 1e-4))
+        with suppress(Killed):
+            return poll(
+                grid,
+                SPACE,
+                folder=folder / "vote",
+                **grouped(
+                    {
+                        "budget": Budget(8.0, 1e-5),
+                        "colluding": 0,
+                        "dropout": 0.4,
+                        "deadlines": WAITS,
+                        "ledger": own,
+                    }
+                    | changes
+                ),
+            )
+    raise AssertionError("it never came to an end")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_wherever_the_server_of_a_vote_is_killed_it_counts_once(seed: int, tmp_path: Path) -> None:
+    """The same command goes on, every ledger has one entry, and the result stays the same."""
+    grid = voters(tmp_path)
+    deaths = [random.Random(seed).randrange(1, 75) for _ in range(3)]
+    found = vote(grid, tmp_path, deaths)
+    assert found.took_part == SIZE
+    files = [tmp_path / "server.ledger", *(tmp_path / f"{n}.ledger" for n in range(SIZE))]
+    assert [len(Ledger(file).entries()) for file in files] == [1] * (SIZE + 1)
+    sent = len(grid.sent)
+    again = vote(grid, tmp_path)
+    assert (again.winner, again.entry) == (found.winner, found.entry)
+    assert again.votes.tolist() == found.votes.tolist()
+    assert {Letter.read(m.content).kind for m in grid.sent[sent:]} == {Kind.END}
+
+
+def test_a_vote_that_came_to_nothing_begins_anew_in_the_same_folder(tmp_path: Path) -> None:
+    grid = voters(tmp_path)
+    for name in list(grid.nodes)[:4]:
+        grid.nodes[name].faults = {1: "silent"}
+    quick = Deadlines(gather=30.0, evaluate=1.0, stage=1.0)
+    with pytest.raises(RoundAborted):
+        vote(grid, tmp_path, deadlines=quick)
+    assert not (tmp_path / "vote" / "series.json").exists()
+    assert vote(grid, tmp_path).took_part == SIZE
+    files = [tmp_path / "server.ledger", *(tmp_path / f"{n}.ledger" for n in range(SIZE))]
+    counted = [[e for e in Ledger(file).entries() if e.rounds != 0] for file in files]
+    assert [len(entries) for entries in counted] == [1] * (SIZE + 1)
+
+
+def test_a_vote_with_other_settings_is_another(tmp_path: Path) -> None:
+    grid = voters(tmp_path)
+    vote(grid, tmp_path)
+    with pytest.raises(ParameterError, match="other settings"):
+        vote(grid, tmp_path, budget=Budget(7.0, 1e-5))
+    with pytest.raises(ParameterError, match="takes no folder"):
+        vote(grid, tmp_path, settings=VoteSettings(reveal=Reveal("winner", "helper")))

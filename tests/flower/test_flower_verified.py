@@ -259,7 +259,7 @@ def test_a_helper_that_has_the_transfers_cannot_take_the_charge_back(quick_path:
         final = Announcement.read(letter.announcement)
         coin = final.coin(letter.number, letter.inputs)
         identity = NodeKey.read(quick_path / f"{VOTERS}.key").identity(letter.client)
-        return Reply.letter(sign_receipt(identity, final.round_id(letter.number, coin)))
+        return Reply(sign_receipt(identity, final.round_id(letter.number, coin)))
 
     grid = signed(quick_path, tricks={VOTERS: trick})
     ledger = Ledger.open(quick_path / "server.ledger", BUDGET)

@@ -43,11 +43,7 @@ class Claims:
     file: Path | None
 
     def claim(self, coin: bytes, stage: str) -> None:
-        """Take the one right to answer a stage of a round, before the answer leaves the node.
-
-        Raises:
-            Refused: The stage was answered before, or the claim cannot be written.
-        """
+        """Take the one right to answer a stage of a round, before the answer leaves the node."""
         with self._writing() as connection:
             if connection is not None:
                 now = time.time()
@@ -64,20 +60,12 @@ class Claims:
         return self._stages(_RUNS)
 
     def check_run(self, run: bytes, most: int | None) -> None:
-        """Refuse an exact result for which nothing is left of what the owner granted.
-
-        Raises:
-            Refused: `most` others were counted.
-        """
+        """Refuse an exact result for which nothing is left of what the owner granted."""
         if most is not None:
             _check_run(self.runs, run, most)
 
     def count_run(self, run: bytes, most: int | None) -> None:
-        """Count an exact result for good, before anything it is made of leaves the node.
-
-        Raises:
-            Refused: `most` others were counted, or it cannot be written down.
-        """
+        """Count an exact result for good, before anything it is made of leaves the node."""
         if most is None:
             return
         with self._writing() as connection:
@@ -154,21 +142,13 @@ class NodeAccount:
     data: str = ""
 
     def check(self, announcement: Announcement, *, private: bool) -> None:
-        """Refuse a sum that the ledger has no room for; enter nothing.
-
-        Raises:
-            Refused: With a reason that says nothing about the ledger's contents.
-        """
+        """Refuse a sum that the ledger has no room for; enter nothing."""
         with _refusals():
             if (ledger := self.ledger()) is not None:
                 ledger.check(event_of(announcement.plan.event, private=private))
 
     def begin(self, announcement: Announcement, number: int) -> None:
-        """Take the one right to begin a round, whatever inputs it comes with.
-
-        Raises:
-            Refused: It was begun before, or that cannot be written down.
-        """
+        """Take the one right to begin a round, whatever inputs it comes with."""
         self.claims.claim(announcement.place(number), _BEGUN)
 
     def begun(self, announcement: Announcement, number: int) -> bool:
@@ -176,11 +156,7 @@ class NodeAccount:
         return self.claims.claimed(announcement.place(number), _BEGUN)
 
     def count(self, announcement: Announcement, number: int, coin: bytes, *, private: bool) -> None:
-        """Count a round in the ledger, before the masked vector leaves the node.
-
-        Raises:
-            Refused: The cap would be passed, or the round is counted already.
-        """
+        """Count a round in the ledger, before the masked vector leaves the node."""
         with _refusals():
             if (ledger := self.ledger()) is None:
                 return

@@ -11,16 +11,26 @@ import functools
 import hashlib
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from urna.errors import ParameterError, ProtocolError
-from urna.flower.subjects import Subject, read_subject, size_of
+from urna.flower.subjects import MALFORMED, Subject, read_subject, size_of
 from urna.protocols.secagg import Plan, ServerModel
 from urna.protocols.secagg.messages import Invitation
 from urna.tally import TallyPlan, Terms
 
-__all__ = ["LONGEST", "Announced", "Announcement", "check_name", "server_statement"]
+__all__ = [
+    "LONGEST",
+    "Announced",
+    "AnnouncedT",
+    "Announcement",
+    "check_name",
+    "check_names",
+    "read_whole",
+    "server_statement",
+]
 
 LONGEST = 4_000_000
 """Bytes of announcement a node is ever willing to parse; its policy may say less."""
@@ -32,11 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
 def check_name(name: object) -> str:
-    """Return the name of a node, or refuse it.
-
-    Raises:
-        ParameterError: It is no name of 1 to 64 letters, digits, points, dashes.
-    """
+    """Return the name of a node, or refuse it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ParameterError(
             "a node's name has 1 to 64 letters, digits, points, dashes and underscores, and begins "
@@ -67,6 +73,9 @@ class Announced(Protocol):
         ...
 
 
+AnnouncedT = TypeVar("AnnouncedT", bound=Announced)
+
+
 @dataclass(frozen=True, slots=True)
 class Announcement:
     """Everything public about one sum, or a series, as a node is told."""
@@ -89,10 +98,7 @@ class Announcement:
     """Who takes part; a node's place is its number in the protocol. Empty while gathering."""
 
     def __post_init__(self) -> None:
-        if self.names and len(self.names) != self.terms.clients:
-            raise ParameterError(f"{self.terms.clients} clients need as many names")
-        if len(set(self.names)) < len(self.names):
-            raise ParameterError("a name is listed twice among those who take part")
+        check_names(self.names, self.terms.clients, "clients")
         if self.terms.server is ServerModel.DISHONEST and not self.signed:
             raise ParameterError(
                 "a sum against a dishonest server needs a directory of identity keys"
@@ -124,11 +130,7 @@ class Announcement:
 
     @property
     def subject(self) -> Subject:
-        """What is summed.
-
-        Raises:
-            ProtocolError: It cannot be read.
-        """
+        """What is summed."""
         return _subject(self.kind, self.detail)
 
     @property
@@ -200,11 +202,7 @@ class Announcement:
 
     @staticmethod
     def read(data: bytes) -> "Announcement":
-        """Read what `as_bytes` wrote; the subject is not looked at yet.
-
-        Raises:
-            ProtocolError: It is no announcement, or of another version.
-        """
+        """Read what `as_bytes` wrote; the subject is not looked at yet."""
         return _read(data)
 
     def _mapping(self) -> dict[str, Any]:
@@ -225,47 +223,59 @@ class Announcement:
 @functools.lru_cache(maxsize=8)
 def _read(data: bytes) -> Announcement:
     """Read an announcement once: a node is shown it again with every stage."""
+    return read_whole(data, _VERSION, "announcements", _made)
+
+
+def _made(mapping: Mapping[str, Any], nonce: bytes, issued: int) -> Announcement:
+    rounds, seconds = mapping["rounds"], float(mapping["seconds"])
+    if type(rounds) is not int or not 1 <= rounds <= _MOST_ROUNDS or not 0 < seconds < 1e7:
+        raise ProtocolError("the announcement has no proper rounds and seconds")
+    if not isinstance(mapping["subject"], dict) or not isinstance(mapping["names"], list):
+        raise ProtocolError("the announcement has no proper subject and names")
+    return Announcement(
+        nonce=nonce,
+        issued=issued,
+        kind=str(mapping["kind"]),
+        detail=_dumped(mapping["subject"]),
+        terms=Terms.read(mapping["terms"]),
+        rounds=rounds,
+        seconds=seconds,
+        signed=mapping["signed"] is True,
+        names=tuple(check_name(name) for name in mapping["names"]),
+    )
+
+
+def read_whole(
+    data: bytes,
+    version: int,
+    what: str,
+    make: Callable[[Mapping[str, Any], bytes, int], AnnouncedT],
+) -> AnnouncedT:
+    """Read an announcement that is written exactly as its `as_bytes` writes it."""
     if len(data) > LONGEST:
         raise ProtocolError(f"an announcement has at most {LONGEST:,} bytes")
     try:
         mapping = json.loads(data)
-        if not isinstance(mapping, dict) or mapping.get("version") != _VERSION:
-            raise ProtocolError(f"this node reads announcements of version {_VERSION}")
-        nonce, issued, rounds = (
-            bytes.fromhex(mapping["nonce"]),
-            mapping["issued"],
-            mapping["rounds"],
-        )
-        seconds = float(mapping["seconds"])
+        if not isinstance(mapping, dict) or mapping.get("version") != version:
+            raise ProtocolError(f"this node reads {what} of version {version}")
+        nonce, issued = bytes.fromhex(mapping["nonce"]), mapping["issued"]
         if len(nonce) != _NONCE_BYTES or type(issued) is not int or not 0 < issued < 2**40:
             raise ProtocolError("the announcement has no proper nonce and time")
-        if type(rounds) is not int or not 1 <= rounds <= _MOST_ROUNDS or not 0 < seconds < 1e7:
-            raise ProtocolError("the announcement has no proper rounds and seconds")
-        if not isinstance(mapping["subject"], dict) or not isinstance(mapping["names"], list):
-            raise ProtocolError("the announcement has no proper subject and names")
-        read = Announcement(
-            nonce=nonce,
-            issued=issued,
-            kind=str(mapping["kind"]),
-            detail=_dumped(mapping["subject"]),
-            terms=Terms.read(mapping["terms"]),
-            rounds=rounds,
-            seconds=seconds,
-            signed=mapping["signed"] is True,
-            names=tuple(check_name(name) for name in mapping["names"]),
-        )
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+        read = make(mapping, nonce, issued)
+        written = read.as_bytes()
+    except MALFORMED as error:
         raise ProtocolError("the announcement cannot be read") from error
-    if read.as_bytes() != data:
+    if written != data:
         raise ProtocolError("the announcement is not written as it should be")
     return read
+
+
+def check_names(names: tuple[str, ...], clients: int, what: str) -> None:
+    """Refuse names of those who take part that are not as many, or not all different."""
+    if names and len(names) != clients:
+        raise ParameterError(f"{clients} {what} need as many names")
+    if len(set(names)) < len(names):
+        raise ParameterError("a name is listed twice among those who take part")
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,4 +1,4 @@
-"""What a server keeps of a series, so that one that was killed can go on with it.
+"""What a server keeps of its sums, so that one that was killed can go on with them.
 
 Two files in one folder. `series.json` says what was announced, who takes part and which round
 was begun last; it is written whole or not at all. `round.journal` holds the replies of that
@@ -20,16 +20,17 @@ from urna.files import check_folder, read_json, write_json
 from urna.flower.announcement import Announcement
 from urna.flower.gathering import Gathering
 from urna.flower.identities import DirectoryFile
+from urna.flower.subjects import MALFORMED
 from urna.protocols.secagg import ClientId, Stage, Transport
 
-__all__ = ["JournaledTransport", "RoundJournal", "SeriesState"]
+__all__ = ["RoundJournal", "SeriesState"]
 
 _SERIES, _JOURNAL = "series.json", "round.journal"
 _VERSION = 1
+_PLACE = ("entry", "number", "inputs", "before", "after")  # fields that stand there as they are
 _HEAD = Struct("<BIII")  # what it is, stage or client, bytes that follow, their checksum
 _STAGE, _REPLY, _OVER = 1, 2, 3
 _STAGES = tuple(Stage)
-_WRONG = (KeyError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +63,14 @@ class SeriesState:
         values = {
             "version": _VERSION,
             "announced": gathering.announced.as_bytes().decode(),
-            "ready": dict(gathering.ready),
+            "ready": gathering.ready,
             "proofs": {name: proof.hex() for name, proof in gathering.proofs.items()},
             "keeping": sorted(gathering.keeping),
             "scripted": sorted(gathering.scripted),
-            "missing": {str(node): why for node, why in gathering.missing.items()},
-            "entry": self.entry,
-            "number": self.number,
-            "inputs": self.inputs,
-            "before": self.before,
-            "after": self.after,
+            "missing": gathering.missing,
         }
         check_folder(folder)
-        write_json(folder / _SERIES, values)
+        write_json(folder / _SERIES, values | {name: getattr(self, name) for name in _PLACE})
 
     @staticmethod
     def drop(folder: Path) -> None:
@@ -84,11 +80,7 @@ class SeriesState:
 
     @classmethod
     def read(cls, folder: Path, keys: DirectoryFile | None) -> "SeriesState | None":
-        """Read it; None where nothing is kept.
-
-        Raises:
-            ParameterError: There is a file, and it is no series.
-        """
+        """Read it; None where nothing is kept."""
         path = folder / _SERIES
         if not path.exists():
             return None
@@ -96,8 +88,8 @@ class SeriesState:
         try:
             if said["version"] != _VERSION:
                 raise ParameterError(f"{path} is of another version")
-            return cls(_gathering(said, keys), *_place(said))
-        except (*_WRONG, ProtocolError) as error:
+            return cls(_gathering(said, keys), **{name: said[name] for name in _PLACE})
+        except (*MALFORMED, ProtocolError) as error:
             raise ParameterError(f"{path} is no series of sums: {error!r}") from error
 
 
@@ -113,36 +105,31 @@ def _gathering(said: dict[str, Any], keys: DirectoryFile | None) -> Gathering[An
     )
 
 
-def _place(said: dict[str, Any]) -> tuple[str, int, str, int, int | None]:
-    after = said["after"]
-    return (
-        str(said["entry"]),
-        int(said["number"]),
-        str(said["inputs"]),
-        int(said["before"]),
-        None if after is None else int(after),
-    )
-
-
 @dataclass(slots=True)
 class RoundJournal:
-    """The replies of one round, stage by stage, in the order they came.
+    """A transport whose replies are written down, and read again by a server that goes on.
 
-    What a killed server had half written is left out. Everything is on the disk before the
-    next stage's letters leave, because nodes keep no more than their latest answer.
+    Stage by stage, in the order they came; what a killed server had half written is left out.
+    Everything is on the disk before the next stage's letters leave, because nodes keep no more
+    than their latest answer.
 
     Args:
         folder: Where it is kept. The journal of another round is replaced.
         coin: The round's coin.
+        inner: Reaches the clients.
     """
 
     folder: Path
     coin: bytes
+    inner: Transport | None = None
     found: list[tuple[Stage, list[tuple[ClientId, bytes]]]] = field(default_factory=list)
     """What was there when it was opened."""
     complete: bool = False
     """Whether the round was over by then: nobody is asked again."""
+    client_seconds: float = 0.0
+    own_seconds: float = 0.0
     _file: BinaryIO | None = field(default=None, repr=False)
+    _read_again: int = 0
 
     def __enter__(self) -> Self:
         """Read what is there, and go on writing behind it."""
@@ -169,6 +156,29 @@ class RoundJournal:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def exchange(
+        self, stage: Stage, letters: Iterable[tuple[ClientId, bytes]]
+    ) -> Iterator[tuple[ClientId, bytes]]:
+        """Yield the replies that are written down, then those of clients asked (again)."""
+        told: list[tuple[ClientId, bytes]] = []
+        over = False
+        if self._read_again < len(self.found):
+            noted, told = self.found[self._read_again]
+            self._read_again += 1
+            if noted is not stage:
+                raise ParameterError("the journal is of a round that went another way")
+            over = self._read_again < len(self.found) or self.complete
+        else:
+            self.stage(stage)
+        heard = {client for client, _ in told}
+        rest = [letter for letter in letters if letter[0] not in heard]
+        yield from told
+        if over or not rest or self.inner is None:
+            return
+        for client, data in self.inner.exchange(stage, rest):
+            self.reply(client, data)
+            yield client, data
 
     def stage(self, stage: Stage) -> None:
         """Note that a stage begins, and so that the one before is over."""
@@ -217,48 +227,3 @@ class RoundJournal:
                 break
             at += _HEAD.size + size
         return at
-
-
-class JournaledTransport:
-    """A transport whose replies are written down, and read again by a server that goes on.
-
-    Args:
-        inner: Reaches the clients.
-        journal: Open, of this round.
-    """
-
-    def __init__(self, inner: Transport, journal: RoundJournal) -> None:
-        self._inner, self._journal = inner, journal
-        self._found = list(journal.found)
-
-    @property
-    def client_seconds(self) -> float:
-        """What the transport within says."""
-        return self._inner.client_seconds
-
-    @property
-    def own_seconds(self) -> float:
-        """What the transport within says."""
-        return self._inner.own_seconds
-
-    def exchange(
-        self, stage: Stage, letters: Iterable[tuple[ClientId, bytes]]
-    ) -> Iterator[tuple[ClientId, bytes]]:
-        """Yield the replies that are written down, then those of clients asked (again)."""
-        told: list[tuple[ClientId, bytes]] = []
-        over = False
-        if self._found:
-            noted, told = self._found.pop(0)
-            if noted is not stage:
-                raise ParameterError("the journal is of a round that went another way")
-            over = bool(self._found) or self._journal.complete
-        else:
-            self._journal.stage(stage)
-        heard = {client for client, _ in told}
-        rest = [letter for letter in letters if letter[0] not in heard]
-        yield from told
-        if over or not rest:
-            return
-        for client, data in self._inner.exchange(stage, rest):
-            self._journal.reply(client, data)
-            yield client, data

@@ -106,7 +106,7 @@ class EncryptedParty(Mounted):
         if letter.kind is Kind.ANNOUNCE:
             key = policy.node_key() if announcement.signed else None
             proof = b"" if key is None else key.sign(presence(announcement, name))
-            return Reply.ready(name, proof, private=True, keeps=False)
+            return Reply(name=name, proof=proof)
         party, signer = _place(announcement, name, policy)
         with own_generators(seed_of(context)):  # the same search at every stage
             search = self._search(context)
@@ -120,7 +120,7 @@ class EncryptedParty(Mounted):
             store(context, _PLACE, {"state": frozen})
         else:
             forget(context, _PLACE)
-        return Reply.letter(answer)
+        return Reply(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +148,7 @@ class _Signer(_Verifier):
 def _place(
     announcement: ExactAnnouncement, name: str, policy: Policy
 ) -> tuple[int, _Signer | None]:
-    """Return the node's place in a run, and who signs there.
-
-    Raises:
-        Refused: It has none, or somebody has one whom its directory does not know.
-    """
+    """Return the node's place in a run, and who signs there."""
     if name not in announcement.names:
         raise Refused("this node is not among those who take part")
     party = announcement.names.index(name)
@@ -174,9 +170,6 @@ def _claim(
     """Take the one right to answer a stage; count the run before its first ciphertexts leave.
 
     The same result may be opened again with other helpers; another one of the same step may not.
-
-    Raises:
-        Refused: The stage was answered before, or nothing is left of what was granted.
     """
     account = policy.account
     if after is before:  # it refuses: nothing of what the node holds leaves it

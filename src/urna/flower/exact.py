@@ -8,20 +8,18 @@ names have no run in common.
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from urna.errors import ParameterError, ProtocolError
-from urna.flower.announcement import check_name
+from urna.flower.announcement import check_name, check_names, read_whole
 from urna.protocols.secagg import ServerModel
 from urna.systems.combine.tasks import Task, read_task
 
 __all__ = ["ExactAnnouncement"]
 
 _VERSION = 1
-_NONCE_BYTES = 32
-_WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +37,7 @@ class ExactAnnouncement:
     """Who takes part; a node's place is its number. Empty while gathering."""
 
     def __post_init__(self) -> None:
-        if self.names and len(self.names) != self.task.parties:
-            raise ParameterError(f"{self.task.parties} parties need as many names")
-        if len(set(self.names)) < len(self.names):
-            raise ParameterError("a name is listed twice among those who take part")
+        check_names(self.names, self.task.parties, "parties")
 
     @property
     def name(self) -> str:
@@ -111,11 +106,7 @@ class ExactAnnouncement:
 
     @staticmethod
     def read(data: bytes) -> "ExactAnnouncement":
-        """Read what `as_bytes` wrote.
-
-        Raises:
-            ProtocolError: It is no such announcement, or of another version.
-        """
+        """Read what `as_bytes` wrote."""
         return _read(data)
 
     def _mapping(self) -> dict[str, Any]:
@@ -131,26 +122,13 @@ class ExactAnnouncement:
 
 @functools.lru_cache(maxsize=8)
 def _read(data: bytes) -> ExactAnnouncement:
-    try:
-        mapping = json.loads(data)
-        if not isinstance(mapping, dict) or mapping.get("version") != _VERSION:
-            raise ProtocolError(f"this node reads exact announcements of version {_VERSION}")
-        nonce, issued = bytes.fromhex(mapping["nonce"]), mapping["issued"]
-        if len(nonce) != _NONCE_BYTES or type(issued) is not int or not 0 < issued < 2**40:
-            raise ProtocolError("the announcement has no proper nonce and time")
-        read = ExactAnnouncement(
-            nonce,
-            issued,
-            read_task(mapping["task"]),
-            mapping["signed"] is True,
-            tuple(check_name(name) for name in mapping["names"]),
-        )
-        written = read.as_bytes()
-    except _WRONG as error:
-        raise ProtocolError("the announcement cannot be read") from error
-    if written != data:
-        raise ProtocolError("the announcement is not written as it should be")
-    return read
+    return read_whole(data, _VERSION, "exact announcements", _made)
+
+
+def _made(mapping: Mapping[str, Any], nonce: bytes, issued: int) -> ExactAnnouncement:
+    names = tuple(check_name(name) for name in mapping["names"])
+    signed = mapping["signed"] is True
+    return ExactAnnouncement(nonce, issued, read_task(mapping["task"]), signed, names)
 
 
 def _dumped(values: Any) -> bytes:  # noqa: ANN401 - plain values

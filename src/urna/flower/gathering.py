@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from flwr.serverapp import Grid
 
 from urna.errors import ParameterError
-from urna.flower.announcement import Announced, check_name, server_statement
+from urna.flower.announcement import Announced, AnnouncedT, check_name, server_statement
 from urna.flower.identities import DirectoryFile, NodeKey, verify
 from urna.flower.messages import ACTION, Kind, Letter, Reply
 from urna.flower.transcript import presence
@@ -21,8 +21,6 @@ __all__ = ["Federation", "Gathering", "Reach"]
 _PAUSE = 0.2  # seconds between two looks at who is connected
 
 _log = logging.getLogger("flwr")
-
-AnnouncedT = TypeVar("AnnouncedT", bound=Announced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,7 +124,7 @@ class _Helping:
         }
         vouched = self._session(held, call.policy, call.context).vouch(letter.body)
         store(call.context, _PLACE, held)
-        return Reply.letter(vouched)
+        return Reply(vouched)
 
     def _go_on(self, letter: Letter, context: Context) -> Reply:
         """Examine the batch of a verified count, once; in a sum, take the next step."""
@@ -158,7 +158,7 @@ class _Helping:
         shares = helper_shares(_mask(announcement, held["key"]), selection_of(announcement))
         source = StreamSecrets(derive_seed(held["key"], b"garble"))
         _, sent = garble(state, letter.body, shares, source)
-        return Reply.letter(sent)
+        return Reply(sent)
 
     def _confirm(
         self, letter: Letter, held: Mapping[str, Any], policy: Policy, context: Context
@@ -190,7 +190,7 @@ class _Helping:
             raise Refused("only a verified count is given up, by a helper with a key")
         policy.account.claims.claim(announcement.place(letter.number), "Helped")
         round_id = announcement.round_id(letter.number, coin)
-        return Reply.letter(sign_receipt(member.identity, round_id))
+        return Reply(sign_receipt(member.identity, round_id))
 
     def _session(self, held: Mapping[str, Any], policy: Policy, context: Context) -> HelperSession:
         """Return the helper's session from its beginning: the same key, the same draws."""

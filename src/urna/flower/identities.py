@@ -178,11 +178,7 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def read_public_key(text: str) -> bytes:
-    """Read a public key as it stands in a policy or a directory.
-
-    Raises:
-        ParameterError: It is no public key.
-    """
+    """Read a public key as it stands in a policy or a directory."""
     try:
         key = _decode(text)
     except ValueError as error:
@@ -192,11 +188,7 @@ def read_public_key(text: str) -> bytes:
 
 
 def read_public_keys(path: Path) -> dict[str, bytes]:
-    """Read public keys by name from a directory, a key file or a file of public lines.
-
-    Raises:
-        ParameterError: The file is none of them.
-    """
+    """Read public keys by name from a directory, a key file or a file of public lines."""
     mapping = _read_toml(path, "file of keys")
     if "private" in mapping:
         key = NodeKey.read(path)
@@ -238,9 +230,6 @@ def kept_key(path: Path, secrets: SecretSource) -> bytes:
 
     Written beside its place and linked into it: of two processes that come first at the same
     time, one wins and both read its key.
-
-    Raises:
-        Refused: The file cannot be made or read, or holds no key.
     """
     try:
         if not path.exists():

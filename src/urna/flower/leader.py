@@ -62,14 +62,7 @@ class Leader:
         self.state, self.inputs = offer(circuit, context, OsSecrets())
 
     def conduct(self, desk: Desk) -> tuple[Tallied, IntVector]:
-        """Find the winner of a sum whose masked total is the leader's share.
-
-        Raises:
-            RoundAborted: The secure sum was aborted: the circuit has not started, and nothing
-                counts.
-            RoundUnfinished: The circuit started, and the helper is lost, refuses, or sends what
-                opens nothing. It counts, whoever ended it.
-        """
+        """Find the winner of a sum whose masked total is the leader's share."""
         announcement, outcome = self.announcement, desk.secure_sum()
         place = announcement.names.index(vote_of(announcement).helper)
         selection = selection_of(announcement)
@@ -144,14 +137,7 @@ class VerifiedLeader:
     _refused: dict[ClientId, str] = field(default_factory=dict, repr=False)
 
     def conduct(self, desk: Desk) -> tuple[Tallied, IntVector]:
-        """Count verified ballots, and find the winner. Who is refused is named.
-
-        Raises:
-            RoundAborted: The helper is lost or refuses before the circuit started, or too few
-                ballots are valid. Nothing was opened.
-            RoundUnfinished: The circuit started, and the helper is lost, refuses, or sends what
-                opens nothing. It counts, and nobody is asked to give it up.
-        """
+        """Count verified ballots, and find the winner. Who is refused is named."""
         final, secrets = self.announcement, OsSecrets()
         if desk.keys is None:
             raise ParameterError("verified ballots are signed: name a directory of identity keys")

@@ -52,11 +52,7 @@ class LearnerTraining:
 
 
 def server_strategy(name: str, lr: float, momentum: float) -> Strategy:
-    """Return Flower's strategy of a server optimiser's name.
-
-    Raises:
-        UnknownName: There is none of this name.
-    """
+    """Return Flower's strategy of a server optimiser's name."""
     if name == "fedavg":
         return flower.FedAvg()
     if name == "fedavgm":

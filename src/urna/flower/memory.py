@@ -55,9 +55,6 @@ def stored(context: Context, place: str) -> dict[str, Any]:
     """Return what `store` put there.
 
     It is forgotten long before the claims of its answers are: no answer is given twice.
-
-    Raises:
-        ProtocolError: Nothing is there: the node was restarted, or the round is over.
     """
     if place not in context.state:
         raise ProtocolError("this node holds no state of a round: it was restarted, or it is done")
@@ -82,11 +79,7 @@ def keep(context: Context, memory: Memory) -> None:
 
 
 def recall(context: Context) -> Memory:
-    """Return the state of a round of private sums.
-
-    Raises:
-        ProtocolError: There is none: the node was restarted, or the round is over.
-    """
+    """Return the state of a round of private sums."""
     values = stored(context, _PLACE)
     del values["since"]
     vector, sent = values.pop("vector"), values.pop("sent")

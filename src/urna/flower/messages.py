@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self, cast
 
@@ -60,40 +60,17 @@ class Letter:
 
     def as_records(self) -> RecordDict:
         """Return the letter as Flower carries it."""
-        values: dict[str, Any] = {"kind": str(self.kind)}
-        for name in ("body", "announcement", "signature", "inputs", "beside"):
-            if value := getattr(self, name):
-                values[name] = value
-        for name in ("client", "number"):
-            if (place := getattr(self, name)) >= 0:
-                values[name] = place
-        if self.resumes:
-            values["resumes"] = True
-        return RecordDict({_RECORD: ConfigRecord(values)})
+        return _written(self, always=("kind",))
 
     @classmethod
     def read(cls, records: RecordDict) -> Self:
-        """Read a letter.
-
-        Raises:
-            ProtocolError: It is none.
-        """
+        """Read a letter."""
         values = _values(records)
         try:
             kind = Kind(values.get("kind", ""))
         except ValueError as error:
             raise ProtocolError("this node does not know this kind of letter") from error
-        return cls(
-            kind,
-            _bytes(values, "body"),
-            _bytes(values, "announcement"),
-            _bytes(values, "signature"),
-            _number(values, "client"),
-            _number(values, "number"),
-            _bytes(values, "inputs"),
-            values.get("resumes") is True,
-            _bytes(values, "beside"),
-        )
+        return cls(**_plain(cls, values) | {"kind": kind})
 
     @property
     def digest(self) -> bytes:
@@ -123,51 +100,20 @@ class Reply:
     """What the node's own code raised: of a simulated node, and of no other."""
 
     @classmethod
-    def ready(cls, name: str, proof: bytes, *, private: bool, keeps: bool) -> Self:
-        """Return the answer of a node that would take part."""
-        return cls(name=name, proof=proof, private=private, keeps=keeps)
-
-    @classmethod
-    def done(cls) -> Self:
-        """Return the answer of a node that was told how a round ended."""
-        return cls()
-
-    @classmethod
-    def letter(cls, body: bytes) -> Self:
-        """Return the protocol's answer."""
-        return cls(body=body)
-
-    @classmethod
     def refusal(cls, reason: str, trace: str = "") -> Self:
         """Return the answer of a node that does not take part."""
         return cls(refused=reason[:_LONGEST_REASON] or "no reason given", trace=trace)
 
     def as_records(self) -> RecordDict:
         """Return the reply as Flower carries it."""
-        values: dict[str, Any] = {"private": self.private, "keeps": self.keeps}
-        for name in ("body", "refused", "name", "proof", "beside", "trace"):
-            if value := getattr(self, name):
-                values[name] = value
-        return RecordDict({_RECORD: ConfigRecord(values)})
+        return _written(self, always=("private", "keeps"))
 
     @classmethod
     def read(cls, records: RecordDict) -> Self:
-        """Read a reply.
-
-        Raises:
-            ProtocolError: It is none.
-        """
+        """Read a reply."""
         values = _values(records)
-        return cls(
-            _bytes(values, "body"),
-            _text(values, "refused"),
-            _text(values, "name"),
-            _bytes(values, "proof"),
-            values.get("private") is True,
-            values.get("keeps") is True,
-            _bytes(values, "beside"),
-            str(values.get("trace", "")),
-        )
+        # Who says nothing of it has no secret randomness.
+        return cls(**{"private": False} | _plain(cls, values))
 
 
 def message_of(
@@ -200,17 +146,27 @@ def _values(records: RecordDict) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], records[_RECORD])
 
 
-def _bytes(values: Mapping[str, Any], name: str) -> bytes:
-    value = values.get(name, b"")
-    return value if isinstance(value, bytes) else b""
+def _written(message: Letter | Reply, always: tuple[str, ...]) -> RecordDict:
+    """Return a message's fields as one record; those that say nothing are left out."""
+    values = {}
+    for one in fields(message):
+        value = getattr(message, one.name)
+        if one.name in always or value != one.default:
+            values[one.name] = str(value) if isinstance(value, Kind) else value
+    return RecordDict({_RECORD: ConfigRecord(values)})
 
 
-def _text(values: Mapping[str, Any], name: str) -> str:
-    value = values.get(name, "")
-    short = value[:_LONGEST_REASON] if isinstance(value, str) else ""
-    return "".join(sign if sign.isprintable() else "?" for sign in short)
+def _plain(kind: type[Letter | Reply], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are of their own type; what is of another says nothing."""
+    found = {}
+    for one in fields(kind):
+        value = values.get(one.name)
+        if type(value) is type(one.default):
+            long = isinstance(value, str) and one.name != "trace"
+            found[one.name] = _shown(str(value)) if long else value
+    return found
 
 
-def _number(values: Mapping[str, Any], name: str) -> int:
-    value = values.get(name, -1)
-    return value if isinstance(value, int) and not isinstance(value, bool) else -1
+def _shown(text: str) -> str:
+    """Return what a node wrote as it may stand in a log."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text[:_LONGEST_REASON])

@@ -95,12 +95,7 @@ class Contributor(Protocol):
 
 
 def _in_time(contributor: Contributor, call: Call) -> IntVector:
-    """Return the contribution, if it comes before the server's patience ends.
-
-    Raises:
-        TimeoutError: It does not; whoever computes it is left to himself.
-        Exception: Whatever the contributor raises.
-    """
+    """Return the contribution, if it comes before the server's patience ends."""
     if simulated():  # one person owns all nodes, and a worker has one thread
         with own_generators(seed_of(call.context, call.number)):
             try:
@@ -198,7 +193,7 @@ class _Contributing:
         report = report_of(vouched, announcement, member, policy, ballot, source)
         coin = announcement.coin(letter.number, letter.inputs)
         policy.account.count(announcement, letter.number, coin, private=self._site.private)
-        return Reply.letter(report)
+        return Reply(report)
 
     def vector(self, call: Call) -> tuple[IntVector, str]:
         """Return what the node puts in, in grid steps; nothing where anything went wrong."""
@@ -240,7 +235,7 @@ class Rounds:
                 return self._gather(letter, context)
             case Kind.BEGIN | Kind.STAGE:
                 if again := answered(context, letter.digest):  # of a server that was killed
-                    return Reply.letter(again)
+                    return Reply(again)
                 begins = letter.kind is Kind.BEGIN
                 return self._begin(letter, context) if begins else self._go_on(letter, context)
             case Kind.END:
@@ -259,7 +254,7 @@ class Rounds:
         if announcement.signed and (key := policy.node_key()) is not None:
             proof = key.sign(presence(announcement, name))
         keeps = policy.transcripts is not None
-        return Reply.ready(name, proof, private=self._site.private, keeps=keeps)
+        return Reply(name=name, proof=proof, private=self._site.private, keeps=keeps)
 
     def _begin(self, letter: Letter, context: Context) -> Reply:
         """Compute the contribution and answer the invitation, or hand in a report."""
@@ -320,7 +315,7 @@ class Rounds:
                     account.withdraw(announcement, transcript.number, transcript.coin, reason)
                 if policy.transcripts is not None and name in announcement.names:
                     transcript.keep(policy.transcripts)
-        return Reply.done()
+        return Reply()
 
     def _step(
         self,
@@ -355,7 +350,7 @@ class Rounds:
             if memory.resumes:
                 kept = replace(kept, asked=letter.digest, answer=answer)
             keep(context, replace(kept, state=b"" if over else freeze(after)))
-        return Reply.letter(answer)
+        return Reply(answer)
 
 
 def _coin(announcement: Announcement, memory: Memory) -> bytes:

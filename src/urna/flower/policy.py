@@ -5,9 +5,8 @@ import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from urna.data import PUBLIC_SHARD_KEY
 from urna.errors import ParameterError, Refused
@@ -18,35 +17,50 @@ from urna.privacy import Adjacency, Budget, Unit
 from urna.protocols.secagg import ServerModel
 from urna.randomness import OsSecrets
 from urna.systems.vote.fill import LEAST_RECORDS
-from urna.tally import Part, exact_part
+from urna.tally import Part, Terms, exact_part
 
-__all__ = ["EXACT", "ExactRequest", "Grant", "Participants", "Policy"]
+if TYPE_CHECKING:  # a node that combines nothing need not load what combines
+    from urna.flower.exact import ExactAnnouncement
+
+__all__ = ["EXACT", "Grant", "Policy"]
 
 EXACT = "exact-settings"
 """What a policy calls exact combinations of nodes' own searches: `[grant.exact-settings]`."""
 
-_SECTIONS: Mapping[str, frozenset[str]] = {
-    "privacy": frozenset({"epsilon", "delta", "relation", "data", "ledger"}),
-    "limits": frozenset(
-        {
-            "fewest_clients",
-            "most_clients",
-            "largest_dropout",
-            "least_colluding",
-            "most_colluders",
-            "most_missing",
-            "most_bytes",
-            "reports_failures",
-        }
-    ),
-    "records": frozenset({"smallest_shard", "key"}),
-    "server": frozenset({"key", "model"}),
-    "identity": frozenset({"key", "directory", "required"}),
-    "transcripts": frozenset({"folder"}),
+_LIMITS = (
+    "fewest_clients",
+    "most_clients",
+    "largest_dropout",
+    "least_colluding",
+    "most_colluders",
+    "most_missing",
+    "most_bytes",
+    "reports_failures",
+)
+_SECTIONS: Mapping[str, Mapping[str, str]] = {  # of a policy file: field by key
+    "privacy": {name: name for name in ("epsilon", "delta", "relation", "data", "ledger")},
+    "limits": {name: name for name in _LIMITS},
+    "records": {"smallest_shard": "smallest_shard", "key": "shard_key"},
+    "server": {"key": "server_key", "model": "server_model"},
+    "identity": {"key": "key", "directory": "directory", "required": "directory_required"},
+    "transcripts": {"folder": "transcripts"},
 }
-_GRANTS = frozenset({"most_entries", "most_rounds", "most_runs", "names", "fewest_in_cluster"})
+_FILES = frozenset({"ledger", "shard_key", "key", "directory", "transcripts"})
+_GRANTS = ("most_entries", "most_rounds", "most_runs", "names", "fewest_in_cluster")
 _IN_CLUSTER = 4
 _WHOLE = "mean"  # opened of all who take part; anything else may be opened of fewer
+
+
+def _require(right: bool, otherwise: str) -> None:
+    """Refuse a policy that cannot be."""
+    if not right:
+        raise ParameterError(otherwise)
+
+
+def _refuse(wrong: bool, why: str) -> None:
+    """Refuse a request, with a reason for the server."""
+    if wrong:
+        raise Refused(why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,74 +90,6 @@ class Grant:
                 "`fewest_in_cluster` is 2 or more: sums of one client are that client's; got "
                 f"{self.fewest_in_cluster!r}"
             )
-
-
-class Participants(Protocol):
-    """Who takes part in what is opened, and what may go wrong on the way."""
-
-    @property
-    def clients(self) -> int:
-        """How many take part."""
-        ...
-
-    @property
-    def fewest(self) -> int:
-        """With how many at least it may be opened."""
-        ...
-
-    @property
-    def dropout(self) -> Fraction:
-        """Which part of them may be missing."""
-        ...
-
-    @property
-    def colluding(self) -> Fraction:
-        """Which part of them may collude with the server."""
-        ...
-
-    @property
-    def colluders(self) -> int:
-        """How many of them may collude with the server."""
-        ...
-
-    @property
-    def server(self) -> ServerModel:
-        """Which server it is protected against."""
-        ...
-
-
-class ExactRequest(Participants, Protocol):
-    """A request to open something exactly."""
-
-    @property
-    def name(self) -> str:
-        """What is opened, as a grant names it."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How many entries the widest vector has."""
-        ...
-
-    @property
-    def fewest_in_result(self) -> int:
-        """Of how many clients at least every sum is that is opened."""
-        ...
-
-    @property
-    def issued(self) -> int:
-        """When, in seconds since the epoch."""
-        ...
-
-    @property
-    def signed(self) -> bool:
-        """Whether nodes check each other against their own directories."""
-        ...
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Who takes part; empty while gathering."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,61 +173,62 @@ class Policy:
         # Their names are as good as themselves to a caller.
         object.__setattr__(self, "relation", Adjacency(self.relation))
         object.__setattr__(self, "server_model", ServerModel(self.server_model))
-        if self.fewest_clients < 2:
-            raise ParameterError("a policy asks for 2 clients or more")
-        if not 1 <= self.most_bytes <= LONGEST or self.most_clients < self.fewest_clients:
-            raise ParameterError(
-                f"a policy allows 1 to {LONGEST:,} bytes, and as many clients as it asks for"
-            )
+        _require(self.fewest_clients >= 2, "a policy asks for 2 clients or more")
+        _require(
+            1 <= self.most_bytes <= LONGEST and self.most_clients >= self.fewest_clients,
+            f"a policy allows 1 to {LONGEST:,} bytes, and as many clients as it asks for",
+        )
         exact_part("largest_dropout", self.largest_dropout)
         exact_part("least_colluding", self.least_colluding)
-        if self.most_missing < 0 or (self.most_colluders is not None and self.most_colluders < 0):
-            raise ParameterError("numbers of nodes are not negative")
-        if type(self.reports_failures) is not bool:
-            raise ParameterError(
-                f"`reports_failures` is true or false, got {self.reports_failures!r}"
-            )
+        _require(
+            self.most_missing >= 0 and (self.most_colluders or 0) >= 0,
+            "numbers of nodes are not negative",
+        )
+        _require(
+            type(self.reports_failures) is bool,
+            f"`reports_failures` is true or false, got {self.reports_failures!r}",
+        )
         self._check_unit()
-        if EXACT in self.grants and self.grants[EXACT].names is None:
-            raise ParameterError(
-                f"[grant.{EXACT}] must name what may be opened exactly, as in names = "
-                '["mean", "dbscan"]: no privacy budget covers it'
-            )
+        _require(
+            EXACT not in self.grants or self.grants[EXACT].names is not None,
+            f"[grant.{EXACT}] must name what may be opened exactly, as in names = "
+            '["mean", "dbscan"]: no privacy budget covers it',
+        )
         others = [grant for kind, grant in self.grants.items() if kind != EXACT]
-        if any(grant.most_runs != 1 for grant in others):
-            raise ParameterError(
-                f"`most_runs` counts exact results and belongs to [grant.{EXACT}]; a ledger "
-                "limits everything else"
-            )
-        if any(grant.fewest_in_cluster != _IN_CLUSTER for grant in others):
-            raise ParameterError(
-                f"`fewest_in_cluster` is about exact results and belongs to [grant.{EXACT}]"
-            )
-        if (self.key is None) != (self.directory is None):
-            raise ParameterError("an identity key and a directory are used together or not at all")
-        if self.directory_required and self.directory is None:
-            raise ParameterError("a policy that requires a directory must name one")
+        _require(
+            all(grant.most_runs == 1 for grant in others),
+            f"`most_runs` counts exact results and belongs to [grant.{EXACT}]; a ledger limits "
+            "everything else",
+        )
+        _require(
+            all(grant.fewest_in_cluster == _IN_CLUSTER for grant in others),
+            f"`fewest_in_cluster` is about exact results and belongs to [grant.{EXACT}]",
+        )
+        _require(
+            (self.key is None) == (self.directory is None),
+            "an identity key and a directory are used together or not at all",
+        )
+        _require(
+            self.directory is not None or not self.directory_required,
+            "a policy that requires a directory must name one",
+        )
 
     def _check_unit(self) -> None:
-        by_record = self.relation.unit is Unit.RECORD
-        if by_record and self.smallest_shard is None:
-            raise ParameterError(
-                f"a policy that accepts {self.relation} protects single records and not this node "
-                "as a whole: it must name its `smallest_shard`, the fewest records that vote "
-                "together"
-            )
-        if not by_record and (self.smallest_shard is not None or self.shard_key is not None):
-            raise ParameterError(
-                f"`smallest_shard` and a key of shards mean nothing under {self.relation}; leave "
-                f"them out, or accept {Adjacency.REPLACE_ONE_RECORD}"
-            )
-        if self.smallest_shard is not None and (
-            type(self.smallest_shard) is not int or self.smallest_shard < LEAST_RECORDS
-        ):
-            raise ParameterError(
-                f"the smallest shard has at least {LEAST_RECORDS} records, got "
-                f"{self.smallest_shard}"
-            )
+        by_record, smallest = self.relation.unit is Unit.RECORD, self.smallest_shard
+        _require(
+            not by_record or smallest is not None,
+            f"a policy that accepts {self.relation} protects single records and not this node "
+            "as a whole: it must name its `smallest_shard`, the fewest records that vote together",
+        )
+        _require(
+            by_record or (smallest is None and self.shard_key is None),
+            f"`smallest_shard` and a key of shards mean nothing under {self.relation}; leave "
+            f"them out, or accept {Adjacency.REPLACE_ONE_RECORD}",
+        )
+        _require(
+            smallest is None or (type(smallest) is int and smallest >= LEAST_RECORDS),
+            f"the smallest shard has at least {LEAST_RECORDS} records, got {smallest}",
+        )
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
@@ -299,53 +246,9 @@ class Policy:
         except ValueError as error:
             raise ParameterError(f"the policy {path} is no TOML file: {error}") from error
         try:
-            return cls._from(mapping, path)
+            return cls(**_fields(mapping, path))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ParameterError(f"the policy {path}: {error}") from error
-
-    @classmethod
-    def _from(cls, mapping: Mapping[str, Any], path: Path) -> Self:
-        for section, entries in mapping.items():
-            known = _GRANTS if section == "grant" else _SECTIONS.get(section)
-            if known is None or not isinstance(entries, dict):
-                names = ", ".join([*_SECTIONS, "grant.KIND"])
-                raise ParameterError(f"sections are {names}, got {section!r}")
-            for named, inner in entries.items() if section == "grant" else [(section, entries)]:
-                if unknown := inner.keys() - known:
-                    raise ParameterError(
-                        f"[{named}] knows {', '.join(sorted(known))}, got "
-                        f"{', '.join(sorted(unknown))}"
-                    )
-        privacy, server = mapping.get("privacy", {}), mapping.get("server", {})
-        identity, grants = mapping.get("identity", {}), mapping.get("grant", {})
-        if not {"epsilon", "delta"} <= privacy.keys():
-            raise ParameterError("[privacy] must name `epsilon` and `delta`")
-        if not grants:
-            raise ParameterError("this policy grants nothing: add [grant.vote] for votes")
-        beside, records = path.parent, mapping.get("records", {})
-        shards = f"{path.stem}.shards" if "smallest_shard" in records else None
-        shard_key = records.get("key", shards)
-        folder = mapping.get("transcripts", {}).get("folder")
-        return cls(
-            epsilon=float(privacy["epsilon"]),
-            delta=float(privacy["delta"]),
-            relation=Adjacency(privacy.get("relation", Adjacency.REPLACE_ONE_CLIENT)),
-            data=str(privacy.get("data", "")),
-            ledger=beside / privacy.get("ledger", f"{path.stem}.ledger"),
-            grants={
-                kind: Grant(**(g | ({"names": tuple(g["names"])} if "names" in g else {})))
-                for kind, g in grants.items()
-            },
-            **mapping.get("limits", {}),
-            smallest_shard=records.get("smallest_shard"),
-            shard_key=None if shard_key is None else beside / shard_key,
-            server_key=read_public_key(server["key"]) if "key" in server else None,
-            server_model=ServerModel(server.get("model", ServerModel.HONEST_BUT_CURIOUS)),
-            key=beside / identity["key"] if "key" in identity else None,
-            directory=beside / identity["directory"] if "directory" in identity else None,
-            directory_required=bool(identity.get("required", "directory" in identity)),
-            transcripts=None if folder is None else beside / folder,
-        )
 
     def read_announcement(self, data: bytes, signature: bytes) -> Announcement:
         """Read an announcement that is within the node's limits, cheapest checks first.
@@ -359,11 +262,19 @@ class Policy:
         """
         self.check_source(data, signature)
         announcement = Announcement.read(data)
+        terms = announcement.terms
         _check_time(announcement.issued)
-        self._check_participants(announcement.terms)
-        self._check_cost(announcement)
+        self._check_participants(terms)
+        _refuse(
+            terms.adjacency is not self.relation,
+            f"the sum is private under {terms.adjacency}; this node asks for {self.relation}",
+        )
+        _refuse(
+            terms.budget.epsilon > self.epsilon or terms.budget.delta > self.delta,
+            "the sum costs more privacy than this node allows",
+        )
         self._check_grant(announcement)
-        self._check_trust(announcement.terms, announcement.signed, announcement.names)
+        self._check_trust(terms, announcement.signed, announcement.names)
         try:
             announcement.round_plan  # noqa: B018 - kept; what cannot be planned is refused
         except (ParameterError, ArithmeticError) as error:
@@ -381,15 +292,18 @@ class Policy:
         Raises:
             Refused: With a reason for the server.
         """
-        if len(data) > self.most_bytes:
-            raise Refused(f"the announcement is longer than the {self.most_bytes:,} bytes allowed")
-        if self.server_key is not None and not verify(
-            self.server_key, signature, server_statement(data, body)
-        ):
-            what = "letter" if body else "announcement"
-            raise Refused(f"the {what} is not signed by the server this node trusts")
+        _refuse(
+            len(data) > self.most_bytes,
+            f"the announcement is longer than the {self.most_bytes:,} bytes allowed",
+        )
+        key, said = self.server_key, server_statement(data, body)
+        _refuse(
+            key is not None and not verify(key, signature, said),
+            f"the {'letter' if body else 'announcement'} is not signed by the server this node "
+            "trusts",
+        )
 
-    def check_exact(self, request: ExactRequest, run: bytes) -> Grant:
+    def check_exact(self, request: "ExactAnnouncement", run: bytes) -> Grant:
         """Refuse an exact result that is outside the node's limits; return what is granted.
 
         Args:
@@ -399,97 +313,102 @@ class Policy:
         Raises:
             Refused: With a reason for the server.
         """
-        grant = self.grants.get(EXACT)
+        grant, exact = self.grants.get(EXACT), "what is opened would be exact"
         if grant is None:
             raise Refused(
-                "what is opened would be exact, and this node's policy does not grant that: it "
-                f"has no [grant.{EXACT}]"
+                f"{exact}, and this node's policy does not grant that: it has no [grant.{EXACT}]"
             )
-        if grant.names is not None and request.name not in grant.names:
-            raise Refused("what is opened would be exact, and this node does not grant it by name")
+        _refuse(
+            grant.names is not None and request.name not in grant.names,
+            f"{exact}, and this node does not grant it by name",
+        )
         _check_time(request.issued)
         self._check_participants(request)
         self._check_trust(request, request.signed, request.names)
-        _check_clusters(request, grant)
-        if self.ledger is None and grant.most_runs is not None:
-            raise Refused(
-                "what is opened would be exact; this node keeps no ledger to count it in, and its "
-                "policy grants a number of exact results"
-            )
+        _refuse(
+            request.name != _WHOLE and request.fewest_in_result < grant.fewest_in_cluster,
+            f"exact sums of clusters of {request.fewest_in_result} clients may be opened; this "
+            f"node asks for {grant.fewest_in_cluster} or more in each (`fewest_in_cluster`)",
+        )
+        _refuse(
+            self.ledger is None and grant.most_runs is not None,
+            f"{exact}; this node keeps no ledger to count it in, and its policy grants a number "
+            "of exact results",
+        )
         self.account.claims.check_run(run, grant.most_runs)
-        if request.size > grant.most_entries:  # last: it takes planning to know
-            raise Refused(
-                f"{request.size:,} entries are announced; this node allows {grant.most_entries:,}"
-            )
+        _check_size(request.size, grant)  # last: it takes planning to know
         return grant
 
-    def _check_participants(self, terms: Participants) -> None:
-        if terms.clients > self.most_clients:
-            raise Refused(
-                f"{terms.clients:,} clients are invited; this node allows {self.most_clients:,}"
-            )
-        if terms.fewest < self.fewest_clients:
-            raise Refused(
-                f"the sum may be opened with {terms.fewest} clients in it; this node asks for "
-                f"{self.fewest_clients} or more"
-            )
+    def _check_participants(self, terms: "Terms | ExactAnnouncement") -> None:
+        _refuse(
+            terms.clients > self.most_clients,
+            f"{terms.clients:,} clients are invited; this node allows {self.most_clients:,}",
+        )
+        _refuse(
+            terms.fewest < self.fewest_clients,
+            f"the sum may be opened with {terms.fewest} clients in it; this node asks for "
+            f"{self.fewest_clients} or more",
+        )
         largest = exact_part("largest_dropout", self.largest_dropout)
-        if terms.dropout > largest:
-            raise Refused(
-                f"a dropout of {float(terms.dropout):g} is allowed for; this node accepts "
-                f"{float(largest):g}"
-            )
+        _refuse(
+            terms.dropout > largest,
+            f"a dropout of {float(terms.dropout):g} is allowed for; this node accepts "
+            f"{float(largest):g}",
+        )
         least = exact_part("least_colluding", self.least_colluding)
-        if terms.colluding < least:
-            raise Refused(
-                f"a part of {float(terms.colluding):g} is counted out as colluding; this node "
-                f"asks for {float(least):g}"
-            )
-        if self.most_colluders is not None and terms.colluders < self.most_colluders:
-            raise Refused(
-                f"{terms.colluders} clients are counted out as colluding; this node asks for "
-                f"{self.most_colluders}, however few take part"
-            )
-
-    def _check_cost(self, announcement: Announcement) -> None:
-        terms = announcement.terms
-        if terms.adjacency is not self.relation:
-            raise Refused(
-                f"the sum is private under {terms.adjacency}; this node asks for {self.relation}"
-            )
-        if terms.budget.epsilon > self.epsilon or terms.budget.delta > self.delta:
-            raise Refused("the sum costs more privacy than this node allows")
+        _refuse(
+            terms.colluding < least,
+            f"a part of {float(terms.colluding):g} is counted out as colluding; this node asks "
+            f"for {float(least):g}",
+        )
+        _refuse(
+            terms.colluders < (self.most_colluders or 0),
+            f"{terms.colluders} clients are counted out as colluding; this node asks for "
+            f"{self.most_colluders}, however few take part",
+        )
 
     def _check_grant(self, announcement: Announcement) -> None:
         grant = self.grants.get(announcement.kind)
         if grant is None:
             raise Refused(f"this node takes no part in sums of the kind {announcement.kind[:40]}")
-        if announcement.size > grant.most_entries:
-            raise Refused(
-                f"{announcement.size:,} entries are announced; this node allows "
-                f"{grant.most_entries:,}"
-            )
-        if announcement.rounds > grant.most_rounds:
-            raise Refused(
-                f"{announcement.rounds:,} rounds are announced; this node allows "
-                f"{grant.most_rounds:,}"
-            )
+        _check_size(announcement.size, grant)
+        _refuse(
+            announcement.rounds > grant.most_rounds,
+            f"{announcement.rounds:,} rounds are announced; this node allows {grant.most_rounds:,}",
+        )
         if grant.names is not None:
-            name = getattr(announcement.subject, "name", None)
-            if name not in grant.names:
-                raise Refused("the subject announced is none of those this node grants by name")
+            _refuse(
+                getattr(announcement.subject, "name", None) not in grant.names,
+                "the subject announced is none of those this node grants by name",
+            )
 
-    def _check_trust(self, terms: Participants, signed: bool, names: tuple[str, ...]) -> None:
-        if self.ledger is None and not self.forgets:
-            raise Refused("this node keeps no ledger, and its policy does not say that it forgets")
-        if signed and self.directory is None:
-            raise Refused("the sum is signed; this node has no identity key and no directory")
-        if signed and self.ledger is None:
-            raise Refused("the sum is signed; this node keeps no ledger to note its answers in")
-        if self.directory_required and not signed:
-            raise Refused("the sum is not signed; this node asks for keys from its directory")
-        if self.server_model is ServerModel.DISHONEST and terms.server is not ServerModel.DISHONEST:
-            raise Refused("the sum trusts its server; this node asks for a plan that does not")
+    def _check_trust(
+        self, terms: "Terms | ExactAnnouncement", signed: bool, names: tuple[str, ...]
+    ) -> None:
+        dishonest = ServerModel.DISHONEST
+        for wrong, why in (
+            (
+                self.ledger is None and not self.forgets,
+                "this node keeps no ledger, and its policy does not say that it forgets",
+            ),
+            (
+                signed and self.directory is None,
+                "the sum is signed; this node has no identity key and no directory",
+            ),
+            (
+                signed and self.ledger is None,
+                "the sum is signed; this node keeps no ledger to note its answers in",
+            ),
+            (
+                self.directory_required and not signed,
+                "the sum is not signed; this node asks for keys from its directory",
+            ),
+            (
+                self.server_model is dishonest and terms.server is not dishonest,
+                "the sum trusts its server; this node asks for a plan that does not",
+            ),
+        ):
+            _refuse(wrong, why)
         if signed:
             self._check_directory(terms.colluders, names)
 
@@ -503,16 +422,16 @@ class Policy:
         directory = self.directory_file()
         known = frozenset() if directory is None else frozenset(directory.keys)
         needed = math.ceil(len(known) * exact_part("least_colluding", self.least_colluding))
-        if self.most_colluders is None and colluders < needed:
-            raise Refused(
-                f"{colluders} clients are counted out as colluding; this node asks for {needed}, "
-                "a part of its directory, however few take part"
-            )
+        _refuse(
+            self.most_colluders is None and colluders < needed,
+            f"{colluders} clients are counted out as colluding; this node asks for {needed}, "
+            "a part of its directory, however few take part",
+        )
         missing = len(known - self._helpers - set(names)) if names else 0
-        if missing > self.most_missing:
-            raise Refused(
-                f"{missing} of this node's directory are left out; it allows {self.most_missing}"
-            )
+        _refuse(
+            missing > self.most_missing,
+            f"{missing} of this node's directory are left out; it allows {self.most_missing}",
+        )
 
     @property
     def _helpers(self) -> frozenset[str]:
@@ -544,14 +463,50 @@ class Policy:
         return None if self.directory is None else DirectoryFile.read(self.directory)
 
 
-def _check_clusters(request: ExactRequest, grant: Grant) -> None:
-    if request.name != _WHOLE and request.fewest_in_result < grant.fewest_in_cluster:
-        raise Refused(
-            f"exact sums of clusters of {request.fewest_in_result} clients may be opened; this "
-            f"node asks for {grant.fewest_in_cluster} or more in each (`fewest_in_cluster`)"
-        )
+def _fields(mapping: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the fields of the policy that a file holds."""
+    beside, stem, found = path.parent, path.stem, dict[str, Any]()
+    for section, entries in mapping.items():
+        if not (section in _SECTIONS or section == "grant") or not isinstance(entries, dict):
+            names = ", ".join([*_SECTIONS, "grant.KIND"])
+            raise ParameterError(f"sections are {names}, got {section!r}")
+        known = _SECTIONS.get(section, dict.fromkeys(_GRANTS, ""))
+        for named, inner in entries.items() if section == "grant" else [(section, entries)]:
+            _require(
+                inner.keys() <= known.keys(),
+                f"[{named}] knows {', '.join(sorted(known))}, got "
+                f"{', '.join(sorted(inner.keys() - known.keys()))}",
+            )
+        if section != "grant":
+            found |= {known[key]: value for key, value in entries.items()}
+    grants = mapping.get("grant", {})
+    _require({"epsilon", "delta"} <= found.keys(), "[privacy] must name `epsilon` and `delta`")
+    _require(bool(grants), "this policy grants nothing: add [grant.vote] for votes")
+    found["epsilon"], found["delta"] = float(found["epsilon"]), float(found["delta"])
+    found["data"] = str(found.get("data", ""))
+    found.setdefault("ledger", f"{stem}.ledger")
+    if "smallest_shard" in found:
+        found.setdefault("shard_key", f"{stem}.shards")
+    found.setdefault("directory_required", "directory" in found)
+    if "server_key" in found:
+        found["server_key"] = read_public_key(found["server_key"])
+    found |= {name: beside / found[name] for name in _FILES & found.keys()}
+    found["grants"] = {
+        kind: Grant(**(grant | ({"names": tuple(grant["names"])} if "names" in grant else {})))
+        for kind, grant in grants.items()
+    }
+    return found
+
+
+def _check_size(size: int, grant: Grant) -> None:
+    _refuse(
+        size > grant.most_entries,
+        f"{size:,} entries are announced; this node allows {grant.most_entries:,}",
+    )
 
 
 def _check_time(issued: int) -> None:
-    if abs(issued - time.time()) > LARGEST_SKEW:
-        raise Refused("the announcement is not of about this node's time")
+    _refuse(
+        abs(issued - time.time()) > LARGEST_SKEW,
+        "the announcement is not of about this node's time",
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Unpack
 
 from flwr.serverapp import Grid
@@ -32,6 +33,7 @@ def poll(
     budget: Budget,
     settings: VoteSettings | None = None,
     seed: int = 0,
+    folder: Path | None = None,
     federation: Federation | None = None,
     run: Run | None = None,
     **options: Unpack[Options],
@@ -60,6 +62,10 @@ def poll(
             the server: where noise is strong nodes are asked about its shortlist. Sizes and times
             of shards are the nodes' own policies'.
         seed: Public seed of the nodes' local training.
+        folder: Where the vote is kept, so that a server that was killed goes on with it when it
+            asks again with the same settings and folder: nothing is charged twice, and a vote
+            that was over gives the same result. The folder holds what nodes sent, under masks.
+            A vote that reveals the winner alone takes none.
         federation: Who is invited, who signs, how long to wait.
         run: Where it is counted and kept: see `urna.search` and `Sums`.
         options: The rest of the terms: `dropout`, `colluding` (a tenth by default),
@@ -84,6 +90,11 @@ def poll(
             "verified ballots are signed: name a directory of identity keys (`Federation`), which "
             "`urna keys collect` makes"
         )
+    if reveal.winner and folder is not None:
+        raise ParameterError(
+            "a vote that reveals the winner alone takes no folder: a circuit that was started is "
+            "not started again. Leave the folder out, or reveal counts"
+        )
     if rehearsal is not None:
         rehearsal.check(space)
     shards = options.get("shards", 1)
@@ -100,6 +111,7 @@ def poll(
         grid,
         subject,
         budget=budget,
+        folder=folder,
         # A helper has no ballot, and a circuit that has started is not held again.
         attempts=1 if reveal.winner else ATTEMPTS,
         federation=replace(reached, least_clients=max(3, reached.least_clients + 1))

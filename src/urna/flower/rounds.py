@@ -7,7 +7,7 @@ from pathlib import Path
 
 from urna.errors import InvalidSum, ProtocolError, RoundFailed, RoundUnfinished
 from urna.flower.announcement import Announcement
-from urna.flower.checkpoint import JournaledTransport, RoundJournal
+from urna.flower.checkpoint import RoundJournal
 from urna.flower.gathering import Gathering, Reach
 from urna.flower.identities import DirectoryFile
 from urna.flower.messages import Kind, Letter, Reply
@@ -82,11 +82,7 @@ class Desk:
         )
 
     def ask(self, client: ClientId, letter: Letter, *, stage: str, last: bool = False) -> Reply:
-        """Return one client's answer to a letter of its own.
-
-        Raises:
-            ProtocolError: There is none, or a refusal.
-        """
+        """Return one client's answer to a letter of its own."""
         seconds = self.grid.deadlines.stage
         found = self.grid.deliver({client: letter}, stage=stage, seconds=seconds, last=last)
         reply = dict(found).get(client)
@@ -102,8 +98,8 @@ class Desk:
         if folder is None:
             self.tallied, self.opened = conduct(self)
             return self.tallied
-        with RoundJournal(folder, self.coin) as journal:
-            self.transport = JournaledTransport(self.grid, journal)
+        with RoundJournal(folder, self.coin, self.grid) as journal:
+            self.transport = journal
             try:
                 self.tallied, self.opened = conduct(self)
             except RoundFailed:

@@ -125,11 +125,7 @@ def simulated_helper(name: str, policy: Policy | None = None) -> Helper:
 
 
 def check_helper(helper: str | None, clients: int, *, scripted: bool) -> None:
-    """Refuse a helper that a simulation cannot have.
-
-    Raises:
-        ParameterError: It has a client's name, or randomness is scripted.
-    """
+    """Refuse a helper that a simulation cannot have."""
     if helper is None:
         return
     check_name(helper)

@@ -159,11 +159,7 @@ class Site:
         context: Context,
         coin: bytes,
     ) -> Member:
-        """Return the node's part in a round's protocol.
-
-        Raises:
-            Refused: The number is another's, or somebody's key is not in the directory.
-        """
+        """Return the node's part in a round's protocol."""
         if not 0 <= client < len(announcement.names):
             raise Refused("the node's number is not among those who take part")
         round_plan = announcement.round_plan
@@ -181,11 +177,7 @@ class Site:
         return Member(client, round_plan, 0, key.identity(client), keys, coin)
 
     def policy_of(self, context: Context, letter: Letter | None = None) -> Policy:
-        """Return the policy that the node's configuration names, or its owner gave.
-
-        Raises:
-            Refused: There is none, or it cannot be read.
-        """
+        """Return the policy that the node's configuration names, or its owner gave."""
         named = context.node_config.get(POLICY_KEY, self.policy)
         if isinstance(named, Policy):
             return named

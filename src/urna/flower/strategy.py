@@ -18,19 +18,18 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from urna.errors import BudgetExceeded, ParameterError, RoundAborted, RoundFailed
 from urna.files import today
-from urna.flower.announcement import Announcement
 from urna.flower.gathering import Federation
 from urna.flower.messages import message_of
 from urna.flower.sums import Sums
 from urna.flower.transport import NodesFailed
-from urna.flower.updates import ModelLetter, UpdateSubject, Vector, flattened, shaped
+from urna.flower.updates import ModelLetter, UpdateSubject, Vector
 from urna.privacy import Budget, PrivacyStatement
 from urna.systems.train import Clip, FedAvg, Layout, Settings, TrainPlan, TrainResult, Validation
 from urna.systems.train.checkpoint import Progress
 from urna.systems.train.reading import after_failure, after_round
 from urna.systems.train.result import RoundReport
 from urna.systems.train.settings import ACCURACY, LOSS
-from urna.tally import Options, Released, Run
+from urna.tally import Options, Run
 
 __all__ = ["PrivateTraining"]
 
@@ -153,11 +152,16 @@ class PrivateTraining(Strategy):
             RoundAborted: Too few nodes take part; it says who does not and why.
         """
         del timeout, evaluate_config
-        weights, names, shapes = flattened(initial_arrays)
-        layout = Layout(len(weights), self._settings.measurements)
+        first = ModelLetter.of(initial_arrays, self._settings.clipping.first)
+        if self._settings.validation is not None:
+            first = replace(first, largest_loss=self._settings.validation.largest_loss)
+        layout = Layout(len(first.weights), self._settings.measurements)
         subject = UpdateSubject(self._name, layout)
         sums = Sums(grid, subject, budget=self._budget, rounds=num_rounds, **self._how)
-        announced = _gathered(sums)
+        try:
+            announced = sums.gather()
+        except BudgetExceeded as error:
+            raise PrivacyBudgetExhausted(str(error)) from error
         # What was announced is what nodes train by: its layout names the grid's steps.
         plan = TrainPlan(
             announced.terms.clients, num_rounds, self._settings, layout, announced.plan
@@ -165,23 +169,25 @@ class PrivateTraining(Strategy):
         if not self._force:
             plan.check_hopeful()
         fresh = Progress(
-            self._fingerprint(weights, train_config),
+            self._fingerprint(first.weights, train_config),
             announced.digest.hex(),
-            weights,
-            clip_norm=self._settings.clipping.first,
+            first.weights,
+            clip_norm=first.clip_norm,
         )
         result, held, stopped = Result(arrays=initial_arrays), 0, ""
         state = fresh if self._folder is None else self._taken_up(self._folder, fresh)
         if state is fresh:
-            self._judge(evaluate_fn, 0, initial_arrays, result)
+            _judge(evaluate_fn, 0, initial_arrays, result)
             self._keep(state, result, 0)
         else:
             held = int(state.besides["number"])
-            self._tell_again(state, result, names, shapes)
+            self._tell_again(state, result, first)
         for number in range(held + 1, num_rounds + 1):
-            arrays = shaped(state.weights, names, shapes)
+            arrays = first.arrays(state.weights)
             letter = replace(
-                ModelLetter(names, shapes, state.weights, state.clip_norm, self._largest()),
+                first,
+                weights=state.weights,
+                clip_norm=state.clip_norm,
                 config=self._config(number, arrays, train_config or ConfigRecord(), grid),
             )
             try:
@@ -199,12 +205,10 @@ class PrivateTraining(Strategy):
                 continue
             self._training = self._result(plan, state, sums, "rounds")
             self._keep(state, result, number)  # what was paid for, before it is judged
-            report = state.history[-1]
-            if not report.failed:
-                result.arrays = shaped(state.weights, names, shapes)
-                self._note(report, result)
-                _log_round(number, report)
-                self._judge(evaluate_fn, state.done, result.arrays, result)
+            if not state.history[-1].failed:
+                result.arrays = first.arrays(state.weights)
+                self._note(state.history[-1], result, logged=number)
+                _judge(evaluate_fn, state.done, result.arrays, result)
                 self._keep(state, result, number)
         stopped = stopped or ("rounds" if state.done == num_rounds else "dropouts")
         self._training = self._result(plan, state, sums, stopped)
@@ -213,25 +217,38 @@ class PrivateTraining(Strategy):
     def _after(
         self, sums: Sums, plan: TrainPlan, state: Progress, letter: ModelLetter, number: int
     ) -> Progress:
-        """Hold a round, and return where training stands after it."""
+        """Hold a round, and return where training stands after it.
+
+        The wrapped strategy uses the noisy mean as if one client had sent it.
+        """
         try:
             released = sums.round(letter.as_bytes(), number=number)
         except RoundAborted:
             raise
         except RoundFailed as failed:
             return _after_failure(plan, state, failed, sums.privacy.epsilon)
-        return self._stepped(plan, state, released, letter, number)
+        after = after_round(plan, state, released, range(plan.clients), 1)
+        inner: Any = self._strategy
+        content = RecordDict(
+            {
+                getattr(inner, "arrayrecord_key", "arrays"): letter.arrays(after.weights),
+                "metrics": MetricRecord({getattr(inner, "weighted_by_key", "num-examples"): 1}),
+            }
+        )
+        arrays, _ = inner.aggregate_train(number, [message_of(content, "train")])
+        if arrays is None:
+            raise ParameterError(f"{type(inner).__name__} made no weights of the mean")
+        return after.after(weights=ModelLetter.of(arrays).weights)
 
     def _fingerprint(self, weights: Vector, config: ConfigRecord | None) -> str:
         """Return a digest of what must not change in a training that is taken up again.
 
         Budget, rounds, layout and terms are held against the series' own announcement.
         """
-        plain = int | float | str | bool
         inner = vars(self._strategy).items()
         said = (
             type(self._strategy).__name__,
-            sorted((name, value) for name, value in inner if isinstance(value, plain)),
+            sorted((n, value) for n, value in inner if isinstance(value, int | float | str | bool)),
             sorted((config or {}).items()),
             repr(self._settings),
         )
@@ -262,46 +279,17 @@ class PrivateTraining(Strategy):
         }
         state.after(slots=slots, besides=besides).write(self._folder)
 
-    def _tell_again(
-        self,
-        state: Progress,
-        result: Result,
-        names: tuple[str, ...],
-        shapes: tuple[tuple[int, ...], ...],
-    ) -> None:
+    def _tell_again(self, state: Progress, result: Result, first: ModelLetter) -> None:
         """Put back what the strategy remembered, and what was said about earlier rounds."""
         types = state.besides["types"]
         slots = {name: slot.astype(types[name]) for name, slot in state.slots.items()}
-        _remind(self._strategy, slots, names)
-        result.arrays = shaped(state.weights, names, shapes)
+        _remind(self._strategy, slots, first.names)
+        result.arrays = first.arrays(state.weights)
         for report in state.history:
             if not report.failed:
                 self._note(report, result)
         for number, found in json.loads(state.besides["judged"]).items():
             result.evaluate_metrics_serverapp[int(number)] = MetricRecord(found)
-
-    def _stepped(
-        self,
-        plan: TrainPlan,
-        state: Progress,
-        released: Released,
-        letter: ModelLetter,
-        number: int,
-    ) -> Progress:
-        """Let the wrapped strategy use the noisy mean as if one client had sent it."""
-        after = after_round(plan, state, released, range(plan.clients), 1)
-        inner: Any = self._strategy
-        mean = shaped(after.weights, letter.names, letter.shapes)
-        content = RecordDict(
-            {
-                getattr(inner, "arrayrecord_key", "arrays"): mean,
-                "metrics": MetricRecord({getattr(inner, "weighted_by_key", "num-examples"): 1}),
-            }
-        )
-        arrays, _ = inner.aggregate_train(number, [message_of(content, "train")])
-        if arrays is None:
-            raise ParameterError(f"{type(inner).__name__} made no weights of the mean")
-        return after.after(weights=flattened(arrays)[0])
 
     def _config(
         self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -314,12 +302,13 @@ class PrivateTraining(Strategy):
             break
         return dict(told)
 
-    def _largest(self) -> float:
-        validation = self._settings.validation
-        return 1.0 if validation is None else validation.largest_loss
-
-    def _note(self, report: RoundReport, result: Result) -> None:
-        validation = self._settings.validation
+    def _note(self, report: RoundReport, result: Result, logged: int | None = None) -> None:
+        """Note a round's figures where Flower's result has them, and in the log of its round."""
+        if logged is not None:
+            epsilon = float("inf") if report.epsilon is None else report.epsilon
+            line = "round %d: %d nodes took part, epsilon so far %.3f"
+            _log.info(line, logged, report.took_part, epsilon)
+        validation, number = self._settings.validation, report.number
         said: dict[str, float] = {
             "took-part": float(report.took_part),
             "clip-norm": report.clip_norm,
@@ -327,25 +316,12 @@ class PrivateTraining(Strategy):
         }
         if report.epsilon is not None:
             said["epsilon"] = report.epsilon
-        result.train_metrics_clientapp[report.number] = MetricRecord(dict(said))
+        result.train_metrics_clientapp[number] = MetricRecord(dict(said))
         if validation is not None:
-            result.evaluate_metrics_clientapp[report.number] = MetricRecord(
-                {
-                    "private_loss": validation.largest_loss * report.measured[LOSS],
-                    "private_acc": report.measured[ACCURACY],
-                }
+            loss = validation.largest_loss * report.measured[LOSS]
+            result.evaluate_metrics_clientapp[number] = MetricRecord(
+                {"private_loss": loss, "private_acc": report.measured[ACCURACY]}
             )
-
-    def _judge(
-        self,
-        evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
-        number: int,
-        arrays: ArrayRecord,
-        result: Result,
-    ) -> None:
-        found = None if evaluate is None else evaluate(number, arrays)
-        if found is not None:
-            result.evaluate_metrics_serverapp[number] = found
 
     def _result(self, plan: TrainPlan, state: Progress, sums: Sums, stopped: str) -> TrainResult:
         privacy = sums.privacy
@@ -397,18 +373,13 @@ class PrivateTraining(Strategy):
         self._strategy.summary()
 
 
-def _gathered(sums: Sums) -> Announcement:
-    try:
-        return sums.gather()
-    except BudgetExceeded as error:
-        raise PrivacyBudgetExhausted(str(error)) from error
+Judging = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
-def _log_round(number: int, report: RoundReport) -> None:
-    epsilon = float("inf") if report.epsilon is None else report.epsilon
-    _log.info(
-        "round %d: %d nodes took part, epsilon so far %.3f", number, report.took_part, epsilon
-    )
+def _judge(evaluate: Judging | None, number: int, arrays: ArrayRecord, result: Result) -> None:
+    found = None if evaluate is None else evaluate(number, arrays)
+    if found is not None:
+        result.evaluate_metrics_serverapp[number] = found
 
 
 _MEMORIES = ("current_arrays", "momentum_vector", "m_t", "v_t")

@@ -6,12 +6,12 @@ subjects that its policy grants by name and that something mounted on it can con
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from urna.errors import ProtocolError
 from urna.tally import BoundedVector, TallyPlan, Terms, plan_tally
 
-__all__ = ["Statistic", "Subject", "read_subject", "register", "size_of"]
+__all__ = ["MALFORMED", "Statistic", "Subject", "read_subject", "register", "size_of"]
 
 
 class Subject(Protocol):
@@ -77,8 +77,12 @@ class Statistic:
         return int(mapping["vector"]["dimension"])
 
 
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+"""What reading plain values raises that somebody else wrote."""
+
 _READERS: dict[str, Callable[[Mapping[str, Any]], Subject]] = {}
 _SIZES: dict[str, Callable[[Mapping[str, Any]], int]] = {}
+ReadT = TypeVar("ReadT")
 
 
 def register(
@@ -99,33 +103,25 @@ def register(
 
 register("statistic", Statistic.read, Statistic.size)
 
-_WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
-
 
 def read_subject(kind: str, mapping: Mapping[str, Any]) -> Subject:
-    """Read a subject.
-
-    Raises:
-        ProtocolError: This node does not know the kind, or it cannot be read.
-    """
-    if kind not in _READERS:
-        raise ProtocolError(f"this node does not know subjects of the kind {kind[:40]!r}")
-    try:
-        return _READERS[kind](mapping)
-    except _WRONG as error:
-        raise ProtocolError(f"the subject ({kind}) cannot be read") from error
+    """Read a subject, or raise ProtocolError: the kind is unknown, or it cannot be read."""
+    return _read(_READERS, kind, mapping)
 
 
 def size_of(kind: str, mapping: Mapping[str, Any]) -> int:
-    """Return how many entries a subject's vector has, without making the subject.
+    """Return how many entries a subject's vector has, without making it; else as above."""
+    return _read(_SIZES, kind, mapping)
 
-    Raises:
-        ProtocolError: This node does not know the kind, or it cannot be read.
-    """
-    if kind not in _SIZES:
+
+def _read(
+    readers: Mapping[str, Callable[[Mapping[str, Any]], ReadT]],
+    kind: str,
+    mapping: Mapping[str, Any],
+) -> ReadT:
+    if kind not in readers:
         raise ProtocolError(f"this node does not know subjects of the kind {kind[:40]!r}")
     try:
-        size = _SIZES[kind](mapping)
-    except _WRONG as error:
+        return readers[kind](mapping)
+    except MALFORMED as error:
         raise ProtocolError(f"the subject ({kind}) cannot be read") from error
-    return size

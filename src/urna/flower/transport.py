@@ -23,6 +23,7 @@ _AHEAD = 0.25  # seconds of letters that lie ready for the simulation's workers
 _FEWEST, _SCANNED = 32, 30_000  # fewest of them; and most, times the number of nodes
 _VOID_SECONDS = _END_SECONDS = 60.0  # most who would answer do so at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks for replies
+_PATIENCE, _SHOWN = 15.0, 10  # seconds until the log names who is missing, and how many of them
 
 _log = logging.getLogger("flwr")
 
@@ -98,7 +99,7 @@ class Post:
         waiting, pending = dict(letters), dict[str, int]()
         answered, pause = 0, _FIRST_PAUSE
         window = _FEWEST if self.simulated else len(letters)
-        start = heard = time.monotonic()
+        start = heard = told = time.monotonic()
         self._progress(SumProgress(stage, 0, len(letters), seconds))
         while (waiting or pending) and (left := seconds - (time.monotonic() - start)) > 0:
             if waiting and (room := window - len(pending)) > 0:
@@ -120,10 +121,20 @@ class Post:
                 self._progress(SumProgress(stage, answered, len(letters), left))
                 yield from came
                 continue
+            if time.monotonic() - told > _PATIENCE:
+                told = time.monotonic()
+                _log.info(
+                    "%s: still waiting for %s", stage, self._named([*pending.values(), *waiting])
+                )
             if waiting and time.monotonic() - heard > _LONGEST_PAUSE:
                 window *= 2  # those who are silent must not hold up the others
             time.sleep(min(pause, left))
             pause = min(1.5 * pause, _LONGEST_PAUSE)
+
+    def _named(self, nodes: Collection[int]) -> str:
+        """Return the first of these nodes by name, or by number where none is known."""
+        first = ", ".join(self.names.get(node, f"node {node}") for node in list(nodes)[:_SHOWN])
+        return first + (f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else "")
 
     def _window(self, nodes: int, rate: float) -> int:
         """Return how many letters may be without an answer, at so many answers a second.
@@ -192,6 +203,7 @@ class GridTransport:
         begin: Letter,
         deadlines: Deadlines,
     ) -> None:
+        self.client_seconds = self.own_seconds = 0.0  # nodes run elsewhere
         self._post, self._nodes, self._plan = post, nodes, plan
         self._begin, self.deadlines = begin, deadlines
         self._clients = {node: client for client, node in nodes.items()}
@@ -201,16 +213,6 @@ class GridTransport:
         """Nodes that may still hold state of the round: they did not finish it."""
         self.beside: dict[ClientId, bytes] = {}
         """What travelled with clients' answers, the latest of each."""
-
-    @property
-    def client_seconds(self) -> float:
-        """Zero: nodes run elsewhere."""
-        return 0.0
-
-    @property
-    def own_seconds(self) -> float:
-        """Zero: no node runs in this process."""
-        return 0.0
 
     def exchange(
         self, stage: Stage, letters: Iterable[tuple[ClientId, bytes]]

@@ -4,7 +4,7 @@ import importlib
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from flwr.common.config import parse_config_args
 
 from urna.errors import ParameterError
 from urna.flower.site import ON_APP
-from urna.flower.updates import ModelLetter, Updates, flattened
+from urna.flower.updates import ModelLetter, Updates
 from urna.flower.votes import Votes
 from urna.space import Space
 from urna.systems.train.layout import norm_of
@@ -38,12 +38,7 @@ class NodeApp:
     node_config: str = ""
 
     def find(self, named: str) -> Any:  # noqa: ANN401 - whatever it names
-        """Return what `module:name` names in the app.
-
-        Raises:
-            ParameterError: It names nothing.
-            Exception: What the module raises when it is imported.
-        """
+        """Return what `module:name` names in the app."""
         module, _, name = named.partition(":")
         if (where := str(self.folder.resolve())) not in sys.path:
             sys.path.insert(0, where)
@@ -63,10 +58,6 @@ class NodeApp:
             model: What names the weights that training begins with: arrays, by name or in a
                 list, a torch module, or a function that returns one of these.
             config: What the server's strategy would tell its clients.
-
-        Raises:
-            ParameterError: There is nothing to try, or no app.
-            Exception: What the node's own code raises.
         """
         app, told = self._project(), list[str]()
         part = getattr(self.find(str(app["components"]["clientapp"])), ON_APP, None)
@@ -78,9 +69,8 @@ class NodeApp:
                 (loss,) = contributor.losses(context, one, 0, _SECONDS)
                 told.append(f"candidate {dict(next(iter(one)))}: loss {loss:.6g}")
             if isinstance(contributor, Updates) and model:
-                weights, names, shapes = flattened(_arrays(self._made(model)))
                 said = {"server-round": 1, **_config(config)}
-                letter = ModelLetter(names, shapes, weights, 1.0, config=said)
+                letter = replace(ModelLetter.of(_arrays(self._made(model))), config=said)
                 norm = norm_of(contributor.update(letter, context, 1, _SECONDS))
                 told.append(f"one step of training: an update of norm {norm:.6g}")
         if not told:

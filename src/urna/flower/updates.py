@@ -18,7 +18,7 @@ from urna.errors import ParameterError, ProtocolError, Refused
 from urna.flower.messages import message_of
 from urna.flower.participant import Call, Participant
 from urna.flower.policy import Policy
-from urna.flower.subjects import register
+from urna.flower.subjects import MALFORMED, register
 from urna.noise import IntVector
 from urna.privacy import Unit
 from urna.randomness import StreamSecrets, derive_seed
@@ -27,10 +27,15 @@ from urna.systems.train.layout import norm_of
 from urna.systems.train.settings import ACCURACY, LOSS, SHORT
 from urna.tally import TallyPlan, Terms, plan_tally
 
-__all__ = ["ModelLetter", "Trainer", "UpdateSubject", "Updates", "Vector", "flattened", "shaped"]
+__all__ = [
+    "ModelLetter",
+    "Trainer",
+    "UpdateSubject",
+    "Updates",
+    "Vector",
+]
 
 _MOST_ENTRIES = 2**31
-_WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 Vector = npt.NDArray[np.float32]
 
@@ -95,11 +100,7 @@ class ModelLetter:
     """What the user's own strategy tells its clients."""
 
     def as_bytes(self) -> bytes:
-        """Return the letter as it travels.
-
-        Raises:
-            ParameterError: The config holds bytes, or a number that is not finite.
-        """
+        """Return the letter as it travels."""
         head = {
             "names": list(self.names),
             "shapes": [list(shape) for shape in self.shapes],
@@ -118,11 +119,7 @@ class ModelLetter:
 
     @classmethod
     def read(cls, data: bytes) -> "ModelLetter":
-        """Read a letter.
-
-        Raises:
-            ProtocolError: It is none.
-        """
+        """Read a letter."""
         head, mark, numbers = data.partition(b"\n")
         try:
             said = json.loads(head)
@@ -140,49 +137,38 @@ class ModelLetter:
                 and 0 < largest < math.inf
                 and isinstance(said["config"], dict)
             )
-        except _WRONG as error:
+        except MALFORMED as error:
             raise ProtocolError("what the round starts from is no model") from error
         if not sound:
             raise ProtocolError("what the round starts from is no model")
         weights = np.frombuffer(numbers, dtype="<f4").astype(np.float32)
         return cls(names, shapes, weights, clip_norm, largest, said["config"])
 
-    def arrays(self) -> ArrayRecord:
-        """Return the weights as Flower carries them."""
-        return shaped(self.weights, self.names, self.shapes)
+    @classmethod
+    def of(cls, arrays: ArrayRecord, clip_norm: float = 1.0) -> "ModelLetter":
+        """Return a letter with these arrays."""
+        found = {name: array.numpy() for name, array in arrays.items()}
+        for name, array in found.items():
+            if not np.issubdtype(array.dtype, np.floating):
+                raise ParameterError(
+                    f"the array {name!r} holds {array.dtype}: only floating-point parameters are "
+                    "trained privately. Leave counters and other buffers out of the ArrayRecord."
+                )
+        if not found:
+            raise ParameterError("a model has an array or more")
+        weights = np.concatenate([array.ravel().astype(np.float32) for array in found.values()])
+        shapes = tuple(array.shape for array in found.values())
+        return cls(tuple(found), shapes, weights, clip_norm)
 
-
-def flattened(arrays: ArrayRecord) -> tuple[Vector, tuple[str, ...], tuple[tuple[int, ...], ...]]:
-    """Return all arrays as one vector, with their names and shapes.
-
-    Raises:
-        ParameterError: An array does not hold floating-point numbers.
-    """
-    found = {name: array.numpy() for name, array in arrays.items()}
-    for name, array in found.items():
-        if not np.issubdtype(array.dtype, np.floating):
-            raise ParameterError(
-                f"the array {name!r} holds {array.dtype}: only floating-point parameters are "
-                "trained privately. Leave counters and other buffers out of the ArrayRecord."
-            )
-    if not found:
-        raise ParameterError("a model has an array or more")
-    vector = np.concatenate([array.ravel().astype(np.float32) for array in found.values()])
-    return vector, tuple(found), tuple(array.shape for array in found.values())
-
-
-def shaped(
-    vector: Vector, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
-) -> ArrayRecord:
-    """Return a vector as named arrays."""
-    cuts = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
-    parts = np.split(vector, cuts)
-    return ArrayRecord(
-        {
-            name: Array(part.reshape(shape))
-            for name, part, shape in zip(names, parts, shapes, strict=True)
-        }
-    )
+    def arrays(self, weights: Vector | None = None) -> ArrayRecord:
+        """Return the weights, or others of the same shapes, as Flower carries them."""
+        given, start, record = self.weights if weights is None else weights, 0, ArrayRecord()
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            count = math.prod(shape)
+            part = np.asarray(given[start : start + count], dtype=np.float32)
+            record[name] = Array(part.reshape(shape))
+            start += count
+        return record
 
 
 Function = Callable[[Message, Context], Message]
@@ -256,14 +242,11 @@ class Updates:
             Exception: What the training raises, or it returns other arrays than it got.
         """
         reply = self._train(self._message(letter, "train", context, number, seconds), context)
-        update, names, shapes = flattened(_arrays_in(reply, self._arrays))
-        if (names, shapes) != (letter.names, letter.shapes):
-            raise ValueError(
-                f"training got arrays {_told(letter.names, letter.shapes)} and returned "
-                f"{_told(names, shapes)}"
-            )
+        after = ModelLetter.of(_arrays_in(reply, self._arrays))
+        if (after.names, after.shapes) != (letter.names, letter.shapes):
+            raise ValueError(f"training got arrays {_told(letter)} and returned {_told(after)}")
         with np.errstate(invalid="ignore", over="ignore"):
-            return np.asarray(update - letter.weights)
+            return np.asarray(after.weights - letter.weights)
 
     def _measured(self, call: Call, letter: ModelLetter) -> dict[str, float]:
         names = {
@@ -333,8 +316,8 @@ class Trainer(Participant):
         super().__init__([updates], policy=policy, name=name, script=script)
 
 
-def _told(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> str:
-    return ", ".join(f"{name} {shape}" for name, shape in zip(names, shapes, strict=True))
+def _told(letter: ModelLetter) -> str:
+    return ", ".join(f"{n} {shape}" for n, shape in zip(letter.names, letter.shapes, strict=True))
 
 
 def _arrays_in(reply: Message, key: str) -> Any:  # noqa: ANN401 - an ArrayRecord

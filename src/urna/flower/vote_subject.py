@@ -182,9 +182,6 @@ def check_statement(statement: PublicParameters, announcement: Announcement, num
 
     Nothing in it is left to the server but its own key: candidates, levels, the proof, the
     fewest ballots follow from subject and terms, the session from the announcement itself.
-
-    Raises:
-        Refused: It is not.
     """
     if (statement.number, statement.session) != (number, announcement.place(number)):
         raise Refused("the statement is one of another announcement")
@@ -193,11 +190,7 @@ def check_statement(statement: PublicParameters, announcement: Announcement, num
 
 
 def helper_key(announcement: Announcement, policy: Policy) -> bytes:
-    """Return the identity key of the helper announced, from this node's own directory.
-
-    Raises:
-        Refused: The node knows no such helper.
-    """
+    """Return the identity key of the helper announced, from this node's own directory."""
     directory, helper = policy.directory_file(), vote_of(announcement).helper
     if directory is None or helper not in directory.keys:
         raise Refused("the helper announced is not in this node's directory")
@@ -205,12 +198,7 @@ def helper_key(announcement: Announcement, policy: Policy) -> bytes:
 
 
 def read_vouched(data: bytes, announcement: Announcement, number: int, policy: Policy) -> Vouched:
-    """Return a statement for which the helper vouched, by the key in this node's own directory.
-
-    Raises:
-        Refused: The helper is unknown, or the statement is not what was announced.
-        ProtocolError: It is no statement, or not signed by the helper.
-    """
+    """Return a statement for which the helper vouched, by the key in this node's own directory."""
     key, vouched = helper_key(announcement, policy), decode_announcement(data)
     check_statement(vouched.statement, announcement, number)
     vouched.check(key)
