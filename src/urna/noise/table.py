@@ -5,17 +5,20 @@ under every version of NumPy, and so is what is drawn from a seed: a server that
 seed of a noise component removes exactly what the client added.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
-from urna.privacy.distributions import DRAW_BITS
+from urna.privacy import distributions
+from urna.privacy.distributions import DRAW_BITS, Distribution
 from urna.randomness import KeyStream, derive_seed, little_endian
 
-__all__ = ["IntVector", "Table"]
+__all__ = ["DISCRETE_GAUSSIAN", "FAMILIES", "SKELLAM", "IntVector", "Noise", "Table"]
 
 IntVector = npt.NDArray[np.int64]
 
@@ -188,6 +191,38 @@ class Table:
                 at += 1
             index[tie] = at
         return np.asarray(index - self.reach, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Integer noise that is drawn from exactly the weights the accounting prices.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> SKELLAM.table(Fraction(9)).draw(bytes(32), 4)
+        array([ 0,  0, -4,  0])
+    """
+
+    distribution: Distribution
+
+    @property
+    def name(self) -> str:
+        """The family's name in plans, ledgers and messages."""
+        return self.distribution.name
+
+    def table(self, variance: Fraction) -> Table:
+        """Return the table that draws noise of this variance, in grid steps squared."""
+        return _table(self.distribution, variance)
+
+
+@functools.lru_cache(maxsize=64, typed=True)
+def _table(distribution: Distribution, variance: Fraction) -> Table:
+    return Table.of(*distribution.half_weights(variance))
+
+
+SKELLAM = Noise(distributions.SKELLAM)
+DISCRETE_GAUSSIAN = Noise(distributions.DISCRETE_GAUSSIAN)
+FAMILIES = {family.name: family for family in (SKELLAM, DISCRETE_GAUSSIAN)}
 
 
 class _Desk:

@@ -3,7 +3,7 @@
 from urna.privacy.budget import Adjacency, Budget, PrivacyStatement, Unit
 from urna.privacy.calibration import Calibration, calibrate
 from urna.privacy.cost import Cost, Cover, Release, Spent, parts_of, pure_first, together
-from urna.privacy.distributions import DISCRETE_GAUSSIAN, DISTRIBUTIONS, SKELLAM, Distribution
+from urna.privacy.distributions import DISCRETE_GAUSSIAN, SKELLAM, Distribution
 from urna.privacy.events import (
     DeclaredRelease,
     GaussianRelease,
@@ -21,7 +21,6 @@ from urna.privacy.tradeoff import Sensitivity
 
 __all__ = [
     "DISCRETE_GAUSSIAN",
-    "DISTRIBUTIONS",
     "SKELLAM",
     "Adjacency",
     "Budget",

@@ -172,12 +172,12 @@ class Ledger:
 
     def _priced(self, state: State, release: Release, rounds: int | None) -> Cost:
         """Return which proven cost of a new release is counted; of a series, that of one round."""
-        if rounds is None or not isinstance(release, Repeated):
-            return self._fitting(state, release.prices())
-        # The last of the prices: one that holds whatever else comes between two rounds.
         if is_sampled(release):
             self._check(state, release.cost(), first=True)
             return release.cost()
+        if rounds is None or not isinstance(release, Repeated):
+            return self._fitting(state, release.prices())
+        # The last of the prices: one that holds whatever else comes between two rounds.
         price = release.release.prices()[-1]
         self._check(state, price.times(max(rounds, 1)))
         return price

@@ -11,7 +11,7 @@ same coins: hardly further than the vectors themselves.
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -123,19 +123,14 @@ class Encoding:
         Rounding adds at most about D/4 to the squared norm that noise is made for: (sC)², or
         (s·r)² where r is how far one record or one client moves a vector.
         """
-        moves = [
-            sensitivity
-            for sensitivity in (record_sensitivity, client_sensitivity)
-            if sensitivity is not None
-        ]
+        rough = cls(dimension, clip_norm, 1.0, seed, record_sensitivity, client_sensitivity)
+        moves, length = rough._moves, rough.length
         reach = min(moves, default=clip_norm)
-        length = cls(dimension, clip_norm, 1.0, seed).length
         # ‖rounded‖² ≤ s²r²(1 + 2·excess): solve D/4 + u(sr + √D/2) = 2·excess·s²r².
         beta = _BEYOND if moves else _REDRAWN
         root, u = math.sqrt(length), math.sqrt(2 * math.log(1 / beta))
         a, b, c = 2 * excess, -u, -(length / 4 + u * root / 2)
-        steps = (-b + math.sqrt(b * b - 4 * a * c)) / (2 * a) / reach
-        return cls(dimension, clip_norm, steps, seed, record_sensitivity, client_sensitivity)
+        return replace(rough, steps=(-b + math.sqrt(b * b - 4 * a * c)) / (2 * a) / reach)
 
     @property
     def block(self) -> int:
@@ -226,23 +221,15 @@ class Encoding:
     @classmethod
     def read(cls, mapping: dict[str, Any]) -> "Encoding":
         """Read what `as_mapping` wrote."""
-        seed = mapping["seed"]
-        return cls(
-            mapping["dimension"],
-            float(mapping["clip_norm"]),
-            float(mapping["steps"]),
-            None if seed is None else bytes.fromhex(seed),
-            mapping["record_move"],
-            mapping["client_move"],
-        )
+        seed = None if mapping["seed"] is None else bytes.fromhex(mapping["seed"])
+        norm, steps = float(mapping["clip_norm"]), float(mapping["steps"])
+        moves = mapping["record_move"], mapping["client_move"]
+        return cls(mapping["dimension"], norm, steps, seed, *moves)
 
     @property
     def _moves(self) -> list[float]:
-        return [
-            sensitivity
-            for sensitivity in (self.record_sensitivity, self.client_sensitivity)
-            if sensitivity is not None
-        ]
+        given = (self.record_sensitivity, self.client_sensitivity)
+        return [sensitivity for sensitivity in given if sensitivity is not None]
 
     def _mostly(self, reach: float, beta: float) -> int:
         """Bound the squared norm of what was `reach` long and is rounded, but for `beta`."""

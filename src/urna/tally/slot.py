@@ -1,7 +1,7 @@
 """Where a run is counted and kept, and the one way to a result: charge, reveal, keep, note.
 
 Sums, series of sums and selections all go through `Slot.release`. Nothing else on the collecting
-side writes to a ledger; a node charges its own by the same `Slot`.
+side writes to a ledger.
 """
 
 import hashlib
@@ -168,14 +168,14 @@ class Slot:
         """
         held = self._held()
         if not held:
-            self.charge()
+            self._count(self.done + 1)
         # However this ends, the next round is another one, unless nothing was revealed.
         self.done += 1
         try:
             value = reveal()
         except RoundAborted as aborted:
             if not held:
-                self.withdraw(aborted.reason)
+                self._withdraw(aborted.reason)
             self.done -= 1
             raise
         except (RoundUnfinished, InvalidSum) as failed:
@@ -205,27 +205,6 @@ class Slot:
             if self.ledger is not None and self.id is not None:
                 self.ledger.note_started(self.id, number=self.done)
             self._begun = self.done
-
-    def charge(self, *, once: bool = False) -> None:
-        """Count the next round, before it happens.
-
-        Args:
-            once: Whether to refuse a round that is counted already.
-
-        Raises:
-            BudgetExceeded: The ledger's cap would be passed.
-            LedgerError: The ledger knows that the round was released.
-        """
-        self._count(self.done + 1, once=once)
-
-    def withdraw(self, reason: str) -> None:
-        """Take the latest round out of the ledger: it is certain that it revealed nothing."""
-        if self.ledger is None or self.id is None:
-            return
-        kept = self.counts(self.done - 1) if self._advances else None
-        self.ledger.withdraw(self.id, reason=reason, rounds=kept)
-        if not self._advances:
-            self.id = None  # a withdrawn id names nothing again
 
     @property
     def entry(self) -> str | None:
@@ -270,16 +249,26 @@ class Slot:
             counted = self.counts(number)
             self.ledger.note_revealed(self.id, digest, number=number, counted=counted)
 
-    def _count(self, round_: int, *, once: bool = False) -> None:
+    def _count(self, number: int) -> None:
+        """Count a round, before it happens."""
         if self.ledger is None:
             return
-        event, counted = (
-            (self._series, self.counts(round_)) if self._advances else (self.event, None)
-        )
-        number = round_ if self._advances else None
+        if not self._advances:
+            self.id = self.ledger.charge(self.event, label=self.label, id=self.id)
+            return
+        counted = self.counts(number)
         self.id = self.ledger.charge(
-            event, label=self.label, id=self.id, rounds=counted, number=number, once=once
+            self._series, label=self.label, id=self.id, rounds=counted, number=number
         )
+
+    def _withdraw(self, reason: str) -> None:
+        """Take the latest round out of the ledger: it is certain that it revealed nothing."""
+        if self.ledger is None or self.id is None:
+            return
+        kept = self.counts(self.done - 1) if self._advances else None
+        self.ledger.withdraw(self.id, reason=reason, rounds=kept)
+        if not self._advances:
+            self.id = None  # a withdrawn id names nothing again
 
 
 def event_of(event: Release | None, *, private: bool) -> Release:
