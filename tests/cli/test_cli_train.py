@@ -120,7 +120,7 @@ def test_plans_of_trainings(urna: Command) -> None:
     assert said["noise_multiplier"] == pytest.approx(7.57, abs=0.1)
     shown = urna(*asked, "--delta", 1e-3, "--sampling", "poisson", "--part", 0.1)
     assert "nobody may know who was drawn" in shown.stdout
-    refused = urna("plan", "train", "--clients", 16, "--dimension", 2**24, "--ring-bits", 16)
+    refused = urna("plan", "train", "--clients", 16, "--dimension", 2**24, "--epsilon", 0.01)
     assert refused.code == 2
     assert "16,777,216 entries of 16 clients a round cannot be summed" in refused.stderr
     refused = urna(*asked[:-1], 100_000_000, "--sampling", "poisson")

@@ -81,8 +81,8 @@ MOST_LINES = {
     "flower": 7820,
     "forecast": 550,
     "local": 7050,
-    "noise": 290,
-    "privacy": 2710,
+    "noise": 280,
+    "privacy": 2580,
     "progress": 80,
     "protocols": 10,
     "protocols.ballots": 1870,
@@ -101,8 +101,8 @@ MOST_LINES = {
     "systems.result": 130,
     "systems.train": 3740,
     "systems.vote": 3235,
-    "tally": 3360,
-    "testing": 490,
+    "tally": 3150,
+    "testing": 560,
     "tracking": 110,
 }
 SPARE_LINES = (
@@ -398,12 +398,18 @@ def test_packages_have_no_more_lines_than_before() -> None:
 
 
 WRITES_TO_LEDGERS = {
-    "charge": {"cli/ledger.py", "flower/accounts.py", "tally/slot.py"},
+    "charge": {
+        "cli/ledger.py",
+        "flower/accounts.py",
+        "tally/slot.py",
+        "testing/mechanism.py",
+    },
     "note_result": {"study/journal.py"},
     "note_revealed": {"tally/slot.py"},
     "note_started": {"tally/slot.py"},
 }
-"""A node's account charges for what it answers; a command declares what was released elsewhere."""
+"""A node's account charges for what it answers; a command declares what was released elsewhere;
+a contract suite has ledgers of its own."""
 
 
 def test_what_is_released_is_charged_and_noted_in_one_place() -> None:
