@@ -1,5 +1,6 @@
 """`urna init`: a first study file, from what can be seen of the data."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -65,11 +66,13 @@ def init(
         found = str(typer.prompt("data", default=found or "digits", err=True))
     named = {"label": label, "client_column": client_column, "record_column": record_column}
     said = {key: value for key, value in {**named, "clients": clients}.items() if value}
-    part = DataPart(source=found or "digits", **said)  # type: ignore[arg-type]
+    part = DataPart(source=_placed(found or "digits", folder), **said)  # type: ignore[arg-type]
     people = True
     if asks and not is_known(part.source) and _is_table(folder / part.source):
         part, people = _asked(part, folder, label is None)
-    draft = draft_study(part, base=folder, model=model, follow=then, people=people)
+    draft = draft_study(
+        part, base=folder, model=model, follow=then, people=people, guess=label is None
+    )
     check_folder(folder)
     try:
         check_draft(draft, path)
@@ -80,6 +83,13 @@ def init(
         print_json({"written": str(path), "sha256": digest, "notes": list(draft.notes)})
     else:
         _print(draft, path)
+
+
+def _placed(source: str, folder: Path) -> str:
+    """Return a source as the study says it: beside the file, though it was typed from here."""
+    if is_known(source) or (folder / source).exists() or not Path(source).exists():
+        return source
+    return os.path.relpath(source, folder)
 
 
 def _asked(part: DataPart, folder: Path, guessing: bool) -> tuple[DataPart, bool]:

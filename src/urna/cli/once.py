@@ -93,8 +93,9 @@ def _seen(study: Study) -> dict[str, Any]:
         return {}
     with study.blaming("data.source"):
         people = study.privacy.relation.unit is Unit.RECORD
-        seen, notes = seen_of(part, base=study.base, people=people)
-    new = {key: value for key, value in seen.items() if not getattr(part, key)}
+        guess = ("data", "label") not in study.places
+        seen, notes = seen_of(part, base=study.base, people=people, guess=guess)
+    new = {key: value for key, value in seen.items() if ("data", key) not in study.places}
     for note in notes:
         errors.print(f"note: {note}")
     told = (f"{key} = {str(new[key])[:60]}" for key in _TOLD if key in new)

@@ -6,12 +6,11 @@ from urna.data.load import CatalogueEntry, catalogue, load
 from urna.data.pictures import holds_pictures, read_pictures
 from urna.data.shards import PUBLIC_SHARD_KEY, Records, Shard, count_records, split_records
 from urna.data.split import MIN_SAMPLES, Split, split, split_rows
-from urna.data.tables import TABLES, Columns, Tables, read_columns, read_tables
+from urna.data.tables import Columns, Tables, read_columns, read_tables, table_files
 
 __all__ = [
     "MIN_SAMPLES",
     "PUBLIC_SHARD_KEY",
-    "TABLES",
     "CatalogueEntry",
     "Coding",
     "Columns",
@@ -31,4 +30,5 @@ __all__ = [
     "split",
     "split_records",
     "split_rows",
+    "table_files",
 ]

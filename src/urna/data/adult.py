@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.data.dataset import Dataset, Samples
-from urna.data.prepare import standardise
+from urna.data.embedded import standardise
 from urna.errors import ParameterError
 
 __all__ = ["CATEGORIES", "NUMBERS", "adult"]

@@ -1,18 +1,20 @@
 """Tables from files that a user names: one file for each client, or one with a column of clients.
 
-- `.csv`: a header, then a row for each record; columns apart by commas, semicolons, tabs or bars,
-  in UTF-8, UTF-16 or else Latin-1. Beside semicolons a decimal comma is read as a point.
+- `.csv`, `.tsv`: a header, then a row for each record; columns apart by commas, semicolons, tabs or
+  bars, in UTF-8, UTF-16 or else Latin-1. `1,5` is read as 1.5; `1,234` is so too, unless commas
+  part the columns. Columns without a name are left out.
 - `.parquet`: the same as columns; pyarrow comes with the extra `urna[files]`.
 - `.npz`: `features` (or `x`), `targets` (or `y`), and perhaps `ids`; read without pickle.
 
-What a cell holds is never complained about: what is no number becomes one that is not finite, and
-whoever computes with it decides what that means. Complaints are about forms alone: columns that
-are missing, rows of another length.
+No cell is refused: what is no number becomes one that is not finite. Errors are about forms alone:
+columns that are missing, rows of another length. A column that is mostly of no use is told to the
+file's owner, in the log.
 """
 
 import codecs
 import csv
 import io
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +28,14 @@ from urna.data.coding import Coding, as_numbers, as_texts
 from urna.data.dataset import Samples
 from urna.errors import DataMissing, ParameterError
 
-__all__ = ["TABLES", "Columns", "Tables", "read_columns", "read_tables"]
+__all__ = ["Columns", "Tables", "read_columns", "read_tables", "table_files"]
 
 _Table = dict[str, npt.NDArray[Any]]
 
-_DECIMAL = re.compile(r"^([-+]?\d+),(\d+)$")
+_log = logging.getLogger(__name__)
+
+_DECIMAL = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +88,15 @@ def read_tables(
         DataMissing: There is nothing to read, or the package that reads it is not there.
         ParameterError: A file has another form than the first.
     """
-    if source.is_dir():
-        files = sorted(path for path in source.iterdir() if path.suffix in _READERS)
-        if not files:
-            raise DataMissing(
-                f"{source} holds no .csv, .parquet or .npz file. Put one file for each client there"
-            )
-        parts, names = [], None if features is None else tuple(features)
-        for path in files:
-            table = _read(path)
-            names = names or _features(table, columns)
-            parts.append(_samples(table, names, columns, path, texts, coding))
+    parts, names = [], tuple(features or ())
+    files = table_files(source) if source.is_dir() else [source]
+    for path in files:
+        table = read_columns(path)
+        names = names or _features(table, columns)
+        parts.append(_samples(table, names, columns, path, texts, coding))
+    if source.is_dir() or columns.client is None:
         return Tables(parts, [path.stem for path in files], _known(names))
-    table = _read(source)
-    names = tuple(features) if features is not None else _features(table, columns)
-    whole = _samples(table, names, columns, source, texts, coding)
-    if columns.client is None:
-        return Tables([whole], [source.stem], _known(names))
+    (whole,) = parts
     owners = _column(table, columns.client, source).astype(str)
     found = sorted(set(owners.tolist()))
     return Tables(
@@ -107,18 +104,51 @@ def read_tables(
     )
 
 
-def read_columns(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read one file's columns as they are written, for who looks at a table before it is used.
+def table_files(folder: Path) -> list[Path]:
+    """Return the tables in a folder, by name; hidden files are none.
+
+    Raises:
+        DataMissing: There are none.
+    """
+    files = sorted(path for path in folder.iterdir() if _is_table(path))
+    if not files:
+        raise DataMissing(
+            f"{folder} holds no .csv, .tsv, .parquet or .npz file. Put one file for each client "
+            "there; a spreadsheet can be saved as .csv"
+        )
+    return files
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in _READERS and not path.name.startswith((".", "~"))
+
+
+def read_columns(path: Path) -> _Table:
+    """Read one file's columns as they are written.
 
     Raises:
         DataMissing: There is no such file, or the package that reads it is not there.
-        ParameterError: It cannot be read.
+        ParameterError: It cannot be read, or has no row.
     """
-    return _read(path)
+    if path.suffix.lower() not in _READERS:
+        raise ParameterError(f"tables are .csv, .tsv, .parquet or .npz files, got {path}")
+    if not path.is_file():
+        raise DataMissing(f"there is no file {path}")
+    try:
+        table = _READERS[path.suffix.lower()](path)
+    except (ParameterError, DataMissing):
+        raise
+    except OSError as error:
+        raise DataMissing(f"cannot read {path}: {error.strerror or error}") from error
+    except Exception as error:  # whatever a damaged file makes of its readers
+        raise ParameterError(f"{path} cannot be read: {type(error).__name__}") from error
+    if not all(len(column) for column in table.values()):
+        raise ParameterError(f"{path} has columns and no rows")
+    return table
 
 
-def _known(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if not names or names == ("features",) else names
+def _known(names: tuple[str, ...]) -> tuple[str, ...] | None:
+    return None if names == ("features",) else names
 
 
 def _features(table: _Table, columns: Columns) -> tuple[str, ...]:
@@ -129,17 +159,19 @@ def _features(table: _Table, columns: Columns) -> tuple[str, ...]:
 
 def _samples(
     table: _Table,
-    names: tuple[str, ...] | None,
+    names: tuple[str, ...],
     columns: Columns,
     path: Path,
     texts: bool,
     coding: Coding | None,
 ) -> Samples:
     target = "targets" if "targets" in table and columns.target not in table else columns.target
-    parts = {name: _column(table, name, path) for name in names or ()}
+    parts = {name: _column(table, name, path) for name in names}
     if not parts:
         raise ParameterError(f"{path}: there is no column beside {columns.target!r}")
     coded = coding or Coding()
+    if coding is not None:
+        _complain(coding, parts, path)
     whole = [p if p.ndim == 2 else coded.columns(name, p) for name, p in parts.items()]
     given = _column(table, target, path)
     targets = as_texts(given) if texts else as_numbers(given)
@@ -153,36 +185,37 @@ def _samples(
     return Samples(np.concatenate(whole, axis=1), targets, ids)
 
 
+def _complain(coding: Coding, parts: _Table, path: Path) -> None:
+    """Tell the file's owner which columns are mostly of no use: of another kind, or unit."""
+    for name, part in parts.items():
+        usable = coding.usable(name, part).sum() if part.ndim == 1 else len(part)
+        if 2 * usable < len(part):
+            _log.warning(
+                "note: %s: only %d of %d cells of %r are %s: check the column",
+                path.name, usable, len(part), name, coding.wanted(name),
+            )  # fmt: skip
+
+
 def _column(table: _Table, name: str, path: Path) -> npt.NDArray[Any]:
     if name not in table:
         raise ParameterError(f"{path} has no column {name!r}; it has {', '.join(list(table)[:12])}")
     return table[name]
 
 
-def _read(path: Path) -> _Table:
-    if path.suffix not in _READERS:
-        raise ParameterError(f"tables are .csv, .parquet or .npz files, got {path}")
-    if not path.is_file():
-        raise DataMissing(f"there is no file {path}")
-    try:
-        return _READERS[path.suffix](path)
-    except ParameterError:
-        raise
-    except DataMissing:
-        raise
-    except OSError as error:
-        raise DataMissing(f"cannot read {path}: {error.strerror or error}") from error
-    except Exception as error:  # whatever a damaged file makes of its readers
-        raise ParameterError(f"{path} cannot be read: {type(error).__name__}") from error
-
-
 def _csv(path: Path) -> _Table:
     text = _decoded(path.read_bytes())
-    sign = max(",;\t|", key=lambda one: len(next(_rows(text, one), [])))
+    if not text.strip():
+        raise ParameterError(f"{path} is empty: it begins with a line of names of columns")
+    sign = max(",;\t|", key=lambda one: len(next(_rows(text, one))))
     rows = _rows(text, sign)
-    header = [name.strip() for name in next(rows, [])]
-    if not header or len(set(header)) < len(header):
-        raise ParameterError(f"{path} begins with a line of different names of columns")
+    header = [name.strip() for name in next(rows)]
+    named = [name for name in header if name]
+    if len(set(named)) < len(named) or not named:
+        twice = next((name for name in named if named.count(name) > 1), "")
+        raise ParameterError(
+            f"{path} begins with a line of different names of columns; {twice!r} is there "
+            f"{named.count(twice)} times"
+        )
     cells = []
     for row in rows:
         if row and len(row) != len(header):
@@ -192,10 +225,23 @@ def _csv(path: Path) -> _Table:
             )
         if row:
             cells.append([cell.strip() for cell in row])
-    if sign == ";":
-        cells = [[_DECIMAL.sub(r"\1.\2", cell) for cell in row] for row in cells]
     table = np.array(cells, dtype=object).reshape(len(cells), len(header))
-    return {name: table[:, place] for place, name in enumerate(header)}
+    return {name: _plain(table[:, place], sign) for place, name in enumerate(header) if name}
+
+
+def _plain(column: npt.NDArray[Any], sign: str) -> npt.NDArray[Any]:
+    """Return cells with points for decimal commas; beside commas, without those of thousands."""
+    with_commas = [cell for cell in column if "," in cell]
+    if sign == "," and with_commas:
+        if all(map(_THOUSANDS.fullmatch, with_commas)):
+            return np.array([cell.replace(",", "") for cell in column], dtype=object)
+        if not all(map(_DECIMAL.fullmatch, with_commas)):
+            return column
+    return np.array([_point(cell) for cell in column], dtype=object) if with_commas else column
+
+
+def _point(cell: str) -> str:
+    return cell.replace(".", "").replace(",", ".") if _DECIMAL.fullmatch(cell) else cell
 
 
 def _rows(text: str, sign: str) -> Any:  # noqa: ANN401 - the module's reader has no public name
@@ -234,7 +280,5 @@ _READERS: Mapping[str, Callable[[Path], _Table]] = {
     ".csv": _csv,
     ".npz": _npz,
     ".parquet": _parquet,
+    ".tsv": _csv,
 }
-
-TABLES = frozenset(_READERS)
-"""How files of tables end."""

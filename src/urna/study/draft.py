@@ -7,6 +7,7 @@ ranges, categories) becomes public with the file: it is for people to check befo
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from urna.data import MIN_SAMPLES, TABLES, holds_pictures, read_columns
-from urna.data.coding import as_numbers
-from urna.data.columns import (
+from urna.data import MIN_SAMPLES, holds_pictures, read_columns, table_files
+from urna.data.coding import (
     ColumnKind,
     ColumnLook,
+    as_numbers,
     look_at_column,
     record_column_of,
     round_span,
@@ -30,7 +31,7 @@ from urna.study.keys import quoted_key, shown
 from urna.study.plan import StudyPlan, plan_study
 from urna.study.prepare import prepare
 from urna.study.schema import SECTIONS, SPACE_SAYS, STAGES, DataPart, Follow, keys_of
-from urna.study.sources import is_known, looked_at
+from urna.study.sources import classes_of, is_known
 
 __all__ = ["Draft", "check_draft", "draft_study", "find_data", "labels_of", "seen_of"]
 
@@ -111,12 +112,10 @@ def _wrapped(text: str) -> list[str]:
 def find_data(folder: Path) -> str | None:
     """Return the data in a folder, if it is plain which: its tables, or a folder of them."""
     for path in (folder, folder / "data"):
-        if not path.is_dir():
-            continue
-        tables = _files(path)
-        if len(tables) == 1:
-            return str(tables[0].relative_to(folder))
-        if tables or holds_pictures(path):
+        with suppress(DataMissing, OSError):
+            tables = table_files(path)
+            return str((tables[0] if len(tables) == 1 else path).relative_to(folder))
+        if holds_pictures(path):
             return str(path.relative_to(folder))
     return None
 
@@ -128,6 +127,7 @@ def draft_study(
     model: str | None = None,
     follow: Follow | None = None,
     people: bool = True,
+    guess: bool = True,
 ) -> Draft:
     """Return a first study on some data.
 
@@ -137,27 +137,29 @@ def draft_study(
         model: What is voted on; `linear` by default.
         follow: What follows the vote; by default what the data and the packages allow.
         people: Whether to look for a column whose equal values are one record.
+        guess: Whether another column may be predicted where the label's is not there.
 
     Raises:
         DataMissing: There is nothing to read.
         ParameterError: It cannot be read, or there is no such column.
     """
-    seen = _seen(part, base)
+    seen = _seen(part, base, guess)
     return _study(seen if people else seen.of_rows(), model, follow)
 
 
 def seen_of(
-    part: DataPart, *, base: Path, people: bool = True
+    part: DataPart, *, base: Path, people: bool = True, guess: bool = True
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return what files of one's own say of themselves where `part` does not, and notes on it.
 
-    `people` says whether to look for a column whose equal values are one record.
+    `people` and `guess` are those of `draft_study`.
 
     Raises:
         DataMissing: There is nothing to read.
         ParameterError: It cannot be read, or there is no such column.
     """
-    seen = _seen(part, base) if people else _seen(part, base).of_rows()
+    seen = _seen(part, base, guess)
+    seen = seen if people else seen.of_rows()
     return {k: tuple(v) if isinstance(v, list) else v for k, v in seen.said.items()}, seen.notes
 
 
@@ -191,7 +193,7 @@ class _Seen:
         )
 
 
-def _seen(part: DataPart, base: Path) -> _Seen:
+def _seen(part: DataPart, base: Path, guess: bool) -> _Seen:
     if is_known(part.source):
         clients = part.clients or 60
         return _Seen({"source": part.source, "clients": clients}, clients, 1000, 10)
@@ -200,12 +202,13 @@ def _seen(part: DataPart, base: Path) -> _Seen:
         raise DataMissing(f"there is no file or folder {path}, and no known set {part.source!r}")
     if path.is_dir() and holds_pictures(path):
         return _pictures(part.source, path, part.clients or None)
-    return _table(part, path, base)
+    return _table(part, path, guess)
 
 
 def _study(seen: _Seen, model: str | None, follow: Follow | None) -> Draft:
     seen = seen.of_rows() if seen.clients >= _MANY else seen
-    notes = list(seen.notes)
+    read = seen.said.keys() & {"classes", "span", "ranges", "categories"}
+    notes = [*([_CHECK] if read else []), *seen.notes]
     privacy: dict[str, Any] = {"dropout": 0.1, "colluding": 0.0}
     privacy |= {name: keys_of("privacy")[name].key.preset for name in ("epsilon", "delta")}
     said = dict(seen.said)
@@ -222,14 +225,16 @@ def _study(seen: _Seen, model: str | None, follow: Follow | None) -> Draft:
         votes = model is not None or follow in (Follow.NOTHING, Follow.COMBINE)
         if not votes:
             chosen = follow or Follow.AVERAGE
-        notes.append(_few(seen, privacy, votes))
+        notes.append(_few(seen, privacy, votes, chosen))
+    by_row = chosen is Follow.TRAIN and privacy["unit"] == "record" and not votes
+    after = {"record_clip": 1.0} if by_row else {}
     values: dict[str, Mapping[str, Any]] = {
         "": {"title": f"{Path(str(said['source'])).stem}, {seen.clients} clients"},
         "data": said,
         "privacy": privacy,
         **({"objective": {"model": model or "linear"}} if votes or chosen is Follow.TRAIN else {}),
         **({"vote": {}} if votes else {}),
-        **({} if chosen is Follow.NOTHING else {str(chosen): {}}),
+        **({} if chosen is Follow.NOTHING else {str(chosen): after}),
         "engine": {"kind": "memory"},
         "output": {"folder": "results"},
     }
@@ -238,11 +243,13 @@ def _study(seen: _Seen, model: str | None, follow: Follow | None) -> Draft:
     return Draft(values, tuple(notes))
 
 
-def _few(seen: _Seen, privacy: dict[str, Any], votes: bool) -> str:
+def _few(seen: _Seen, privacy: dict[str, Any], votes: bool, chosen: Follow) -> str:
     """Say what protects few clients' data; a vote of theirs needs shards."""
     record = seen.said.get("record_column")
     unit = f"rows of one {record!r}" if record else "single rows"
     said = f"{seen.clients} clients are too few to hide one among them, so {unit} are protected"
+    if not votes and chosen is Follow.TRAIN:
+        return f"{said}: each one's gradient is clipped in training, without a vote."
     if not votes:
         return f"{said}, and each client sends one noisy message, without a vote."
     most = seen.fewest // (2 * MIN_SAMPLES)
@@ -281,7 +288,7 @@ def _pictures(source: str, path: Path, clients: int | None) -> _Seen:
     if pool:
         number = clients or max(2, min(60, counts[0] // 20))
         said["clients"] = number
-    return _Seen(said, number, min(counts) // (number if pool else 1), len(names), (_CHECK,))
+    return _Seen(said, number, min(counts) // (number if pool else 1), len(names))
 
 
 _CHECK = (
@@ -292,50 +299,38 @@ _CHECK = (
 
 def labels_of(path: Path) -> list[str]:
     """Return the columns of a table, or of the first of a folder."""
-    first = next(iter(_files(path)), path) if path.is_dir() else path
-    return list(read_columns(first))
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(p for p in path.iterdir() if p.suffix in TABLES)
+    return list(read_columns(table_files(path)[0] if path.is_dir() else path))
 
 
 _Columns = Mapping[str, npt.NDArray[Any]]
 
 
-def _check_columns(files: Sequence[Path], tables: Sequence[_Columns]) -> None:
-    for file, table in zip(files, tables, strict=True):
-        if set(table) != set(tables[0]):
-            raise ParameterError(
-                f"tables of one folder have the same columns: {files[0].name} has "
-                f"{', '.join(tables[0])}, {file.name} has {', '.join(table)}"
-            )
-        if not len(next(iter(table.values()))):
-            raise ParameterError(f"{file} has columns and no rows")
-
-
-def _table(part: DataPart, path: Path, base: Path) -> _Seen:
-    files = _files(path) if path.is_dir() else [path]
-    if not files:
-        raise DataMissing(f"{path} holds no .csv, .parquet or .npz file, and no class folders")
+def _table(part: DataPart, path: Path, guess: bool) -> _Seen:
+    files = table_files(path) if path.is_dir() else [path]
     tables = [read_columns(file) for file in files]
-    _check_columns(files, tables)
-    whole = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    for name in filter(None, (part.client_column, part.record_column)):
-        if name not in whole:
-            raise ParameterError(f"{files[0]} has no column {name!r}; it has {_some(whole)}")
+    unsaid = guess and part.label == keys_of("data")["label"].default
+    named = "" if unsaid and not any(part.label in table for table in tables) else part.label
+    for name in filter(None, (named, part.client_column, part.record_column)):
+        for file, table in zip(files, tables, strict=True):
+            if name not in table and not (name == named and "targets" in table):
+                raise ParameterError(f"{file} has no column {name!r}; it has {_listed([*table])}")
+    common = [name for name in tables[0] if all(name in table for table in tables)]
+    whole = {name: np.concatenate([table[name] for table in tables]) for name in common}
     given = {part.client_column, part.record_column, "features", "targets", "ids"}
     looks = {n: look_at_column(n, v) for n, v in whole.items() if n not in given}
-    label, notes = _label(part, whole, looks, files[0])
+    label, notes = _label(part, whole, looks, files)
     looks.pop(label, None)
+    rare = sorted({name for table in tables for name in table}.difference(common))
+    if unread := [p.name for p in _others(path, files)]:
+        notes.append(f"Not read, because they are no tables: {', '.join(unread)}.")
     said: dict[str, Any] = {"source": part.source}
     if "targets" not in whole:
         said["label"] = label
-    said |= _targets(replace(part, label=label), whole, base)
+    said |= _targets(replace(part, label=label), whole)
     record = part.record_column or record_column_of(looks)
     if record is not None:
         said["record_column"] = record
-        notes.append(f"{_ROWS_OF} {record!r} are one record; of each the first row counts.")
+        notes.append(f"{_ROWS_OF} {record!r} are one record; one message counts the first of them.")
     number, fewest = len(files), min(len(next(iter(table.values()))) for table in tables)
     if len(files) == 1:
         number, fewest = _clients_of_one(part, whole, said, notes)
@@ -344,8 +339,14 @@ def _table(part: DataPart, path: Path, base: Path) -> _Seen:
             f"the files hold {number} clients: leave `clients` out, which deals one pool out"
         )
     if not (part.features or part.ranges or part.categories):
-        said |= _features(looks, notes, files[0], some=bool({"features"} & whole.keys()))
-    return _Seen(said, number, fewest, len(said.get("classes", ())) or None, (_CHECK, *notes))
+        said |= _features(looks, rare, notes, path, some="features" in whole)
+    return _Seen(said, number, fewest, len(said.get("classes", ())) or None, tuple(notes))
+
+
+def _others(path: Path, files: Sequence[Path]) -> list[Path]:
+    """Return what lies beside the tables of a folder and is not hidden."""
+    beside = sorted(path.iterdir()) if path.is_dir() else []
+    return [p for p in beside if p not in files and not p.name.startswith((".", "~"))]
 
 
 def _clients_of_one(
@@ -368,14 +369,13 @@ def _clients_of_one(
 
 
 def _label(
-    part: DataPart, whole: _Columns, looks: Mapping[str, ColumnLook], file: Path
+    part: DataPart, whole: _Columns, looks: Mapping[str, ColumnLook], files: Sequence[Path]
 ) -> tuple[str, list[str]]:
     """Return the column to predict, and what is said where it is a guess."""
     if part.label in whole or "targets" in whole:
         return part.label, []
-    usual = keys_of("data")["label"].default
-    if part.label != usual:
-        raise ParameterError(f"{file} has no column {part.label!r}; it has {_some(whole)}")
+    if not looks:
+        raise ParameterError(f"the files {_listed([f.name for f in files])} share no column")
     lowered = {name.lower(): name for name in looks}
     kinds = (ColumnKind.NUMBERS, ColumnKind.CATEGORIES)
     some = [name for name, look in looks.items() if look.kind in kinds]
@@ -385,33 +385,39 @@ def _label(
     return found, [f"{found!r} is predicted, a guess ({why}): name another with --label."]
 
 
-def _targets(part: DataPart, whole: _Columns, base: Path) -> dict[str, Any]:
+def _targets(part: DataPart, whole: _Columns) -> dict[str, Any]:
     """Return the classes, or the span of numbers."""
     if part.classes or part.span:
         return {}
-    if classes := looked_at(part, base=base).classes:
+    targets = whole["targets" if "targets" in whole else part.label]
+    if classes := classes_of(part.label, targets):
         return {"classes": list(classes)}
-    numbers = as_numbers(whole["targets" if "targets" in whole else part.label])
+    numbers = as_numbers(targets)
     return {"span": list(round_span(numbers[np.isfinite(numbers)]))}
 
 
 def _features(
-    looks: Mapping[str, ColumnLook], notes: list[str], file: Path, *, some: bool
+    looks: Mapping[str, ColumnLook],
+    rare: Sequence[str],
+    notes: list[str],
+    path: Path,
+    *,
+    some: bool,
 ) -> dict[str, Any]:
     """Return ranges of numbers and categories of texts; note the columns that are neither."""
     ranges = {name: list(look.span) for name, look in looks.items() if look.span is not None}
     known = {name: list(look.categories) for name, look in looks.items() if look.categories}
     left = [name for name in looks if name not in ranges and name not in known]
-    if left and not (ranges or known or some):
-        raise ParameterError(f"{file}: no column beside the label can be predicted from")
+    if not (ranges or known or some):
+        raise ParameterError(f"{path}: no column beside the label can be predicted from")
+    why = {name: f"holds {looks[name].kind}" for name in left}
+    why |= dict.fromkeys(rare, "not in every file")
     said: dict[str, Any] = {}
-    if left:
+    if why:
         said["features"] = [name for name in looks if name not in left]
-        notes.append(
-            "Left out: " + ", ".join(f"{name} (holds {looks[name].kind})" for name in left) + "."
-        )
+        notes.append("Left out: " + ", ".join(f"{n} ({w})" for n, w in why.items()) + ".")
     return said | ({"ranges": ranges} if ranges else {}) | ({"categories": known} if known else {})
 
 
-def _some(names: _Columns) -> str:
+def _listed(names: Sequence[str]) -> str:
     return ", ".join(list(names)[:20])

@@ -1,5 +1,6 @@
 """The clients of a study: from files of one's own, pictures, or a known set that is dealt out."""
 
+import logging
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -22,7 +23,7 @@ from urna.data import (
     split,
     split_rows,
 )
-from urna.data.coding import as_texts
+from urna.data.coding import as_texts, places_of, spellings_of
 from urna.errors import DataMissing, ParameterError
 from urna.study.schema import DataPart
 
@@ -30,14 +31,16 @@ __all__ = [
     "MOST_CLASSES",
     "ClientData",
     "blank_data",
+    "classes_of",
     "gather",
     "gather_one",
     "is_known",
-    "looked_at",
 ]
 
 MOST_CLASSES = 40
 """Whole numbers with more values than this are no classes, where nobody says so."""
+
+_log = logging.getLogger(__name__)
 
 _CLIENTS = 60  # that a known set is dealt out to where nobody says
 _SIZE = (28, 28)
@@ -124,7 +127,9 @@ def gather_one(part: DataPart, path: Path, *, by_record: bool = False) -> Sample
         return _together(_pooled_pictures(part, path)[0])
     labels = part.classes or None
     named = replace(part, client_column="", features=_named_features(part))
-    return _labelled(_together(_read(named, path).clients), labels, _Unknown.of(by_record))
+    return _labelled(
+        _together(_read(named, path).clients), labels, path.name, _Unknown.of(by_record)
+    )
 
 
 def _check_pictures(by_record: bool) -> None:
@@ -181,36 +186,34 @@ def _named_features(part: DataPart) -> tuple[str, ...]:
     return part.features or (*part.ranges, *part.categories)
 
 
-def looked_at(part: DataPart, *, base: Path | None = None) -> DataPart:
-    """Return what is said of the data, with classes where the files alone decide them.
+def classes_of(label: str, targets: npt.NDArray[Any]) -> tuple[str, ...] | tuple[int, ...]:
+    """Return the classes that a column of targets seems to hold; none where it holds numbers.
 
     For somebody's first look at files of their own. What data hold becomes public that way; a
     study file names the classes instead.
+
+    Raises:
+        ParameterError: There is nothing to predict.
     """
-    path = (base or Path()) / part.source
-    if is_known(part.source) or part.classes or part.span or not path.exists():
-        return part
-    if path.is_dir() and holds_pictures(path):
-        return part
-    read = _read(part, path, texts=True)
-    values = sorted({text for one in read.clients for text in one.targets.tolist()} - {""})
+    values = spellings_of(as_texts(targets).tolist())
     if len(values) < 2:
         held = f"one class alone, {values[0]!r}" if values else "nothing"
         raise ParameterError(
-            f"the column {part.label!r} holds {held}, so there is nothing to predict: name another "
+            f"the column {label!r} holds {held}, so there is nothing to predict: name another "
             "with --label"
         )
-    numbers = [_whole(value) for value in values]
-    if None not in numbers and len(values) <= MOST_CLASSES:
-        return replace(part, classes=tuple(sorted({int(n) for n in numbers if n is not None})))
-    if any(_number(value) is None for value in values):
-        if len(values) > MOST_CLASSES:
-            raise ParameterError(
-                f"the column {part.label!r} holds {len(values)} different texts, which are no "
-                f"classes: name another with --label, or the classes"
-            )
-        return replace(part, classes=tuple(values))
-    return part
+    numbers = [_number(value) for value in values]
+    whole = sorted({int(n) for n in numbers if n is not None and n == int(n)})
+    if len(whole) == len(values) <= MOST_CLASSES:
+        return tuple(whole)
+    if None not in numbers:
+        return ()
+    if len(values) > MOST_CLASSES:
+        raise ParameterError(
+            f"the column {label!r} holds {len(values)} different texts, which are no classes: name "
+            "another with --label, or the classes"
+        )
+    return tuple(values)
 
 
 def _known(part: DataPart, seed: int, base: Path | None) -> ClientData:
@@ -283,15 +286,17 @@ def _tables(
     part: DataPart, path: Path, seed: int, base: Path | None, unknown: _Unknown
 ) -> ClientData:
     if not part.classes and not part.span:
-        seen = looked_at(replace(part, source=str(path)))
-        hint = f"classes = {list(seen.classes)}" if seen.classes else "span = [smallest, largest]"
+        targets = np.concatenate([one.targets for one in _read(part, path, texts=True).clients])
+        seen = classes_of(part.label, targets)
+        hint = f"classes = {list(seen)}" if seen else "span = [smallest, largest]"
         raise ParameterError(
             "name the classes there may be, or the span of the targets of a regression: what data "
             f"hold must not decide it. These files would say {hint}"
         )
     read = _read(part, path)
     labels = part.classes or None
-    clients = [_labelled(samples, labels, unknown) for samples in read.clients]
+    pairs = zip(read.clients, read.names, strict=True)
+    clients = [_labelled(samples, labels, name, unknown) for samples, name in pairs]
     whole = _together(clients)
     test = whole.take(np.zeros(0, dtype=np.intp))
     if part.test:
@@ -314,14 +319,18 @@ def _test_rows(
     if path.is_dir():
         raise ParameterError(f"test data are one file, {path} is a folder")
     held = _read(replace(part, client_column="", record_column=""), path, features)
-    found = _labelled(_together(held.clients), labels)
+    found = _labelled(_together(held.clients), labels, path.name)
     if not len(found):
         raise ParameterError(f"{path} has no row with a target to measure the model on")
     return found
 
 
 def _read(
-    part: DataPart, path: Path, features: tuple[str, ...] | None = None, *, texts: bool = False
+    part: DataPart,
+    path: Path,
+    features: tuple[str, ...] | None = None,
+    *,
+    texts: bool = False,
 ) -> Tables:
     columns = Columns(part.label, part.client_column or None, part.record_column or None)
     named = part.classes and isinstance(part.classes[0], str)
@@ -330,7 +339,7 @@ def _read(
         columns,
         texts=texts or bool(named),
         features=features or part.features or None,
-        coding=_coding(part),
+        coding=None if texts else _coding(part),
     )
 
 
@@ -374,31 +383,37 @@ def _dealt(part: DataPart, found: ClientData, seed: int) -> ClientData:
 def _labelled(
     samples: Samples,
     labels: tuple[str, ...] | tuple[int, ...] | None,
+    name: str,
     unknown: _Unknown = _Unknown.LEFT_OUT,
 ) -> Samples:
-    """Return rows whose targets are places of classes, or numbers.
+    """Return rows whose targets are places of classes, or numbers; say how many are not.
 
     Where single records are protected no row is left out: that would move all those behind it.
     """
     features = np.asarray(samples.features, dtype=np.float32)
-    if labels is None:
-        targets = np.asarray(samples.targets, dtype=np.float32)
-        known = np.isfinite(targets)
-        if unknown is _Unknown.FIRST:
-            targets = np.where(known, targets, np.float32(0))
-        found = Samples(features, targets, samples.ids)
-        return found.take(np.flatnonzero(known)) if unknown is _Unknown.LEFT_OUT else found
     given: npt.NDArray[Any] = np.asarray(samples.targets)
-    wanted: npt.NDArray[Any] = np.array(labels, dtype=object)
-    if isinstance(labels[0], str):
-        given, wanted = as_texts(given), as_texts(wanted)
-    places = np.full(len(given), -1, dtype=np.int64)
-    for place, label in enumerate(wanted):
-        places[given == label] = place
+    targets: npt.NDArray[Any]
+    if labels is None:
+        targets = given.astype(np.float32)
+        known = np.isfinite(targets)
+    else:
+        targets = np.full(len(given), -1, dtype=np.int64)
+        if isinstance(labels[0], str):
+            targets = places_of(given, tuple(map(str, labels)))
+        else:
+            for place, label in enumerate(labels):
+                targets[given == label] = place
+        known = targets >= 0
+    if not known.all():
+        _log.warning(
+            "note: %s: %d of %d rows have no target that the study knows; they %s",
+            name, (~known).sum(), len(known),
+            "count as of the first class, or 0" if unknown is _Unknown.FIRST else "do not count",
+        )  # fmt: skip
     if unknown is _Unknown.FIRST:
-        places = np.maximum(places, 0)
-    found = Samples(features, places, samples.ids)
-    return found.take(np.flatnonzero(places >= 0)) if unknown is _Unknown.LEFT_OUT else found
+        targets = np.where(known, targets, 0)
+    found = Samples(features, targets, samples.ids)
+    return found.take(np.flatnonzero(known)) if unknown is _Unknown.LEFT_OUT else found
 
 
 def _together(parts: list[Samples]) -> Samples:
@@ -413,11 +428,6 @@ def _together(parts: list[Samples]) -> Samples:
         np.concatenate([part.targets for part in parts]),
         joined,
     )
-
-
-def _whole(text: str) -> int | None:
-    number = _number(text)
-    return int(number) if number is not None and number == int(number) else None
 
 
 def _number(text: str) -> float | None:

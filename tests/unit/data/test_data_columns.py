@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from urna.data import Coding, Columns, read_columns, read_tables
-from urna.data.coding import as_texts
-from urna.data.columns import ColumnKind, look_at_column, record_column_of
-from urna.errors import ParameterError
+from urna.data import Coding, Columns, read_columns, read_tables, table_files
+from urna.data.coding import ColumnKind, as_texts, look_at_column, places_of, record_column_of
+from urna.errors import DataMissing, ParameterError
 
 ROWS = 120
 
@@ -81,8 +80,10 @@ def test_one_value_has_one_text() -> None:
         "größe\tort\ttarget\r\n1.5\tKöln\t0\r\n-2\tBonn\t1\r\n".encode("utf-16"),
         "\ufeffgröße,ort,target\n1.5, Köln ,0\n-2,Bonn,1\n\n".encode(),
         "größe|ort|target\n1.5|Köln|0\n-2|Bonn|1\n".encode(),
+        "größe\tort\ttarget\n1,5\tKöln\t0\n-2\tBonn\t1\n".encode(),
+        ',größe,ort,target\n0,"1,5",Köln,0\n1,-2,Bonn,1\n'.encode(),
     ],
-    ids=["semicolons", "Latin-1", "tabs and UTF-16", "a mark and spaces", "bars"],
+    ids=["semicolons", "Latin-1", "tabs, UTF-16", "mark, spaces", "bars", "commas", "row numbers"],
 )
 def test_files_as_offices_write_them(tmp_path: Path, held: bytes) -> None:
     file = tmp_path / "rows.csv"
@@ -92,6 +93,58 @@ def test_files_as_offices_write_them(tmp_path: Path, held: bytes) -> None:
     (read,) = read_tables(file, Columns(), coding=coding).clients
     assert read.features.tolist() == [[0.75, 0, 1], [-1, 1, 0]]
     assert read.targets.tolist() == [0, 1]
+
+
+def test_a_comma_is_of_thousands_or_of_decimals(tmp_path: Path) -> None:
+    file = tmp_path / "rows.CSV"
+    file.write_text('a,b,c\n"1,234","0,5","1,2 mg"\n"5,678.5","1,234","3"\n')
+    read = {name: cells.tolist() for name, cells in read_columns(file).items()}
+    assert read == {"a": ["1234", "5678.5"], "b": ["0.5", "1.234"], "c": ["1,2 mg", "3"]}
+    file.write_text("a;b\n1.234,5;1,5\n")
+    assert [cells.tolist() for cells in read_columns(file).values()] == [["1234.5"], ["1.5"]]
+
+
+def test_upper_and_lower_case_are_one_value_unless_both_are_named() -> None:
+    cells = column("M", "m", "f", "?", "x")
+    assert places_of(cells, ("f", "m")).tolist() == [1, 1, 0, -1, -1]
+    assert places_of(cells, ("M", "m")).tolist() == [0, 1, -1, -1, -1]
+    look = look_at_column("sex", repeated("M", "m", "m", "F", " f"))
+    assert look.categories == ("F", "m")
+
+
+def test_what_is_in_a_folder_of_tables(tmp_path: Path) -> None:
+    for name in ("b.CSV", "a.tsv", "README.md", ".a.csv", "~$c.csv", "x.xlsx"):
+        (tmp_path / name).write_text("age,target\n1,0\n")
+    assert [file.name for file in table_files(tmp_path)] == ["a.tsv", "b.CSV"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataMissing, match=r"a spreadsheet can be saved as \.csv"):
+        table_files(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ("", "is empty"),
+        ("age,target\n", "has columns and no rows"),
+        ("age,age,target\n1,2,0\n", "'age' is there 2 times"),
+    ],
+)
+def test_a_file_without_rows_or_names_is_refused(tmp_path: Path, held: str, says: str) -> None:
+    (tmp_path / "h.csv").write_text(held)
+    with pytest.raises(ParameterError, match=rf"h\.csv .*{says}"):
+        read_columns(tmp_path / "h.csv")
+
+
+def test_an_owner_is_told_of_columns_of_little_use(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "h.csv").write_text("chol,sex,age,target\n?,f,40,0\n5.2,x,50,1\n210,y,?,1\n")
+    coding = Coding({"chol": (100, 400), "age": (0, 100)}, {"sex": ("F", "M")})
+    read_tables(tmp_path / "h.csv", Columns(), coding=coding)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "h.csv: only 1 of 3 cells of 'chol' are numbers from 100 to 400" in told[0]
+    assert "only 1 of 3 cells of 'sex' are among its 2 categories" in told[1]
 
 
 def test_a_row_of_another_length_is_named(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ import pytest
 from sklearn.datasets import load_diabetes, load_digits
 
 from urna.data import Dataset, Samples, catalogue, load
-from urna.data.embedded import EMBEDDED
-from urna.data.prepare import hold_out, standardise
+from urna.data.embedded import EMBEDDED, hold_out, standardise
 from urna.errors import DataMissing, ParameterError
 
 CORE = sorted(EMBEDDED.keys() - {"mnist-5k"})

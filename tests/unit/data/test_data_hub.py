@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from urna.data import Dataset, load
-from urna.data.hub import HUB, Rows, load_hub
+from urna.data.files import HUB, Rows, load_hub
 from urna.errors import DataMissing, ParameterError
 
 # Three rows of the census table, as the hub's copy writes them, repeated to fill both parts.

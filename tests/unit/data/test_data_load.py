@@ -4,8 +4,7 @@ import pytest
 
 from urna.data import catalogue, load
 from urna.data.embedded import EMBEDDED
-from urna.data.files import FILES
-from urna.data.hub import HUB
+from urna.data.files import FILES, HUB
 from urna.errors import DataMissing, ParameterError, UnknownName
 
 

@@ -102,9 +102,15 @@ def test_a_draft_looks_at_the_data(folder: Path) -> None:
     assert said["privacy"]["unit"] == "record"
     with pytest.raises(ParameterError, match="has no column 'end'"):
         draft_study(DataPart(source="wards", label="end"), base=folder)
-    (folder / "wards" / "zz.csv").write_text("age,outcome\n1,well\n")
-    with pytest.raises(ParameterError, match=r"same columns.*zz\.csv has age, outcome"):
-        draft_study(DataPart(source="wards"), base=folder)
+    (folder / "wards" / "zz.csv").write_text("age,outcome,bed\n1,well,2\n")
+    (folder / "wards" / "notes.xlsx").write_text("no table")
+    draft = draft_study(DataPart(source="wards"), base=folder)
+    assert draft.values["data"]["features"] == ["age"]  # that all files have
+    assert "Left out: bed (not in every file), sex (not in every file)." in draft.notes
+    assert "Not read, because they are no tables: notes.xlsx." in draft.notes
+    (folder / "wards" / "zz.csv").write_text("age,sex\n1,F\n")
+    with pytest.raises(ParameterError, match=r"zz\.csv has no column 'outcome'; it has age, sex"):
+        draft_study(DataPart(source="wards", label="outcome"), base=folder)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +203,35 @@ def test_a_label_that_teaches_nothing_is_refused(tmp_path: Path) -> None:
             draft_study(DataPart(source="d", label=label), base=tmp_path)
 
 
+def test_labels_of_another_case_are_one_class_and_lost_rows_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, ill in (("a", "Ill"), ("b", "ill "), ("c", "ILL")):
+        rows = (f"{n},{(ill, 'well')[n % 2] if n else '?'}" for n in range(20 + (ill == "Ill")))
+        write(tmp_path / "d", f"{name}.csv", "age,outcome", *rows)
+    draft = draft_study(DataPart(source="d"), base=tmp_path)
+    assert len(draft.values["data"]["classes"]) == 2
+    planned = check_draft(draft, tmp_path / "study.toml")
+    assert planned.clients == 3
+    assert "c: 1 of 20 rows have no target that the study knows" in caplog.text
+    found = gather(planned.study.data, seed=0, base=tmp_path)
+    assert [np.bincount(one.targets).tolist() for one in found.clients] == [
+        [10, 10],
+        [9, 10],
+        [9, 10],
+    ]
+
+
+def test_a_label_that_somebody_names_is_not_guessed(tmp_path: Path) -> None:
+    write(tmp_path / "d", "a.csv", "age,ill", *(f"{n},{n % 2}" for n in range(40)))
+    said = DataPart(source="d", label="target")
+    assert draft_study(said, base=tmp_path).values["data"]["label"] == "ill"
+    with pytest.raises(ParameterError, match=r"a\.csv has no column 'target'; it has age, ill"):
+        draft_study(said, base=tmp_path, guess=False)
+
+
 @pytest.mark.parametrize("files", [2, 3, 5, 8, 10])
-@pytest.mark.parametrize("follow", [None, Follow.NOTHING, Follow.AVERAGE])
+@pytest.mark.parametrize("follow", [None, Follow.NOTHING, Follow.AVERAGE, Follow.TRAIN])
 def test_what_is_drafted_can_be_planned(tmp_path: Path, files: int, follow: Follow | None) -> None:
     for home in range(files):
         rows = (f"{n * 7 % 50},{'?' if n % 5 else 'no'},{n % 2}" for n in range(120 + home))
