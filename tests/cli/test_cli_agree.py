@@ -77,6 +77,8 @@ def test_a_command_says_the_same_everywhere(
     card = folder / "MODEL_CARD.md"
     if card.is_file():
         text = card.read_text()
+        assert head_of(text).partition(" · ledger")[0] == head.partition(" · ledger")[0]
+        assert f"ledger: entry {result['entry']}" in text
         assert "  private: false\n  simulated: true\n" in text
         assert f"  epsilon: {float(rounded_up(privacy['epsilon']))}\n" in text
 

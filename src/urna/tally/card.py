@@ -59,7 +59,9 @@ def privacy_block(
             statement says by default.
     """
     played = simulated(privacy) if played is None else played
+    counted = None if entry is None else f"entry {entry}"
     return {
+        "header": header(privacy, played=played, ledger=counted),
         "private": privacy.private and not played,
         "simulated": played,
         "epsilon": float(rounded_up(privacy.epsilon)) if privacy.private else None,
@@ -77,8 +79,8 @@ def privacy_block(
 
 
 def card_head(values: Mapping[str, Any]) -> str:
-    """Return plain values as the YAML head of a card, between its marks."""
-    return f"---\n{_yaml(values)}---\n"
+    """Return plain values as the YAML head of a card, and its `privacy.header` as text below."""
+    return f"---\n{_yaml(values)}---\n\n**{values['privacy']['header']}**\n"
 
 
 def _yaml(values: Mapping[str, Any], depth: int = 0) -> str:

@@ -21,7 +21,7 @@ from urna.systems.average.plan import AverageLearner, read_learner
 from urna.systems.average.schema import Matrix, Schema, Vector
 from urna.systems.result import Result, written
 from urna.tally import Terms
-from urna.tally.card import card_head, header, privacy_block, simulated
+from urna.tally.card import card_head, privacy_block
 
 _HEAD = "head"
 _LARGEST = 1 << 31  # bytes of a model file that is read
@@ -210,11 +210,10 @@ def model_card(result: ModelResult, *, name: str, played: bool | None = None) ->
     figures on public test data where somebody gave them. `played` says whether all parties were
     on one machine; by default as the privacy statement says.
     """
-    played = simulated(result.privacy) if played is None else played
-    return f"{card_head(_head(result, name, played))}\n{_text(result, name, played)}"
+    return f"{card_head(_head(result, name, played))}\n{_text(result, name)}"
 
 
-def _head(result: ModelResult, name: str, played: bool) -> dict[str, Any]:
+def _head(result: ModelResult, name: str, played: bool | None) -> dict[str, Any]:
     schema, privacy = result.schema, result.privacy
     classes = schema.classes is not None
     task = "tabular-classification" if classes else "tabular-regression"
@@ -250,9 +249,8 @@ def _unit(result: ModelResult) -> str:
     return "one record of one client"
 
 
-def _text(result: ModelResult, name: str, played: bool) -> str:
+def _text(result: ModelResult, name: str) -> str:
     schema = result.schema
-    top = header(result.privacy, played=played, ledger=result.entry)
     targets = (
         f"classes: {', '.join(map(str, schema.classes[:20]))}{' …' * (len(schema.classes) > 20)}"
         if schema.classes is not None
@@ -279,7 +277,7 @@ def _text(result: ModelResult, name: str, played: bool) -> str:
         f"- {caveat.rstrip('.')}." for caveat in (_promise(result), *result.privacy.caveats)
     )
     return (
-        f"# {name}\n\n**{top}**\n\n"
+        f"# {name}\n\n"
         f"A linear model of {schema.features} features ({targets}), computed{made} from one "
         f"message of each of {result.took_part} clients: {result.described}.\n"
         f"{why}{tuned}\n"
